@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.environment import environment_server  # noqa: E402
 from benchmarks.envs import EPISODES, Told  # noqa: E402
-from envs.wire import Message, ResetRequest, ToolCall  # noqa: E402
+from envs.wire import ResetRequest, ToolCall  # noqa: E402
 from training.config import EnvironmentConfig, RolloutConfig  # noqa: E402
 from training.events import TurnAdded  # noqa: E402
 from training.journal import JOURNAL_NAME, Journal, read_events  # noqa: E402
@@ -38,7 +38,7 @@ from training.rollout.endpoint import Answered  # noqa: E402
 from training.rollout.protocols import open_session  # noqa: E402
 from training.rollout.rewinding import Recording, Rewound, Taken, rewind  # noqa: E402
 from training.rollout.scripted import NoEngine  # noqa: E402
-from training.rollout.trajectory import Player, Task, Trajectory  # noqa: E402
+from training.rollout.trajectory import PlayedTurn, Player, Task, Trajectory  # noqa: E402
 
 TURNS = 20
 TARGET_S = 2.0
@@ -113,17 +113,9 @@ class Writer:
     def __init__(self, journal: Journal, name: str) -> None:
         self._journal, self._name, self._count = journal, name, 0
 
-    def __call__(
-        self,
-        messages: list[Message],
-        tokens: int,
-        seconds: float,
-        version: int | None,
-        parse_error: str | None = None,
-        wrote: str | None = None,
-    ) -> None:
-        said = {"rollout": self._name, "turn": self._count, "messages": messages, "parse_error": parse_error}
-        self._journal.write(TurnAdded.model_validate(said))
+    def __call__(self, played: PlayedTurn) -> None:
+        told = {"messages": played.messages, "parse_error": played.parse_error, "wrote": played.wrote}
+        self._journal.write(TurnAdded.model_validate({"rollout": self._name, "turn": self._count, **told}))
         self._count += 1
 
 
@@ -133,7 +125,7 @@ def recording(reset: ResetRequest, events: list[TurnAdded], reward: float | None
     turns: list[Taken] = []
     for event in rest:
         if event.messages[0].role == "assistant":
-            turns.append(Taken(event.messages[0], [], event.parse_error))
+            turns.append(Taken(event.messages[0], [], event.parse_error, event.wrote))
         else:
             turns[-1].answer.extend(event.messages)
     return Recording(reset, [], first.messages, turns, reward)

@@ -23,11 +23,17 @@ CLOSE_ENOUGH = 1e-9
 
 class Taken(NamedTuple):
     """A recorded turn of the policy, and what the environment answered; ``parse_error`` says why its text could not be
-    read as a call."""
+    read as a call, ``wrote`` is that text where the message lacks some of it and it was recorded."""
 
     said: Message
     answer: list[Message]
     parse_error: str | None = None
+    wrote: str | None = None
+
+    @property
+    def written(self) -> Message:
+        """The turn as the policy wrote it, for who reads on from there: broken calls are text."""
+        return Message(role="assistant", content=self.wrote) if self.wrote else self.said
 
     @property
     def request(self) -> StepRequest:

@@ -30,7 +30,7 @@ from training.rollout.orders import Order, Orders
 from training.rollout.scoring import Scoring
 from training.rollout.seeds import mix_seed
 from training.rollout.signal import teaches, without_signal
-from training.rollout.trajectory import Player, Task, Trajectory
+from training.rollout.trajectory import PlayedTurn, Player, Task, Trajectory
 from training.words import _, sentence
 
 MAX_LOSSES = 3
@@ -319,27 +319,19 @@ class _TurnWriter:
         self._name = name
         self.count = 0
 
-    def __call__(
-        self,
-        messages: list[Message],
-        tokens: int,
-        seconds: float,
-        version: int | None,
-        parse_error: str | None = None,
-        wrote: str | None = None,
-    ) -> None:
+    def __call__(self, played: PlayedTurn) -> None:
         if not self.count:
             self._collector.hold.answered()
         self._collector.write(
             TurnAdded(
                 rollout=self._name,
                 turn=self.count,
-                messages=messages,
-                tokens=tokens,
-                seconds=seconds,
-                policy_step=self._collector.trained_of(version),
-                parse_error=parse_error,
-                wrote=wrote,
+                messages=played.messages,
+                tokens=played.tokens,
+                seconds=played.seconds,
+                policy_step=self._collector.trained_of(played.version),
+                parse_error=played.parse_error,
+                wrote=played.wrote,
             )
         )
         self.count += 1

@@ -11,7 +11,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 from envs.wire import Message, Observation, ResetRequest, StepRequest
 from training.config import EnvironmentConfig, RolloutConfig
@@ -44,19 +44,22 @@ _RETRIED = (EnvironmentTimeout, EnvironmentFault)  # while it is away the collec
 OpenSession = Callable[[], Awaitable[Session]]
 
 
-class OnTurn(Protocol):
-    """Hears a turn's messages, tokens that were sampled, seconds, the version of the weights that sampled it, and why
-    its text could not be read as a call, with the text as it was written where the message does not hold it."""
+class PlayedTurn(NamedTuple):
+    """Messages that one party added, and how many seconds that took.
 
-    def __call__(
-        self,
-        messages: list[Message],
-        tokens: int,
-        seconds: float,
-        version: int | None,
-        parse_error: str | None = None,
-        wrote: str | None = None,
-    ) -> None: ...
+    Of a turn of the policy also how many ``tokens`` were sampled, the ``version`` of the weights that sampled them, why
+    its text could not be read as a call, and that text where the message does not hold all of it.
+    """
+
+    messages: list[Message]
+    tokens: int = 0
+    seconds: float = 0.0
+    version: int | None = None
+    parse_error: str | None = None
+    wrote: str | None = None
+
+
+OnTurn = Callable[[PlayedTurn], None]
 
 
 @dataclass(frozen=True)
@@ -167,7 +170,7 @@ class Player:
         try:
             session, first = await self._begin(task, trajectory)
             self._prompt(task, trajectory, first)
-            on_turn(list(trajectory.messages), 0, time.monotonic() - began, None)
+            on_turn(PlayedTurn(list(trajectory.messages), seconds=time.monotonic() - began))
             done = first is not None and first.done
             if task.past is not None:
                 await self._continue(task.past, trajectory, session, first, on_turn)
@@ -241,22 +244,24 @@ class Player:
         if session is None or first is None:
             raise CannotContinue("A rollout continues from a recorded one in its environment, and this job has none.")
         turns, opening_ids = past.recording.turns, len(trajectory.prompt_ids)
+        written = list(trajectory.messages)
         stateless = self.environment.protocol in STATELESS
         found = await replay(session, past.recording, len(turns), first, stateless=stateless)
         for taken, tokens, answer in zip(turns, past.tokens, found.answers[1:], strict=False):
             added = heard(answer)
             trajectory.messages += [taken.said, *added]
+            written += [taken.written, *added]
             trajectory.turns += 1
             trajectory.past_tokens += tokens
             trajectory.parse_errors += bool(taken.parse_error or answer.info.get("parse_error"))
             _take_rewards(trajectory, answer)
-            on_turn([taken.said], tokens, 0.0, None, taken.parse_error)
+            on_turn(PlayedTurn([taken.said], tokens, parse_error=taken.parse_error, wrote=taken.wrote))
             if added:
-                on_turn(added, 0, 0.0, None)
+                on_turn(PlayedTurn(added))
         if found.over:
             raise CannotContinue("The episode is over at this turn now: there is nothing to continue from.")
         with boundary(DataError, "rendering the recorded turns"):
-            trajectory.prompt_ids = self.template.prompt_ids(trajectory.messages, trajectory.tools)
+            trajectory.prompt_ids = self.template.prompt_ids(written, trajectory.tools)
         trajectory.past_ids = max(0, len(trajectory.prompt_ids) - opening_ids)
         if trajectory.past_ids >= self.rollout.max_completion_tokens:
             raise CannotContinue(
@@ -270,8 +275,8 @@ class Player:
         began = time.monotonic()
         sample = await self._sample(task, trajectory)
         parsed = self._hear(trajectory, sample)
-        took = time.monotonic() - began
-        on_turn([trajectory.messages[-1]], len(sample.ids), took, sample.version, parsed.parse_error, parsed.wrote)
+        said, took = [trajectory.messages[-1]], time.monotonic() - began
+        on_turn(PlayedTurn(said, len(sample.ids), took, sample.version, parsed.parse_error, parsed.wrote))
         if not sample.finished or sample.ids[-1] != self.template.eos_id:
             trajectory.status = "truncated"
         if session is None:
@@ -289,7 +294,7 @@ class Player:
         added = heard(answer)
         if added:
             trajectory.messages += added
-            on_turn(added, 0, time.monotonic() - began, None)
+            on_turn(PlayedTurn(added, seconds=time.monotonic() - began))
         if answer.done:
             return True
         if self._append(trajectory, added):

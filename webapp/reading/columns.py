@@ -71,15 +71,7 @@ def beside(shown: Sequence[Member], first: int) -> Beside:
 
 def _turns(ids: Sequence[UUID], first: int, end: int) -> dict[tuple[UUID, int], list[dict[str, Any]]]:
     rows = Turn.objects.filter(rollout__in=ids, number__gte=first, number__lt=end).defer("words")
-    return {(turn.rollout_id, turn.number): _as_written(turn) for turn in rows}
-
-
-def _as_written(turn: Turn) -> list[dict[str, Any]]:
-    """The messages of a turn; in place of what could be read of a broken call stands its whole text."""
-    if not turn.wrote or not turn.messages:
-        return turn.messages
-    *before, said = turn.messages
-    return [*before, said | {"content": turn.wrote}]
+    return {(turn.rollout_id, turn.number): turn.written for turn in rows}
 
 
 def _first_difference(ids: Sequence[UUID]) -> int | None:

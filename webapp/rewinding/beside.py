@@ -55,7 +55,8 @@ def chosen_of(branches: Sequence[Branch], asked: Sequence[str]) -> list[Branch]:
 
 def beside(rollout: Rollout, branches: Sequence[Branch]) -> Beside:
     """The recorded rollout and these branches; what all of them begin with is left out but for its last message."""
-    columns = [Column(None, recorded_messages(rollout)), *(Column(item, item.messages) for item in branches)]
+    recorded = recorded_messages(rollout)
+    columns = [Column(None, recorded), *(Column(item, item.told(recorded)) for item in branches)]
     length = max(len(column.messages) for column in columns)
     differs = next((at for at in range(length) if not _same(columns, at)), None)
     skipped = max(0, (length if differs is None else differs) - 1)

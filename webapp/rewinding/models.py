@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.conf import settings
 from django.db import models
 from django.utils.translation import gettext_lazy as _
@@ -48,6 +50,10 @@ class Branch(UuidModel):
     def truncated(self) -> bool:
         """Whether it was cut off before its end."""
         return not self.done
+
+    def told(self, recorded: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The whole conversation, where it was the same in the words of the ``recorded`` one."""
+        return [*recorded[: self.start], *self.messages[self.start :]] if self.same else self.messages
 
     @property
     def turns(self) -> int:

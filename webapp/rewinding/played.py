@@ -82,9 +82,8 @@ def played_branch(pk: UUID) -> Branch | None:
 def _said(rollouts: Sequence[Rollout]) -> dict[UUID, list[Messages]]:
     """The messages of each rollout's turns, in order."""
     found: dict[UUID, list[Messages]] = {}
-    rows = Turn.objects.filter(rollout__in=rollouts).order_by("rollout", "number")
-    for pk, messages in rows.values_list("rollout_id", "messages"):
-        found.setdefault(pk, []).append(messages)
+    for turn in Turn.objects.filter(rollout__in=rollouts).defer("words").order_by("rollout", "number"):
+        found.setdefault(turn.rollout_id, []).append(turn.written)
     return found
 
 

@@ -92,9 +92,9 @@ def _turns(rollout: Rollout) -> list[Turn]:
 
 
 def recorded_messages(rollout: Rollout) -> list[dict[str, Any]]:
-    """The whole recorded conversation, as far as ``MAX_TURNS``."""
-    rows = Turn.objects.filter(rollout=rollout).order_by("number").values_list("messages", flat=True)
-    return [message for messages in rows[: 2 * MAX_TURNS + 1] for message in messages]
+    """The whole recorded conversation as it was written, as far as ``MAX_TURNS``."""
+    rows = Turn.objects.filter(rollout=rollout).defer("words").order_by("number")
+    return [message for turn in rows[: 2 * MAX_TURNS + 1] for message in turn.written]
 
 
 def first_other(rollout: Rollout, start: int) -> int:
@@ -114,7 +114,7 @@ def taken_of(turns: Sequence[Turn]) -> list[Taken]:
     for turn in turns[1:]:
         messages = _messages(turn)
         if messages and messages[0].role == "assistant":
-            found.append(Taken(messages[0], [], turn.parse_error or None))
+            found.append(Taken(messages[0], [], turn.parse_error or None, turn.wrote or None))
         elif found:
             found[-1].answer.extend(messages)
     return found

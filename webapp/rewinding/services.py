@@ -113,11 +113,12 @@ def _pair(branch: Branch) -> dict[str, Any]:
             _("The environment answered otherwise than recorded, so the two were told different things.")
         )
     behind = first_other(rollout, branch.start)
-    if Turn.objects.filter(rollout=rollout, number__gte=behind).exclude(parse_error="").exists():
+    if Turn.objects.filter(rollout=rollout, number__gte=behind, wrote="").exclude(parse_error="").exists():
         raise ValidationError(_("The recorded rollout has a call that could not be read: what it wrote is not known."))
-    ours, theirs = branch.messages[branch.start :], recorded_messages(rollout)[branch.start :]
+    recorded = recorded_messages(rollout)
+    ours, theirs = branch.messages[branch.start :], recorded[branch.start :]
     if ours == theirs:
         raise ValidationError(_("Both say the same."))
     better, worse = (ours, theirs) if branch.reward > rollout.reward else (theirs, ours)
-    row: dict[str, Any] = {"prompt": branch.messages[: branch.start], CHOSEN: better, REJECTED: worse}
+    row: dict[str, Any] = {"prompt": recorded[: branch.start], CHOSEN: better, REJECTED: worse}
     return row | ({"tools": branch.tools} if branch.tools else {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import GinIndex
@@ -113,6 +114,13 @@ class Turn(models.Model):
 
     def __str__(self) -> str:
         return f"turn {self.number}"
+
+    @property
+    def written(self) -> list[dict[str, Any]]:
+        """Its messages as they were written: of a call that could not be read the whole text, and no call."""
+        if not self.wrote or not self.messages:
+            return list(self.messages)
+        return [{"role": "assistant", "content": self.wrote}, *self.messages[1:]]
 
 
 class RolloutGroup(models.Model):

@@ -21,7 +21,7 @@ from training.journal import GroupScored, Journal, LogLine, PhaseChanged, Rollou
 from training.rewards.base import Episode, Score
 from training.rollout.collector import Collector
 from training.rollout.orders import LOOK_S, ORDERS_NAME
-from training.rollout.trajectory import Task, Trajectory
+from training.rollout.trajectory import PlayedTurn, Task, Trajectory
 
 SIZE = 4
 
@@ -34,7 +34,7 @@ class Slow:
         self.engine = SimpleNamespace(figures=SimpleNamespace(busy_seconds=0.0))
 
     async def play(self, task: Task, on_turn: Any, trajectory: Trajectory) -> Trajectory:
-        on_turn(task.messages, 0, 0.1, None)
+        on_turn(PlayedTurn(task.messages, seconds=0.1))
         trajectory.messages, trajectory.prompt_length = [Message(role="user", content="2+3?")], 1
         if self.turns:
             trajectory.messages.append(Message(role="assistant", content="5"))

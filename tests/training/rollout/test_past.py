@@ -65,6 +65,16 @@ def test_a_turn_that_could_not_be_read_is_told_as_it_was() -> None:
     assert session.asked[0].parse_error == "not JSON" and found.parse_errors == 1
 
 
+def test_who_goes_on_reads_a_broken_call_as_it_was_written() -> None:
+    told: list[str | None] = []
+    broken = Taken(SAID, [HEARD], "not JSON", "first <tool_call>{")
+    on = replace(TASK, past=past(broken))
+    found, _seen, _engine, words = play(Session(FIRST, SEEN, DONE), task=on, wrote_of=told)
+    assert words.prompts[-1][0] == ["How much?", "first <tool_call>{", "seen"], "what the contestant is given"
+    assert [message.content for message in found.messages[:3]] == ["How much?", "first", "seen"], "what rewards see"
+    assert told == ["first <tool_call>{", None] and broken.written.tool_calls is None
+
+
 def test_what_the_environment_paid_before_stays_where_it_says_no_more() -> None:
     found, *_rest = play(Session(FIRST, SEEN, Observation(done=True)), task=replace(TASK, past=ONE))
     assert found.env_reward == 0.25
@@ -105,7 +115,7 @@ def test_a_server_that_keeps_no_episode_is_not_asked_again() -> None:
 
 def test_its_file_is_read_as_it_was_written(tmp_path: Path) -> None:
     file = tmp_path / "deep" / "past.json"
-    whole = past(Taken(SAID, [HEARD]), Taken(BROKEN, [], "not JSON"))
+    whole = past(Taken(SAID, [HEARD]), Taken(BROKEN, [], "not JSON", "no call <"))
     write_past(file, whole)
     assert read_past(file) == whole and whole.seed == 77
     assert isinstance(read_past(file).recording.turns[1], Taken)

@@ -19,7 +19,7 @@ from training.errors import (
 from training.policy.engine import Sample
 from training.rollout import trajectory as trajectories
 from training.rollout.dialects import ParsedTurn
-from training.rollout.trajectory import Player, Task, Trajectory
+from training.rollout.trajectory import PlayedTurn, Player, Task, Trajectory
 
 EOS = 9
 PROMPT, SUFFIX = [1, 2, 3], [5, 5]
@@ -132,21 +132,14 @@ def play(
         open_session=open_session if sessions else None,
     )
 
-    def on_turn(
-        messages: list[Message],
-        tokens: int,
-        seconds: float,
-        version: int | None,
-        parse_error: str | None = None,
-        wrote: str | None = None,
-    ) -> None:
-        assert 0 <= seconds < 60
-        seen.append(([message.role for message in messages], tokens))
-        told.extend(messages)
-        if messages[0].role == "assistant":
-            errors.append(parse_error)
+    def on_turn(turn: PlayedTurn) -> None:
+        assert 0 <= turn.seconds < 60
+        seen.append(([message.role for message in turn.messages], turn.tokens))
+        told.extend(turn.messages)
+        if turn.messages[0].role == "assistant":
+            errors.append(turn.parse_error)
             if wrote_of is not None:
-                wrote_of.append(wrote)
+                wrote_of.append(turn.wrote)
 
     found = asyncio.run(player.play(task, on_turn))
     assert told == found.messages[: len(told)]  # as they happened, each once

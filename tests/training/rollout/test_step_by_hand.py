@@ -26,7 +26,7 @@ from training.rollout import failures
 from training.rollout.collector import Collector
 from training.rollout.finished import StepRollouts
 from training.rollout.seeds import mix_seed
-from training.rollout.trajectory import Task, Trajectory
+from training.rollout.trajectory import PlayedTurn, Task, Trajectory
 
 
 class Player:
@@ -40,8 +40,8 @@ class Player:
     async def play(self, task: Task, on_turn: Any, trajectory: Trajectory) -> None:
         self.tasks.append(task)
         self.engine.figures.busy_seconds += 0.5
-        on_turn(task.messages, 0, 0.125, None)
-        on_turn([Message(role="assistant", content="5")], 3, 0.25, None, "not JSON", "5 <tool_call>")
+        on_turn(PlayedTurn(task.messages, seconds=0.125))
+        on_turn(PlayedTurn([Message(role="assistant", content="5")], 3, 0.25, None, "not JSON", "5 <tool_call>"))
         group, index = (int(part[1:]) for part in task.episode_id.split("-")[2:])
         vars(trajectory).update(vars(self._play(group, index)))
 

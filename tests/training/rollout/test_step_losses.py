@@ -16,7 +16,7 @@ from training.chat_client import usage
 from training.data import Row
 from training.errors import EnvironmentTimeout, EnvironmentUnreachable, RewardFault, StopRequested, TooManyFailures
 from training.rewards.base import Episode, Score
-from training.rollout.trajectory import Task, Trajectory
+from training.rollout.trajectory import PlayedTurn, Task, Trajectory
 
 FIRST = "a4-s6-g0-i0"
 Play = Callable[[Task, Any], Any]
@@ -67,7 +67,7 @@ def test_only_an_episode_that_began_is_lost(tmp_path: Path, turns: int, again: l
         if task.episode_id == FIRST:
             tries += 1
             for number in range(turns):
-                on_turn([Message(role="user", content=str(number))], 0, 0.0, None)
+                on_turn(PlayedTurn([Message(role="user", content=str(number))]))
             found.exclude(EnvironmentUnreachable(f"try {tries}"))
         return found
 
@@ -187,7 +187,7 @@ def test_the_first_failure_of_a_step_is_the_example(tmp_path: Path, monkeypatch:
 def test_turns_are_numbered_on_and_the_task_is_the_last_thing_a_user_says(tmp_path: Path) -> None:
     async def play(task: Task, on_turn: Any) -> Trajectory:
         for message in task.messages:
-            on_turn([message], 0, 0.0, None)
+            on_turn(PlayedTurn([message]))
         return played(0, 0)
 
     step = made(tmp_path, play)

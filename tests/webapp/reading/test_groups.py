@@ -146,11 +146,12 @@ def test_best_and_worst_stand_beside_each_other_and_the_first_difference_is_mark
 def test_broken_calls_stand_side_by_side_as_they_were_written(trained: Make, play: Make) -> None:
     run = trained()
     for index in range(2):
-        rollout = play(run, 1, 0, index, talk=[ASKED, {"role": "assistant", "content": ""}], reward=float(index))
+        rollout = play(run, 1, 0, index, talk=[ASKED, CALLED], reward=float(index))
         Turn.objects.filter(rollout=rollout, number=1).update(wrote=f"<tool_call>{index}")
     found = beside(group_of(run, group_rollouts(run, 1, 0)).members, 0)
     assert found.differs == 1, "what could be read of them is the same"
     assert [messages[0].text for messages in found.rows[1].messages] == ["<tool_call>0", "<tool_call>1"]
+    assert not any(messages[0].calls for messages in found.rows[1].messages), "the text says them already"
 
 
 def test_long_transcripts_stand_side_by_side_in_parts(trained: Make, play: Make) -> None:

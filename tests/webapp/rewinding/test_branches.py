@@ -183,6 +183,21 @@ def test_a_recorded_turn_that_could_not_be_read_is_no_half_of_a_pair(
     assert save(client_for(bob), branch, kind="row", name="rows").status_code == 302
 
 
+def test_broken_calls_that_were_recorded_whole_stand_in_a_pair_and_beside_as_they_were_written(
+    branch: Branch, bob: User, client_for: Make
+) -> None:
+    turns = Turn.objects.filter(rollout=branch.rollout)
+    turns.filter(number=3).update(wrote="Let me see. <tool_call>{")  # both were told so, before the branch
+    turns.filter(number=5).update(wrote="<tool_call>4 *", parse_error="no JSON")
+    assert save(client_for(bob), branch, kind="pair", name="pairs").status_code == 302
+    pair = json.loads(Dataset.objects.get(name="pairs").upload_path.read_text())
+    assert pair["prompt"][3] == {"role": "assistant", "content": "Let me see. <tool_call>{"}
+    assert pair["chosen"][0] == {"role": "assistant", "content": "<tool_call>4 *"} and pair["rejected"] == [SAID]
+    found = beside(branch.rollout, [branch])
+    assert (found.skipped, found.rows[1].first) == (4, True), "the past of both is the same"
+    assert [cell.messages[0].text for cell in found.rows[1].cells] == ["<tool_call>4 *", "It is 21."]
+
+
 def test_bad_input_and_roles(
     branch: Branch, played: Make, bob: User, rita: User, charlie: User, client_for: Make
 ) -> None:
