@@ -182,11 +182,12 @@ def turn_of(reply: Reply, parse: Parse, prefix: str) -> ParsedTurn:
     text = text_of(reply.message.get("content"))
     calls = calls_of(reply.message)
     if not calls:
-        return parse(text, prefix)
+        return parse(text, prefix).read_from(text)
     try:
         return ParsedTurn(text, [tool_call(call, f"{prefix}{number}") for number, call in enumerate(calls)])
     except ValueError as exc:
-        return ParsedTurn(text, [], str(exc))
+        sent = [text, *(json.dumps(call, ensure_ascii=False) for call in calls)]
+        return ParsedTurn(text, [], str(exc)).read_from("\n".join(part for part in sent if part))
 
 
 def written(message: Message) -> dict[str, Any]:

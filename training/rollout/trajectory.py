@@ -10,7 +10,7 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from envs.wire import Message, Observation, ResetRequest, StepRequest
@@ -337,9 +337,7 @@ class Player:
     def _read(self, sample: Sample, prefix: str) -> ParsedTurn:
         """What was sampled as a message; the ids of its calls begin with ``prefix``."""
         text = self.template.decode(sample.ids)
-        parsed = self.parse(text, prefix)
-        lost = parsed.parse_error is not None and text.strip() != parsed.text.strip()
-        return replace(parsed, wrote=text) if lost else parsed
+        return self.parse(text, prefix).read_from(text)
 
     def _append(self, trajectory: Trajectory, added: list[Message]) -> bool:
         """Append the environment's tokens; ``False`` when a budget of the episode is spent, which truncates it."""

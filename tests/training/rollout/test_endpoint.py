@@ -90,6 +90,28 @@ def test_every_shape_of_an_answer(
 
 
 @pytest.mark.parametrize(
+    ("reply", "content", "wrote"),
+    [
+        (says('Red. <tool_call>{"name": ', "stop"), "Red.", 'Red. <tool_call>{"name": '),
+        (
+            says("Red.", tool_calls=[{"function": {"name": "回声", "arguments": '{"a": '}}]),
+            "Red.",
+            'Red.\n{"function": {"name": "回声", "arguments": "{\\"a\\": "}}',
+        ),
+        (says("", tool_calls=[{"function": {"arguments": "{}"}}]), "", '{"function": {"arguments": "{}"}}'),
+    ],
+)
+def test_a_broken_call_is_recorded_as_it_was_sent(
+    make: MakeJob, stub: Stub, tmp_path: Path, reply: Any, content: str, wrote: str
+) -> None:
+    stub.replies = [reply]
+    with scripted_server() as url:
+        run_evaluate(evaluation(make, stub, url, rollout={"max_turns": 1}))
+    said = of_type(tmp_path / "run", "turn")[1]
+    assert (said.messages[0].content, said.messages[0].tool_calls, said.wrote) == (content, None, wrote)
+
+
+@pytest.mark.parametrize(
     ("reply", "code", "words"),
     [
         ((200, b"<html>sign in</html>", {}), "endpoint_fault", "is no chat completion"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from envs.wire import ToolCall
@@ -21,6 +21,11 @@ class ParsedTurn:
     tool_calls: list[ToolCall] = field(default_factory=list)
     parse_error: str | None = None
     wrote: str | None = None
+
+    def read_from(self, text: str) -> ParsedTurn:
+        """It, with the ``text`` that it was read from where a call is broken and the message lacks some of that."""
+        lost = self.parse_error is not None and text.strip() != self.text.strip()
+        return replace(self, wrote=text) if lost else self
 
 
 def _no_constant(name: str) -> Any:
