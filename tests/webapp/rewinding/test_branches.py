@@ -196,6 +196,10 @@ def test_broken_calls_that_were_recorded_whole_stand_in_a_pair_and_beside_as_the
     found = beside(branch.rollout, [branch])
     assert (found.skipped, found.rows[1].first) == (4, True), "the past of both is the same"
     assert [cell.messages[0].text for cell in found.rows[1].cells] == ["<tool_call>4 *", "It is 21."]
+    branch.same = False  # it was told something else: then its own past is shown
+    found = beside(branch.rollout, [branch])
+    texts = [cell.messages[0].text for row in found.rows if row.first for cell in row.cells]
+    assert texts == ["Let me see. <tool_call>{", "Let me see."]
 
 
 def test_bad_input_and_roles(
