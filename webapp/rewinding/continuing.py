@@ -75,7 +75,7 @@ class _Going:
         said = POLICIES[self._policy](Scene(episode.messages, episode.prompt_length, episode.tools, dialect, limit))
         turn = DIALECTS[dialect](said, f"call_{episode.turns}_")
         message = Message(role="assistant", content=turn.text, tool_calls=turn.tool_calls or None)
-        return Taken(message, [], turn.parse_error, turn.wrote)
+        return Taken(message, [], turn.parse_error)
 
 
 async def _in_time(going: Sequence[_Going], scene: scenes.Scene, kept: int) -> list[Gone]:

@@ -117,10 +117,8 @@ class Turn(models.Model):
 
     @property
     def written(self) -> list[dict[str, Any]]:
-        """Its messages as they were written: of a call that could not be read the whole text, and no call."""
-        if not self.wrote or not self.messages:
-            return list(self.messages)
-        return [{"role": "assistant", "content": self.wrote}, *self.messages[1:]]
+        """Its messages as they were written: a turn with a call that could not be read is one text, without calls."""
+        return [{"role": "assistant", "content": self.wrote}] if self.wrote else list(self.messages)
 
 
 class RolloutGroup(models.Model):

@@ -41,7 +41,7 @@ class Player:
         self.tasks.append(task)
         self.engine.figures.busy_seconds += 0.5
         on_turn(PlayedTurn(task.messages, seconds=0.125))
-        on_turn(PlayedTurn([Message(role="assistant", content="5")], 3, 0.25, None, "not JSON", "5 <tool_call>"))
+        on_turn(PlayedTurn([Message(role="assistant", content="5")], 3, 0.25, 7, "not JSON", "5 <tool_call>"))
         group, index = (int(part[1:]) for part in task.episode_id.split("-")[2:])
         vars(trajectory).update(vars(self._play(group, index)))
 
@@ -86,7 +86,14 @@ class Step:
             for number in range(3)
         ]
         self.collector = Collector(
-            self.config, rows, cast(Any, self.player), scorer, self.journal, self.stop, attempt=4
+            self.config,
+            rows,
+            cast(Any, self.player),
+            scorer,
+            self.journal,
+            self.stop,
+            attempt=4,
+            trained=lambda of: of - 5,
         )
 
     def collect(self, step: int = 6, rows: tuple[int, ...] = (2, 2, 0, 0)) -> StepRollouts:
@@ -108,6 +115,7 @@ def test_a_rollouts_events_by_value(tmp_path: Path) -> None:
     assert (turn.turn, turn.tokens, turn.seconds, turn.messages[0].content) == (1, 3, 0.25, "5")
     assert (prompt.parse_error, turn.parse_error) == (None, "not JSON")
     assert (prompt.wrote, turn.wrote) == (None, "5 <tool_call>")
+    assert (prompt.policy_step, turn.policy_step) == (None, 2)
     assert (end.status, end.reward, end.parts) == ("completed", 0.0, {"task_success": 0.0, "more": 0.5})
     assert (end.env_reward, end.env_parts, end.parse_errors, end.error) == (0.0, {"e": 2.0}, 1, None)
     assert (end.turns, end.tokens, end.seconds) == (1, 2, 1.5)

@@ -102,6 +102,15 @@ def test_an_endpoint_goes_on_where_the_recorded_policy_stood(
     assert branches[0].reward == own[0].reward == pytest.approx(0.6 + 0.4 * own[0].parts["tool_necessity"])
 
 
+def test_a_broken_call_is_recorded_again_as_it_was_written(played: Make, gpt: Stub, bob: User) -> None:
+    rollout = played()
+    Turn.objects.filter(rollout=rollout, number=3).update(wrote="Let me see. <tool_call>{")
+    seen_through(continuation_create(rollout=rollout, user=bob, contestant="endpoint:gpt", turn=3, times=1))
+    assert scene_of(rollout).recording.turns[1].wrote == "Let me see. <tool_call>{"
+    (branch,) = branches_of(rollout)
+    assert branch.same and branch.messages[3] == {"role": "assistant", "content": "Let me see. <tool_call>{"}
+
+
 def test_what_is_still_played_and_what_an_earlier_attempt_played_is_no_branch(
     played: Make, gpt: Stub, bob: User
 ) -> None:
