@@ -1,8 +1,8 @@
 """A stand-in for vLLM's server: the same routes, over real HTTP, with a model of ours behind them or none.
 
 ``Stub.fail`` plants what goes wrong at the next requests of a path: ``drop`` (hang up without an answer), ``hang``, or
-a status. ``dead`` hangs up on everything; ``stale`` keeps the weights as they are, in silence, as vLLM does with a
-packed output layer.
+a status. ``dead`` hangs up on everything; while ``answers`` is not set turns wait; ``stale`` keeps the weights as they
+are, in silence, as vLLM does with a packed output layer.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ class Stub:
         self.healthy = True
         self.url = ""
         self.dead = False
+        self.answers = threading.Event()
+        self.answers.set()
         self._lock = threading.Lock()
 
     def fail(self, path: str, *faults: Any) -> None:
@@ -122,6 +124,7 @@ class Stub:
         if len(body["prompt"]) + body["max_tokens"] > self.window:
             return 400, {"error": {"message": "too long"}}
         threading.Event().wait(self.delay_s)
+        assert self.answers.wait(60)
         with self._lock:
             ids, logprobs = self.sample(body, self.adapters.get(body["model"], self.weights))
         ended = "stop" if ids[-1] in body.get("stop_token_ids", ()) else "length"

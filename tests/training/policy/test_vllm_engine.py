@@ -271,16 +271,17 @@ def test_a_handover_waits_for_the_turns_in_flight_and_new_ones_wait_for_it() -> 
     stub, weights = Stub(), Steps(adapter=True)
     with engine_over(stub, weights=weights) as engine, ThreadPoolExecutor(3) as threads:
         engine.weights_changed()
-        stub.delay_s, weights.step = 0.4, 1
+        weights.step = 1
+        stub.answers.clear()
         first = threads.submit(turn, engine, [4, 5])
         while TURN not in stub.paths():
             time.sleep(0.01)
-        stub.delay_s = 0.0
         changed = threads.submit(engine.weights_changed)
         time.sleep(0.1)
         assert not changed.done()  # and the handover has not begun
         assert [path for path in stub.paths() if "load" in path] == ["/v1/load_lora_adapter"]
         second = threads.submit(turn, engine, [4, 5])
+        stub.answers.set()
         assert first.result().version == 1 and changed.result() == 2 and second.result().version == 2
     asked = [body["model"] for path, body in stub.asked if path == TURN]
     assert asked == ["run-1-0", "run-1-1"]
