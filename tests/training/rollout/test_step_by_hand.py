@@ -85,16 +85,8 @@ class Step:
             )
             for number in range(3)
         ]
-        self.collector = Collector(
-            self.config,
-            rows,
-            cast(Any, self.player),
-            scorer,
-            self.journal,
-            self.stop,
-            attempt=4,
-            trained=lambda of: of - 5,
-        )
+        shared: Any = (self.config, rows, self.player, scorer, self.journal, self.stop)
+        self.collector = Collector(*shared, attempt=4, trained=lambda version: version - 5)
 
     def collect(self, step: int = 6, rows: tuple[int, ...] = (2, 2, 0, 0)) -> StepRollouts:
         return self.collector.collect(step, rows)
