@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings
 
 from tests.chaos.services import descendants
 from tests.servers import celery_processes
+from tests.training.helpers import demonstration_rows
+from training.starter import build_starter
 from webapp.chat.models import Answer, AnswerState, Chat, Holder
 from webapp.chat.services import answer_again, chat_stop, turn_send
 from webapp.runs.models import Run
@@ -21,6 +24,21 @@ from webapp.workers.models import Worker
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(180), pytest.mark.slow]
 LIMIT_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def tiny_folder() -> Path:
+    """A starter of many layers: the small one writes 3,500 words in less time than a run may wait for the device."""
+    import torch
+    from transformers import AutoModelForCausalLM, Qwen3Config
+
+    folder = Path(settings.MODELS_DIR) / "deep"
+    build_starter(demonstration_rows(), folder, seed=3)
+    known = Qwen3Config.from_pretrained(folder).to_dict()
+    torch.manual_seed(3)
+    config = Qwen3Config(**(known | {"num_hidden_layers": 24, "layer_types": None}))
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    return folder
 
 
 @pytest.fixture
