@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.environment import environment_server  # noqa: E402
 from benchmarks.envs import EPISODES, Told  # noqa: E402
-from envs.wire import ResetRequest, ToolCall  # noqa: E402
+from envs.wire import Message, ResetRequest, ToolCall  # noqa: E402
 from training.config import EnvironmentConfig, RolloutConfig  # noqa: E402
 from training.events import TurnAdded  # noqa: E402
 from training.journal import JOURNAL_NAME, Journal, read_events  # noqa: E402
@@ -55,7 +55,7 @@ class Actor(Player):
     async def _sample(self, task: Task, trajectory: Trajectory) -> Sample:
         self.told[task.episode_id].answer = "\n".join(message.content for message in trajectory.messages[-2:])
         turn = next(self.scripts[task.episode_id], ParsedTurn("That is all."))
-        return Answered([END], [0.0], True, turn=turn)
+        return Answered([END], [0.0], True, turn=turn, message=Message(role="assistant", content=turn.text))
 
     def _read(self, sample: Sample, prefix: str) -> ParsedTurn:
         assert isinstance(sample, Answered)

@@ -43,13 +43,20 @@ class ToolCall(WireModel):
 
 
 class Message(WireModel):
-    """One chat message. ``tool_calls`` only on assistant messages, ``name``/``tool_call_id`` on tool messages."""
+    """One chat message. ``tool_calls`` only on assistant messages, ``name``/``tool_call_id`` on tool messages.
+
+    Of a turn that an endpoint answered also ``refusal``, why it does not answer, and ``finish``, why the turn ended
+    where that was not its own end (``length``, ``content_filter``). They are for people: no model reads them.
+    """
 
     role: Role
     content: str = ""
+    reasoning: str | None = None
     tool_calls: list[ToolCall] | None = None
     tool_call_id: str | None = None
     name: str | None = None
+    refusal: str | None = None
+    finish: str | None = None
 
 
 class ResetRequest(WireModel):

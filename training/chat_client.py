@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from training.addresses import parse_place
+from training.chat_reply import UNREADABLE, Reply, read_reply
 from training.chat_stream import Refused, Streamed
 from training.connections import HttpAnswer, HttpClient, HttpFailed, TooLarge, Why, allow_list
 from training.errors import (
@@ -53,7 +54,6 @@ SECRET_CHARS = 16
 """From this length on a key is one, and no word such as `ollama` that servers without keys are given."""
 REFUSED = frozenset({NO_KEY, 402, 403, 404})
 UNKNOWN_OPTION = frozenset({400, 422})
-UNREADABLE = (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError)
 OnText = Callable[[str], None]
 AWAY = frozenset({502, 503, 504})
 
@@ -72,14 +72,6 @@ class Endpoint:
     max_tokens: int = 300
     who: str = JUDGE
     key: str = field(default="", repr=False)
-
-
-class Reply(NamedTuple):
-    """What was answered: the message as the endpoint wrote it, why it ended, and the tokens that it counted."""
-
-    message: dict[str, Any]
-    finish: str
-    tokens: dict[str, int]
 
 
 class Usage:
@@ -277,12 +269,12 @@ async def _streamed(endpoint: Endpoint, answer: HttpAnswer, on_text: OnText) -> 
     except UNREADABLE as exc:
         raise EndpointFault(f"{endpoint.who}'s answer is no chat completion.", hint=NOT_COMPATIBLE) from exc
     except HttpFailed as exc:
-        if not seen.message["content"]:
+        if not seen.begun:
             raise
         raise EndpointFault(f"{endpoint.who} broke off in the middle of its answer.") from exc
     if not seen.whole:
         raise EndpointFault(f"{endpoint.who} broke off in the middle of its answer.")
-    return Reply(seen.message, seen.finish, seen.tokens)
+    return seen.reply
 
 
 def _without_key(endpoint: Endpoint, data: bytes) -> bytes:
@@ -306,18 +298,13 @@ def retry_after(value: str | None, now: float) -> float | None:
 
 def _read(endpoint: Endpoint, data: bytes) -> Reply:
     try:
-        value = json.loads(data)
-        choice = value["choices"][0]
-        message, finish = dict(choice["message"]), str(choice.get("finish_reason") or "")
-        counted = value.get("usage") or {}
-        tokens = {name: int(counted.get(name) or 0) for name in ("prompt_tokens", "completion_tokens")}
+        return read_reply(data)
     except UNREADABLE as exc:
         instead = _instead(data)
         text = f"{endpoint.who}'s answer is no chat completion{INSTEAD[instead]}."
         fault = EndpointFault(text, hint=NOT_COMPATIBLE)
         fault.instead = instead
         raise fault from exc
-    return Reply(message, finish, tokens)
 
 
 def _instead(data: bytes) -> str:

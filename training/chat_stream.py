@@ -10,6 +10,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from training.chat_reply import Reply, counted, refused, spoken, thought, well_formed
+
 FIELD, DONE = b"data:", b"[DONE]"
 MAX_CALLS = 64
 
@@ -25,11 +27,13 @@ class Streamed:
         self._on_text = on_text
         self._rest, self._looked = bytearray(), 0
         self._text: list[str] = []
+        self._half = ""
+        self._apart: dict[str, list[str]] = {}
         self._calls: list[dict[str, Any]] = []
         self._numbers: dict[int, dict[str, Any]] = {}
-        self._done = False
+        self._done, self._problem = False, ""
         self.finish = ""
-        self.tokens = {"prompt_tokens": 0, "completion_tokens": 0}
+        self.tokens, self.doubt = counted(None)
 
     @property
     def whole(self) -> bool:
@@ -40,7 +44,18 @@ class Streamed:
     def message(self) -> dict[str, Any]:
         """The message so far, as a server writes it that does not stream."""
         calls = {"tool_calls": self._calls} if self._calls else {}
-        return {"role": "assistant", "content": "".join(self._text), **calls}
+        apart = {name: "".join(pieces) for name, pieces in self._apart.items()}
+        return {"role": "assistant", "content": "".join(self._text) + well_formed(self._half), **apart, **calls}
+
+    @property
+    def begun(self) -> bool:
+        """Whether somebody has heard some of its text."""
+        return bool(self._text)
+
+    @property
+    def reply(self) -> Reply:
+        """The completion as one that came whole."""
+        return Reply(self.message, self.finish, self.tokens, self.doubt, self._problem)
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes. Raises ``Refused``, and ``ValueError`` where they are no pieces of a completion."""
@@ -62,25 +77,33 @@ class Streamed:
             raise ValueError("a piece is no object")
         if error := piece.get("error"):
             raise Refused(str(error.get("message", "") if isinstance(error, dict) else error)[:200])
-        counted = piece.get("usage") or {}
-        for name in self.tokens:
-            self.tokens[name] = int(counted.get(name) or 0) or self.tokens[name]
+        if usage := piece.get("usage"):
+            tokens, self.doubt = counted(usage)
+            self.tokens |= {name: count for name, count in tokens.items() if count}
         choices = piece.get("choices") or []
         if choices:
             self._choice(choices[0])
 
     def _choice(self, choice: dict[str, Any]) -> None:
         delta = choice.get("delta") or {}
-        content = delta.get("content")
-        if isinstance(content, str) and content:
-            self._text.append(content)
-            self._on_text(content)
+        self._said(spoken(delta.get("content")))
+        for name, piece in (("reasoning_content", thought(delta)), ("refusal", refused(delta))):
+            if piece:
+                self._apart.setdefault(name, []).append(piece)
         calls = delta.get("tool_calls") or []
         if single := delta.get("function_call"):
             calls = [{"index": 0, "function": single}]
         for call in calls:
             self._call(call)
         self.finish = str(choice.get("finish_reason") or "") or self.finish
+
+    def _said(self, content: str) -> None:
+        """A piece of its text; half of a surrogate pair at its end waits for the other half."""
+        whole = self._half + content
+        self._half = whole[-1:] if "\ud800" <= whole[-1:] <= "\udbff" else ""
+        if text := well_formed(whole[: len(whole) - len(self._half)]):
+            self._text.append(text)
+            self._on_text(text)
 
     def _call(self, piece: dict[str, Any]) -> None:
         """A call, or a further piece of one: by its number, or else by whether it has a new id or name."""
@@ -92,6 +115,7 @@ class Streamed:
             known = self._calls[-1]
         if known is None:
             if len(self._calls) >= MAX_CALLS:
+                self._problem = f"More than {MAX_CALLS} tool calls in one turn."
                 return
             known = {"id": piece.get("id"), "type": "function", "function": {"name": "", "arguments": ""}}
             self._calls.append(known)

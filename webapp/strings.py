@@ -224,6 +224,10 @@ def _rollouts() -> dict[str, str]:
         "copy_link": _("Copy link"),
         "open_page": _("Open as page"),
         "empty_message": _("(empty)"),
+        "reasoning": _("reasoning"),
+        "refusal": _("refusal"),
+        "finish.length": _("cut off at the limit of tokens"),
+        "finish.content_filter": _("held back by the endpoint's content filter"),
         "hidden_char": _("hidden character {code}"),
         "task_row": _("row {n}"),
     }

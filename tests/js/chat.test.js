@@ -44,6 +44,15 @@ test("a chat is what its frames make it", () => {
   assert.equal(state.apply({ type: "beat" }), false);
 });
 
+test("reasoning and a refusal are cards of their own kind", () => {
+  const messages = [{ role: "assistant", content: "Hm.", reasoning: "2 and 3", refusal: "No.", finish: "length" }];
+  assert.deepEqual(cardsOf(answer("x", "a", { messages })), [
+    { kind: "reasoning", text: "2 and 3" },
+    { kind: "text", text: "Hm." },
+    { kind: "refusal", text: "No." },
+  ]);
+});
+
 test("answers to an edited turn keep nobody waiting", () => {
   const state = new ChatState();
   state.apply(

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tests.chat_stub import Stub, says, streams, stub
-from training.chat_client import Endpoint, Reply, complete
+from training.chat_client import Endpoint, complete
+from training.chat_reply import Reply
 from training.chat_stream import Refused, Streamed
 from training.errors import EndpointFault
 
@@ -49,6 +50,34 @@ def test_text_and_counts_are_read_whatever_the_size_of_the_pieces() -> None:
             {"prompt_tokens": 11, "completion_tokens": 3},
             True,
         )
+
+
+def test_the_halves_of_a_character_are_joined_and_one_alone_is_marked() -> None:
+    """A piece with half a pair once ended the chat with Python's own words."""
+    heard: list[str] = []
+    seen = Streamed(heard.append)
+    for text in ("a\\ud83d", "\\ude00b", "\\ud83d", "c", "\\ud83d"):
+        seen.feed(f'data: {{"choices": [{{"delta": {{"content": "{text}"}}}}]}}\n'.encode())
+    assert heard == ["a", "😀b", "\N{REPLACEMENT CHARACTER}c"]
+    assert seen.reply.text == "a😀b\N{REPLACEMENT CHARACTER}c\N{REPLACEMENT CHARACTER}"
+
+
+def test_reasoning_and_refusal_come_in_pieces_and_are_no_text() -> None:
+    deltas = [{"reasoning_content": "hm "}, {"reasoning": "hm"}, {"refusal": "I "}, {"refusal": "can\ud83d"}]
+    deltas += [{"refusal": "\ude00"}, {"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "!"}]}]}]
+    seen, heard = _read(
+        streams(*({"choices": [{"delta": delta}]} for delta in deltas), END)[1].replace(b"<pause>", b"")
+    )
+    assert (seen.reply.reasoning, seen.reply.refusal, seen.reply.text, heard) == ("hm hm!", "I can😀", "", [])
+
+
+def test_counts_that_are_no_numbers_of_tokens_are_unknown() -> None:
+    wrong = {"choices": [], "usage": {"prompt_tokens": -1, "completion_tokens": "9"}}
+    seen, _heard = _read(streams(USED, wrong, END)[1].replace(b"<pause>", b""))
+    assert (seen.reply.tokens, seen.reply.doubt) == (
+        {"prompt_tokens": 11, "completion_tokens": 3},
+        "prompt_tokens: -1, completion_tokens: 9",
+    )
 
 
 def test_lines_that_are_no_data_say_nothing() -> None:
@@ -95,6 +124,10 @@ def test_the_older_shapes_of_calls() -> None:
 def test_at_most_64_calls_are_kept() -> None:
     many = [_calls({"index": n, "id": f"c{n}", "function": {"name": "add", "arguments": "{}"}}) for n in range(70)]
     assert len(_whole(*many, END)[0]["tool_calls"]) == 64
+    seen, _heard = _read(streams(*many, END)[1].replace(b"<pause>", b""))
+    assert seen.reply.problem == "More than 64 tool calls in one turn."
+    seen, _heard = _read(streams(*many[:64], END)[1].replace(b"<pause>", b""))
+    assert seen.reply.problem == ""
 
 
 @pytest.mark.parametrize("data", [b"data: {\n", b"data: [1]\n", b"data: 4\n"])

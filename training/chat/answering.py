@@ -137,8 +137,8 @@ class Answering:
             self._ended.first_s = began - self._began + spoken.first_s
         self._ended.tokens += spoken.tokens
         turn = spoken.turn
-        message = Message(role="assistant", content=turn.text, tool_calls=turn.tool_calls or None)
-        self._say(message, tokens=spoken.tokens, read=spoken.read, seconds=time.monotonic() - began)
+        plain = Message(role="assistant", content=turn.text, tool_calls=turn.tool_calls or None)
+        self._say(spoken.message or plain, tokens=spoken.tokens, read=spoken.read, seconds=time.monotonic() - began)
         return spoken
 
     async def _verdict(self, session: Session, text: str) -> None:

@@ -16,7 +16,7 @@ from training.errors import ContextFull, DataError, PolicyFault, boundary
 from training.policy.engine import SamplingParams, Watch, WatchedEngine
 from training.policy.scripted.words import count
 from training.rollout.dialects import Parse, ParsedTurn
-from training.rollout.endpoint import in_words, turn_of, written
+from training.rollout.endpoint import in_words, message_of, turn_of, written, written_tokens
 from training.rollout.tokens import ChatTemplate, Tools
 from training.words import _, sentence
 
@@ -42,13 +42,15 @@ class Wish:
 @dataclass
 class Spoken:
     """One turn of whoever answers. ``first_s``: seconds until its first token; ``cut``: by the limit of tokens;
-    ``read``: tokens that an endpoint read for it, 0 where nobody is paid for that."""
+    ``read``: tokens that an endpoint read for it, 0 where nobody is paid for that; ``message``: the turn as an endpoint
+    wrote it, with what is no part of its answer."""
 
     turn: ParsedTurn
     tokens: int
     first_s: float | None
     cut: bool
     read: int = 0
+    message: Message | None = None
 
 
 class Speaker(Protocol):
@@ -133,9 +135,10 @@ class EndpointSpeaker:
         turn = turn_of(reply, parse, prefix)
         if not first[0] and turn.text:  # it came in one piece
             hear(turn.text)
-        tokens = reply.tokens["completion_tokens"] or count(turn.text) + len(turn.tool_calls)
+        tokens = reply.tokens["completion_tokens"] or written_tokens(turn, reply)
         read = reply.tokens["prompt_tokens"] or sum(count(message.content) for message in messages)
-        return Spoken(turn, tokens, first[0] or time.monotonic() - began, reply.finish == "length", read)
+        first_s, cut = first[0] or time.monotonic() - began, reply.ended == "length"
+        return Spoken(turn, tokens, first_s, cut, read, message_of(turn, reply))
 
     def _messages(self, messages: list[Message], tools: Tools | None) -> list[dict[str, Any]]:
         return in_words(messages, tools) if self.tells_tools else [written(message) for message in messages]

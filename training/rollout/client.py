@@ -194,7 +194,7 @@ def parse_frame(raw: str | bytes) -> dict[str, Any]:
     if kind != "observation" or not isinstance(body, dict):
         raise EnvironmentProtocolError(f"The environment answered a frame of type {str(kind)[:40]!r}.")
     require_flag("done", data.get("done", False))
-    if (problem := json_problem(body, raw if isinstance(raw, str) else None)) is not None:
+    if (problem := json_problem(body, raw if isinstance(raw, str) else None, finite=False)) is not None:
         raise EnvironmentProtocolError(f"The observation cannot be used: {problem}.")
     return data
 

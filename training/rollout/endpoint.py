@@ -19,16 +19,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from envs.wire import Message, ToolCall
-from training.chat_client import Endpoint, Reply, complete
+from training.chat_client import Endpoint, complete
+from training.chat_reply import Reply, well_formed
 from training.chat_stream import MAX_CALLS
 from training.config import EndpointConfig, JobConfig
 from training.config.evaluation import cost_of
 from training.errors import BudgetSpent, EndpointAway, TiltyardError
-from training.journal import Event
+from training.journal import Event, LogLine
 from training.policy.engine import Sample
 from training.policy.scripted.words import HEARD, WordTemplate, count
 from training.rollout.dialects import Parse, ParsedTurn, choose_dialect
+from training.rollout.dialects.base import json_decoder, json_reason
 from training.rollout.holding import Wait
+from training.rollout.plain import json_problem
 from training.rollout.replicas import Replicas
 from training.rollout.scripted import NoEngine
 from training.rollout.tokens import Tools
@@ -105,6 +108,14 @@ class EndpointWait(Wait):
     def __init__(self, config: EndpointConfig, write: Callable[[Event], None]) -> None:
         super().__init__(config.patience_s, write)
         self.places = asyncio.Semaphore(config.concurrency)
+        self._doubted = False
+
+    def doubt(self, counts: str) -> None:
+        """Say once that the endpoint counts tokens in numbers that are none."""
+        if not self._doubted:
+            self._doubted = True
+            text = f"The endpoint's token counts cannot be used ({counts}): its tokens and their cost are estimated."
+            self._write(LogLine(level="warning", message=text))
 
     def _spent(self, error: TiltyardError, waited_s: float) -> TiltyardError:
         last = error.message.rstrip(".")
@@ -118,6 +129,7 @@ class Answered(Sample):
     """A turn as an endpoint wrote it; ``ids`` only count its tokens."""
 
     turn: ParsedTurn
+    message: Message
 
 
 @dataclass(frozen=True)
@@ -145,14 +157,16 @@ class EndpointPlayer(Player):
         reply = await self._ask(body)
         turn = turn_of(reply, self.parse, f"call_{trajectory.turns}_")
         asked = reply.tokens["prompt_tokens"] or len(trajectory.prompt_ids) + len(trajectory.completion_ids)
-        sampled = reply.tokens["completion_tokens"] or count(turn.text) + len(turn.tool_calls)
+        sampled = reply.tokens["completion_tokens"] or written_tokens(turn, reply)
+        if reply.doubt:
+            self.wait.doubt(reply.doubt)
         cost = self.budget.spend(asked, sampled)
         if cost is not None:
             trajectory.cost = (trajectory.cost or 0.0) + cost
-        finished = reply.finish != "length"
+        finished = reply.ended != "length"
         size = max(1, min(sampled, limit))
         ids = [HEARD] * (size - 1) + [self.template.eos_id if finished else HEARD]
-        return Answered(ids, [0.0] * size, finished, turn=turn)
+        return Answered(ids, [0.0] * size, finished, turn=turn, message=message_of(turn, reply))
 
     def _messages(self, trajectory: Trajectory) -> list[dict[str, Any]]:
         if not self.tells_tools:
@@ -176,18 +190,60 @@ class EndpointPlayer(Player):
     def _read(self, sample: Sample, prefix: str) -> ParsedTurn:
         return sample.turn if isinstance(sample, Answered) else super()._read(sample, prefix)
 
+    def _said(self, sample: Sample, parsed: ParsedTurn) -> Message:
+        return sample.message if isinstance(sample, Answered) else super()._said(sample, parsed)
+
 
 def turn_of(reply: Reply, parse: Parse, prefix: str) -> ParsedTurn:
-    """An endpoint's reply as a turn; ``parse`` reads a text without structured calls."""
-    text = text_of(reply.message.get("content"))
-    calls = calls_of(reply.message)
-    if not calls:
+    """An endpoint's reply as a turn, judged as a model's own text is; ``parse`` reads one without structured calls."""
+    text, found = reply.text, calls_of(reply.message)
+    problem = reply.problem or _shape_problem(reply.message)
+    if not found and not problem:
         return parse(text, prefix).read_from(text)
+    calls: list[ToolCall] = []
+    for number, call in enumerate(found):
+        try:
+            calls.append(tool_call(call, f"{prefix}{number}"))
+        except ValueError as exc:
+            problem = problem or str(exc)
+    sent = [text, *(_as_sent(call) for call in found)]
+    return ParsedTurn(text, calls, problem or None).read_from("\n".join(part for part in sent if part))
+
+
+def message_of(turn: ParsedTurn, reply: Reply) -> Message:
+    """A turn as it is recorded: with what the model thought, why it refused, and whether it was cut off."""
+    return Message(
+        role="assistant",
+        content=turn.text,
+        reasoning=reply.reasoning or None,
+        tool_calls=turn.tool_calls or None,
+        refusal=reply.refusal or None,
+        finish=reply.ended,
+    )
+
+
+def written_tokens(turn: ParsedTurn, reply: Reply) -> int:
+    """About how many tokens a reply has, where its server does not count them."""
+    return count(turn.text) + count(reply.reasoning) + count(reply.refusal) + len(turn.tool_calls)
+
+
+def _shape_problem(message: dict[str, Any]) -> str:
+    """What is wrong with the shape of a message, for the model; empty for nothing."""
+    content, calls = message.get("content"), message.get("tool_calls")
+    if content is not None and not isinstance(content, str | list):
+        return "The content of the message is not text."
+    if calls is not None and not isinstance(calls, list):
+        return "The tool calls are not a list."
+    if isinstance(calls, list) and len(calls) > MAX_CALLS:
+        return f"More than {MAX_CALLS} tool calls in one turn."
+    return ""
+
+
+def _as_sent(call: Any) -> str:
     try:
-        return ParsedTurn(text, [tool_call(call, f"{prefix}{number}") for number, call in enumerate(calls)])
-    except ValueError as exc:
-        sent = [text, *(json.dumps(call, ensure_ascii=False) for call in calls)]
-        return ParsedTurn(text, [], str(exc)).read_from("\n".join(part for part in sent if part))
+        return well_formed(json.dumps(call, ensure_ascii=False))
+    except RecursionError:
+        return "…"
 
 
 def written(message: Message) -> dict[str, Any]:
@@ -227,14 +283,6 @@ def in_words(messages: list[Message], tools: Tools | None) -> list[dict[str, Any
     return found
 
 
-def text_of(content: Any) -> str:
-    """The text of a message's content: a string, nothing, or a list of parts."""
-    if isinstance(content, list):
-        parts = [part.get("text") if isinstance(part, dict) else part for part in content]
-        return "".join(part for part in parts if isinstance(part, str))
-    return content if isinstance(content, str) else ""
-
-
 def calls_of(message: dict[str, Any]) -> list[Any]:
     """The calls of a message in the order written; the older ``function_call`` is one."""
     calls = message.get("tool_calls")
@@ -248,20 +296,25 @@ def tool_call(found: Any, number: str) -> ToolCall:
     """One call. Raises ``ValueError`` with what is wrong with it, for the policy to read."""
     function = found.get("function", found) if isinstance(found, dict) else None
     name = function.get("name") if isinstance(function, dict) else None
-    if not isinstance(function, dict) or not isinstance(name, str) or not name:
+    if not isinstance(function, dict) or not isinstance(name, str) or not name.strip():
         raise ValueError("A tool call has no name.")
+    name, shown = name.strip(), well_formed(name.strip()[:64])
     arguments = function.get("arguments")
     if isinstance(arguments, str):
         try:
-            arguments = json.loads(arguments or "{}")
-        except (ValueError, RecursionError):
-            raise ValueError(f"The arguments of {name[:64]} are not JSON.") from None
+            arguments = json_decoder.decode(arguments) if arguments.strip() else {}
+        except (ValueError, RecursionError) as exc:
+            raise ValueError(f"The arguments of {shown} are not JSON: {json_reason(exc)}.") from None
     if arguments is None:
         arguments = {}
     if not isinstance(arguments, dict):
-        raise ValueError(f"The arguments of {name[:64]} are not an object.")
+        raise ValueError(f"The arguments of {shown} are not an object.")
+    if (problem := json_problem([name, arguments])) is not None:
+        raise ValueError(f"The call of {shown} cannot be used: {problem}.")
     given = found.get("id")
-    return ToolCall(id=given if isinstance(given, str) and given else number, name=name, arguments=arguments)
+    return ToolCall(
+        id=well_formed(given) if isinstance(given, str) and given else number, name=name, arguments=arguments
+    )
 
 
 def endpoint_of(config: EndpointConfig) -> Endpoint:

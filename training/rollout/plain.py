@@ -3,26 +3,43 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from typing import Any
 
 MAX_DEPTH = 32
+_LARGE = re.compile(r"NaN|Infinity|[eE]\+?\d\d|\d{200}")
+"""What the JSON of every number that is not finite has."""
 
 
-def json_problem(value: Any, text: str | None = None) -> str | None:
-    """Why a decoded JSON value cannot be passed on (too deep, lone surrogates), or ``None`` when it can.
+def json_problem(value: Any, text: str | None = None, *, finite: bool = True) -> str | None:
+    """Why a decoded JSON value cannot be passed on (too deep, lone surrogates, NaN or infinite), or ``None``.
 
-    Serialisers further on raise for both: pydantic beyond about 250 levels, UTF-8 at a lone surrogate. ``text``, the
-    JSON that the value came from, spares the walk where its characters alone show that there is nothing to find.
+    Serialisers further on raise for the first two: pydantic beyond about 250 levels, UTF-8 at a lone surrogate; and
+    write ``null`` for the third, also where it is a number that is too large, such as ``1e999``; ``finite`` says that
+    such numbers are none. ``text``, the JSON that the value came from, spares the walk where its characters alone show
+    that there is nothing to find.
     """
     shallow = text is not None and text.count("{") + text.count("[") <= MAX_DEPTH
     if not shallow and _depth_exceeds(value, MAX_DEPTH):
         return f"it is nested deeper than {MAX_DEPTH} levels"
+    if finite and (text is None or _LARGE.search(text)) and _not_finite(value):
+        return "it contains a number that is not finite"
     if text is None or "\\u" in text:
         try:
             json.dumps(value, ensure_ascii=False).encode("utf-8")
         except UnicodeEncodeError:
             return "it contains half of a surrogate pair"
     return None
+
+
+def _not_finite(value: Any) -> bool:
+    """Whether it holds NaN or an infinite number. It is not nested without end."""
+    if isinstance(value, dict):
+        return any(map(_not_finite, value.values()))
+    if isinstance(value, list):
+        return any(map(_not_finite, value))
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 def _depth_exceeds(value: Any, limit: int) -> bool:

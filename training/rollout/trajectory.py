@@ -330,9 +330,12 @@ class Player:
         trajectory.turns += 1
         trajectory.version = sample.version if trajectory.version is None else min(trajectory.version, sample.version)
         trajectory.parse_errors += parsed.parse_error is not None
-        message = Message(role="assistant", content=parsed.text, tool_calls=parsed.tool_calls or None)
-        trajectory.messages.append(message)
+        trajectory.messages.append(self._said(sample, parsed))
         return parsed
+
+    def _said(self, sample: Sample, parsed: ParsedTurn) -> Message:
+        """What was sampled as it is recorded."""
+        return Message(role="assistant", content=parsed.text, tool_calls=parsed.tool_calls or None)
 
     def _read(self, sample: Sample, prefix: str) -> ParsedTurn:
         """What was sampled as a message; the ids of its calls begin with ``prefix``."""

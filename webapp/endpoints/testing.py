@@ -16,7 +16,8 @@ from django.utils.translation import gettext_noop
 
 from envs.wire import Message
 from training.chat_client import Endpoint as Asked
-from training.chat_client import Reply, complete
+from training.chat_client import complete
+from training.chat_reply import Reply
 from training.connections import reaching
 from training.errors import (
     EndpointAway,
@@ -28,7 +29,7 @@ from training.errors import (
     TiltyardError,
 )
 from training.rollout.dialects import hermes
-from training.rollout.endpoint import calls_of, in_words, text_of, tool_call, written
+from training.rollout.endpoint import calls_of, in_words, tool_call, written
 from webapp.endpoints.keys import key_of
 from webapp.endpoints.models import Endpoint, ToolFormat
 from webapp.endpoints.spending import turn_used
@@ -82,6 +83,11 @@ FINDINGS: dict[str, Words] = {
     "uncounted": Words(
         DOUBT,
         gettext_noop("It answered within %(seconds)s s, and did not count its tokens."),
+        gettext_noop("Limits and costs of runs will rest on estimates."),
+    ),
+    "miscounted": Words(
+        DOUBT,
+        gettext_noop("It answered within %(seconds)s s, and what it counted are no numbers of tokens: %(detail)s."),
         gettext_noop("Limits and costs of runs will rest on estimates."),
     ),
     "key": Words(BAD, gettext_noop("It refuses the key (401)."), gettext_noop("Enter the key again.")),
@@ -191,12 +197,21 @@ def _examine(endpoint: Endpoint) -> tuple[list[dict[str, Any]], tuple[int, int] 
         return [_fault(exc, key, limit_s)], None
     seconds = round(time.monotonic() - began, 2)
     tokens = reply.tokens["prompt_tokens"], reply.tokens["completion_tokens"]
-    answers = _finding("answers", seconds=seconds, prompt=tokens[0], sampled=tokens[1])
     return [
-        answers if all(tokens) else _finding("uncounted", seconds=seconds),
+        _counted(reply, seconds),
         _call(endpoint, reply),
         _models(endpoint, key),
     ], tokens
+
+
+def _counted(reply: Reply, seconds: float) -> dict[str, Any]:
+    """That it answered, and whether it counted its tokens."""
+    if reply.doubt:
+        return _finding("miscounted", seconds=seconds, detail=reply.doubt)
+    read, sampled = reply.tokens["prompt_tokens"], reply.tokens["completion_tokens"]
+    if not read or not sampled:
+        return _finding("uncounted", seconds=seconds)
+    return _finding("answers", seconds=seconds, prompt=read, sampled=sampled)
 
 
 def _body(endpoint: Endpoint) -> dict[str, Any]:
@@ -229,7 +244,7 @@ def _fault(exc: EndpointFault, key: str, limit_s: float) -> dict[str, Any]:
 
 def _call(endpoint: Endpoint, reply: Reply) -> dict[str, Any]:
     """Whether the answer calls the tool so that a run could read it."""
-    text, calls = text_of(reply.message.get("content")), calls_of(reply.message)
+    text, calls = reply.text, calls_of(reply.message)
     if calls:
         try:
             names = [tool_call(found, "c").name for found in calls]

@@ -29,7 +29,8 @@ LONG_LINES, LONG_CHARS = 14, 1_200
 class Message(NamedTuple):
     """One message as a page shows it. ``place`` is its number in the whole conversation, from 0; ``tree`` is its text
     read as JSON where that is an object or a list; ``raw`` is the message as it was recorded, as JSON; ``cut`` are the
-    characters that are left out."""
+    characters that are left out. ``reasoning`` and ``refusal`` are no part of the answer; ``finish`` is why it ended
+    where that was not its own end."""
 
     place: int
     role: str
@@ -39,6 +40,9 @@ class Message(NamedTuple):
     tree: Any
     calls: list[dict[str, Any]]
     raw: str
+    reasoning: str = ""
+    refusal: str = ""
+    finish: str = ""
 
     @property
     def long(self) -> bool:
@@ -133,15 +137,19 @@ def message_of(raw: Mapping[str, Any], place: int, limit: int = TEXT_CHARS) -> M
     content = raw.get("content")
     text = content if isinstance(content, str) else "" if content is None else json.dumps(content, ensure_ascii=False)
     calls = [_call(call, limit) for call in raw.get("tool_calls") or [] if isinstance(call, dict)]
+    reasoning, refusal = (str(raw.get(name) or "") for name in ("reasoning", "refusal"))
     return Message(
         place=place,
         role=str(raw.get("role", "")),
         name=str(raw.get("name") or ""),
         text=text[:limit],
-        cut=max(0, len(text) - limit),
+        cut=sum(max(0, len(part) - limit) for part in (text, reasoning, refusal)),
         tree=tree_of(text) if raw.get("role") == "tool" else None,
         calls=calls,
         raw=_exact(raw, limit),
+        reasoning=reasoning[:limit],
+        refusal=refusal[:limit],
+        finish=str(raw.get("finish") or ""),
     )
 
 
@@ -170,7 +178,8 @@ def tree_of(text: str) -> Any:
 
 
 def _size(message: Message) -> int:
-    return len(message.text) + sum(len(str(call["arguments"])) for call in message.calls)
+    apart = len(message.reasoning) + len(message.refusal)
+    return len(message.text) + apart + sum(len(str(call["arguments"])) for call in message.calls)
 
 
 class TurnRows(NamedTuple):

@@ -8,6 +8,7 @@ from django.db.models import QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
 from webapp.rollouts.models import Rollout, RolloutGroup, RolloutStatus, Turn
+from webapp.rollouts.words import TEXTS
 from webapp.runs.models import Run
 from webapp.text import finite
 
@@ -66,10 +67,10 @@ def turn_view(turn: Turn) -> dict[str, Any]:
 
 
 def _short(message: dict[str, Any]) -> dict[str, Any]:
-    content = message.get("content")
-    if not isinstance(content, str) or len(content) <= CONTENT_MAX:
-        return message
-    return {**message, "content": f"{content[:CONTENT_MAX]} … (+{len(content) - CONTENT_MAX})", "shortened": True}
+    texts = {name: message.get(name) for name in TEXTS}
+    long = {name: text for name, text in texts.items() if isinstance(text, str) and len(text) > CONTENT_MAX}
+    cut = {name: f"{text[:CONTENT_MAX]} … (+{len(text) - CONTENT_MAX})" for name, text in long.items()}
+    return {**message, **cut, "shortened": True} if cut else message
 
 
 def group_view(group: RolloutGroup) -> dict[str, Any]:

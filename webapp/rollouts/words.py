@@ -26,6 +26,7 @@ HEADS = (4, 6, 8)  # characters at the beginning of a word by which it is known
 SHORT = 2  # a word of so few characters is known together with its neighbours
 TEXT_MAX = 50_000  # characters of one turn that are read
 TOKENS_MAX = 4_000  # of one turn
+TEXTS = ("content", "reasoning", "refusal")  # of a message
 
 _CJK = "\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
 _WORD = re.compile(f"[{_CJK}]+|[^\\W_{_CJK}]+")
@@ -40,9 +41,9 @@ def texts_of(messages: Iterable[dict[str, Any]]) -> Iterator[str]:
     for message in messages:
         if message.get("role") == "system":
             continue
-        content = message.get("content")
-        if isinstance(content, str) and content:
-            yield content
+        for name in TEXTS:
+            if isinstance(text := message.get(name), str) and text:
+                yield text
         for call in message.get("tool_calls") or []:
             yield f"{call.get('name', '')} {json.dumps(call.get('arguments'), ensure_ascii=False)}"
 

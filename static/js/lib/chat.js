@@ -83,7 +83,7 @@ export class ChatState {
 }
 
 /**
- * An answer as a list of cards: texts, and calls each with what answered it.
+ * An answer as a list of cards: what was thought, texts, refusals, and calls each with what answered it.
  * @param {Row} answer
  * @returns {Row[]}
  */
@@ -93,7 +93,9 @@ export function cardsOf(answer) {
   const open = new Map();
   for (const message of answer.messages) {
     if (message.role === "assistant") {
+      if (message.reasoning) cards.push({ kind: "reasoning", text: message.reasoning });
       if (message.content) cards.push({ kind: "text", text: message.content });
+      if (message.refusal) cards.push({ kind: "refusal", text: message.refusal });
       for (const call of message.tool_calls ?? []) {
         const card = { kind: "call", name: call.name, arguments: call.arguments, result: null };
         open.set(call.id, card);

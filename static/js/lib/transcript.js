@@ -60,6 +60,25 @@ function callNode(call) {
 }
 
 /**
+ * Words that are no part of an answer, under the name of what they are: `reasoning` or `refusal`.
+ * @param {string} what
+ * @param {unknown} text
+ */
+export function apart(what, text) {
+  if (typeof text !== "string" || !text) return null;
+  return h("div", { class: "said-apart" }, h("div", { class: "muted small" }, t(what)), folded(text));
+}
+
+/**
+ * Why a turn ended that did not come to its own end.
+ * @param {Row} message
+ */
+function cutNode(message) {
+  const key = `finish.${message.finish}`;
+  return message.finish && has(key) ? h("div", { class: "muted small" }, t(key)) : null;
+}
+
+/**
  * @param {Row} message
  * @param {Row} turn
  * @param {boolean} first
@@ -82,15 +101,18 @@ function messageNode(message, turn, first, ordinal) {
   const content = typeof message.content === "string" ? message.content : pretty(message.content);
   const calls = Array.isArray(message.tool_calls) ? message.tool_calls : [];
   const wrote = first && typeof turn.wrote === "string" ? turn.wrote : ""; // a call that nobody could read
-  const nothing = !content && !calls.length && !wrote;
+  const nothing = !content && !calls.length && !wrote && !message.refusal;
   return h(
     "article",
     { class: "message", "data-role": ["system", "user", "assistant", "tool"].includes(role) ? role : "other" },
     head,
+    apart("reasoning", message.reasoning),
     content && folded(content),
+    apart("refusal", message.refusal),
     ...calls.map(callNode),
     wrote && folded(wrote, "said said-unread"),
     nothing && h("div", { class: "muted small" }, t("empty_message")),
+    cutNode(message),
   );
 }
 

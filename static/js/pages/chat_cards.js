@@ -3,7 +3,7 @@
 import { cardsOf, OPEN, waitWords } from "../lib/chat.js";
 import { h, has, icon, setAttr, setText, t } from "../lib/dom.js";
 import { duration, plain, pretty } from "../lib/format.js";
-import { failure, folded, said } from "../lib/transcript.js";
+import { apart, failure, folded, said } from "../lib/transcript.js";
 
 /** @typedef {Record<string, any>} Row */
 
@@ -44,6 +44,8 @@ export function tailNodes(answer) {
     nodes.push(h("p", { class: "small chat-note" }, t("chat.turns", { n: turns })));
   }
   if (ending.differs) nodes.push(h("p", { class: "small chat-note" }, t("chat.differs")));
+  if (answer.messages.at(-1)?.finish === "content_filter")
+    nodes.push(h("p", { class: "small chat-note" }, t("finish.content_filter")));
   if (answer.state === "done" && !cardsOf(answer).length) nodes.push(h("p", { class: "muted" }, t("chat.nothing")));
   return nodes;
 }
@@ -91,6 +93,8 @@ export function cardNode(card) {
     if (card.growing) return h("div", { class: "chat-said chat-growing", dir: "auto" }, card.text);
     return said(card.text, "chat-said");
   }
+  if (card.kind === "reasoning" || card.kind === "refusal")
+    return /** @type {HTMLElement} */ (apart(card.kind, card.text));
   if (card.kind === "environment")
     return h(
       "div",

@@ -15,9 +15,10 @@ from tests.training.helpers import TOOLS, of_type, scripted_server
 from training.algorithms.evaluate import run_evaluate
 from training.algorithms.job import Job
 from training.algorithms.sample import run_sample
+from training.chat_reply import text_of
 from training.errors import BudgetSpent, ConfigError, EndpointAway, EndpointBusy, EndpointFault, EndpointRefused
 from training.journal import Metrics, read_events
-from training.rollout.endpoint import Budget, calls_of, text_of, tool_call, written
+from training.rollout.endpoint import Budget, calls_of, tool_call, written
 
 __all__ = ["stub"]
 

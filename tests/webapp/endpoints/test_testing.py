@@ -117,6 +117,13 @@ def test_a_model_that_is_not_listed_and_tokens_that_are_not_counted(
     assert "llama-3, qwen" in findings_of(tested)[2].sentence
 
 
+def test_counts_that_are_no_numbers_of_tokens_are_named(make_endpoint: Callable[..., Endpoint], stub: Stub) -> None:
+    answer = {"choices": [{"message": {"content": "5"}}], "usage": {"prompt_tokens": True, "completion_tokens": 3}}
+    stub.replies = [(200, json.dumps(answer).encode(), {})]
+    tested = endpoint_test(make_endpoint())
+    assert codes(tested)[0] == "miscounted" and "prompt_tokens: True" in findings_of(tested)[0].sentence
+
+
 def test_every_finding_is_said_in_the_reader_s_language(make_endpoint: Callable[..., Endpoint]) -> None:
     values = dict.fromkeys(("detail", "count", "names", "seconds", "prompt", "sampled", "status"), "1")
     endpoint = make_endpoint()

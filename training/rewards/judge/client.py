@@ -77,7 +77,6 @@ async def _ask(endpoint: Endpoint, messages: list[dict[str, str]]) -> tuple[str,
         raise RewardTimeout(exc.message, hint=exc.hint) from exc
     except EndpointFault as exc:
         raise RewardFault(exc.message, hint=exc.hint) from exc
-    text = reply.message.get("content")
-    if not isinstance(text, str):
+    if not isinstance(reply.message.get("content"), str):
         raise RewardFault("The judge answered without text.")
-    return text, reply.tokens
+    return reply.text, reply.tokens

@@ -1,0 +1,147 @@
+"""What a chat completion says, read once for judges, chats and endpoints that play.
+
+The model's words are its own: text that is no text, half of a surrogate pair, nesting without end and numbers that are
+none are passed on for whoever judges the model. What is not of a completion's shape is the server's fault and raises.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, NamedTuple
+
+UNREADABLE = (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError)
+CUT = frozenset({"length", "max_tokens", "model_length"})
+"""Reasons to end that mean the limit of tokens: OpenAI's, Anthropic's, Mistral's."""
+FILTERED = "content_filter"
+REASONING = ("reasoning_content", "reasoning", "thinking")
+"""Fields of a message that hold what the model thought: DeepSeek's, OpenRouter's (vLLM writes either), Ollama's."""
+COUNTED = ("prompt_tokens", "completion_tokens")
+MAX_TOKENS = 100_000_000
+"""No model reads or writes so many at once: a larger count is none."""
+_MAX_DIGITS = 4300
+
+
+class Reply(NamedTuple):
+    """What was answered: the message as the endpoint wrote it, why it ended, and the tokens that it counted, 0 where it
+    counted none. ``doubt`` names counts that are no numbers of tokens; ``problem`` tells the model what is wrong with
+    its message."""
+
+    message: dict[str, Any]
+    finish: str
+    tokens: dict[str, int]
+    doubt: str = ""
+    problem: str = ""
+
+    @property
+    def text(self) -> str:
+        """The text of its message."""
+        return text_of(self.message.get("content"))
+
+    @property
+    def reasoning(self) -> str:
+        """What the model thought before its answer, where the server keeps that apart."""
+        return well_formed(thought(self.message))
+
+    @property
+    def refusal(self) -> str:
+        """Why the model does not answer, where it says that apart."""
+        return well_formed(refused(self.message))
+
+    @property
+    def ended(self) -> str | None:
+        """``length`` or ``content_filter`` where the answer was cut off or held back, else ``None``."""
+        return "length" if self.finish in CUT else FILTERED if self.finish == FILTERED else None
+
+
+def read_reply(data: bytes) -> Reply:
+    """A whole completion. Raises one of ``UNREADABLE`` for anything else."""
+    text = decoded(data)
+    try:
+        value = json.loads(text, parse_int=_whole)
+    except RecursionError:
+        if '"choices"' not in text:
+            raise
+        return Reply({}, "", counted(None)[0], problem="The message is nested too deeply.")
+    choice = value["choices"][0]
+    tokens, doubt = counted(value.get("usage"))
+    return Reply(dict(choice["message"]), str(choice.get("finish_reason") or ""), tokens, doubt)
+
+
+def decoded(data: bytes) -> str:
+    """The bytes as text; those that are no UTF-8 become the sign for that, as where a tokenizer decodes."""
+    try:
+        return data.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return data.decode("utf-8", "replace")
+
+
+def _whole(digits: str) -> int | float:
+    """A whole number; one that Python does not read is taken as infinite, which is no argument either."""
+    return int(digits) if len(digits) <= _MAX_DIGITS else math.inf
+
+
+def counted(usage: Any) -> tuple[dict[str, int], str]:
+    """The tokens that a server counted, 0 where it counted none, and which of its counts are no numbers of tokens."""
+    found = usage if isinstance(usage, dict) else {}
+    tokens = {name: _count(found.get(name)) for name in COUNTED}
+    wrong = [f"{name}: {str(found[name])[:20]}" for name, count in tokens.items() if count is None]
+    return {name: count or 0 for name, count in tokens.items()}, ", ".join(wrong)
+
+
+def _count(value: Any) -> int | None:
+    """A number of tokens, 0 for none given, ``None`` for what cannot be one."""
+    if value is None:
+        return 0
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_TOKENS:
+        return None
+    return int(value) if value == int(value) else None
+
+
+def well_formed(text: str) -> str:
+    """The text with its pairs of surrogates joined, and half ones as the sign for what cannot be read."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def text_of(content: Any) -> str:
+    """The text of a message's content: a string, nothing, or a list of parts."""
+    return well_formed(spoken(content))
+
+
+def spoken(content: Any) -> str:
+    """As ``text_of``, of a piece of a message: half of a surrogate pair may be at its end."""
+    if isinstance(content, list):
+        return "".join(_words(part) for part in content if _kind(part) not in _APART)
+    return content if isinstance(content, str) else ""
+
+
+def thought(message: dict[str, Any]) -> str:
+    """The reasoning of a message, or of a piece of one."""
+    named = next(filter(None, (spoken(message.get(name)) for name in REASONING)), "")
+    return named or _parts(message.get("content"), "thinking", "reasoning")
+
+
+def refused(message: dict[str, Any]) -> str:
+    """The refusal of a message, or of a piece of one."""
+    return spoken(message.get("refusal")) or _parts(message.get("content"), "refusal")
+
+
+_APART = frozenset({"thinking", "reasoning", "refusal"})
+"""Kinds of parts that are no words of the answer."""
+
+
+def _parts(content: Any, *kinds: str) -> str:
+    return "".join(_words(part) for part in content if _kind(part) in kinds) if isinstance(content, list) else ""
+
+
+def _kind(part: Any) -> str:
+    return str(part.get("type")) if isinstance(part, dict) else "text"
+
+
+def _words(part: Any) -> str:
+    """The words of a part, which stand under ``text`` or under its kind, there perhaps in parts again (Mistral's)."""
+    if isinstance(part, dict):
+        part = part.get("text") if part.get("text") is not None else part.get(_kind(part))
+    if isinstance(part, list):
+        part = "".join(str(each.get("text") or "") for each in part if isinstance(each, dict))
+    return part if isinstance(part, str) else ""
