@@ -124,6 +124,9 @@ def test_the_calls_beside_a_broken_one_are_made() -> None:
 
 
 def test_what_is_read_is_read_as_it_was_written() -> None:
+    many = [{"function": {"name": "echo", "arguments": "{}"}}] * 64
+    turn = turn_of(Reply({"tool_calls": many}, "", NONE), hermes.parse, "call_")
+    assert (len(turn.tool_calls), turn.parse_error) == (64, None)
     depth = 30  # and two lists around it
     reply = Reply(
         {"tool_calls": [{"function": {"name": " f ", "arguments": f'{{"a": {"[" * depth}{"]" * depth}}}'}}]}, "", NONE
