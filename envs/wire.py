@@ -45,8 +45,9 @@ class ToolCall(WireModel):
 class Message(WireModel):
     """One chat message. ``tool_calls`` only on assistant messages, ``name``/``tool_call_id`` on tool messages.
 
-    Of a turn that an endpoint answered also ``refusal``, why it does not answer, and ``finish``, why the turn ended
-    where that was not its own end (``length``, ``content_filter``). They are for people: no model reads them.
+    ``reasoning`` is what the model thought before an assistant message, apart from its text. Of a turn that an endpoint
+    answered also ``refusal``, why it does not answer, and ``finish``, why the turn ended where that was not its own end
+    (``length``, ``content_filter``). Those two are for people: no model reads them.
     """
 
     role: Role

@@ -198,6 +198,7 @@ def _model(config: JobConfig) -> Sentence:
 
 
 def _dataset(config: JobConfig) -> Sentence:
+    from training.data.learned import lesson_of
     from training.data.pairs import pair_of
     from training.data.reader import load_rows
 
@@ -207,11 +208,9 @@ def _dataset(config: JobConfig) -> Sentence:
         raise _Problem(sentence(_("No dataset is chosen.")), _("Set data.train."))
     limit = min(config.data.max_rows or SAMPLE_ROWS, SAMPLE_ROWS)
     rows = load_rows(Path(config.data.train), limit)
-    if config.method.learns_from == "demonstrations" and not any(
-        m.role == "assistant" for row in rows for m in row.messages
-    ):
+    if config.method.learns_from == "demonstrations" and all(lesson_of(row).why_not for row in rows):
         raise _Problem(
-            sentence(_("The first rows have no assistant turn, so there is nothing to imitate.")),
+            sentence(_("The first rows have no assistant turn that is to be learned, so there is nothing to imitate.")),
             _("Choose a dataset of dialogues."),
         )
     if config.method.learns_from == "preferences" and not any(pair_of(row) for row in rows):

@@ -8,15 +8,25 @@ its adapter.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from training.algorithms.base import JournalCallback, common_arguments, one_device, train
 from training.algorithms.job import Job, checkpoint_step, row_order
+from training.algorithms.lessons import (
+    Encoded,
+    Example,
+    NotLearned,
+    learned_tokens,
+    marking_template,
+    no_lesson,
+    prompt_tokens,
+    remarks_of,
+)
 from training.algorithms.loading import fetch_base, load_model, load_tokenizer, prepare_device
-from training.algorithms.sft import marked_tokens, marking_template, render
 from training.config import JobConfig
 from training.data.pairs import Pair, pair_of
 from training.data.reader import load_rows
@@ -24,16 +34,6 @@ from training.data.schema import Row
 from training.errors import ConfigError, DataError
 from training.journal import PhaseChanged
 from training.policy.adapter import lora_config
-
-Example = dict[str, list[int]]
-
-
-class Encoded(NamedTuple):
-    """Pairs in ids, and how many rows were left out: without a pair of two different answers, or too long."""
-
-    examples: list[Example]
-    unpaired: int
-    too_long: int
 
 
 def run_dpo(job: Job) -> None:
@@ -52,7 +52,8 @@ def run_dpo(job: Job) -> None:
         job.log(note, "warning")
     job.check_stop()
     encoded = encode_pairs(rows, tokenizer, config.dpo.max_length)
-    _tell(job, encoded)
+    for said in remarks_of(encoded, limit="dpo.max_length"):
+        job.log(said, "warning")
     job.check_stop()
     model = load_model(config, folder, device)
     callback = JournalCallback(job)
@@ -63,16 +64,9 @@ def run_dpo(job: Job) -> None:
     train(job, trainer, callback, checkpoint)
 
 
-def _tell(job: Job, encoded: Encoded) -> None:
-    if encoded.unpaired:
-        job.log(f"{encoded.unpaired} rows are left out: without two different answers of an assistant.", "warning")
-    if encoded.too_long:
-        job.log(f"{encoded.too_long} pairs are left out: longer than dpo.max_length.", "warning")
-
-
 def encode_pairs(rows: Sequence[Row], tokenizer: Any, limit: int) -> Encoded:
     """Rows as ``{"prompt_ids", "chosen_ids", "chosen_mask", "rejected_ids", "rejected_mask"}``; a mask is 1 on tokens
-    that the assistant wrote.
+    that are learned.
 
     Raises ``DataError`` when no pair is left, ``TemplateError`` when the template cannot mark the assistant's tokens.
     """
@@ -83,26 +77,35 @@ def encode_pairs(rows: Sequence[Row], tokenizer: Any, limit: int) -> Encoded:
             "No row has a chosen and a rejected answer.",
             hint="Choose a dataset of preference pairs, or make one of a run.",
         )
-    found = [_encode(row, pair, tokenizer, template) for row, pair in pairs]
-    fitting = [example for example in found if _length(example) <= limit]
-    if not fitting:
-        raise DataError("No pair fits dpo.max_length.", hint="Raise the limit.")
-    return Encoded(fitting, len(rows) - len(pairs), len(found) - len(fitting))
+    encoded = Encoded(left_out=Counter(unpaired=len(rows) - len(pairs)))
+    for row, pair in pairs:
+        with encoded.counting():
+            example, reasoned = _encode(row, pair, tokenizer, template)
+            if _length(example) > limit:
+                raise NotLearned("too_long")
+            encoded.add(example, reasoned)
+    if not encoded.examples:
+        raise no_lesson(encoded, limit="dpo.max_length")
+    return encoded
 
 
 def _length(example: Example) -> int:
     return len(example["prompt_ids"]) + max(len(example["chosen_ids"]), len(example["rejected_ids"]))
 
 
-def _encode(row: Row, pair: Pair, tokenizer: Any, template: str) -> Example:
-    prompt = render(pair.prompt, row.tools, tokenizer, template, generate=True)["input_ids"]
-    whole = [marked_tokens([*pair.prompt, *answer], row.tools, tokenizer, template) for answer in pair[1:]]
+def _encode(row: Row, pair: Pair, tokenizer: Any, template: str) -> tuple[Example, bool]:
+    """A pair in ids, and whether its reasoning is among them. Raises ``NotLearned``."""
+    prompt = prompt_tokens(pair.prompt, row.tools, tokenizer, template)
+    whole = []
+    for answer, turns in zip((pair.chosen, pair.rejected), pair.turns, strict=True):
+        learned = [False] * len(pair.prompt) + turns
+        whole.append(learned_tokens([*pair.prompt, *answer], learned, row.tools, tokenizer, template))
     # A template may render a prompt's end in another way once an answer follows it.
-    begin = min(_common(prompt, ids) for ids, _marks in whole)
+    begin = min(_common(prompt, each.ids) for each in whole)
     example = {"prompt_ids": prompt[:begin]}
-    for name, (ids, marks) in zip(("chosen", "rejected"), whole, strict=True):
-        example |= {f"{name}_ids": ids[begin:], f"{name}_mask": marks[begin:]}
-    return example
+    for name, each in zip(("chosen", "rejected"), whole, strict=True):
+        example |= {f"{name}_ids": each.ids[begin:], f"{name}_mask": each.marks[begin:]}
+    return example, all(each.reasoned for each in whole)
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:

@@ -1,4 +1,5 @@
-"""What reading did with columns that no message holds by itself, counted over a file and told once in its report."""
+"""What reading did with columns that no message holds by itself, and what of the rows is learned: counted over a file
+and told once in its report."""
 
 from __future__ import annotations
 
@@ -22,6 +23,28 @@ FACTS: dict[str, str] = {
     "labelled": _(
         "{count} rows hold a completion with a label of good or bad. Both are kept with the row; the completion is not "
         "a turn of the conversation."
+    ),
+    "reasoning": _(
+        "{count} rows hold reasoning apart from a turn's text. SFT learns it where the model's chat template writes "
+        "it, and says in the log where it does not."
+    ),
+    "bad": _("{count} rows are marked as bad examples (`label` false), which SFT leaves out."),
+    "unweighted": _("{count} rows are marked as not learned (`weight` 0 or `trainable` false). SFT leaves them out."),
+    "unlearned": _(
+        "{count} rows have only assistant turns that are marked as not learned (`weight` 0, `loss` or `trainable` "
+        "false). SFT leaves them out."
+    ),
+    "turns_off": _(
+        "{count} rows have assistant turns that are marked as not learned (`weight` 0, `loss` or `trainable` false). "
+        "SFT reads those turns and learns the others."
+    ),
+    "fractions": _("{count} rows have weights other than 0 and 1. SFT learns such a turn in full."),
+    "others_on": _(
+        "{count} rows ask to learn turns that the assistant did not write. SFT learns the assistant's turns only."
+    ),
+    "mask": _(
+        "{count} rows have a `mask` at messages. Programs disagree on what it means, so it changes nothing; write "
+        "`weight` 0 at turns that are not to be learned."
     ),
     "no_answer": _("{count} rows hold a search that found no valid answer; only the question and the tools are kept."),
 }

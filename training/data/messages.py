@@ -27,11 +27,14 @@ ROLES = {
     "function_call": "assistant",
 }
 CALL_ROLES = {"tool_call", "function_call"}
+REASONING = ("reasoning_content", "reasoning", "thinking", "thought")
+"""Fields in which the reasoning of an assistant's turn stands; the first that holds text is read."""
 _OURS = {"role", "content", "tool_calls", "tool_call_id", "name"}
 _CHAT_ROLES = {"system", "user", "assistant", "tool"}
 _PLAIN = {"role", "content"}
 _set = object.__setattr__
 _NOTHING: dict[str, Any] = {}
+_EMPTY: dict[str, Any] = dict.fromkeys(Message.model_fields)
 Messages = tuple[list[Message], list[dict[str, Any]], list[str]]
 """Messages, the fields of each that are not ours, and the roles as they stood."""
 
@@ -39,7 +42,7 @@ Messages = tuple[list[Message], list[dict[str, Any]], list[str]]
 def plain(role: Role, content: str) -> Message:
     """A message of known good parts, without pydantic's checks."""
     made = object.__new__(Message)
-    values = {"role": role, "content": content, "tool_calls": None, "tool_call_id": None, "name": None}
+    values = dict(_EMPTY, role=role, content=content)
     _set(made, "__dict__", values)
     _set(made, "__pydantic_fields_set__", _PLAIN)
     _set(made, "__pydantic_extra__", None)
@@ -103,14 +106,16 @@ def _message(item: Any, number: int) -> tuple[Message, bool]:
     if known is None:
         raise RowError("role_unknown", where=where, role=shown(role), known=", ".join(ROLES))
     content = item.get("content", item.get("value"))
-    if role in CALL_ROLES:
-        return Message(role="assistant", tool_calls=[_call(content, f"{where} (a {role})", f"call_{number}")]), True
-    if len(item) == 2 and isinstance(content, str):
+    if len(item) == 2 and isinstance(content, str) and role not in CALL_ROLES:
         return plain(known, content), False
+    reasoning = reasoning_of(item) if known == "assistant" else None
+    if role in CALL_ROLES:
+        call = _call(content, f"{where} (a {role})", f"call_{number}")
+        return Message(role="assistant", reasoning=reasoning, tool_calls=[call]), True
     calls = _calls(item.get("tool_calls"), where) if known == "assistant" else None
     if calls is None and known == "assistant" and isinstance(item.get("function_call"), dict):
         calls = [_call(item["function_call"], f"the call of {where}", f"call_{number}")]  # before tool_calls came
-    if content is None and calls:
+    if content is None and (calls or reasoning):
         content = ""
     if content is None:
         raise RowError("content_missing", where=where)
@@ -119,7 +124,15 @@ def _message(item: Any, number: int) -> tuple[Message, bool]:
     if not isinstance(content, str):
         raise RowError("content_type", where=where, kind=kind(content))
     ids = {name: _text_or_none(item.get(name), f"`{name}` of {where}") for name in ("name", "tool_call_id")}
-    return Message(role=known, content=content, tool_calls=calls, **ids), False  # type: ignore[arg-type]
+    if reasoning and "</think>" in content:
+        reasoning = None  # it stands in the text already
+    return Message(role=known, content=content, reasoning=reasoning, tool_calls=calls, **ids), False  # type: ignore[arg-type]
+
+
+def reasoning_of(item: dict[str, Any]) -> str | None:
+    """What the model thought before it spoke, from a field of its own; ``None`` without a text."""
+    found = (item.get(name) for name in REASONING)
+    return next((text for text in found if isinstance(text, str) and text.strip()), None)
 
 
 def joined_parts(parts: list[Any], where: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from training.data.learned import ROW_WEIGHTS, is_off, learned_turns
 from training.data.messages import messages_of, plain
 from training.data.problems import RowError
 from training.data.schema import Message, Row
@@ -17,34 +18,37 @@ _TURN = "\n\nAssistant:"
 
 
 class Pair(NamedTuple):
-    """The conversation up to where the two answers begin, and the messages of each."""
+    """The conversation up to where the two answers begin, the messages of each, and whether each message is learned."""
 
     prompt: list[Message]
     chosen: list[Message]
     rejected: list[Message]
+    turns: tuple[list[bool], list[bool]]
 
 
 def pair_of(row: Row) -> Pair | None:
-    """The row's pair; ``None`` where it has none, or its answers cannot be told from each other."""
-    answers = [_answer(row, row.extra.get(name)) for name in (CHOSEN, REJECTED)]
-    chosen, rejected = answers
-    if not chosen or not rejected or chosen == rejected:
+    """The row's pair; ``None`` where it has none, its answers cannot be told from each other, or nothing of one of them
+    is learned."""
+    if is_off(row.extra, ROW_WEIGHTS):
         return None
-    return Pair(row.messages, chosen, rejected)
+    (chosen, good), (rejected, bad) = (_answer(row, row.extra.get(name)) for name in (CHOSEN, REJECTED))
+    if not any(good) or not any(bad) or chosen == rejected:
+        return None
+    return Pair(row.messages, chosen, rejected, (good, bad))
 
 
-def _answer(row: Row, value: Any) -> list[Message]:
-    """The messages of an answer, without what it repeats of the prompt; empty where nothing can be learned of it."""
+def _answer(row: Row, value: Any) -> tuple[list[Message], list[bool]]:
+    """The messages of an answer without what it repeats of the prompt, and whether each of them is learned."""
     if isinstance(value, str):
         text = value.rpartition(_TURN)[2].strip() if "prompt" not in row.extra and _TURN in value else value
-        return [plain("assistant", text)] if text else []
-    if not isinstance(value, list) or not value:
-        return []
+        return ([plain("assistant", text)], [True]) if text else ([], [])
+    if not isinstance(value, list):
+        return [], []
     try:
-        messages, _others, _roles = messages_of(value)
+        messages, others, _roles = messages_of(value)
     except RowError:
-        return []
+        return [], []
     repeated = len(row.messages)
     if messages[:repeated] == row.messages:
-        messages = messages[repeated:]
-    return messages if any(message.role == "assistant" for message in messages) else []
+        messages, others = messages[repeated:], others[repeated:]
+    return messages, learned_turns(messages, others)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
 from typing import Any
 
@@ -10,7 +11,9 @@ from pydantic import BaseModel
 from training.data import limits, options
 from training.data.files.archive import MAX_MEMBERS, MAX_UNPACKED_BYTES, RATIO
 from training.data.formats import FORMATS
+from training.data.learned import LABELS, NOT_LEARNED, ROW_WEIGHTS, WEIGHTS
 from training.data.making.convert import ConvertOptions, writers
+from training.data.messages import REASONING
 from training.data.problems import PROBLEMS
 from training.data.schema import Row
 
@@ -93,6 +96,24 @@ _ROW = """
 | field | what it is |
 |---|---|
 """
+_LEARNED = """
+## What is learned
+
+SFT learns what the assistant wrote; DPO compares the turns of two answers by the same rule. The check's report counts
+what its rows say of this, and a run's log counts what it left out.
+
+- A turn is not learned where its message says so by 0 or false under {weights}. The model reads it, and its tokens have
+  no part in the loss. A weight is a switch: above 0 the turn counts in full. A `mask` changes nothing, because programs
+  disagree on what it means.
+- A whole row is not learned where it says so under {row_weights}, or where {labels} is false (a bad example of KTO).
+- Reasoning stands under {reasoning}: the first that holds text counts. It is learned as the chat template writes it.
+  Where the template leaves it out, the log says of how many rows.
+- A row whose tool calls the chat template leaves out is not learned: the model would learn to say nothing there.
+- The rejected answer of a pair is never imitated.
+
+Rows that SFT leaves out are:
+
+{reasons}"""
 _MODELS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("Reading", options.ReadOptions),
     ("Mapped columns", options.ColumnMapping),
@@ -120,6 +141,7 @@ def reference() -> str:
         browser,
         _ROW,
         *_fields(),
+        _learned(),
         _formats(),
         _cuts(),
     ]
@@ -133,6 +155,20 @@ def _fields() -> list[str]:
         for name, field in Row.model_fields.items()
         if name in ("messages", "tools", "extra")
     ]
+
+
+def _learned() -> str:
+    def names(fields: Iterable[str]) -> str:
+        return ", ".join(f"`{name}`" for name in fields)
+
+    reasons = "".join(f"- {words}\n" for words in NOT_LEARNED.values())
+    return _LEARNED.format(
+        weights=names(WEIGHTS),
+        row_weights=names(ROW_WEIGHTS),
+        labels=names(LABELS),
+        reasoning=names(REASONING),
+        reasons=reasons,
+    )
 
 
 def _formats() -> str:

@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 
 from envs.wire import Message, ToolCall
 from training.data.limits import MAX_COLUMNS
-from training.data.messages import messages_of, plain, plain_messages, tools_of
+from training.data.messages import REASONING, messages_of, plain, plain_messages, reasoning_of, tools_of
 from training.data.problems import RowError, kind
 from training.data.strict import check_tree, strict_loads
 
@@ -27,6 +27,7 @@ SYSTEM_KEYS = ("system", "system_prompt")
 """Columns beside a conversation whose text is its system message."""
 TASK_KEYS = ("item_id", "session_id", "query_id", "ground_truth")
 """A row with one of these may have an empty conversation: the environment opens it."""
+_NOTHING: dict[str, Any] = {}
 _set = object.__setattr__
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -72,10 +73,7 @@ class Row(BaseModel):
 
     def normal(self) -> dict[str, Any]:
         """The row in our own spelling, fit for ``rows.jsonl``: messages, tools, then the extras in their order."""
-        messages = [message_dict(message) for message in self.messages]
-        if self.others:
-            messages = [message | other for message, other in zip(messages, self.others, strict=True)]
-        row: dict[str, Any] = {"messages": messages}
+        row: dict[str, Any] = {"messages": written(self)}
         if self.tools is not None:
             row["tools"] = self.tools
         row.update(self.extra)
@@ -108,8 +106,25 @@ def make_row(messages: list[Message], extra: dict[str, Any], **over: Any) -> Row
     return row
 
 
-def message_dict(message: Message) -> dict[str, Any]:
-    """A message without what it has not; faster than pydantic's own."""
+def written(row: Row) -> list[dict[str, Any]]:
+    """The messages of a row in our own spelling, each with its fields that are not ours."""
+    return [message_dict(message, other) for message, other in zip(row.messages, others_of(row), strict=True)]
+
+
+def others_of(row: Row) -> list[dict[str, Any]]:
+    """The fields of each message that are not ours, as they stood, or none."""
+    return row.others or [_NOTHING] * len(row.messages)
+
+
+def beside(message: Message, other: dict[str, Any]) -> dict[str, Any]:
+    """What is written beside a message's own fields: reasoning has the name that it had, else `reasoning_content`."""
+    if message.reasoning is None or reasoning_of(other) == message.reasoning:
+        return other
+    return {REASONING[0]: message.reasoning, **other}
+
+
+def message_dict(message: Message, other: dict[str, Any] = _NOTHING) -> dict[str, Any]:
+    """A message without what it has not, and its fields that are not ours; faster than pydantic's own."""
     shown: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.tool_calls is not None:
         shown["tool_calls"] = [
@@ -119,7 +134,8 @@ def message_dict(message: Message) -> dict[str, Any]:
         shown["tool_call_id"] = message.tool_call_id
     if message.name is not None:
         shown["name"] = message.name
-    return shown
+    other = beside(message, other)
+    return shown | other if other else shown
 
 
 def _bare(model: type[Model], values: dict[str, Any], fields: set[str]) -> Model:
@@ -195,8 +211,7 @@ def _complete(row: Row) -> None:
         row.facts = (*row.facts, "labelled")
         return
     messages, others, roles = messages_of(given)
-    own = row.others or [{}] * len(row.messages)
-    row.others = [*own, *(others or [{}] * len(messages))] if any(others) or row.others else None
+    row.others = [*others_of(row), *(others or [{}] * len(messages))] if any(others) or row.others else None
     row.messages += messages
     row.spelling.roles = [*row.spelling.roles, *roles]
     row.spelling.completion = len(messages)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 Tools = list[dict[str, Any]]
 CACHE = 256
+REASONING_KEY = "reasoning_content"
+"""The field of a message in which chat templates look for its reasoning (Qwen3, DeepSeek, GLM, Nemotron)."""
 
 _PROBE_CALL = {"type": "function", "id": "call_0", "function": {"name": "probe", "arguments": {}}}
 _PROBE: list[dict[str, Any]] = [
@@ -115,6 +117,8 @@ def messages_to_template(messages: list[Message], special: tuple[str, ...] = ())
     rows: list[dict[str, Any]] = []
     for message in messages:
         row: dict[str, Any] = {"role": message.role, "content": _defuse(message.content, special)}
+        if message.reasoning:
+            row[REASONING_KEY] = _defuse(message.reasoning, special)
         if message.tool_calls:
             row["tool_calls"] = [
                 {"type": "function", "id": call.id, "function": {"name": call.name, "arguments": call.arguments}}

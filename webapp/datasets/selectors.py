@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 from django.db.models import Q, QuerySet
 
+from training.data.learned import is_off
+from training.data.messages import reasoning_of
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.runs.config import having
 from webapp.runs.models import Run
@@ -105,20 +107,27 @@ def preview_of(report: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _message(item: dict[str, Any]) -> dict[str, Any]:
     text = str(item.get("content") or "")
-    calls = [
-        {"name": str(call.get("name", "")), "arguments": call.get("arguments", {})}
-        for call in item.get("tool_calls") or []
-        if isinstance(call, dict)
-    ]
+    calls = [_call(call) for call in item.get("tool_calls") or [] if isinstance(call, dict)]
+    role = str(item.get("role", ""))
     is_long = len(text) > LONG_TEXT_CHARS
     return {
-        "role": str(item.get("role", "")),
+        "role": role,
         "name": str(item.get("name") or ""),
+        "reasoning": (reasoning_of(item) or "") if role == "assistant" else "",
+        "is_learned": role != "assistant" or not is_off(item),
         "text": text,
         "calls": calls,
         "is_long": is_long,
         "head": text[:LONG_TEXT_CHARS] if is_long else "",
     }
+
+
+def _call(call: dict[str, Any]) -> str:
+    """A call as its tool's name and its arguments in JSON."""
+    given = call.get("arguments")
+    arguments = given if isinstance(given, dict) else {}
+    shown = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in arguments.items())
+    return f"{call.get('name', '')}({shown})"
 
 
 def percent_of(dataset: Dataset) -> int:

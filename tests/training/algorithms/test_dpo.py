@@ -53,7 +53,7 @@ def make_job(folder: Path, name: str, starter: Path, rows: list[dict[str, Any]],
 def test_both_answers_follow_the_prompt_of_a_rollout_and_only_the_assistant_is_learned(tokenizer: Any) -> None:
     rows = [row_from_dict(row) for row in pair_rows(3)]
     encoded = encode_pairs(rows, tokenizer, 256)
-    assert (len(encoded.examples), encoded.unpaired, encoded.too_long) == (3, 0, 0)
+    assert len(encoded.examples) == 3 and not +encoded.left_out
     example = encoded.examples[0]
     assert example["prompt_ids"] == ChatTemplate(tokenizer).prompt_ids(rows[0].messages, TOOLS)
     learned = {}
@@ -109,7 +109,7 @@ def test_rows_without_two_different_answers_are_left_out_and_counted(tokenizer: 
     ]
     long = {**good, "chosen": "x" * 3000}
     encoded = encode_pairs([row_from_dict(row) for row in [good, *others, long]], tokenizer, 256)
-    assert (len(encoded.examples), encoded.unpaired, encoded.too_long) == (1, 4, 1)
+    assert len(encoded.examples) == 1 and encoded.left_out == {"unpaired": 4, "too_long": 1}
     with pytest.raises(DataError, match="chosen and a rejected"):
         encode_pairs([row_from_dict(row) for row in others], tokenizer, 256)
     with pytest.raises(DataError, match="max_length"):

@@ -14,8 +14,9 @@ from tests.training.algorithms.conftest import MakeJob
 from tests.training.algorithms.test_resume import stop_after
 from tests.training.helpers import demonstration_rows, of_type
 from training.algorithms.base import IGNORED
+from training.algorithms.lessons import encode_rows
 from training.algorithms.packing import PackingCollator, packed_rows
-from training.algorithms.sft import encode_rows, run_sft
+from training.algorithms.sft import run_sft
 from training.data.schema import Row
 from training.errors import ConfigError, DataError, StopRequested, TemplateError
 from training.model_check import check_model_folder
@@ -23,9 +24,9 @@ from training.rollout.tokens import ChatTemplate
 
 
 def test_labels_are_exactly_what_the_assistant_wrote(tokenizer: Any) -> None:
-    examples, dropped = encode_rows(demonstration_rows(6), tokenizer, 256)
-    assert dropped == 0 and len(examples) == 6
-    for row, example in zip(demonstration_rows(6), examples, strict=True):
+    encoded = encode_rows(demonstration_rows(6), tokenizer, 256)
+    assert not encoded.left_out and len(encoded.examples) == 6
+    for row, example in zip(demonstration_rows(6), encoded.examples, strict=True):
         learned = tokenizer.decode([label for label in example["labels"] if label != IGNORED])
         word = row.messages[2].content
         call = f'<tool_call>{{"name": "echo", "arguments": {{"text": "{word}"}}}}</tool_call>'
@@ -35,7 +36,7 @@ def test_labels_are_exactly_what_the_assistant_wrote(tokenizer: Any) -> None:
 
 def test_a_demonstration_begins_with_the_ids_that_a_rollout_will_prompt_with(tokenizer: Any) -> None:
     row = demonstration_rows(1)[0]
-    examples, _ = encode_rows([row], tokenizer, 256)
+    examples = encode_rows([row], tokenizer, 256).examples
     prompt = ChatTemplate(tokenizer).prompt_ids(row.messages[:1], row.tools)
     assert examples[0]["input_ids"][: len(prompt)] == prompt
     assert examples[0]["labels"][: len(prompt)] == [IGNORED] * len(prompt)
@@ -44,9 +45,9 @@ def test_a_demonstration_begins_with_the_ids_that_a_rollout_will_prompt_with(tok
 def test_rows_too_long_or_without_an_assistant_are_left_out_and_counted(tokenizer: Any) -> None:
     long = Row(messages=[Message(role="user", content="x" * 5000), Message(role="assistant", content="y")])
     mute = Row(messages=[Message(role="user", content="hello")])
-    examples, dropped = encode_rows([*demonstration_rows(2), long, mute], tokenizer, 256)
-    assert len(examples) == 2 and dropped == 2
-    with pytest.raises(DataError):
+    encoded = encode_rows([*demonstration_rows(2), long, mute], tokenizer, 256)
+    assert len(encoded.examples) == 2 and encoded.left_out == {"too_long": 1, "mute": 1}
+    with pytest.raises(DataError, match=r"1 rows are left out: longer than sft\.max_length"):
         encode_rows([long, mute], tokenizer, 256)
 
 
@@ -56,7 +57,7 @@ def test_a_template_without_marks_uses_trls_variant_or_is_refused(
     from trl.chat_template_utils import qwen3_chat_template
 
     monkeypatch.setattr(tokenizer, "chat_template", qwen3_chat_template)
-    examples, _ = encode_rows(demonstration_rows(1), tokenizer, 1000)
+    examples = encode_rows(demonstration_rows(1), tokenizer, 1000).examples
     learned = tokenizer.decode([label for label in examples[0]["labels"] if label != IGNORED])
     assert "It is red." in learned and "Say red" not in learned
     monkeypatch.setattr(tokenizer, "chat_template", "{% for m in messages %}{{ m.content }}{% endfor %}")
@@ -170,7 +171,7 @@ def test_the_loss_on_held_out_conversations_is_that_of_their_tokens(make_job: Ma
     rows = [row for row in demonstration_rows() if _is_held_out(row)]
     assert 0 < len(rows) < 24
     model = AutoModelForCausalLM.from_pretrained(job.run_dir / "checkpoint-4")
-    examples, _dropped = encode_rows(rows, tokenizer, 256)
+    examples = encode_rows(rows, tokenizer, 256).examples
     loss, hits, tokens = 0.0, 0, 0
     for example in examples:
         with torch.no_grad():

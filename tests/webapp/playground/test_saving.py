@@ -14,7 +14,7 @@ from django.urls import reverse
 from tests.live.conftest import in_db
 from tests.webapp.playground.conftest import CALL, TASK
 from tests.working import done
-from training.algorithms.sft import encode_rows
+from training.algorithms.lessons import encode_rows
 from training.data.reader import load_rows
 from webapp.datasets.appending import dataset_append
 from webapp.datasets.models import Dataset, DatasetState
@@ -81,9 +81,9 @@ async def test_sft_trains_on_the_row(played: Any, tiny_tokenizer: Any) -> None:
     await played.ask(type="save_row", dataset="new one")
     made = await in_db(_checked)("new one")
     rows = load_rows(made.rows_path)
-    examples, dropped = encode_rows(rows, tiny_tokenizer, 100_000)
-    assert dropped == 0
-    learned = tiny_tokenizer.decode([label for label in examples[0]["labels"] if label >= 0])
+    encoded = encode_rows(rows, tiny_tokenizer, 100_000)
+    assert not encoded.left_out
+    learned = tiny_tokenizer.decode([label for label in encoded.examples[0]["labels"] if label >= 0])
     assert "17 * 23" in learned and "17 times 23 is 391." in learned and "What is" not in learned
 
 

@@ -94,7 +94,7 @@ def content_hash(row: Row) -> int:
     """What a row is: messages, tools, and every field that does more than name it. Good within one process."""
     if not row.messages:
         return hash(repr(row.extra))
-    said = tuple([(m.role, m.content, repr(m.tool_calls) if m.tool_calls else "") for m in row.messages])
+    said = tuple([(m.role, m.content, m.reasoning, repr(m.tool_calls) if m.tool_calls else "") for m in row.messages])
     if row.tools is None and not row.extra.keys() - NAMES:
         return hash(said)
     return hash((said, repr(row.tools), repr(_essence(row.extra))))
@@ -142,7 +142,7 @@ def turn_remarks(row: Row) -> Iterator[Remark]:
         if (before, role) in _IN_ORDER and content and not content.isspace():  # nearly all turns
             before = role
             continue
-        if not message.tool_calls and (not message.content or message.content.isspace()):
+        if not message.tool_calls and not message.reasoning and (not content or content.isspace()):
             yield "turn_empty", {"where": f"message {number}", "role": role}
         out_of_order = (
             (role == "system" and number > 1)

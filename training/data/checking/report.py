@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple, TextIO
 from pydantic import BaseModel, Field
 
 from training.data.facts import FACTS, IGNORED, Ignored
+from training.data.learned import facts_of
 from training.data.limits import (
     MAX_BAD_ROWS_LISTED,
     MAX_CATEGORIES,
@@ -189,8 +190,8 @@ class Statistics:
         category = category_of(row.extra)
         if category and (category in self.categories or len(self.categories) < MAX_CATEGORIES):
             self.categories[category] += 1
-        if row.facts:
-            self.facts.update(row.facts)
+        self.facts.update(row.facts)
+        self.facts.update(facts_of(row))
         if len(self.preview) < self.preview_rows:
             self.preview.append(shorten(row.normal()))
 
@@ -222,6 +223,8 @@ class Statistics:
         measure, length = self.measure.length, 0
         for message in row.messages:
             length += measure(message.content)
+            if message.reasoning:
+                length += measure(message.reasoning)
             if message.tool_calls:
                 length += measure("".join(call.name + str(call.arguments) for call in message.tool_calls))
         return length

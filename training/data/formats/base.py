@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple
 from training.data.options import ReadOptions
 from training.data.problems import RowError, kind
 from training.data.raw import Raw, Record, Sample
-from training.data.schema import Row
+from training.data.schema import Message, Row, beside, others_of
 from training.words import _, sentence
 
 Value = dict[str, Any]
@@ -109,12 +110,17 @@ def without(value: Value, *keys: str) -> Value:
     return {name: item for name, item in value.items() if name not in keys}
 
 
+def call_texts(message: Message) -> list[str]:
+    """Each call of a message as the JSON text that formats have whose calls are messages of their own."""
+    calls = [{"name": call.name, "arguments": call.arguments} for call in message.tool_calls or []]
+    return [json.dumps(call, ensure_ascii=False) for call in calls]
+
+
 def written_messages(row: Row, role_key: str, content_key: str, roles: dict[str, str]) -> list[Value]:
     """The messages in another spelling: their roles as they stood, or as ``roles`` says."""
     stood = row.spelling.roles
     spelled = stood if len(stood) == len(row.messages) else [roles.get(m.role, m.role) for m in row.messages]
-    others = row.others or [{}] * len(row.messages)
     return [
-        {role_key: role, content_key: message.content} | other
-        for role, message, other in zip(spelled, row.messages, others, strict=True)
+        {role_key: role, content_key: message.content} | beside(message, other)
+        for role, message, other in zip(spelled, row.messages, others_of(row), strict=True)
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from training.data.formats.base import DataFormat, Value, each, fits
 from training.data.raw import Sample
-from training.data.schema import Row, as_it_stood, conversation_key, message_dict, row_from_dict
+from training.data.schema import Row, as_it_stood, conversation_key, row_from_dict, written
 from training.words import _
 
 ANY_KIND = _("hold a list of messages")
@@ -18,12 +18,10 @@ def write(row: Row) -> Value:
     """A row with its conversation under the key and with the roles that it had."""
     row = as_it_stood(row)
     stood = row.spelling.roles
-    messages = [message_dict(message) for message in row.messages]
+    messages = written(row)
     if len(stood) == len(messages):
         for message, role, own in zip(messages, stood, row.messages, strict=True):
             message["role"] = role if own.tool_calls is None else own.role
-    if row.others:
-        messages = [message | other for message, other in zip(messages, row.others, strict=True)]
     tools = {"tools": row.tools} if row.tools is not None else {}
     return {row.spelling.key: messages, **tools, **row.extra}
 

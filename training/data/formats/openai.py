@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from training.data.formats.base import DataFormat, Value, each, fits
 from training.data.raw import Sample
-from training.data.schema import Row, message_dict, row_from_dict
+from training.data.schema import Row, row_from_dict, written
 from training.words import _
 
 
@@ -27,10 +26,8 @@ def _recognise(sample: Sample) -> tuple[int, str] | None:
 
 def write(row: Row) -> Value:
     """Calls under `function`, their arguments as JSON text, as the API has them."""
-    others = row.others or [{}] * len(row.messages)
-    messages = []
-    for message, other in zip(row.messages, others, strict=True):
-        shown: dict[str, Any] = message_dict(message)
+    messages = written(row)
+    for message, shown in zip(row.messages, messages, strict=True):
         if message.tool_calls is not None:
             shown["content"] = message.content or None
             shown["tool_calls"] = [
@@ -41,7 +38,6 @@ def write(row: Row) -> Value:
                 }
                 for call in message.tool_calls
             ]
-        messages.append(shown | other)
     tools = {"tools": row.tools} if row.tools is not None else {}
     return {"messages": messages, **tools, **row.extra}
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from training.data.formats.base import DataFormat, Value, each, fits
+from training.data.formats.base import DataFormat, Value, call_texts, each, fits
 from training.data.raw import Sample
-from training.data.schema import Row, as_it_stood, row_from_dict
+from training.data.schema import Row, as_it_stood, beside, others_of, row_from_dict
 from training.words import _
 
 ROLES = {"user": "human", "assistant": "gpt", "tool": "observation"}
@@ -30,14 +30,14 @@ def write(row: Row) -> Value:
     stood = row.spelling.roles
     kept = stood if len(stood) == len(row.messages) and row.spelling.key == "conversations" else None
     items: list[Value] = []
-    for number, message in enumerate(row.messages):
-        other = row.others[number] if row.others else {}
+    for number, (message, other) in enumerate(zip(row.messages, others_of(row), strict=True)):
+        other = beside(message, other)
         if message.content or not message.tool_calls:
             role = kept[number] if kept and not message.tool_calls else ROLES.get(message.role, message.role)
             items.append({"from": role, "value": message.content} | other)
-        for call in message.tool_calls or []:
-            text = json.dumps({"name": call.name, "arguments": call.arguments}, ensure_ascii=False)
-            items.append({"from": "function_call", "value": text})
+            other = {}
+        for text in call_texts(message):
+            items.append({"from": "function_call", "value": text} | other)
     tools = {"tools": json.dumps(row.tools, ensure_ascii=False)} if row.tools is not None else {}
     return {"conversations": items, **tools, **row.extra}
 

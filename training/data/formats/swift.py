@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from training.data.formats.base import DataFormat, Value, each, fits
+from training.data.formats.base import DataFormat, Value, call_texts, each, fits
 from training.data.raw import Sample
-from training.data.schema import Row, message_dict, row_from_dict
+from training.data.schema import Row, beside, message_dict, others_of, row_from_dict
 from training.words import _
 
 _OWN = {"tool_call", "tool_response"}
@@ -28,16 +28,15 @@ def write(row: Row) -> Value:
     stood = row.spelling.roles
     kept = stood if len(stood) == len(row.messages) else None
     items: list[Value] = []
-    for number, message in enumerate(row.messages):
-        other = row.others[number] if row.others else {}
+    for number, (message, other) in enumerate(zip(row.messages, others_of(row), strict=True)):
         if message.content or not message.tool_calls:
             role = kept[number] if kept and not message.tool_calls else message.role
             role = "tool_response" if role == "tool" and not kept else role
-            shown = message_dict(message) | {"role": role}
-            items.append({name: value for name, value in shown.items() if name != "tool_calls"} | other)
-        for call in message.tool_calls or []:
-            text = json.dumps({"name": call.name, "arguments": call.arguments}, ensure_ascii=False)
-            items.append({"role": "tool_call", "content": text})
+            shown = message_dict(message, other) | {"role": role}
+            items.append({name: value for name, value in shown.items() if name != "tool_calls"})
+        for text in call_texts(message):
+            fields = {} if message.content else beside(message, other)
+            items.append({"role": "tool_call", "content": text} | fields)
     tools = {"tools": json.dumps(row.tools, ensure_ascii=False)} if row.tools is not None else {}
     return {**tools, "messages": items, **row.extra}
 

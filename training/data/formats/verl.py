@@ -11,7 +11,7 @@ from training.data.formats.base import DataFormat, Value, converted, fits
 from training.data.formats.bfcl_versions import Watch
 from training.data.options import ReadOptions
 from training.data.raw import Raw, Record, Sample
-from training.data.schema import Row, message_dict, row_from_dict
+from training.data.schema import Row, row_from_dict, written
 from training.words import _
 
 COLUMNS = ("data_source", "prompt", "ability", "reward_model", "extra_info")
@@ -78,13 +78,10 @@ def prompt_of(row: Row) -> list[Value]:
     """The messages with the roles that they had."""
     stood = row.spelling.roles
     spelled = stood if len(stood) == len(row.messages) else [message.role for message in row.messages]
-    others = row.others or [{}] * len(row.messages)
-    prompt = []
-    for role, message, other in zip(spelled, row.messages, others, strict=True):
-        said = message_dict(message)
+    prompt = written(row)
+    for role, message, said in zip(spelled, row.messages, prompt, strict=True):
         if message.tool_calls is None:
             said["role"] = role
-        prompt.append(said | other if other else said)
     return prompt
 
 

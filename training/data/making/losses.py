@@ -13,7 +13,7 @@ from training.words import _
 
 Value = dict[str, Any]
 MESSAGES, CALLS, IDS = _("messages"), _("tool calls"), _("ids of tool calls")
-FIELDS, TOOLS = _("fields of messages"), _("tools")
+FIELDS, TOOLS, REASONING = _("fields of messages"), _("tools"), _("reasoning")
 COLUMN = "column "
 """Stands before the name of a column."""
 
@@ -41,7 +41,7 @@ def differences(row: Row, again: Row) -> list[str]:
     found = []
     if _said(row) != _said(again):
         found.append(MESSAGES)
-    if not row.is_plain or not again.is_plain or row.others:
+    if not row.is_plain or not again.is_plain or row.others or _reasoning(row):
         found += _beside_texts(row, again)
     found += [COLUMN + name[:80] for name, value in row.extra.items() if not _holds(again, name, value)]
     return found
@@ -57,6 +57,8 @@ def _beside_texts(row: Row, again: Row) -> list[str]:
         found.append(CALLS)
     elif _ids(row) - _ids(again):
         found.append(IDS)
+    if _reasoning(row) != _reasoning(again):
+        found.append(REASONING)
     if any(row.others or []) and _others(row) != _others(again):
         found.append(FIELDS)
     if row.tools is not None and row.tools not in (again.tools, _info(again).get("tools")):
@@ -66,6 +68,10 @@ def _beside_texts(row: Row, again: Row) -> list[str]:
 
 def _calls(row: Row) -> list[tuple[str, Value]]:
     return [(call.name, call.arguments) for message in row.messages for call in message.tool_calls or []]
+
+
+def _reasoning(row: Row) -> list[str]:
+    return [message.reasoning for message in row.messages if message.reasoning]
 
 
 def _ids(row: Row) -> set[str]:
