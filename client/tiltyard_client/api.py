@@ -130,10 +130,14 @@ class Tiltyard(Connection):
         self.fetch(f"/runs/{run_id}/exports/{made['id']}/file", path)
         return made, path
 
-    def run_import(self, files: Sequence[tuple[str, BinaryIO]], name: str = "") -> Json:
-        """Upload the files of a run that another trainer made, each with its name; they are read in the background."""
+    def run_import(self, files: Sequence[tuple[str, BinaryIO]], name: str = "", source_run: str = "") -> Json:
+        """Upload the files of a run that another trainer made, each with its name; they are read in the background.
+
+        ``source_run`` names the run that is meant, where a table holds several.
+        """
         sent = [("uploads", pair) for pair in files]
-        return self.call("POST", self.in_project("runs/import"), data={"name": name}, files=sent, timeout=None)
+        data = {"name": name, "source_run": source_run}
+        return self.call("POST", self.in_project("runs/import"), data=data, files=sent, timeout=None)
 
     def run_import_watch(self, import_id: str, *, every_s: float | None = None) -> Iterator[Json]:
         """The import as it changes, until its files are read."""

@@ -178,6 +178,7 @@ def run_export(
 def run_import(
     files: Annotated[list[Path], typer.Argument(help="Files of one run, or an archive.", exists=True, dir_okay=False)],
     name: Annotated[str, typer.Option(help="Of the run; else the first file's name.")] = "",
+    source_run: Annotated[str, typer.Option("--run", help="The run that is meant, where a table holds several.")] = "",
     wait: Annotated[bool, typer.Option(help="Stay until they are read.")] = True,
     project: Project = "",
     as_json: AsJson = False,
@@ -187,7 +188,7 @@ def run_import(
         sources: Any = [
             (file.name, opened.enter_context(progress.open(file, "rb", description=file.name))) for file in files
         ]
-        made = site.run_import(sources, name)
+        made = site.run_import(sources, name, source_run)
         reading = progress.add_task(_("reading"), total=100, visible=wait)
         for now in site.run_import_watch(made["id"]) if wait else ():
             made = now

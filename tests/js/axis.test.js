@@ -1,7 +1,7 @@
 // @ts-check
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { bandTraces, stepMarks } from "../../static/js/lib/around.js";
+import { bandTraces, gapMarks, stepMarks } from "../../static/js/lib/around.js";
 import { moved, placeOn, stepAt } from "../../static/js/lib/axis.js";
 import { drawnLine, frameOf } from "../../static/js/lib/plot.js";
 import { decimate } from "../../static/js/lib/series.js";
@@ -74,6 +74,20 @@ test("checkpoints and evaluations stand along the lower edge", () => {
     ],
   );
   assert.deepEqual(stepMarks([], [], undefined, "#111111"), []);
+});
+
+test("a figure that was not finite is marked where its line has a gap", () => {
+  const curve = (/** @type {(number | null)[]} */ ...values) => ({
+    steps: values.map((_value, at) => 10 * (at + 1)),
+    values,
+    attempts: values.map(() => 1),
+  });
+  const marks = gapMarks([curve(1, null, 3, null), curve(null, null, 0)], hours, "#bb0000");
+  assert.deepEqual(
+    marks.map((mark) => [mark.marker.symbol, mark.marker.color, mark.x]),
+    [["x-thin-open", "#bb0000", [3, 4, 1]]],
+  );
+  assert.deepEqual(gapMarks([curve(0, 1), curve()], undefined, "#bb0000"), []);
 });
 
 test("steps are whole numbers, other axes are short ones", () => {

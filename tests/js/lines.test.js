@@ -65,6 +65,18 @@ test("components have the colours of their places in the spec, and a stack has t
   assert.deepEqual(below.y, [-0.2, -0.2]); // its values are -0.1, and it weighs 2
 });
 
+test("gaps of the chart's own metrics are marked", () => {
+  const one = all();
+  one.state.curves.set("reward", { steps: [1, 2, 3], values: [0.4, null, 0.6], attempts: [1, 1, 1] });
+  const marked = (/** @type {any} */ spec) =>
+    tracesOf(spec, one, readLines(spec, one), (name) => name).traces.filter((trace) => trace.marker?.color === "--bad");
+  assert.deepEqual(
+    marked(reward).map((trace) => trace.x),
+    [[2]],
+  );
+  assert.deepEqual(marked(parts), []);
+});
+
 test("lines that cannot be added up are drawn as lines", () => {
   const log = all({ view: { smooth: 0, log: true, x: "step", stack: true } });
   const lines = all({ view: { smooth: 0, log: false, x: "step", stack: false } });

@@ -51,6 +51,7 @@ def main(argv: list[str] | None = None) -> int:
             max_rows=args.max_rows,
             on_progress=print_progress if args.progress else None,
             weights=weights_of(args.reward_weights) if args.reward_weights else (),
+            run=args.run,
         )
     except DataError as exc:
         sys.stderr.write(f"{exc.message} {exc.hint}\n")
@@ -71,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--name", action="append", help="name of a file as it is shown (default: its own)")
     parser.add_argument("--max-rows", type=int, default=default.max_rows, help="rows at most")
     parser.add_argument("--reward-weights", default="", help="TRL's reward_weights, such as 1.0,0.5")
+    parser.add_argument("--run", default="", help="the run that is meant, where a table holds several")
     parser.add_argument("--progress", action="store_true", help="limit this process, and print progress as JSON")
     parser.add_argument("--memory-mb", type=int, default=default.memory_bytes >> 20, help="with --progress")
     parser.add_argument("--cpu-seconds", type=int, default=default.cpu_s, help="with --progress")

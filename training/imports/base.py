@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from envs.wire import Message
+from training.imports.axis import MAX_STEP, Steps
 from training.words import _, sentence
 
-MAX_STEP = 2**31 - 1
 MAX_NAME_CHARS = 120
 MAX_REASON_CHARS = 200
 
@@ -66,14 +66,24 @@ class Reader(NamedTuple):
     about: str
     recognise: Callable[[Path], str]
     read: Callable[[Path, Notes], Iterator[Item]]
+    look: Callable[[Path, Notes], None] | None = None
+    """A first look, at all files of the kind before any of them is read."""
 
 
 class Notes:
     """What a reader has to say about a whole file."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, run: str = "", steps: Steps | None = None) -> None:
         self.name = name
         """The file as the person knows it."""
+        self.run = run
+        """The run that is meant, where a file holds several."""
+        self.steps = Steps() if steps is None else steps
+        """The steps of all tables of the import."""
+        self.columns: Any = None
+        """What its reader has seen in a first look at it."""
+        self.tool = ""
+        """The trainer that wrote the file, where only its content tells."""
         self.sentences: list[str] = []
         self.weights: list[float] = []
         """The run's ``reward_weights``, where they are known."""

@@ -12,7 +12,7 @@ METRICS: dict[str, tuple[str, ...]] = {
     "entropy": ("actor/entropy", "actor/entropy_loss"),
     "loss": ("actor/loss",),
     "grad_norm": ("actor/grad_norm",),
-    "learning_rate": ("actor/lr",),
+    "learning_rate": ("actor/lr", "lr"),
     "clip_ratio/region_mean": ("actor/pg_clipfrac",),
     "value/loss": ("critic/vf_loss", "loss/value_avg"),
     "value/explained_variance": ("critic/vf_explained_var",),

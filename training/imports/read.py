@@ -30,7 +30,9 @@ from training.data.files.sniff import open_regular, sniff
 from training.data.limits import CheckLimits
 from training.errors import DataError
 from training.imports import console, rollouts, tables, tensorboard, trainer_console, trainer_state
+from training.imports.axis import STEPS, Steps
 from training.imports.base import Figures, Notes, Reader, shown
+from training.imports.gaps import Gaps
 from training.imports.recorder import Recorder
 from training.imports.report import FileRead, ImportReport
 from training.imports.weights import KIND, weights_in
@@ -67,17 +69,19 @@ def import_files(
     max_rows: int = CheckLimits.max_rows,
     on_progress: OnProgress | None = None,
     weights: Sequence[float] = (),
+    run: str = "",
 ) -> ImportReport:
     """Read the files of one run into ``output``, which must exist. Always returns a report, and writes it there.
 
-    ``weights`` are TRL's ``reward_weights``; without them those of a config among the files count.
+    ``weights`` are TRL's ``reward_weights``; without them those of a config among the files count. ``run`` is the one
+    that is meant, where a table has several.
     Raises ``OSError`` only where the folder cannot be written.
     """
     report = ImportReport()
     folder = output / "unpacked"
     try:
         given = _unpacked([*files], folder)
-        _read_all(given, output, report, max_rows, on_progress, list(weights))
+        _read_all(given, output, report, max_rows, on_progress, list(weights), run)
     except DataError as exc:
         report.verdict = "rejected"
         report.say(*filter(None, (exc.message, exc.hint)))
@@ -130,7 +134,7 @@ def recognise(given: Given) -> tuple[Reader, str]:
             sentence(
                 _("The table has no column of steps; its columns are {columns}."), columns=shown(", ".join(header))
             ),
-            hint=sentence(_("Name one of them {name}."), name=tables.STEPS[0]),
+            hint=sentence(_("Name one of them {name}."), name=STEPS[0]),
         )
     raise DataError(
         _(
@@ -151,6 +155,7 @@ def _read_all(
     max_rows: int,
     on_progress: OnProgress | None,
     weights: list[float],
+    run: str,
 ) -> None:
     chosen = []
     for file in given:
@@ -166,15 +171,16 @@ def _read_all(
             _("There is only a config, without a file of its run."), hint=_("Give the run's log or rollouts too.")
         )
     chosen.sort(key=lambda each: (_ORDER[each[1].name], natural(each[0].name)))
-    digest = _digest(file for file, _, _ in chosen)
+    digest = _digest((file for file, _, _ in chosen), run)
     begun = min(file.path.stat().st_mtime for file, _, _ in chosen)
     total = sum(file.path.stat().st_size for file, _, _ in chosen)
     room = min(MAX_UNPACKED_BYTES, RATIO * total + ALLOWANCE_BYTES)
     recorder = Recorder(output, report, begun if begun > 0 else time.time(), room)
     pace = _Pace(total, report, on_progress)
     try:
-        for file, reader, why in chosen:
-            _read_one(file, reader, why, recorder, report, max_rows, pace, weights)
+        notes = _look(chosen, weights, run)
+        for (file, reader, why), note in zip(chosen, notes, strict=True):
+            _read_one(file, reader, why, recorder, report, max_rows, pace, note)
         report.tool = _tool(report)
         _judge(report)
         recorder.finish(report.tool, digest)
@@ -184,6 +190,22 @@ def _read_all(
     config = JobConfig.model_validate({"run": {"max_steps": max(1, min(report.last_step, 1_000_000))}})
     (output / "config.yaml").write_text(config_to_yaml(config, only_changed=True), encoding="utf-8")
     _keep_output([file for file, reader, _ in chosen if reader in _LOGS], output)
+
+
+def _look(chosen: list[tuple[Given, Reader, str]], weights: list[float], run: str) -> list[Notes]:
+    """The notes of each file, after a first look at those whose kind asks for one."""
+    steps = Steps()
+    found = []
+    for file, reader, _why in chosen:
+        notes = Notes(file.name, run, steps)
+        notes.weights = weights
+        if reader.look is not None:
+            try:
+                reader.look(file.path, notes)
+            except DataError as exc:
+                raise _about(file.name, exc) from exc
+        found.append(notes)
+    return found
 
 
 def _config_weights(given: Given, report: ImportReport) -> list[float]:
@@ -207,16 +229,14 @@ def _read_one(
     report: ImportReport,
     max_rows: int,
     pace: _Pace,
-    weights: list[float],
+    notes: Notes,
 ) -> None:
     size = given.path.stat().st_size
     read = FileRead(name=given.name, kind=reader.name, tool=reader.tool, bytes=size, why=why)
     report.files.append(read)
-    notes = Notes(given.name)
-    notes.weights = weights
     doubtful, compared = recorder.doubtful, recorder.compared
-    steps: set[int] = set()
-    repeated = 0
+    steps: dict[int, set[str]] = {}
+    repeated, gaps = 0, Gaps()
     try:
         for item in reader.read(given.path, notes):
             read.rows_in += 1
@@ -228,8 +248,11 @@ def _read_one(
                 if item.remark:
                     report.remark(read, item.line, item.remark)
                 if isinstance(item.value, Figures):
-                    repeated += item.value.step in steps and len(item.value.values) > 1
-                    steps.add(item.value.step)
+                    names = {name for name in item.value.values if name.lower() not in STEPS}
+                    known = steps.setdefault(item.value.step, set())
+                    repeated += len(item.value.values) > 1 and not known.isdisjoint(names)
+                    known |= names
+                    gaps.add(item.value)
                     recorder.figures(item.value)
                 else:
                     recorder.rollout(item.value)
@@ -246,6 +269,9 @@ def _read_one(
     if repeated:
         twice = _("{count} rows name a step that an earlier row has; of two figures the later one counts.")
         notes.say(sentence(twice, count=repeated))
+    if (gap := gaps.said()) is not None:
+        notes.say(gap)
+    read.tool = notes.tool or read.tool
     pace.ended(size)
     read.notes, read.left_out = notes.sentences, notes.left_out
     read.told = [Sentence.of(sentence) for sentence in notes.sentences]
@@ -315,9 +341,9 @@ def _judge(report: ImportReport) -> None:
     report.say(sentence(some if report.bad_rows else all_of_them, kept=kept, rows=every, bad=report.bad_rows))
 
 
-def _digest(files: Iterable[Given]) -> str:
-    """One SHA-256 over all files, whatever their names: the same run is imported once."""
-    digest = hashlib.sha256()
+def _digest(files: Iterable[Given], run: str) -> str:
+    """One SHA-256 over all files, whatever their names, and the run that is meant: the same run is imported once."""
+    digest = hashlib.sha256(run.encode())
     for given in files:
         inner = hashlib.sha256()
         with open_regular(given.path) as file:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from training.data.files.archive import MAX_MEMBERS, RATIO
 from training.data.limits import MAX_COLUMNS, MAX_DEPTH, MAX_LINE_BYTES, CheckLimits
 from training.exports.verl_options import OPTIONS, SKIPPED, translated
+from training.imports.axis import STEPS
 from training.imports.names import METRICS, PREFIX
 from training.imports.read import MAX_POINTS, MAX_ROLLOUTS, READERS
 from training.imports.recorder import COUNTERS
 from training.imports.rollouts import GROUP_KEYS
-from training.imports.tables import STEPS
 
 _INTRODUCTION = """# Runs from elsewhere, and ours to verl
 
@@ -45,7 +45,7 @@ _ROLLOUTS = """
   config (YAML, JSON, Weights & Biases' `config.yaml`) given beside the files, or from `--reward-weights 1.0,0.5`; the
   first parts are those of the weights, others are not summed. Without weights every part counts 1, and the report says
   in how many groups the advantages of the file contradict that.
-- What is empty or NaN is missing, never 0. A rollout without a reward is excluded.
+- A reward that is empty or NaN is missing, never 0. A rollout without a reward is excluded.
 - Figures of a step that no file gives (`reward`, `reward_std`, parts, `groups/zero_variance_share`,
   `rollouts/excluded`, `rollouts/turns_mean`) are computed from its rollouts.
 
@@ -58,7 +58,19 @@ theirs do, the first of the line counts. Names with `_` for `/` are known as wel
 |---|---|
 """
 _LIMITS = """
-The steps of a table stand in the first of these columns that it has: {steps}.
+A figure that is NaN or infinite stays what it is: a gap in its curve with a mark, counted in the report. Cells that are
+empty are no figures.
+
+## Steps of tables
+
+One column numbers the steps of all tables of an import: of {steps} the first that places the most rows, whatever their
+order. A row without it is placed by the rows that have both columns, at the last step before it: an evaluation that
+only has Weights & Biases' `_step` stands at the `train/global_step` logged before. The report says so. Rows are put in
+order of their steps, other counters and times; of two figures of a step the later one counts.
+
+A column is a metric where most of its cells are numbers. Numbers may have decimal commas where none has a point. A chart
+of several runs of Weights & Biases (`<run> - <metric>`) is read for one of them: *Run in the table* of the form,
+`source_run` of the API, `--run NAME` on the command lines.
 
 ## Limits
 

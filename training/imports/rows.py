@@ -2,7 +2,7 @@
 
 As for datasets (``training.data``), what PostgreSQL cannot store or what hides something is refused with its line: NUL,
 lone surrogates, keys that stand twice, deep nesting. Other than there a text may be as long as its line, because a
-rollout is one text, and NaN is read as missing, because that is how trainers write it.
+rollout is one text, and NaN of a rollout is read as missing, because that is how trainers write it.
 """
 
 from __future__ import annotations
@@ -37,8 +37,13 @@ class Row(NamedTuple):
     reason: str = ""
 
 
-def read_json_lines(path: Path) -> Iterator[Row]:
-    """Yield a row for each line that is not blank. Raises ``DataError`` when the file cannot be opened."""
+def read_json_lines(path: Path, *, all_numbers: bool = False) -> Iterator[Row]:
+    """Yield a row for each line that is not blank. Raises ``DataError`` when the file cannot be opened.
+
+    With ``all_numbers``, for figures, NaN and infinite numbers stay what they are, also those that are too large;
+    without it NaN is missing, and a number that is too large makes the row unusable.
+    """
+    decoder = _ALL_NUMBERS if all_numbers else _DECODER
     with open_regular(path) as file:
         number = offset = 0
         while line := file.readline(MAX_LINE_BYTES + 2):
@@ -53,7 +58,7 @@ def read_json_lines(path: Path) -> Iterator[Row]:
             if not line.strip():
                 continue
             try:
-                yield Row(number, offset, _object(line, start))
+                yield Row(number, offset, _object(line, start, decoder))
             except (BadRow, RowError) as exc:
                 is_cut = not ended and isinstance(exc, RowError) and exc.code == "json"
                 yield Row(
@@ -73,9 +78,9 @@ def _skip_line(file: Any) -> int:
     return skipped
 
 
-def _object(line: bytes, start: int) -> dict[str, Any]:
+def _object(line: bytes, start: int, decoder: json.JSONDecoder) -> dict[str, Any]:
     try:
-        value = _DECODER.decode(decoded(line, start))
+        value = decoder.decode(decoded(line, start))
     except RecursionError:
         raise RowError("deep", limit=MAX_DEPTH) from None
     except json.JSONDecodeError as exc:
@@ -134,6 +139,7 @@ def _float(text: str) -> float | None:
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_pairs, parse_constant=lambda _name: None, parse_float=_float)
+_ALL_NUMBERS = json.JSONDecoder(object_pairs_hook=_pairs)
 
 
 def read_parquet(path: Path, max_rows: int) -> Iterator[Row]:

@@ -21,8 +21,10 @@ def run_import(
     *,
     limits: CheckLimits | None = None,
     on_progress: Callable[[Progress], None] | None = None,
+    run: str = "",
 ) -> ImportReport:
-    """Read ``files`` into ``output``. ``on_progress`` runs in this thread; what it raises stops the child.
+    """Read ``files`` into ``output``; ``run`` is the one that is meant, where a table holds several. ``on_progress``
+    runs in this thread; what it raises stops the child.
 
     Raises ``OSError`` when ``output`` cannot be written.
     """
@@ -46,6 +48,7 @@ def run_import(
         "--open-files",
         str(limits.open_files),
         "--progress",
+        f"--run={run}",
     ]
     for given in files:  # paths are absolute and names follow a `=`, so none can look like a flag
         command += ["--input", str(given.path.absolute()), f"--name={given.name}"]

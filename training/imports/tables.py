@@ -1,39 +1,39 @@
 """Tables of metrics: one row a step, or one row a figure (``step, name, value``), as CSV or JSON Lines.
 
 Exports of Weights & Biases (``_step``, ``train/global_step``, charts with ``<run> - <metric>`` and their ``__MIN`` and
-``__MAX``) and TensorBoard (``Wall time, Step, Value``, the metric in the file's name) are such tables.
+``__MAX``) and TensorBoard (``Wall time, Step, Value``, the metric in the file's name) are such tables, and so are
+ms-swift's ``logging.jsonl`` and LLaMA-Factory's ``trainer_log.jsonl``. A table is read twice: what its columns are is
+decided by all of its rows.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from training.data.files import csvfile
 from training.data.files.jsonl import BOM
 from training.data.files.sniff import delimiter_of, open_regular
-from training.imports.base import MAX_NAME_CHARS, BadRow, Figures, Item, Notes, Reader, number_of, shown, step_of
+from training.imports.axis import STEPS
+from training.imports.base import MAX_NAME_CHARS, BadRow, Figures, Item, Notes, Reader, shown, step_of
+from training.imports.columns import Columns, step_number
 from training.imports.rows import Row, read_json_lines
 from training.words import _, sentence
 
-STEPS = (
-    "step",
-    "global_step",
-    "train/global_step",
-    "training/global_step",
-    "trainer/global_step",
-    "_step",
-    "iteration",
-    "training_global_step",
-)
-"""Columns that number the steps, the most telling first; case does not matter."""
-NAMES, VALUES = ("name", "metric", "tag", "key"), ("value",)
-TIMES = ("_timestamp", "wall time", "wall_time", "timestamp")
-_BOUNDS = ("__MIN", "__MAX")
 _HEAD_BYTES = 1 << 20
+_HEAD_ROWS = 20
 _TAG = re.compile(r"(?:^|[-_])tag[-_](.+)$")
+TOOLS = {"global_step/max_steps": "ms-swift", "current_steps": "LLaMA-Factory"}
+"""Columns that only one trainer writes."""
+SUMMARY = "log_history"
+"""ms-swift ends its log with the whole state of the run, whose figures stand in the lines before it."""
+ROLLOUTS = frozenset({"output", "prompt", "messages", "trajectory", "response", "completion"})
+"""Columns of rows that are rollouts and no figures."""
 
 
 def header_of(path: Path) -> list[str]:
@@ -50,7 +50,7 @@ def header_of(path: Path) -> list[str]:
 
 
 def step_column(names: list[str]) -> str:
-    """The column of the steps; ``""`` where there is none."""
+    """The most telling column of steps among the names; empty where there is none."""
     lower = {name.lower(): name for name in reversed(names)}
     return next((lower[name] for name in STEPS if name in lower), "")
 
@@ -61,10 +61,13 @@ def _recognise_csv(path: Path) -> str:
 
 
 def _recognise_lines(path: Path) -> str:
-    first = next(read_json_lines(path), None) if _begins_with_brace(path) else None
-    column = step_column(list(first.value)) if first is not None and first.value else ""
-    is_rollout = first is not None and first.value is not None and ("output" in first.value or "prompt" in first.value)
-    return f"Its rows are objects with {column}." if column and not is_rollout else ""
+    """Rows may differ: one of the first must name a step, and none may be a rollout."""
+    if not _begins_with_brace(path):
+        return ""
+    rows = islice(read_json_lines(path, all_numbers=True), _HEAD_ROWS)
+    names = list(dict.fromkeys(name for row in rows for name in row.value or ()))
+    column = step_column(names)
+    return f"Its rows are objects with {column}." if column and not ROLLOUTS & set(names) else ""
 
 
 def _begins_with_brace(path: Path) -> bool:
@@ -72,60 +75,72 @@ def _begins_with_brace(path: Path) -> bool:
         return file.read(4096).removeprefix(BOM).lstrip().startswith(b"{")
 
 
-def _read_csv(path: Path, notes: Notes) -> Iterator[Item]:
-    rows = (
-        Row(raw.line, raw.offset, raw.value, raw.error.sentence if raw.error else "")
-        for raw in csvfile.read_values(path)
-    )
-    return _figures(rows, notes)
+def _csv_rows(path: Path) -> Iterator[Row]:
+    for raw in csvfile.read_values(path):
+        yield Row(raw.line, raw.offset, raw.value, raw.error.sentence if raw.error else "")
 
 
-def _read_lines(path: Path, notes: Notes) -> Iterator[Item]:
-    return _figures(read_json_lines(path), notes)
+def _line_rows(path: Path) -> Iterator[Row]:
+    return (row for row in read_json_lines(path, all_numbers=True) if not (row.value and SUMMARY in row.value))
+
+
+def _look(rows: Iterator[Row], notes: Notes) -> None:
+    notes.columns = columns = Columns(notes)
+    for row in rows:
+        if row.value is not None:
+            columns.add(row.value)
 
 
 def _figures(rows: Iterator[Row], notes: Notes) -> Iterator[Item]:
-    table: _Table | None = None
+    """The figures of each row in the order of the axis; rows that cannot be used come where they stand."""
+    columns: Columns = notes.columns
+    axis = columns.decide()
+    notes.tool = TOOLS.get(columns.step_column.lower(), "")
+    table = _Table(columns, notes)
+    waiting: list[Item | None] = []
+    number = 0
     for row in rows:
         if row.value is None:
             yield Item(row.line, row.offset, reason=row.reason)
             continue
-        table = table or _Table(list(row.value), notes)
-        try:
-            yield Item(row.line, row.offset, table.figures(row.value))
-        except BadRow as exc:
-            yield Item(row.line, row.offset, reason=exc.sentence)
+        item = _item(row, row.value, float(axis.steps[number]), table)
+        number += 1
+        if axis.is_sorted:
+            yield item
+        else:
+            waiting.append(item)
+    for place in axis.order.tolist() if waiting else ():
+        if (kept := waiting[place]) is not None:
+            yield kept
+
+
+def _item(row: Row, value: dict[str, Any], step: float, table: _Table) -> Item:
+    try:
+        return Item(row.line, row.offset, table.figures(value, step))
+    except BadRow as exc:
+        return Item(row.line, row.offset, reason=exc.sentence)
 
 
 class _Table:
-    """What the columns of one table are. A column whose first value is no number holds none."""
+    """Reads the rows of a table whose columns are known."""
 
-    def __init__(self, columns: list[str], notes: Notes) -> None:
-        lower = {name.lower(): name for name in reversed(columns)}
+    def __init__(self, columns: Columns, notes: Notes) -> None:
+        self.columns = columns
         self.notes = notes
-        self.step = step_column(columns)
-        self.time = next((lower[name] for name in TIMES if name in lower), "")
-        named = next((lower[name] for name in NAMES if name in lower), "")
-        valued = next((lower[name] for name in VALUES if name in lower), "")
-        self.long = (named, valued) if valued and len(columns) <= 5 and (named or self.time) else None
-        self.is_metric: dict[str, bool] = {}
-        self.prefix = _one_run(columns)
 
-    def figures(self, row: dict[str, Any]) -> Figures:
-        """The figures of a row. Raises ``BadRow``."""
-        if self.step not in row:  # JSON rows may differ
-            raise BadRow(_("it has no step number"))
-        step = step_of(row[self.step])
-        at = _moment(row.get(self.time)) if self.time else None
-        values = self._long(row) if self.long else self._wide(row)
+    def figures(self, row: dict[str, Any], step: float) -> Figures:
+        """The figures of a row at the step of its axis. Raises ``BadRow``."""
+        if np.isnan(step):
+            step = step_of(step_number(row.get(self.columns.step_column)))
+        values = self._long(row) if self.columns.long else self._wide(row)
         if not values:
             raise BadRow(_("it holds no figure"))
-        return Figures(step, values, at)
+        return Figures(int(step), values, self.columns.moment(row))
 
     def _long(self, row: dict[str, Any]) -> dict[str, float]:
-        named, valued = self.long or ("", "")
+        named, valued = self.columns.long or ("", "")
         name = str(row.get(named) or "") if named else tag_of(self.notes.name)
-        value = number_of(row.get(valued))
+        value = self.columns.number(row.get(valued))
         if not name or len(name) > MAX_NAME_CHARS:
             raise BadRow(sentence(_("its metric is {name}, which is no name"), name=shown(name)))
         if value is None:
@@ -135,21 +150,15 @@ class _Table:
     def _wide(self, row: dict[str, Any]) -> dict[str, float]:
         values: dict[str, float] = {}
         for name, cell in row.items():
-            if name in (self.step, self.time) or name.endswith(_BOUNDS) or self.is_metric.get(name) is False:
+            if not self.columns.is_metric(name):
                 continue
             try:
-                value = number_of(cell)
+                value = self.columns.number(cell)
             except BadRow as exc:
-                if name in self.is_metric:
-                    raise BadRow(
-                        sentence(_("{reason}, under {column}"), reason=exc.sentence, column=shown(name))
-                    ) from None
-                self.is_metric[name] = False
-                self.notes.left_out[name[:MAX_NAME_CHARS]] = _("its values are not numbers")
-                continue
+                text = _("{reason}, under {column}")
+                raise BadRow(sentence(text, reason=exc.sentence, column=shown(name))) from None
             if value is not None:
-                self.is_metric[name] = True
-                values[name.removeprefix(self.prefix)[:MAX_NAME_CHARS]] = value
+                values[self.columns.plain(name)] = value
         return values
 
 
@@ -160,24 +169,26 @@ def tag_of(file: str) -> str:
     return (found[1] if found else stem)[:MAX_NAME_CHARS]
 
 
-def _one_run(columns: list[str]) -> str:
-    """``<run> - `` where a chart of one run was exported; the run's name is no part of a metric's."""
-    before = {name.partition(" - ")[0] for name in columns if " - " in name}
-    return f"{before.pop()} - " if len(before) == 1 else ""
-
-
-def _moment(value: Any) -> float | None:
-    try:
-        number = number_of(value)
-    except BadRow:
-        return None
-    return number if number is not None and 9e8 < number < 5e9 else None
-
-
 _ABOUT = (
     "A column of steps (`step`, `global_step`, `train/global_step`, `_step`) and one for each metric, or the long form "
     "`step, name, value`. Exports of Weights & Biases and TensorBoard are such tables. Columns of text are named and "
-    "left out."
+    "left out. A chart of several runs asks which one is meant."
 )
-CSV_READER = Reader("metrics_csv", _("table of metrics"), "", _ABOUT + " CSV.", _recognise_csv, _read_csv)
-LINES_READER = Reader("metrics_lines", _("rows of metrics"), "", _ABOUT + " JSON Lines.", _recognise_lines, _read_lines)
+CSV_READER = Reader(
+    "metrics_csv",
+    _("table of metrics"),
+    "",
+    _ABOUT + " CSV; numbers may have decimal commas.",
+    _recognise_csv,
+    lambda path, notes: _figures(_csv_rows(path), notes),
+    lambda path, notes: _look(_csv_rows(path), notes),
+)
+LINES_READER = Reader(
+    "metrics_lines",
+    _("rows of metrics"),
+    "",
+    _ABOUT + " JSON Lines, also ms-swift's `logging.jsonl` and LLaMA-Factory's `trainer_log.jsonl`.",
+    _recognise_lines,
+    lambda path, notes: _figures(_line_rows(path), notes),
+    lambda path, notes: _look(_line_rows(path), notes),
+)

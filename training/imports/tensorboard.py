@@ -8,7 +8,6 @@ checksums compared, and every field that is not known is passed over.
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -117,7 +116,7 @@ def _scalars(summary: bytes, notes: Notes) -> dict[str, float]:
         tag, scalar = _value(value)
         if scalar is None:
             notes.left_out.setdefault(tag, _("its values are not numbers"))
-        elif tag and math.isfinite(scalar):
+        elif tag:
             values[tag] = scalar
     return values
 

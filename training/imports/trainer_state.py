@@ -21,11 +21,25 @@ _LOG = re.compile(rb'"log_history"\s*:\s*\[')
 
 
 def _recognise(path: Path) -> str:
-    """Keys stand in the order of the alphabet: ``global_step`` and ``log_history`` before what is long."""
+    """Keys stand in the order of the alphabet: ``global_step`` and ``log_history`` before what is long.
+
+    A line of its own before that is a row of a log; ms-swift ends its log with such a state.
+    """
     with open_regular(path) as file:
         head = file.read(_HEAD_BYTES)
+    if _is_row(head.partition(b"\n")[0]):
+        return ""
     is_state = head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") and _LOG.search(head) is not None
     return "It is an object with a log_history." if is_state else ""
+
+
+def _is_row(line: bytes) -> bool:
+    """Whether a line is a whole object without a log in it."""
+    try:
+        value = json.loads(line.decode("utf-8-sig"))
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value, dict) and "log_history" not in value
 
 
 def _read(path: Path, notes: Notes) -> Iterator[Item]:
@@ -46,7 +60,7 @@ def _log(path: Path) -> list[Any]:
     with open_regular(path) as file:
         data = file.read(MAX_BYTES + 1)
     try:
-        value = json.loads(data.decode("utf-8-sig"), parse_constant=lambda _name: None)
+        value = json.loads(data.decode("utf-8-sig"))
     except (ValueError, RecursionError):
         raise DataError(_("The file is cut off or is not valid JSON."), hint=_("Copy it again.")) from None
     log = value.get("log_history") if isinstance(value, dict) else None

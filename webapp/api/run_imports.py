@@ -45,16 +45,18 @@ def run_import_new(
     request: HttpRequest,
     slug: str,
     name: Annotated[str, Form(max_length=80)] = "",
+    source_run: Annotated[str, Form(max_length=200)] = "",
     uploads: Annotated[list[UploadedFile] | None, File()] = None,
 ) -> Status[dict[str, Any]]:
     """Upload the files of one run that another trainer made (multipart field `uploads`, once for each; `name`).
 
-    What a file is, is told by its content (docs/imports.md). They are read in the background.
+    What a file is, is told by its content (docs/imports.md). `source_run` names the run that is meant, where a table
+    holds several. They are read in the background.
     """
     project = project_for(caller(request), slug, need=Role.EDITOR)
     if getattr(request, "upload_too_large", False):
         raise HttpError(413, too_large_sentence())
-    made = import_create(project=project, user=caller(request), name=name, files=uploads or [])
+    made = import_create(project=project, user=caller(request), name=name, source_run=source_run, files=uploads or [])
     return Status(201, _out(made))
 
 

@@ -36,6 +36,12 @@ class ImportForm(forms.Form):
         validators=[name_validator],
         help_text=_("Name of the run; by default, the name of the first file."),
     )
+    source_run = forms.CharField(
+        label=_("Run in the table"),
+        max_length=200,
+        required=False,
+        help_text=_("Where a chart of several runs was exported: the one to import."),
+    )
     uploads = FilesField(
         label=_("Files of one run"),
         max_length=10_000,

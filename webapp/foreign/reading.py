@@ -38,8 +38,13 @@ READ_WALL_S = 840
 MAX_OPEN = 3
 
 
-def import_create(*, project: Project, user: User | None, name: str, files: Sequence[File[bytes]]) -> RunImport:
-    """Store the files of one run and have them read. Raises ``ValidationError`` by field."""
+def import_create(
+    *, project: Project, user: User | None, name: str, files: Sequence[File[bytes]], source_run: str = ""
+) -> RunImport:
+    """Store the files of one run and have them read; ``source_run`` is meant where a table has several.
+
+    Raises ``ValidationError`` by field.
+    """
     sizes = [int(file.size or 0) for file in files]
     if not files or not sum(sizes):
         raise ValidationError({"uploads": _("The file is empty.") if files else _("Choose at least one file.")})
@@ -53,6 +58,7 @@ def import_create(*, project: Project, user: User | None, name: str, files: Sequ
         id=uuid.uuid4(),
         project=project,
         name=clean_name(name) if name.strip() else "",
+        source_run=clean_text(source_run).strip(),
         created_by=user,
         files=[{"name": _shown(file.name), "bytes": size} for file, size in zip(files, sizes, strict=True)],
     )
@@ -91,6 +97,7 @@ def import_read(claim: Claim[RunImport]) -> None:
             folder,
             limits=limits,
             on_progress=lambda progress: claim.report({"stage": "reading", **progress._asdict()}),
+            run=item.source_run,
         )
         if report.verdict == "rejected":
             claim.finish(state=ImportState.REJECTED, report=_stored(report))

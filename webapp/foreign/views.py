@@ -59,6 +59,7 @@ def _import_new(request: HttpRequest, project: Project) -> HttpResponse:
                 project=project,
                 user=cast(User, request.user),
                 name=form.cleaned_data["name"],
+                source_run=form.cleaned_data["source_run"],
                 files=form.cleaned_data["uploads"],
             )
         except ValidationError as exc:

@@ -251,6 +251,13 @@ class RunImport(UuidModel, Work):
     name = models.CharField(max_length=80, blank=True)
     state = models.CharField(max_length=10, choices=ImportState.choices, default=ImportState.READING)
     files = models.JSONField(default=list, help_text="[{name, bytes}] in the order of upload")
+    source_run = models.CharField(
+        max_length=200,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="the one that is meant, where a table has several",
+    )
     report = models.JSONField(default=dict, help_text="training.imports.report.ImportReport")
     run = models.ForeignKey(Run, null=True, on_delete=models.SET_NULL, related_name="+")
     is_new = models.BooleanField(default=True, help_text="False where the same files had been imported before")

@@ -47,17 +47,39 @@ export function stepMarks(checkpoints, evaluations, axis, ink) {
     { steps: evaluations, symbol: "star", size: 7 },
   ]
     .filter((kind) => kind.steps.length)
-    .map(({ steps, symbol, size }) => ({
-      type: "scatter",
-      mode: "markers",
-      x: steps.map((step) => placeOn(axis, step)),
-      y: steps.map(() => MARK_AT),
-      cliponaxis: false,
-      yaxis: "y2",
-      hoverinfo: "skip",
-      showlegend: false,
-      marker: { color: ink, size, symbol },
-    }));
+    .map(({ steps, symbol, size }) => markTrace(steps.map((step) => placeOn(axis, step)), symbol, size, ink)); // prettier-ignore
+}
+
+/**
+ * ✕ where a figure was NaN or infinite: the line has a gap there.
+ * @param {import("./state.js").Curve[]} curves of one run
+ * @param {import("./axis.js").Axis | undefined} axis
+ * @param {string} ink
+ */
+export function gapMarks(curves, axis, ink) {
+  const steps = curves.flatMap(({ steps, values }) => steps.filter((_step, at) => values[at] === null));
+  const places = [...new Set(steps)].map((step) => placeOn(axis, step));
+  return places.length ? [markTrace(places, "x-thin-open", 7, ink)] : [];
+}
+
+/**
+ * @param {number[]} places on the axis
+ * @param {string} symbol
+ * @param {number} size
+ * @param {string} ink
+ */
+function markTrace(places, symbol, size, ink) {
+  return {
+    type: "scatter",
+    mode: "markers",
+    x: places,
+    y: places.map(() => MARK_AT),
+    cliponaxis: false,
+    yaxis: "y2",
+    hoverinfo: "skip",
+    showlegend: false,
+    marker: { color: ink, size, symbol },
+  };
 }
 
 export const MARK_AXIS = { overlaying: "y", range: [0, 1], visible: false, fixedrange: true };

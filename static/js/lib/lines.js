@@ -1,6 +1,6 @@
 // @ts-check
 /** The lines of a chart, taken from the runs that are drawn, and the traces that they become. */
-import { bandTraces, stepMarks } from "./around.js";
+import { bandTraces, gapMarks, stepMarks } from "./around.js";
 import { stepAt } from "./axis.js";
 import { shownCurve } from "./closer.js";
 import { has, t } from "./dom.js";
@@ -111,7 +111,11 @@ export function tracesOf(spec, all, lines, colour) {
   const shown = all.range ?? all.span;
   const tone = (/** @type {Line} */ line) => colour(line.at === TOTAL ? "--ink" : `--curve-${line.at % 8}`);
   const evaluations = spec.names.includes(EVALUATED) ? [] : (all.state?.curves.get(EVALUATED)?.steps ?? []);
-  const marks = stepMarks(all.saved(), evaluations, all.axis(), colour("--ink-3"));
+  const gaps = all.sources.flatMap((source) => {
+    const own = spec.names.flatMap((name) => source.curves.get(name) ?? []);
+    return gapMarks(own, all.axis(source), colour("--bad"));
+  });
+  const marks = [...stepMarks(all.saved(), evaluations, all.axis(), colour("--ink-3")), ...gaps];
   if (isStacked(spec, all)) {
     const parts = lines.filter((line) => line.at !== TOTAL);
     const seen = parts.map((line) => seenPoints(line, all.range));

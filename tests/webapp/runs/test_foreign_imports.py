@@ -51,6 +51,15 @@ def read(project: Project, user: User | None, *files: tuple[str, bytes], name: s
     return done(foreign.import_create(project=project, user=user, name=name, files=upload(*files)))
 
 
+def test_the_form_asks_for_the_run_of_a_chart(project: Project, bob: User, client_for: Callable[..., Client]) -> None:
+    client, address = client_for(bob), reverse("run-import", args=[project.slug])
+    assert 'name="source_run"' in client.get(address).content.decode()
+    chart = upload(("chart.csv", b"Step,a - loss,b - loss\n1,0.5,nan\n"))
+    client.post(address, {"uploads": chart, "source_run": "b"})
+    run = done(RunImport.objects.get()).run
+    assert run is not None and MetricPoint.objects.get(run=run, name="loss").value != 0.5
+
+
 def test_a_log_and_rollouts_become_a_run(project: Project, bob: User, client_for: Callable[..., Client]) -> None:
     item = read(project, bob, ("train.log", LOG), ("2.jsonl", DUMP), name="from verl")
     run = item.run
