@@ -68,8 +68,8 @@ order. A row without it is placed by the rows that have both columns, at the las
 only has Weights & Biases' `_step` stands at the `train/global_step` logged before. The report says so. Rows are put in
 order of their steps, other counters and times; of two figures of a step the later one counts.
 
-A column is a metric where most of its cells are numbers. Numbers may have decimal commas where none has a point. A chart
-of several runs of Weights & Biases (`<run> - <metric>`) is read for one of them: *Run in the table* of the form,
+A column is a metric where most of its cells are numbers. Numbers may have decimal commas where none has a point. A
+chart of several runs of Weights & Biases (`<run> - <metric>`) is read for one of them: *Run in the table* of the form,
 `source_run` of the API, `--run NAME` on the command lines.
 
 ## Limits
