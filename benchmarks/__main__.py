@@ -29,6 +29,7 @@ NAMES = (
     "truth",
     "sampler",
     "step",
+    "padding",
     "overlap",
     "tokens",
     "rewind",

@@ -319,6 +319,9 @@ def _batch(config: JobConfig) -> Sentence:
             ),
             _("Fix optim.micro_batch_size."),
         )
+    if tokens := config.optim.max_tokens_per_micro_batch:
+        text = _("%(rows)s rows a step in micro batches of at most %(tokens)s tokens.")
+        return sentence(text, rows=whole, tokens=f"{tokens:,}")
     count = whole // micro if micro else 1
     return sentence(_("%(rows)s rows a step in %(count)s micro batches."), rows=whole, count=count)
 

@@ -136,6 +136,25 @@ class ScriptedEngine:
         """Nothing was started."""
 
 
+class TailedEngine(ScriptedEngine):
+    """An engine whose turns have these numbers of tokens: the n-th turn after a prompt has the n-th of them, over and
+    over. Its ids and log-probabilities are made up."""
+
+    def __init__(self, lengths: list[int], end: int) -> None:
+        """``end`` is the id that ends a turn."""
+        super().__init__(None, [])
+        self._lengths, self._end = lengths, end
+        self._drawn: dict[tuple[int, ...], int] = {}
+
+    async def generate(self, prompt_ids: list[int], *, max_tokens: int, seed: int, episode: str = "") -> Sample:
+        """Ids that hang on the seed, and the one that ends a turn."""
+        number = self._drawn.get(tuple(prompt_ids), 0)
+        self._drawn[tuple(prompt_ids)] = number + 1
+        count = self._lengths[number % len(self._lengths)] - 1
+        ids = [*(100 + (seed + 7 * place) % 90 for place in range(count)), self._end]
+        return Sample(ids, [-4.0] * len(ids), True)
+
+
 def call_text(text: str) -> str:
     """A Hermes call of ``echo``."""
     return f'<tool_call>{{"name": "echo", "arguments": {{"text": {json.dumps(text)}}}}}</tool_call>'

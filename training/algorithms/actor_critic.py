@@ -19,6 +19,7 @@ from trl.models.utils import disable_gradient_checkpointing
 
 from training.algorithms.contents import load_value_head
 from training.algorithms.correction import Rows
+from training.algorithms.micro_batches import Packed, in_micro_batches
 from training.algorithms.pull import PullInRewardTrainer, own_tokens
 from training.algorithms.values import at_last_token, estimate, explained_variance, value_loss, whitened
 from training.config import JobConfig
@@ -98,30 +99,32 @@ class ActorCriticTrainer(PullInRewardTrainer):
 
     def _values(self, output: Rows) -> torch.Tensor:
         """The values (rows, tokens) of a sampling's tokens, by the weights that it was sampled with."""
-        ids = torch.cat([output["prompt_ids"], output["completion_ids"]], dim=1)
-        marks = torch.cat([output["prompt_mask"], output["completion_mask"]], dim=1)
+        ids, marks, keep = _forward_inputs(output)
         arguments: Any = self.args
-        keep, size = output["completion_ids"].size(1), arguments.per_device_train_batch_size
         body = causal_of(self._bare).base_model
         plainly = disable_gradient_checkpointing(self._bare, arguments.gradient_checkpointing_kwargs)
-        with torch.no_grad(), plainly, values_read(self._bare, keep, reaches_base=False) as found:
-            for start in range(0, len(ids), size):
-                rows = slice(start, start + size)
+
+        def forward(packed: Packed) -> list[torch.Tensor]:
+            with values_read(self._bare, packed.of_completions, reaches_base=False) as found:
                 with self.accelerator.autocast():
-                    body(input_ids=ids[rows], attention_mask=marks[rows], use_cache=False)
-        return torch.cat(found)
+                    body(input_ids=packed.ids, attention_mask=packed.mask, use_cache=False)
+                return found
+
+        sizes = {"rows": arguments.per_device_train_batch_size, "tokens": self.micro_tokens}
+        with torch.no_grad(), plainly:
+            return in_micro_batches(forward, ids, marks, keep, **sizes)[0]
 
     def _compute_loss(self, model: Any, inputs: Rows) -> torch.Tensor:
-        keep, weight = inputs["completion_ids"].size(1), self.options.value_coef
-        with values_read(self._bare, keep, reaches_base=weight > 0) as found:
+        if not len(inputs["advantages"]):
+            return super()._compute_loss(model, inputs)
+        weight, packed = self.options.value_coef, Packed(*_forward_inputs(inputs))
+        with values_read(self._bare, packed.of_completions, reaches_base=weight > 0) as found:
             loss = super()._compute_loss(model, inputs)
-        if not found:
-            return loss  # a micro batch of which no row is left
         mask = own_tokens(inputs)
         part = value_loss(found[0], inputs["values"], inputs["returns"], mask, self.options.cliprange_value)
         tokens = mask.sum().clamp(min=1)
-        self._metrics["train"]["value/loss"].append(float(part.loss.detach() / tokens))
-        self._metrics["train"]["value/clip_share"].append(float(part.clipped / tokens))
+        for name, figure in (("value/loss", part.loss.detach()), ("value/clip_share", part.clipped)):
+            self._figures.add(self._metrics["train"], name, float(figure / tokens), float(tokens))
         # As TRL averages dapo's: over the tokens of the sampling, as if each update had an equal part of them.
         arguments: Any = self.args
         of_update = self.current_gradient_accumulation_steps / arguments.steps_per_generation
@@ -157,3 +160,10 @@ class ActorCriticTrainer(PullInRewardTrainer):
                 "has ended near one value, look whether the rewards still differ.",
                 "warning",
             )
+
+
+def _forward_inputs(rows: Rows) -> tuple[torch.Tensor, torch.Tensor, int]:
+    """Ids and mask (rows, tokens) of prompts and completions, and how many columns the completions have."""
+    ids = torch.cat([rows["prompt_ids"], rows["completion_ids"]], dim=1)
+    mask = torch.cat([rows["prompt_mask"], rows["completion_mask"]], dim=1)
+    return ids, mask, rows["completion_ids"].size(1)

@@ -168,7 +168,8 @@ def rollout_arguments(config: JobConfig, run_dir: Path, device: str, weights: li
     """What does not hang on the loss: prompts × generations rollouts, a mini batch each update, in micro batches."""
     batch = config.rollouts_per_step
     mini = config.optim.mini_batch_size or batch
-    micro = config.optim.micro_batch_size or mini
+    # With a limit of tokens each rollout may need a micro batch of its own; those that are not needed stay empty.
+    micro = 1 if config.optim.max_tokens_per_micro_batch else config.optim.micro_batch_size or mini
     return common_arguments(config, run_dir, device) | {
         "per_device_train_batch_size": micro,
         "gradient_accumulation_steps": mini // micro,
@@ -256,5 +257,6 @@ def _make_trainer(
         **given,
     )
     trainer.callback = callback
+    trainer.micro_tokens = config.optim.max_tokens_per_micro_batch
     callback.attach(trainer)
     return trainer

@@ -27,7 +27,8 @@ class HeldOutLoss:
     def __init__(self, job: Job, trainer: Any, examples: Sequence[Example], collator: Collator, size: int) -> None:
         self._job = job
         self._trainer = trainer
-        self._examples = examples
+        # Rows of one length share a batch: its width is computed for all of them, and sums do not hang on their order.
+        self._examples = sorted(examples, key=lambda example: len(example["input_ids"]), reverse=True)
         self._collator = collator
         self._size = size
         self._last = _measured(job)

@@ -1,4 +1,4 @@
-"""TRL's GRPO trainer, in which rows without a token to learn from leave no trace.
+"""TRL's GRPO trainer, in which rows without a token to learn from leave no trace, and padding costs no forward pass.
 
 Excluded rollouts, and truncated ones where those are masked, reach TRL as rows whose mask is all zero. Their tokens add
 nothing, but TRL 1.16 divides by them: ``grpo``, ``dr_grpo``, ``sapo`` and ``luspo`` by the rows of the micro batch,
@@ -6,15 +6,19 @@ nothing, but TRL 1.16 divides by them: ``grpo``, ``dr_grpo``, ``sapo`` and ``lus
 excluded was half as long.
 
 1. After a sampling the empty rows are taken out, and the kept ones are dealt evenly to the mini batches, so that each
-   update has its share; within a mini batch they fill the micro batches in order. Without empty rows TRL's own split
-   stays as it is.
-2. A micro batch of ``b`` of the ``k`` rows that a mini batch has on average counts ``b / k``, in place of one part of
+   update has its share. Without empty rows the mini batches are TRL's own.
+2. Within a mini batch rows are dealt to micro batches by length (``micro_batches``), which changes no sum over the
+   update. Where a micro batch has a mean of its own (``bnpo``, the entropy bonus, the least decided tokens, an
+   auxiliary loss of experts) they fill the micro batches in order instead: rows of equal length together would bias it.
+3. A micro batch of ``b`` of the ``k`` rows that a mini batch has on average counts ``b / k``, in place of one part of
    the number of micro batches. TRL divides by ``current_gradient_accumulation_steps``, so that is set to ``k / b``
    while the loss is computed; with no row missing it is what it was.
-3. ``dapo``, ``cispo`` and ``vespo`` divide by the tokens of the whole sampling, which is exact already; their
+4. ``dapo``, ``cispo`` and ``vespo`` divide by the tokens of the whole sampling, which is exact already; their
    normaliser is kept as it was.
-4. A micro batch without rows costs no forward pass, gives a loss of 0 and no figures. An update without rows leaves
-   the weights alone (``JournalCallback.rows``).
+5. A micro batch without rows costs no forward pass, gives a loss of 0 and no figures. An update without rows leaves
+   the weights alone (``JournalCallback.rows``). With a limit of tokens there are as many micro batches as rows could
+   need, and those left over are empty.
+6. TRL averages the figures of micro batches; here they are weighed by what each is a mean of (``UpdateFigures``).
 """
 
 from __future__ import annotations
@@ -31,7 +35,9 @@ from training.algorithms.contents import (
     load_reference,
 )
 from training.algorithms.finite import FiniteUpdates
+from training.algorithms.micro_batches import Packed, dealt_by_length, in_micro_batches
 from training.algorithms.token_values import PLACE
+from training.algorithms.update_figures import UpdateFigures
 
 Rows = dict[str, Any]
 KEPT_SHARE = "kept_rows_a_mini_batch"
@@ -40,11 +46,20 @@ STEP_NORMALISED = ("dapo", "cispo", "vespo")
 
 
 class KeptRowsTrainer(FiniteUpdates, GRPOTrainer):  # type: ignore[misc]
-    """``callback`` is told how many rows each update learns from, and asked for the weights' health."""
+    """``callback`` is told how many rows each update learns from, and asked for the weights' health.
+
+    ``micro_tokens`` limits the token cells of a micro batch, in place of a number of rows; 0 is off.
+    """
 
     callback: JournalCallback
+    micro_tokens: int = 0
     _random_of: str | None = None
     _places: torch.Tensor | None = None
+    _told_long = False
+
+    def __init__(self, *args: Any, **given: Any) -> None:
+        super().__init__(*args, **given)
+        self._figures = UpdateFigures(ratio_of_rows=self.importance_sampling_level == "sequence")
 
     def _generate_and_score_completions(self, inputs: Any) -> Rows:
         if self.model is not None and self.model.training:
@@ -93,15 +108,59 @@ class KeptRowsTrainer(FiniteUpdates, GRPOTrainer):  # type: ignore[misc]
             for batch in self._buffered_inputs:
                 self.callback.tokens.dealt(batch)
         mini_batches = self.args.steps_per_generation // self.args.gradient_accumulation_steps
-        self._buffered_inputs = without_empty_rows(self._buffered_inputs, mini_batches)
+        by_length = not self._micro_means
+        batches = dealt(self._buffered_inputs, mini_batches, tokens=self.micro_tokens, by_length=by_length)
+        self._buffered_inputs = batches
+        self._tell_long_rows(max(_longest(batch) for batch in batches))
         return self._buffered_inputs[self._step % self.args.steps_per_generation]
 
-    def _get_per_token_logps_and_entropies(self, *args: Any, **named: Any) -> Any:
-        """The forward of the loss is the one that asks for entropies."""
-        found = super()._get_per_token_logps_and_entropies(*args, **named)
-        if self._places is not None and self.callback.tokens is not None and found[1] is not None:
-            self.callback.tokens.seen(self._places, found[0], found[1])
-        return found
+    @property
+    def _micro_means(self) -> bool:
+        """Whether the loss has a mean over a micro batch, so that it matters which rows are in it together."""
+        means = self._entropy_bonus_enabled or self.top_entropy_quantile < 1.0 or self.aux_loss_enabled
+        return bool(self.loss_type == "bnpo" or means)
+
+    def _tell_long_rows(self, longest: int) -> None:
+        """Say once that there are rows which the limit cannot hold."""
+        if 0 < self.micro_tokens < longest and not self._told_long:
+            self._told_long = True
+            self.callback.job.log(
+                f"A rollout of {longest:,} tokens is longer than optim.max_tokens_per_micro_batch "
+                f"({self.micro_tokens:,}): such rollouts are micro batches of their own and need more memory.",
+                "warning",
+            )
+
+    def _get_per_token_logps_and_entropies(
+        self,
+        model: Any,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        logits_to_keep: int,
+        batch_size: int | None = None,
+        compute_entropy: bool = False,
+        compute_aux_loss: bool = False,
+        **_pictures: None,
+    ) -> Any:
+        """TRL's, over packed rows: log-probabilities and entropies (rows, ``logits_to_keep``), and the auxiliary loss.
+
+        The forward of the loss is the one that asks for entropies; its rows are a micro batch already.
+        """
+        extra = {"output_router_logits": True} if compute_aux_loss else {}
+        aux = []
+
+        def forward(packed: Packed) -> list[torch.Tensor]:
+            given = {"input_ids": packed.ids, "attention_mask": packed.mask, "labels": packed.labels, **extra}
+            with self.accelerator.autocast():
+                found = model(**given, fused_lm_head=True)
+            aux.append(found.aux_loss)
+            wanted = [found.log_probs, found.entropy] if compute_entropy else [found.log_probs]
+            return [packed.of_completions(values) for values in wanted]
+
+        sizes = {"rows": batch_size or len(input_ids), "tokens": self.micro_tokens if batch_size else 0}
+        logps, *entropies = in_micro_batches(forward, input_ids, attention_mask, logits_to_keep, **sizes)
+        if self._places is not None and self.callback.tokens is not None and entropies:
+            self.callback.tokens.seen(self._places, logps, entropies[0])
+        return logps, entropies[0] if entropies else None, torch.stack(aux).mean() if compute_aux_loss else None
 
     def _compute_loss(self, model: Any, inputs: Rows) -> torch.Tensor:
         inputs = dict(inputs)
@@ -109,7 +168,12 @@ class KeptRowsTrainer(FiniteUpdates, GRPOTrainer):  # type: ignore[misc]
         rows = int(inputs["advantages"].shape[0])
         self.callback.rows = (self.callback.rows or 0) + rows
         if rows == 0:
-            return sum(p.sum() for p in model.parameters() if p.requires_grad) * 0.0  # type: ignore[no-any-return]
+            return torch.zeros((), device=self.accelerator.device, requires_grad=True)
+        with self._figures.of_micro_batch(self._metrics, inputs):
+            return self._weighed_loss(model, inputs, rows)
+
+    def _weighed_loss(self, model: Any, inputs: Rows, rows: int) -> torch.Tensor:
+        """TRL's loss, in which the micro batch counts by its rows."""
         if KEPT_SHARE not in inputs:
             return super()._compute_loss(model, inputs)  # type: ignore[no-any-return]
         steps, parts = self.current_gradient_accumulation_steps, inputs.pop(KEPT_SHARE) / rows
@@ -122,25 +186,50 @@ class KeptRowsTrainer(FiniteUpdates, GRPOTrainer):  # type: ignore[misc]
             self.current_gradient_accumulation_steps = steps
 
 
-def without_empty_rows(batches: list[Rows], mini_batches: int) -> list[Rows]:
-    """The micro batches of a sampling without rows that have no token to learn from; unchanged if there is none.
+def dealt(batches: list[Rows], mini_batches: int, *, tokens: int = 0, by_length: bool = True) -> list[Rows]:
+    """As many micro batches of a sampling, without the rows that have no token to learn from and cut to their longest.
 
-    Each gets ``KEPT_SHARE``: how many kept rows a mini batch has on average.
+    Each gets ``KEPT_SHARE``: how many kept rows a mini batch has on average. With ``tokens`` micro batches hold as many
+    token cells in place of as many rows.
     """
-    sizes = [int(batch["advantages"].shape[0]) for batch in batches]
     whole = {name: _joined([batch[name] for batch in batches]) for name in batches[0]}
     mask = whole["completion_mask"] * whole.get("tool_mask", 1)
-    kept = mask.sum(-1).nonzero().flatten()
-    if len(kept) == sum(sizes):
-        return batches
+    lengths = whole["prompt_mask"].sum(-1) + whole["completion_mask"].sum(-1)
+    kept, slots = mask.sum(-1).nonzero().flatten(), len(batches) // mini_batches
+    micro, share = len(mask) // len(batches), len(kept) / mini_batches
+    empty = len(kept) < len(mask)
     found: list[Rows] = []
-    micro, share = sizes[0], len(kept) / mini_batches
     for number in range(mini_batches):
-        own = kept[number::mini_batches]
-        for begin in range(0, sum(sizes) // mini_batches, micro):
-            rows = own[begin : begin + micro]
-            found.append({name: _rows_of(value, rows) for name, value in whole.items()} | {KEPT_SHARE: share})
+        own = kept[number::mini_batches] if empty else kept[number * slots * micro : (number + 1) * slots * micro]
+        if by_length or tokens:
+            parts = dealt_by_length(lengths[own].tolist(), micro, tokens)
+        else:
+            parts = [list(range(begin, min(begin + micro, len(own)))) for begin in range(0, len(own), micro)]
+        parts += [[]] * (slots - len(parts))
+        found += [_cut(whole, own[part]) | {KEPT_SHARE: share} for part in parts]
     return found
+
+
+def _cut(whole: Rows, rows: torch.Tensor) -> Rows:
+    """These rows, without the columns that are padding in all of them."""
+    prompt, completion = whole["prompt_mask"].shape[1], whole["completion_mask"].shape[1]
+    found = {name: _rows_of(value, rows) for name, value in whole.items()}
+    if not len(rows):
+        return found
+    before = prompt - int(found["prompt_mask"].sum(-1).max())
+    until = int(found["completion_mask"].sum(-1).max())
+    for name, value in found.items():
+        if name.startswith("prompt_"):
+            found[name] = value[:, before:]
+        elif isinstance(value, torch.Tensor) and value.ndim == 2 and value.shape[1] == completion:
+            found[name] = value[:, :until]
+    return found
+
+
+def _longest(batch: Rows) -> int:
+    """Tokens of the longest row of a micro batch."""
+    lengths = batch["prompt_mask"].sum(-1) + batch["completion_mask"].sum(-1)
+    return int(lengths.max()) if len(lengths) else 0
 
 
 def _joined(parts: list[Any]) -> Any:

@@ -208,6 +208,15 @@ SETTINGS = (
         "A policy that settles too early.",
     ),
     Entry(
+        ("optim.micro_batch_size", "optim.max_tokens_per_micro_batch"),
+        "– (arithmetic)",
+        "rows of an update, the longest first, n at a time; or as many as rows × longest ≤ limit",
+        "An update that does not fit at once. A forward pass is as wide as the longest row in it, and a sum over the "
+        "update does not hang on how rows were dealt. With the limit a long rollout has a pass of its own and short "
+        "ones share one. Rows keep TRL's random order where a mean is one of a micro batch: bnpo, the entropy bonus, "
+        "the undecided tokens; those refuse the limit.",
+    ),
+    Entry(
         ("model.quantization",),
         "Dettmers et al. 2023, *QLoRA*",
         "the base's linear layers in NF4, their constants quantised too: 4.13 bits a weight; the adapter in float32",

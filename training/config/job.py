@@ -76,6 +76,8 @@ class JobConfig(Group):
             )
         if self.method.trains and self.model.quantization != "none":
             self._check_quantized()
+        if self.method.trains and self.optim.max_tokens_per_micro_batch:
+            self._check_micro_tokens()
         if not self.method.plays:
             return self
         if len(set(self.sample.policies)) != len(self.sample.policies):
@@ -157,6 +159,26 @@ class JobConfig(Group):
             )
             why = sentence(of_mini if mini else of_step, size=mini or batch, micro=micro)
             raise OptionError("optim.micro_batch_size", why)
+
+    def _check_micro_tokens(self) -> None:
+        """A limit of tokens in place of one of rows, where no mean hangs on which rows share a micro batch."""
+        path = "optim.max_tokens_per_micro_batch"
+        if self.method.learns_from != "rollouts":
+            text = _("only methods that learn from rollouts deal them by tokens: set 0, and a micro batch instead")
+            raise OptionError(path, sentence(text))
+        if self.optim.micro_batch_size:
+            text = _("a micro batch is limited by rollouts or by tokens: set one of them to 0")
+            raise OptionError(path, sentence(text))
+        chosen = self.gradient
+        if isinstance(chosen, GrpoConfig) and chosen.loss_type == "bnpo":
+            text = _("the loss bnpo is a mean over a micro batch, which has to have a set number of rollouts: set 0")
+            raise OptionError(path, sentence(text))
+        if isinstance(chosen, GrpoConfig) and chosen.top_entropy_share < 1:
+            text = _("the undecided tokens are those of a micro batch of a set number of rollouts: set 0")
+            raise OptionError(path, sentence(text))
+        if not isinstance(chosen, RlooConfig) and chosen.entropy_coef:
+            text = _("the entropy bonus is a mean over a micro batch of a set number of rollouts: set 0")
+            raise OptionError(path, sentence(text))
 
     def _check_loss(self) -> None:
         """What the loss does not know would be left unused without a word."""

@@ -221,6 +221,17 @@ class OptimConfig(Group):
         ge=0,
         le=4096,
     )
+    max_tokens_per_micro_batch: int = option(
+        0,
+        title=_("Tokens of a micro batch"),
+        help=_(
+            "In place of a number of rollouts: as many as together, each padded to the longest, are at most so many "
+            "tokens. Short rollouts then share a pass, and a long one has its own. 0 goes by rollouts."
+        ),
+        unit=_("tokens"),
+        ge=0,
+        le=16_777_216,
+    )
     mini_batch_size: int = option(
         0,
         title=_("Mini batch"),

@@ -130,6 +130,12 @@ def _micro(size: int) -> Carried:
     return Carried({f"{ACTOR}.use_dynamic_bsz": True, f"{ROLLOUT}.log_prob_use_dynamic_bsz": True})
 
 
+def _micro_tokens(limit: int) -> Carried:
+    """verl deals by tokens wherever no number of rows is set (``_micro``)."""
+    names = (f"{ACTOR}.ppo_max_token_len_per_gpu", f"{ROLLOUT}.log_prob_max_token_len_per_gpu")
+    return Carried(dict.fromkeys(names, limit) if limit else {})
+
+
 def _dialect(name: str) -> Carried:
     if name in ("auto", "hermes"):
         return Carried({f"{ROLLOUT}.multi_turn.format": "hermes"})
@@ -235,6 +241,7 @@ OPTIONS: dict[str, Callable[[Value], Carried]] = {
     "ppo.mask_truncated": lambda value: Carried({}, _TRUNCATED if value else ""),
     "optim.learning_rate": _key(f"{ACTOR}.optim.lr"),
     "optim.micro_batch_size": _micro,
+    "optim.max_tokens_per_micro_batch": _micro_tokens,
     "optim.schedule": _schedule,
     "optim.warmup_steps": _key(f"{ACTOR}.optim.lr_warmup_steps"),
     "optim.weight_decay": _key(f"{ACTOR}.optim.weight_decay"),

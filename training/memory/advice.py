@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from training.config import JobConfig
 from training.memory.devices import CLOSE, DEVICES, Device, gib
-from training.memory.table import Model, Need, memory_of, update_rows
+from training.memory.table import Model, Need, longest_shape, memory_of, micro_rows, update_rows
 from training.words import Sentence, _, sentence
 
 LORA_RANK = 16
@@ -65,7 +65,8 @@ def halved(config: JobConfig) -> str | None:
     """The next smaller micro batch as a job file has it, else checkpointing; ``None`` where both are used up."""
     smaller = _smaller(config)
     if smaller:
-        return f"optim.micro_batch_size: {smaller[0]}"
+        ((path, value),) = _values(config, {}, smaller[0]).items()
+        return f"{path}: {value}"
     return None if config.model.gradient_checkpointing else "model.gradient_checkpointing: true"
 
 
@@ -81,7 +82,7 @@ def judge(config: JobConfig, model: Model, device: Device) -> Verdict:
         return Verdict(need)
     least = need
     for base, sizes in _families(config, device):
-        least = memory_of(_with(config, _values(base, sizes[-1])), model, device)
+        least = memory_of(_with(config, _values(config, base, sizes[-1])), model, device)
         if least.fits:
             return Verdict(need, _largest(config, model, device, base, sizes))
     larger = sorted((d for d in DEVICES.values() if d.bytes >= least.whole), key=lambda d: d.bytes)
@@ -116,22 +117,28 @@ def _largest(config: JobConfig, model: Model, device: Device, base: dict[str, An
     low, high = 0, len(sizes) - 1
     while low < high:
         middle = (low + high) // 2
-        if memory_of(_with(config, _values(base, sizes[middle])), model, device).fits:
+        if memory_of(_with(config, _values(config, base, sizes[middle])), model, device).fits:
             high = middle
         else:
             low = middle + 1
-    values = _values(base, sizes[low])
+    values = _values(config, base, sizes[low])
     return Change(values, memory_of(_with(config, values), model, device))
 
 
-def _values(base: dict[str, Any], size: int | None) -> dict[str, Any]:
-    return base if size is None else {**base, "optim.micro_batch_size": size}
+def _values(config: JobConfig, base: dict[str, Any], size: int | None) -> dict[str, Any]:
+    """``base`` with micro batches of ``size`` rows, in the unit that the job limits them by."""
+    if size is None:
+        return base
+    if config.optim.max_tokens_per_micro_batch:
+        shape = longest_shape(config)
+        return {**base, "optim.max_tokens_per_micro_batch": size * (shape.prompt + shape.completion)}
+    return {**base, "optim.micro_batch_size": size}
 
 
 def _smaller(config: JobConfig) -> list[int]:
     """Micro batches below today's that divide the update, halved each time: each is a doubling of the passes."""
     whole = update_rows(config)
-    rows = config.optim.micro_batch_size or whole
+    rows = micro_rows(config)
     found, wanted = [], rows // 2
     while wanted >= 1:
         fitting = next(size for size in range(wanted, 0, -1) if whole % size == 0)

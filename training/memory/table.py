@@ -206,12 +206,21 @@ def precision_of(config: JobConfig, device: Device) -> Precision:
 
 def longest_shape(config: JobConfig) -> Shape:
     """The longest micro batch that the options allow. A pair is two rows of one forward pass."""
-    rows, rollout = config.optim.micro_batch_size or update_rows(config), config.rollout
+    rows, rollout = micro_rows(config), config.rollout
     if config.method.learns_from == "demonstrations":
         return Shape(rows, 0, config.sft.max_length)
     if config.method.learns_from == "preferences":
         return Shape(2 * rows, 0, config.dpo.max_length)
     return Shape(rows, rollout.max_prompt_tokens, rollout.max_completion_tokens)
+
+
+def micro_rows(config: JobConfig) -> int:
+    """Rows, or pairs, of a micro batch; with a limit of tokens as many of the longest as it holds."""
+    whole, tokens = update_rows(config), config.optim.max_tokens_per_micro_batch
+    if tokens:
+        longest = config.rollout.max_prompt_tokens + config.rollout.max_completion_tokens
+        return min(whole, max(1, tokens // longest))
+    return config.optim.micro_batch_size or whole
 
 
 def update_rows(config: JobConfig) -> int:
@@ -315,8 +324,7 @@ def _holes(config: JobConfig, model: Model, precision: Precision, lora: Any) -> 
 
 def micro_batches(config: JobConfig) -> int:
     """Forward passes an update."""
-    whole = update_rows(config)
-    return -(-whole // (config.optim.micro_batch_size or whole))
+    return -(-update_rows(config) // micro_rows(config))
 
 
 def _keeps_reference(config: JobConfig) -> bool:

@@ -293,6 +293,6 @@ def loss_like(model: Any, completion: int, **inputs: torch.Tensor) -> torch.Tens
     if value_head_of(model) is None:
         found: torch.Tensor = model(**inputs, fused_lm_head=True).log_probs.sum()
         return found
-    with values_read(model, completion, reaches_base=True) as values:
+    with values_read(model, lambda values: values[:, -completion:], reaches_base=True) as values:
         found = model(**inputs, fused_lm_head=True).log_probs.sum()
     return found + values[0].sum()

@@ -6,7 +6,7 @@ No model that is saved, and no sampler, knows of it: whoever writes weights does
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -40,19 +40,19 @@ def attach_value_head(model: Any, device: torch.device) -> ValueHead:
 
 
 @contextmanager
-def values_read(model: Any, keep: int, *, reaches_base: bool) -> Iterator[list[Tensor]]:
-    """Within the block each forward of the model adds the values (rows, ``keep``) of its rows' last tokens.
+def values_read(model: Any, chosen: Callable[[Tensor], Tensor], *, reaches_base: bool) -> Iterator[list[Tensor]]:
+    """Within the block each forward of the model adds what ``chosen`` takes of the values (rows, tokens - 1).
 
-    The value of a token is read where its log-probability is: at the token before it. Without ``reaches_base`` their
-    gradient ends at the head.
+    They are of all tokens but the first: the value of a token is read where its log-probability is, at the token
+    before it. Without ``reaches_base`` their gradient ends at the head.
     """
     causal, found = causal_of(model), list[Tensor]()
     head = value_head_of(model)
     assert head is not None  # noqa: S101 - only trainers that attached one ask
 
     def read(_body: Any, _given: Any, output: Any) -> None:
-        hidden = output.last_hidden_state[:, -keep - 1 : -1]
-        found.append(head(hidden if reaches_base else hidden.detach()))
+        hidden = output.last_hidden_state[:, :-1]
+        found.append(chosen(head(hidden if reaches_base else hidden.detach())))
 
     handle = causal.base_model.register_forward_hook(read)
     try:

@@ -209,9 +209,9 @@ def test_a_step_without_a_single_rollout_leaves_the_weights_alone(
 @pytest.mark.usefixtures("no_health")
 def test_only_model_tokens_influence_the_loss(make_job: MakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
     """The gradient of the loss with respect to each position's log-probability is zero wherever the mask is."""
-    from trl import GRPOTrainer
+    from training.algorithms.kept_rows import GRPOTrainer, KeptRowsTrainer
 
-    original = GRPOTrainer._get_per_token_logps_and_entropies
+    original = KeptRowsTrainer._get_per_token_logps_and_entropies
     grads: list[torch.Tensor] = []
     masks: list[torch.Tensor] = []
 
@@ -228,7 +228,7 @@ def test_only_model_tokens_influence_the_loss(make_job: MakeJob, monkeypatch: py
         inputs["advantages"] = torch.ones_like(inputs["advantages"])
         return loss(self, model, inputs)
 
-    monkeypatch.setattr(GRPOTrainer, "_get_per_token_logps_and_entropies", spy)
+    monkeypatch.setattr(KeptRowsTrainer, "_get_per_token_logps_and_entropies", spy)
     monkeypatch.setattr(GRPOTrainer, "_compute_loss", remember)
     with scripted_server() as url:
         run_grpo(make_job(environment={"url": url}, rewards={"components": COMPONENTS}), scorer=by_length)

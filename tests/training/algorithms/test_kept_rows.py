@@ -13,7 +13,7 @@ from tests.training.algorithms.test_grpo import COMPONENTS, by_length, parameter
 from tests.training.helpers import of_type, scripted_server
 from training.algorithms.base import JournalCallback
 from training.algorithms.grpo import run_grpo
-from training.algorithms.kept_rows import KEPT_SHARE, without_empty_rows
+from training.algorithms.kept_rows import KEPT_SHARE, dealt
 from training.errors import RewardFault
 from training.rewards.base import Episode, Score
 from training.rollout.finished import StepRollouts
@@ -168,6 +168,7 @@ def batch(masks: list[list[int]], first: int) -> dict[str, Any]:
     rows = len(masks)
     return {
         "advantages": torch.arange(first, first + rows).float(),
+        "prompt_mask": torch.ones(rows, 1),
         "completion_mask": torch.ones(rows, 2),
         "tool_mask": torch.tensor(masks),
         "num_items_in_batch": torch.tensor(7),
@@ -177,9 +178,10 @@ def batch(masks: list[list[int]], first: int) -> dict[str, Any]:
 def test_kept_rows_are_dealt_evenly_to_the_mini_batches_and_fill_their_micro_batches() -> None:
     kept, empty = [1, 0], [0, 0]
     batches = [batch([kept, empty], 0), batch([empty, kept], 2), batch([kept, kept], 4), batch([kept, empty], 6)]
-    found = without_empty_rows(batches, 2)
+    found = dealt(batches, 2)
     assert [item["advantages"].tolist() for item in found] == [[0.0, 4.0], [6.0], [3.0, 5.0], []]
     assert {item[KEPT_SHARE] for item in found} == {2.5}
     assert all(int(item["num_items_in_batch"]) == 7 for item in found)
-    whole = [batch([kept, kept], 0), batch([kept, kept], 2)]
-    assert without_empty_rows(whole, 1) is whole
+    whole = dealt([batch([kept, kept], 0), batch([kept, kept], 2)], 1)
+    assert [item["advantages"].tolist() for item in whole] == [[0.0, 1.0], [2.0, 3.0]]
+    assert {item[KEPT_SHARE] for item in whole} == {4.0}

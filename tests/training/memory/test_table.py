@@ -12,7 +12,7 @@ from transformers import AutoConfig
 from training.__main__ import main
 from training.config import JobConfig
 from training.errors import ConfigError, ModelError
-from training.memory.advice import judge
+from training.memory.advice import halved, judge
 from training.memory.devices import DEVICES, GIB, Device, device_named
 from training.memory.table import Model, longest_shape, memory_of, plainly_fits, precision_of
 
@@ -120,6 +120,13 @@ def test_the_longest_micro_batch() -> None:
     assert longest_shape(_job("starter")) == (16, 100, 412)
     assert longest_shape(_job("starter", optim__micro_batch_size=2)) == (2, 100, 412)
     assert longest_shape(_job("starter", optim__mini_batch_size=8)) == (8, 100, 412)
+    assert longest_shape(_job("starter", optim__max_tokens_per_micro_batch=4 * 512)) == (4, 100, 412)
+    assert longest_shape(_job("starter", optim__max_tokens_per_micro_batch=4 * 512 - 1)) == (3, 100, 412)
+    assert longest_shape(_job("starter", optim__max_tokens_per_micro_batch=100)) == (1, 100, 412)
+    assert longest_shape(_job("starter", optim__max_tokens_per_micro_batch=1 << 20)) == (16, 100, 412)
+    assert halved(_job("starter", optim__max_tokens_per_micro_batch=4 * 512)) == (
+        "optim.max_tokens_per_micro_batch: 1024"
+    )
     sft = JobConfig.model_validate({"kind": "sft", "sft": {"batch_size": 12, "max_length": 300}})
     assert longest_shape(sft) == (12, 0, 300)
 

@@ -1,0 +1,74 @@
+"""Micro batches without the padding that nobody needs.
+
+TRL pads a whole sampling to its longest prompt and its longest completion, and keeps that width in every forward pass.
+Here rows are dealt to micro batches by length, the longest first, and a forward pass is as wide as the longest row in
+it: each row's tokens begin at the first column (``Packed``). What comes out is laid out as TRL expects it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from training.algorithms.base import IGNORED
+
+
+def dealt_by_length(lengths: Sequence[int], rows: int, tokens: int = 0) -> list[list[int]]:
+    """Places of rows by micro batch, the longest row first: at most ``rows`` in each, or, with ``tokens``, as many as
+    fit when all are padded to the longest. A row that is longer than ``tokens`` is a micro batch of its own, and one
+    that would be padded to more than twice its length begins the next."""
+
+    def joins(place: int, others: list[int]) -> bool:
+        if not tokens:
+            return len(others) < rows
+        longest = lengths[others[0]]
+        return (len(others) + 1) * longest <= tokens and 2 * lengths[place] >= longest
+
+    found: list[list[int]] = []
+    for place in sorted(range(len(lengths)), key=lambda place: (-lengths[place], place)):
+        if found and joins(place, found[-1]):
+            found[-1].append(place)
+        else:
+            found.append([place])
+    return found
+
+
+class Packed:
+    """Rows without the padding before them: ``ids``, ``mask`` and ``labels`` of shape (rows, longest row).
+
+    ``labels`` are the completions' tokens and ``IGNORED`` elsewhere.
+    """
+
+    def __init__(self, ids: Tensor, mask: Tensor, keep: int) -> None:
+        """``ids`` and ``mask`` are (rows, tokens): prompts padded at the left, then completions padded at the right to
+        ``keep`` columns."""
+        lengths, prompts = mask.sum(1, keepdim=True), mask[:, :-keep].sum(1, keepdim=True)
+        columns = torch.arange(int(lengths.max()), device=ids.device)
+        inside = columns < lengths
+        first = mask.long().argmax(1, keepdim=True)
+        self.mask = inside.long()
+        self.ids = ids.gather(1, (first + columns).clamp(max=ids.shape[1] - 1)).masked_fill(~inside, 0)
+        self.labels = self.ids.masked_fill(~inside | (columns < prompts), IGNORED)
+        at = prompts - 1 + torch.arange(keep, device=ids.device)
+        self._at = at.clamp(0, max(0, len(columns) - 2))
+        self._outside = mask[:, -keep:] == 0
+
+    def of_completions(self, values: Tensor) -> Tensor:
+        """Values (rows, longest row - 1), each read before the token that it belongs to, as (rows, ``keep``): those of
+        the completions' tokens, and 0 where there is none."""
+        return values.gather(1, self._at.to(values.device)).masked_fill(self._outside.to(values.device), 0)
+
+
+def in_micro_batches(
+    forward: Callable[[Packed], Sequence[Tensor]], ids: Tensor, mask: Tensor, keep: int, *, rows: int, tokens: int
+) -> list[Tensor]:
+    """What ``forward`` gives for each packed micro batch of the rows, put together in the rows' own order.
+
+    It gives tensors of (micro batch, ``keep``).
+    """
+    order = dealt_by_length(mask.sum(1).tolist(), rows, tokens)
+    parts = [forward(Packed(ids[places], mask[places], keep)) for places in order]
+    back = torch.tensor([place for places in order for place in places], device=ids.device).argsort()
+    return [torch.cat(tensors)[back.to(tensors[0].device)] for tensors in zip(*parts, strict=True)]
