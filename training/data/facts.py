@@ -24,6 +24,15 @@ FACTS: dict[str, str] = {
         "{count} rows hold a completion with a label of good or bad. Both are kept with the row; the completion is not "
         "a turn of the conversation."
     ),
+    "null_tools": _(
+        "{count} rows have tools with null parts, left by Arrow, which stores all tools with the same fields. They are "
+        "taken out."
+    ),
+    "null_arguments": _(
+        "{count} rows have calls with null arguments that their tools do not take, left by Arrow, which stores all "
+        "calls with the same fields. They are taken out."
+    ),
+    "null_kwargs": _("{count} rows have tools in `tools_kwargs` that are null, left by Arrow. They are taken out."),
     "reasoning": _(
         "{count} rows hold reasoning apart from a turn's text. SFT learns it where the model's chat template writes "
         "it, and says in the log where it does not."

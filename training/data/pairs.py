@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from training.data.learned import ROW_WEIGHTS, is_off, learned_turns
 from training.data.messages import messages_of, plain
+from training.data.nulls import clean_calls
 from training.data.problems import RowError
 from training.data.schema import Message, Row
 
@@ -48,6 +49,7 @@ def _answer(row: Row, value: Any) -> tuple[list[Message], list[bool]]:
         messages, others, _roles = messages_of(value)
     except RowError:
         return [], []
+    clean_calls(messages, row.tools, value)
     repeated = len(row.messages)
     if messages[:repeated] == row.messages:
         messages, others = messages[repeated:], others[repeated:]

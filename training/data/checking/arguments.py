@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from training.data.nulls import allows_null
 from training.data.problems import kind, shown
 from training.words import _, sentence
 
@@ -64,7 +65,7 @@ def fault_of(arguments: dict[str, Any], parameters: Any) -> str | None:
 
 
 def _fault(value: Any, schema: Any, where: str, depth: int) -> str | None:
-    if not isinstance(schema, dict) or depth > MAX_DEPTH:
+    if not isinstance(schema, dict) or depth > MAX_DEPTH or (value is None and allows_null(schema)):
         return None
     wanted = schema.get("type")
     names = [wanted] if isinstance(wanted, str) else wanted if isinstance(wanted, list) else []
