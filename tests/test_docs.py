@@ -27,7 +27,7 @@ from webapp.home.workers import PROBLEMS
 
 ROOT = Path(__file__).resolve().parent.parent
 # Texts of training/ that look like a metric of ours: halves of names, and columns of other trainers.
-OTHER_NAMES = {"timing/name", "rollouts/name/mean"}
+OTHER_NAMES = {"timing/name", "rollouts/name/mean", "timing/step_total"}  # the last one is of OpenRLHF
 FENCE = re.compile(r"^ *```sh\n(.*?)^ *```", re.S | re.M)
 # Each command of the README and the test that runs it.
 STANDALONE = (

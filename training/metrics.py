@@ -78,6 +78,11 @@ METRICS: dict[str, Metric] = {
     ),
     "completions/min_length": Metric(_("Shortest completion"), _("Tokens of the shortest rollout."), _("tokens")),
     "completions/max_length": Metric(_("Longest completion"), _("Tokens of the longest rollout."), _("tokens")),
+    "completions/repeated_share": Metric(
+        _("Repeated text"),
+        _("Share of a completion's word sequences that it had before, averaged; where a trainer writes it."),
+        form="percent",
+    ),
     "rollouts/task_success": Metric(
         _("Task success"), _("Share of rollouts that the environment says solved their task."), form="percent"
     ),
@@ -118,11 +123,19 @@ METRICS: dict[str, Metric] = {
         _("Truncated rollouts"), _("Share of rollouts that were cut off by a limit on turns or tokens."), form="percent"
     ),
     "rollouts/turns_mean": Metric(_("Turns"), _("Model turns, averaged over rollouts."), _("turns")),
+    "rollouts/calls_mean": Metric(
+        _("Tool calls"), _("Tool calls that could be read, averaged over rollouts; only where tools were offered.")
+    ),
     "groups/zero_variance_share": Metric(
         _("No learning signal"), _("Share of groups with equal rewards: no learning signal."), form="percent"
     ),
     "groups/left_out_share": Metric(
         _("Groups left out"), _("Share of groups that are not learned from (`rewards.signal`)."), form="percent"
+    ),
+    "advantages/zero_share": Metric(
+        _("Advantages of 0"),
+        _("Share of advantages that are 0 and so teach nothing; where a trainer writes it."),
+        form="percent",
     ),
     "groups/refilled": Metric(
         _("Groups refilled"), _("Groups without spread that gave their place to another task's group.")

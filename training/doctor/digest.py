@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -21,18 +22,31 @@ KEPT = (
     "learning_rate",
     "clip_ratio/region_mean",
     "completions/mean_length",
+    "completions/repeated_share",
     "rollouts/task_success",
     "rollouts/truncated_share",
     "rollouts/excluded_share",
+    "rollouts/calls_mean",
     "groups/zero_variance_share",
+    "advantages/zero_share",
     "heldout/success",
+    "value/explained_variance",
     "judge/requests",
     "judge/failures",
     "sampling/logprob_gap_max",
     "sampling/sampling_logp_difference/mean",
     "timing/step",
 )
-"""The metrics that a detector looks at."""
+"""The metrics that a detector looks at, beside the parts of the reward."""
+PARTS = "rewards/"
+PART_MEAN = re.compile(r"rewards/([^/]+)/mean")
+PART = re.compile(rf"{PART_MEAN.pattern}|rewards/[^/]+/std")
+MOST_PARTS = 32
+SHARES = {
+    "tool_failure_share": ("failed_calls", "calls"),
+    "unread_share": ("unread", "kept"),
+}
+"""Shares of our own counts that are followed over the whole run."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +63,8 @@ class Digest:
 
 def digest_of(facts: StepFacts, options: DoctorOptions) -> Digest:
     """The digest of a step."""
-    found = {name: facts.metrics[name] for name in KEPT if name in facts.metrics}
+    parts = [name for name in sorted(facts.metrics) if PART.fullmatch(name)][:MOST_PARTS]
+    found = {name: facts.metrics[name] for name in (*KEPT, *parts) if name in facts.metrics}
     digest = Digest(facts.step, {name: value for name, value in found.items() if math.isfinite(value)})
     if facts.rollouts:
         _rollouts(digest, facts.rollouts, options)

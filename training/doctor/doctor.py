@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from training.doctor.detectors import learning, outside, signal, text, updates
+from training.doctor.detectors import learning, outside, parts, signal, text, updates, whole
 from training.doctor.digest import Digest, digest_of
 from training.doctor.facts import StepFacts
 from training.doctor.finding import Detector, Finding
@@ -24,19 +24,27 @@ from training.words import Sentence, sentence
 MAX_ADVISORIES = 200
 DETECTORS: dict[str, Detector] = {
     "no_spread": signal.no_spread,
+    "zero_advantages": signal.zero_advantages,
+    "no_calls": signal.no_calls,
+    "dominant_part": parts.dominant_part,
     "phantom_share": signal.phantom_share,
     "shaping_above_outcome": signal.shaping_above_outcome,
     "over_optimisation": learning.over_optimisation,
     "collapse": learning.collapse,
     "entropy_fall": learning.entropy_fall,
     "no_effect": learning.no_effect,
+    "plateau": whole.plateau,
+    "wasted_hours": whole.wasted_hours,
     "kl_spike": updates.kl_spike,
+    "kl_drift": updates.kl_drift,
     "gradient_spike": updates.gradient_spike,
     "clip_share": updates.clip_share,
     "logprob_gap": updates.logprob_gap,
+    "critic_blind": updates.critic_blind,
     "length_explosion": text.length_explosion,
     "truncation": text.truncation,
     "repetition": text.repetition,
+    "repeated_text": text.repeated_text,
     "looping": text.looping,
     "format_decay": text.format_decay,
     "tool_failures": outside.tool_failures,
@@ -44,6 +52,7 @@ DETECTORS: dict[str, Detector] = {
     "excluded_share": outside.excluded_share,
     "excluded_bias": outside.excluded_bias,
     "stall": outside.stall,
+    "slowing": whole.slowing,
 }
 
 

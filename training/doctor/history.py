@@ -1,21 +1,36 @@
-"""What the doctor remembers: the last 64 steps as digests, how the run began, and how good it once was."""
+"""What the doctor remembers: the last 64 steps as digests, the whole course of some figures, and what was spent."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 from typing import Any
 
-from training.doctor.digest import EVIDENCE, Digest
+from training.doctor.course import Course, Point, merged
+from training.doctor.digest import EVIDENCE, PART_MEAN, SHARES, Digest
 
 KEEP = 64
 """Steps that are remembered; the curve of an advisory's evidence has at most so many points."""
-BEGIN = 10
 GAP = 5
 REFERENCE = 20
 LEAST = 5
 WITNESS_STEPS = 5
+NORMAL = 1.4826
+"""The standard deviation by the median of absolute deviations, of a normal distribution."""
 LEVELS = ("rollouts/task_success", "success", "reward")
+FOLLOWED = (
+    *LEVELS,
+    "entropy",
+    "grad_norm",
+    "heldout/success",
+    "completions/mean_length",
+    "completions/repeated_share",
+    "rollouts/truncated_share",
+    "value/explained_variance",
+    "timing/step",
+)
+"""The figures whose whole course is remembered, beside ``SHARES`` and the parts of the reward."""
 
 
 class History:
@@ -25,27 +40,43 @@ class History:
         self.window = window
         self.stage = 0
         self.digests: list[Digest] = []
-        self.begin: dict[str, list[float]] = {}
+        self.courses: dict[str, Course] = {}
         self.best: dict[str, float] = {}
+        self.spent_s = self.lost_s = 0.0
+        self.seen = 0
 
     def add(self, digest: Digest, stage: int = 1) -> None:
-        """Remember one more step; a new stage forgets all before it."""
+        """Remember one more step; a new stage forgets all before it but what was spent."""
         if stage != self.stage:
-            self.digests, self.begin, self.best, self.stage = [], {}, {}, stage
+            self.digests, self.courses, self.best, self.stage, self.seen = [], {}, {}, stage, 0
+        self.seen += 1
         self.digests = [*(each for each in self.digests if each.step < digest.step), digest][-KEEP:]
         for each in self.digests[:-WITNESS_STEPS]:
             each.witnesses.clear()
-        if "entropy" in digest.figures and len(begun := self.begin.setdefault("entropy", [])) < BEGIN:
-            begun.append(digest.figures["entropy"])
+        for name, value in _followed(digest):
+            self.courses.setdefault(name, Course()).add(digest.step, value)
+        self._spend(digest)
         for name in LEVELS:
             now = self.recent(name)
             if len(now) == self.window:
                 self.best[name] = max(self.best.get(name, now[0]), sum(now) / len(now))
 
+    def _spend(self, digest: Digest) -> None:
+        """Add up the time of steps, and of it the share of rollouts that nothing is learned from."""
+        seconds = digest.figures.get("timing/step", 0.0)
+        flat = digest.figures.get("groups/zero_variance_share", _share(digest, "flat", "groups"))
+        taught = (1 - (flat or 0.0)) * (1 - digest.figures.get("rollouts/excluded_share", 0.0))
+        self.spent_s += seconds
+        self.lost_s += seconds * (1 - taught)
+
     @property
     def step(self) -> int:
         """The newest step."""
         return self.digests[-1].step
+
+    def names(self) -> set[str]:
+        """The names of the newest step's figures."""
+        return set(self.digests[-1].figures)
 
     def last(self, name: str) -> float | None:
         """The newest step's figure."""
@@ -63,6 +94,52 @@ class History:
         end = len(self.digests) - self.window - GAP
         found = _values(self.digests[max(0, end - REFERENCE) : max(0, end)], name)
         return found if len(found) >= LEAST else []
+
+    def begin(self, name: str) -> float | None:
+        """The mean of the first tenth of the run, of ten steps at least; ``None`` in the first 20 steps."""
+        return self.courses[name].begin() if name in self.courses else None
+
+    def lowest(self, name: str) -> float | None:
+        """The lower one of the means about 10 steps before and of the run's first tenth; ``None`` without both."""
+        before = self.before(name)
+        return _lower(mean(before) if before else None, self.begin(name))
+
+    def lowest_share(self, name: str) -> float | None:
+        """The same of one of ``SHARES``."""
+        return _lower(self.pooled_before(*SHARES[name]), self.begin(name))
+
+    def course(self, name: str) -> list[Point]:
+        """The whole run's curve as at most 32 means."""
+        return self.courses[name].points if name in self.courses else []
+
+    def stretches(self, name: str, values: int) -> list[Point]:
+        """The means of at least so many successive figures of the whole run, in order."""
+        return self.courses[name].stretches(values) if name in self.courses else []
+
+    def noise(self, name: str, values: int) -> float:
+        """The standard error of a mean of so many figures; infinite where fewer than seven points are known.
+
+        It is read from how far a point is from the line through its neighbours, so that a trend is no noise.
+        """
+        course = self.course(name)
+        if len(course) < LEAST + 2:
+            return math.inf
+        means = [point.mean for point in course]
+        bends = [abs(one - 2 * here + other) for one, here, other in zip(means, means[1:], means[2:], strict=False)]
+        return NORMAL * middle(bends) / math.sqrt(6 * max(1.0, values / course[0].values))
+
+    def flat_since(self, name: str, unit: float) -> Point | None:
+        """The figure's level in the last third of the run, if that is flat beyond doubt; its step is the first one.
+
+        Flat: the last sixth is at most ``unit`` above the sixth before, three standard errors added.
+        """
+        points = self.course(name)
+        half = len(points) // 6
+        if half < 2:
+            return None
+        earlier, late = (merged(points[-end:][:half]) for end in (2 * half, half))
+        error = 3 * self.noise(name, late.values) * math.sqrt(2)
+        return merged(points[-2 * half :]) if late.mean - earlier.mean + error <= unit else None
 
     def trailing(self, name: str) -> list[float]:
         """The figures of up to 20 steps before the newest; empty if there are fewer than five."""
@@ -85,11 +162,8 @@ class History:
 
     def shares(self, part: str, whole: str) -> list[tuple[int, float]]:
         """The curve of a share of counts."""
-        return [
-            (each.step, each.figures.get(part, 0.0) / each.figures[whole])
-            for each in self.digests
-            if each.figures.get(whole)
-        ]
+        found = [(each.step, _share(each, part, whole)) for each in self.digests]
+        return [(step, share) for step, share in found if share is not None]
 
     def witnesses(self, name: str) -> list[str]:
         """Up to three rollouts that show it, of the newest steps."""
@@ -101,13 +175,26 @@ class History:
     def as_json(self) -> dict[str, Any]:
         """All of it as JSON; ``from_json`` goes on from there."""
         digests = [[each.step, each.figures, each.witnesses] for each in self.digests]
-        return {"stage": self.stage, "digests": digests, "begin": self.begin, "best": self.best}
+        courses = {name: [course.stride, course.points] for name, course in self.courses.items()}
+        spent = [self.spent_s, self.lost_s]
+        return {
+            "stage": self.stage,
+            "digests": digests,
+            "courses": courses,
+            "best": self.best,
+            "spent": spent,
+            "seen": self.seen,
+        }
 
     @classmethod
     def from_json(cls, found: dict[str, Any], window: int) -> History:
-        """What ``as_json`` said."""
+        """What ``as_json`` said; one of an older version knows no courses, and what it spent is not known."""
         history = cls(window)
-        history.stage, history.begin, history.best = found["stage"], found["begin"], found["best"]
+        history.stage, history.best = found["stage"], found["best"]
+        history.spent_s, history.lost_s = found.get("spent", (0.0, 0.0))
+        history.seen = found.get("seen", len(found["digests"]))
+        for name, (stride, points) in found.get("courses", {}).items():
+            history.courses[name] = Course(stride, [Point(*each) for each in points])
         history.digests = [Digest(*each) for each in found["digests"]]
         return history
 
@@ -127,5 +214,21 @@ def middle(values: Sequence[float]) -> float:
     return float(median(values))
 
 
+def _lower(*levels: float | None) -> float | None:
+    return min((level for level in levels if level is not None), default=None)
+
+
 def _values(digests: Iterable[Digest], name: str) -> list[float]:
     return [each.figures[name] for each in digests if name in each.figures]
+
+
+def _share(digest: Digest, part: str, whole: str) -> float | None:
+    of = digest.figures.get(whole)
+    return digest.figures.get(part, 0.0) / of if of else None
+
+
+def _followed(digest: Digest) -> Iterator[tuple[str, float]]:
+    shares = {name: _share(digest, part, whole) for name, (part, whole) in SHARES.items()}
+    for name, value in (digest.figures | shares).items():
+        if value is not None and (name in FOLLOWED or name in SHARES or PART_MEAN.fullmatch(name)):
+            yield name, value

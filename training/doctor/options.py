@@ -27,6 +27,14 @@ class DoctorOptions(Group):
         ge=2,
         le=20,
     )
+    long_window: int = option(
+        50,
+        title=_("Long window"),
+        help=_("Steps for which something must last that is no alarm for a few steps."),
+        unit=_("steps"),
+        ge=10,
+        le=64,
+    )
     calm: int = option(
         10,
         title=_("Calm"),
@@ -39,6 +47,29 @@ class DoctorOptions(Group):
         0.85,
         title=_("Groups without spread"),
         help=_("Share of groups with equal rewards."),
+    )
+    no_spread_long: float = _share(
+        0.5,
+        title=_("Groups without spread for long"),
+        help=_("The same share over the long window."),
+    )
+    part_share: float = _share(
+        0.8,
+        title=_("One part rules the reward"),
+        help=_("Share of the variance of all reward parts that a part about form has."),
+    )
+    wasted_share: float = _share(
+        0.25,
+        title=_("Share of time without signal"),
+        help=_("Share of the run's time that went into rollouts which nothing is learned from."),
+    )
+    wasted_hours: float = option(
+        1.0,
+        title=_("Hours without signal"),
+        help=_("Less time than this is not worth a word."),
+        unit=_("hours"),
+        gt=0,
+        le=10_000,
     )
     phantom_share: float = _share(
         0.6,
@@ -73,7 +104,7 @@ class DoctorOptions(Group):
     entropy_floor: float = _share(
         0.1,
         title=_("Rest of the entropy"),
-        help=_("What is left of the entropy of the first 10 steps."),
+        help=_("What is left of the entropy of the run's first tenth."),
     )
     kl_ratio: float = _times(
         10.0,
@@ -87,6 +118,14 @@ class DoctorOptions(Group):
         unit=_("nats"),
         gt=0,
         le=100,
+    )
+    kl_ceiling: float = option(
+        1.0,
+        title=_("Highest KL"),
+        help=_("Mean KL divergence from the reference model that is too far, however slowly it was reached."),
+        unit=_("nats"),
+        gt=0,
+        le=1000,
     )
     gradient_ratio: float = _times(
         10.0,
@@ -103,15 +142,25 @@ class DoctorOptions(Group):
         title=_("Growth of the length"),
         help=_("How many times the length of 10 steps before."),
     )
+    length_drift: float = _times(
+        2.5,
+        title=_("Growth of the length since the beginning"),
+        help=_("How many times the length of the run's first tenth, while success has not risen."),
+    )
     truncated_share: float = _share(
         0.5,
         title=_("Truncated rollouts"),
         help=_("Share of rollouts that a limit cut off."),
     )
+    truncated_long: float = _share(
+        0.2,
+        title=_("Truncated rollouts for long"),
+        help=_("The same share over the long window."),
+    )
     truncated_rise: float = _share(
         0.3,
         title=_("Rise of truncation"),
-        help=_("How much the share rose within 10 steps."),
+        help=_("How much the share rose within 10 steps, or since the run's first tenth."),
     )
     repetition: float = _share(
         0.5,
@@ -131,7 +180,10 @@ class DoctorOptions(Group):
     format_rise: float = _share(
         0.2,
         title=_("Rise of parse errors"),
-        help=_("How much the share of rollouts with calls that cannot be read rose within 10 steps."),
+        help=_(
+            "How much the share of rollouts with calls that cannot be read rose within 10 steps, or since the run's "
+            "first tenth."
+        ),
     )
     tool_failure_share: float = _share(
         0.5,
@@ -141,7 +193,7 @@ class DoctorOptions(Group):
     tool_failure_rise: float = _share(
         0.3,
         title=_("Rise of failed tool calls"),
-        help=_("How much that share rose within 10 steps."),
+        help=_("How much that share rose within 10 steps, or since the run's first tenth."),
     )
     judge_failure_share: float = _share(
         0.1,
@@ -162,6 +214,11 @@ class DoctorOptions(Group):
         5.0,
         title=_("Stall"),
         help=_("How many times the usual duration of a step."),
+    )
+    slow_ratio: float = _times(
+        2.0,
+        title=_("Steps grow slow"),
+        help=_("How many times the duration of the run's first tenth."),
     )
     stall_s: float = option(
         60.0, title=_("Shortest stall"), help=_("A shorter step is no stall."), unit=_("seconds"), gt=0, le=86_400

@@ -34,6 +34,9 @@ def step_figures(rollouts: Sequence[Rollout], groups: Sequence[GroupStatistics])
             figures["completions/mean_length"] = sum(lengths) / len(lengths)
             figures["completions/min_length"] = float(min(lengths))
             figures["completions/max_length"] = float(max(lengths))
+    offered = [t for t in kept if t.tools]
+    if offered:
+        figures["rollouts/calls_mean"] = sum(t.tool_calls()[0] for t in offered) / len(offered)
     successes = [t.env_parts[SUCCESS_PART] for t in kept if SUCCESS_PART in t.env_parts]
     if successes:
         figures["rollouts/task_success"] = sum(successes) / len(successes)

@@ -7,10 +7,10 @@ from itertools import groupby
 from operator import attrgetter
 from uuid import UUID
 
-from django.db.models import Max
+from django.db.models import Max, Q
 
 from envs.wire import Message
-from training.doctor.digest import KEPT
+from training.doctor.digest import KEPT, PARTS
 from training.doctor.facts import RolloutFact, StepFacts
 from training.doctor.reading import manner_of, success_in
 from webapp.metrics.models import MetricPoint
@@ -18,6 +18,7 @@ from webapp.rollouts.models import Rollout, RolloutStatus, Turn
 from webapp.runs.models import Run
 
 CHUNK_STEPS = 10
+_LOOKED_AT = Q(name__in=KEPT) | Q(name__startswith=PARTS)
 
 
 def steps_between(run: Run, after: int, upto: int) -> Iterator[StepFacts]:
@@ -25,7 +26,7 @@ def steps_between(run: Run, after: int, upto: int) -> Iterator[StepFacts]:
 
     Rollouts that were played since the step before belong to the next one that has figures.
     """
-    numbers = MetricPoint.objects.filter(run=run, name__in=KEPT, step__gt=after, step__lte=upto)
+    numbers = MetricPoint.objects.filter(_LOOKED_AT, run=run, step__gt=after, step__lte=upto)
     found = list(numbers.order_by("step").values_list("step", flat=True).distinct())  # not a row for each figure
     for start in range(0, len(found), CHUNK_STEPS):
         yield from _facts(run, after if start == 0 else found[start - 1], found[start : start + CHUNK_STEPS])
@@ -33,7 +34,7 @@ def steps_between(run: Run, after: int, upto: int) -> Iterator[StepFacts]:
 
 def _facts(run: Run, after: int, steps: Sequence[int]) -> Iterator[StepFacts]:
     figures: dict[int, dict[str, float]] = {step: {} for step in steps}
-    points = MetricPoint.objects.filter(run=run, name__in=KEPT, step__in=steps).order_by("attempt")
+    points = MetricPoint.objects.filter(_LOOKED_AT, run=run, step__in=steps).order_by("attempt")
     for step, name, value in points.values_list("step", "name", "value"):
         figures[step][name] = value
     rollouts = _rollouts(run, after, steps[-1])

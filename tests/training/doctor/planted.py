@@ -60,6 +60,10 @@ def healthy_step(step: int, draw: random.Random) -> StepFacts:
         "sampling/logprob_gap_max": about(1e-4),
         "sampling/sampling_logp_difference/mean": about(1e-3),
         "timing/step": about(20, 0.3),
+        "value/explained_variance": 0.5,
+        "rollouts/calls_mean": 2.0,
+        "advantages/zero_share": 0.1,
+        "completions/repeated_share": 0.05,
     }
     if step % 2 == 0:
         metrics["heldout/success"] = min(1.0, about(chance, 0.05))
@@ -131,6 +135,11 @@ FAULTS: dict[str, Fault] = {
     "judge_failures": curve("judge/failures", lambda _: 16.0),
     "excluded_share": curve("rollouts/excluded_share", lambda _: 0.2),
     "excluded_bias": _hard_tasks_lost,
+    "zero_advantages": curve("advantages/zero_share", lambda _: 0.9),
+    "no_calls": curve("rollouts/calls_mean", lambda _: 0.0),
+    "kl_drift": curve("kl", lambda _: 1.2),
+    "critic_blind": curve("value/explained_variance", lambda _: -0.1),
+    "repeated_text": curve("completions/repeated_share", lambda _: 0.3),
     "stall": curve("timing/step", lambda facts: 400.0 if facts.step == BEGIN + 3 else 20.0),
 }
 OTHER_WAYS: dict[str, list[Fault]] = {

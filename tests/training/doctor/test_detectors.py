@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.training.doctor.drifts import DRIFTS
 from tests.training.doctor.planted import BEGIN, FAULTS, OTHER_WAYS, STEPS, Fault, curve, healthy, planted
 from training.doctor.digest import Digest
 from training.doctor.doctor import DETECTORS, Advisory, Doctor
@@ -19,7 +20,10 @@ from training.metrics import METRICS
 
 HERE = Path(__file__).parent
 STRICT: dict[str, dict[str, Any]] = {
-    "no_spread": {"no_spread_share": 0.95},
+    "no_spread": {"no_spread_share": 0.95, "no_spread_long": 0.95},
+    "zero_advantages": {"no_spread_share": 0.95, "no_spread_long": 0.95},
+    "kl_drift": {"kl_ceiling": 1.3},
+    "repeated_text": {"repetition_share": 0.3},
     "phantom_share": {"phantom_share": 1.0},
     "shaping_above_outcome": {"inverted_share": 1.0},
     "over_optimisation": {"reward_gain": 10.0},
@@ -30,7 +34,7 @@ STRICT: dict[str, dict[str, Any]] = {
     "clip_share": {"clip_share": 0.5},
     "logprob_gap": {"gap_mean": 0.5},
     "length_explosion": {"length_ratio": 100.0},
-    "truncation": {"truncated_share": 0.9, "truncated_rise": 0.9},
+    "truncation": {"truncated_share": 0.9, "truncated_rise": 0.9, "truncated_long": 0.9},
     "repetition": {"repetition": 0.9},
     "looping": {"loop_share": 1.0},
     "format_decay": {"format_rise": 0.9},
@@ -75,7 +79,7 @@ def taken(digests: list[Digest]) -> list[Advisory]:
 
 
 def test_every_advisory_has_its_detector_its_words_and_its_fault() -> None:
-    assert set(DETECTORS) == set(RULES) == set(FAULTS)
+    assert set(DETECTORS) == set(RULES) == set(FAULTS) | {drift.code for drift in DRIFTS}
     named = {name for rule in RULES.values() for name in rule.options}
     assert named | {"calm"} == set(DoctorOptions.model_fields)
 

@@ -103,7 +103,7 @@ CASES: list[tuple[Any, dict[str, Curve], dict[str, Any], dict[str, Any], list[st
         signal.no_spread,
         {"flat": late(0, 6, 6), "groups": 8},
         {"no_spread_share": 0.75},
-        {"share": "75%", "solved": "0%"},
+        {"share": "75%", "solved": "–"},
         ["groups/zero_variance_share"],
         "flat",
     ),

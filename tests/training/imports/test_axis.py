@@ -17,7 +17,7 @@ from tests.training.imports.test_trainers import BEGINS, _event, _simple, figure
 from training.imports.axis import Steps
 
 CASES = Path(__file__).parents[4] / "shared" / "cases"
-EVALUATED = {"_step": 0, "_timestamp": 1767000000.0, "eval/reward": 0.1}
+EVALUATED = {"_step": 0, "_timestamp": 1767000000.0, "eval/reward": 0.1, "heldout/reward": 0.1}
 TRAINED = [
     {"_step": 3, "_timestamp": 1767000010.0, "train/global_step": 10, "train/reward": 0.2},
     {"_step": 6, "_timestamp": 1767000020.0, "train/global_step": 20, "train/reward": 0.4},
@@ -36,7 +36,7 @@ def events_of(tmp_path: Path, name: str, *files: tuple[str, bytes]) -> tuple[Any
 
 def test_the_same_rows_in_any_order_give_the_same_run(tmp_path: Path) -> None:
     """The first row once chose the axis: the run stood at W&B's own counter, or lost its evaluations."""
-    later = {"_step": 7, "_timestamp": 1767000030.0, "eval/reward": 0.3}
+    later = {"_step": 7, "_timestamp": 1767000030.0, "eval/reward": 0.3, "heldout/reward": 0.3}
     seen = set()
     for number, order in enumerate(itertools.permutations([EVALUATED, *TRAINED, later])):
         report, events = events_of(tmp_path, str(number), ("history.jsonl", lines(*order)))
@@ -47,9 +47,9 @@ def test_the_same_rows_in_any_order_give_the_same_run(tmp_path: Path) -> None:
     assert len(seen) == 1
     found = {step: {name: v for name, v in row.items() if name != "_step"} for step, row in figures(events).items()}
     assert found == {
-        0: {"eval/reward": 0.1},
+        0: {"eval/reward": 0.1, "heldout/reward": 0.1},
         10: {"train/reward": 0.2, "reward": 0.2},
-        20: {"train/reward": 0.4, "reward": 0.4, "eval/reward": 0.3},
+        20: {"train/reward": 0.4, "reward": 0.4, "eval/reward": 0.3, "heldout/reward": 0.3},
     }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from tests.training.doctor.drifts import DRIFTS, long_healthy
 from tests.training.doctor.planted import BEGIN, FAULTS, STEPS, healthy, planted
 from training.doctor.doctor import Doctor
 from training.doctor.facts import StepFacts
@@ -104,6 +105,13 @@ def test_a_note_is_shown_and_nobody_is_told_of_it(running: Run, record: Any) -> 
     record(running, planted(FAULTS["gradient_spike"]))
     look()
     assert [row[:2] for row in told()] == [("gradient_spike", 32)] and not Event.objects.exists()
+
+
+def test_parts_of_the_reward_are_looked_at_too(running: Run, record: Any) -> None:
+    ruled = next(drift.fault for drift in DRIFTS if drift.code == "dominant_part")
+    record(running, (replace(ruled(facts), rollouts=()) for facts in long_healthy(steps=110)))
+    look()
+    assert [row[:2] for row in told()] == [("dominant_part", 100)]
 
 
 def test_a_later_attempt_trains_its_steps_anew(running: Run, record: Any) -> None:

@@ -12,6 +12,7 @@ from django.urls import reverse
 
 from tests.training.doctor.planted import FAULTS, healthy, planted
 from training.doctor.options import DoctorOptions
+from training.doctor.rules import RULES
 from webapp.advisories.models import Advisory, DoctorRules
 from webapp.doctor.looking import look
 from webapp.doctor.rules import rules_change, rules_of
@@ -97,7 +98,7 @@ def url(project: Project) -> str:
 def test_an_owner_sets_them(project: Project, alice: User, client_for: Clients) -> None:
     client = client_for(alice)
     page = client.get(url(project)).content.decode()
-    assert page.count('name="reaction-') == 21 and 'name="clip_share"' in page and 'placeholder="0.3"' in page
+    assert page.count('name="reaction-') == len(RULES) and 'name="clip_share"' in page and 'placeholder="0.3"' in page
     sent = {"clip_share": "0.4", "window": "", "reaction-stall": "pause"}
     assert client.post(url(project), sent).status_code == 302
     rules = rules_of(project)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from training.doctor.finding import Finding, number, percent
@@ -15,10 +16,20 @@ SUCCESSES = ("rollouts/task_success", "success")
 NO_EFFECT_STEPS = 5
 NO_KL_STEPS = 10
 NO_GRADIENT = 1e-8
+HELD_OUT_TRIES = 3
+"""Evaluations that are averaged before they are compared: one by itself is mostly chance."""
+LONG_TRIES = 10
+"""Steps that are averaged before the run's begin is compared with now."""
+LEAST_FALL, NOISES = 0.1, 4.0
+"""A fall from the best that counts: in shares of tasks, and in standard errors."""
 
 
 def over_optimisation(history: History, options: DoctorOptions) -> Finding | None:
     """The reward rises and success does not: held-out success where it is known, else that of the rollouts."""
+    return _lately(history, options) or _past_its_best(history, options) or _since_the_begin(history, options)
+
+
+def _lately(history: History, options: DoctorOptions) -> Finding | None:
     if len(history.points("heldout/success")) >= 2:
         return _held_out(history, options)
     reward, spread = history.recent("reward"), history.recent("reward_std")
@@ -50,6 +61,41 @@ def _held_out(history: History, options: DoctorOptions) -> Finding | None:
         if early and late and _rises(mean(early), mean(late), spread, options):
             return _paid(history, "heldout/success", mean(early), mean(late), then, now)
     return None
+
+
+def _past_its_best(history: History, options: DoctorOptions) -> Finding | None:
+    """Success has fallen from its best stretch, and the reward has not."""
+    name = _success_of(history)
+    tries = HELD_OUT_TRIES if name == "heldout/success" else history.window
+    levels, reward = history.stretches(name, tries), history.recent("reward")
+    if len(levels) <= tries or len(reward) < history.window or levels[-1].mean >= CEILING:
+        return None
+    best, now = max(levels, key=lambda point: point.mean), levels[-1].mean
+    paid = next((point.mean for point in history.course("reward") if point.step >= best.step), math.inf)
+    fall = max(LEAST_FALL, NOISES * history.noise(name, tries))
+    if best.mean - now < fall or mean(reward) < paid:
+        return None
+    return _paid(history, name, paid, mean(reward), best.mean, now)
+
+
+def _since_the_begin(history: History, options: DoctorOptions) -> Finding | None:
+    """The reward has risen since the first tenth of the run, and success has not."""
+    name, spread = _success_of(history), history.recent("reward_std")
+    tries = HELD_OUT_TRIES if name == "heldout/success" else LONG_TRIES
+    levels, rewards = history.stretches(name, tries), history.stretches("reward", LONG_TRIES)
+    low = history.begin("reward")
+    if low is None or not levels or levels[-1].mean >= CEILING or not spread:
+        return None
+    if levels[-1].step < levels[0].step + 2 * LONG_TRIES or levels[-1].mean - levels[0].mean > options.success_gain:
+        return None
+    high = rewards[-1].mean
+    return (
+        _paid(history, name, low, high, levels[0].mean, levels[-1].mean) if _rises(low, high, spread, options) else None
+    )
+
+
+def _success_of(history: History) -> str:
+    return next((name for name in ("heldout/success", *SUCCESSES) if history.course(name)), "")
 
 
 def _rises(low: float, high: float, spread: Sequence[float], options: DoctorOptions) -> bool:
@@ -84,10 +130,11 @@ def collapse(history: History, options: DoctorOptions) -> Finding | None:
 
 def entropy_fall(history: History, options: DoctorOptions) -> Finding | None:
     """The policy is nearly certain of each token: all at once, or little by little since the run began."""
-    now, earlier, begun = history.recent("entropy"), history.before("entropy"), history.begin.get("entropy", [])
+    now, earlier = history.recent("entropy"), history.before("entropy")
     if len(now) < history.window or not earlier:
         return None
-    level, before, start = mean(now), mean(earlier), mean(begun)
+    level, before = mean(now), mean(earlier)
+    start = history.begin("entropy") or before
     if level > options.entropy_ratio * before and level > options.entropy_floor * start:
         return None
     figures: dict[str, str | int] = {"before": number(max(before, start)), "now": number(level)}

@@ -13,11 +13,11 @@ MIN_TRIES = 8
 
 
 def tool_failures(history: History, options: DoctorOptions) -> Finding | None:
-    """Many tool calls are answered by an error, or many more than 10 steps before."""
+    """Many tool calls are answered by an error, or many more than 10 steps before, or than at first."""
     failed, calls = history.pooled("failed_calls", "calls")
     if len(history.recent("calls")) < history.window or calls < MIN_CALLS:
         return None
-    earlier = history.pooled_before("failed_calls", "calls")
+    earlier = history.lowest_share("tool_failure_share")
     share = failed / calls
     risen = earlier is not None and share - earlier >= options.tool_failure_rise
     if share < options.tool_failure_share and not risen:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from training.doctor.finding import Finding, number, percent
-from training.doctor.history import History, mean, upper_quartile
+from training.doctor.history import History, mean, middle, upper_quartile
 from training.doctor.options import DoctorOptions
 
 SMALLEST_GRADIENT = 0.01
+LEAST_POINTS = 16
+"""Points of the whole course before what is usual is known."""
+EXPLAINED = 0.2
+"""What a critic that works explains at its best."""
 GAP_MEAN, GAP_MAX = "sampling/sampling_logp_difference/mean", "sampling/logprob_gap_max"
 
 
@@ -16,8 +20,38 @@ def kl_spike(history: History, options: DoctorOptions) -> Finding | None:
 
 
 def gradient_spike(history: History, options: DoctorOptions) -> Finding | None:
-    """The gradient norm of one step is many times that of the steps before."""
-    return _spike(history, "grad_norm", options.gradient_ratio, SMALLEST_GRADIENT)
+    """The gradient norm of one step is many times that of the steps before, or of the window that of the whole run."""
+    name, now = "grad_norm", history.recent("grad_norm")
+    if found := _spike(history, name, options.gradient_ratio, SMALLEST_GRADIENT):
+        return found
+    course = history.course(name)
+    if len(course) < LEAST_POINTS or len(now) < history.window or middle(now) < SMALLEST_GRADIENT:
+        return None
+    usual = middle([point.mean for point in course])
+    if middle(now) < options.gradient_ratio * usual:
+        return None
+    return Finding({"now": number(middle(now)), "usual": number(usual)}, {name: history.points(name)}, [])
+
+
+def kl_drift(history: History, options: DoctorOptions) -> Finding | None:
+    """The policy is far from the reference model, however slowly it went there."""
+    now = history.recent("kl")
+    if len(now) < history.window or mean(now) < options.kl_ceiling:
+        return None
+    return Finding({"now": number(mean(now))}, {"kl": history.points("kl")}, [])
+
+
+def critic_blind(history: History, options: DoctorOptions) -> Finding | None:
+    """The critic explains no more of the returns than a constant does: no longer, or never."""
+    name = "value/explained_variance"
+    now, long = history.recent(name), history.recent(name, options.long_window)
+    levels = [point.mean for point in history.stretches(name, history.window)]
+    if len(now) < history.window or mean(now) > 0 or not levels:
+        return None
+    if max(levels) < EXPLAINED and (len(long) < options.long_window or mean(long) > 0):
+        return None
+    figures: dict[str, str | int] = {"now": number(mean(now)), "best": number(max(levels))}
+    return Finding(figures, {name: history.points(name)}, [])
 
 
 def _spike(history: History, name: str, ratio: float, floor: float) -> Finding | None:

@@ -11,13 +11,16 @@ ROLLOUTS: dict[str, Rule] = {
         "warn",
         _("Completions grew from {before} to {now} tokens."),
         _("Length is paid for by itself: each step costs more, and rollouts run into their limits."),
-        _("mean of `completions/mean_length` over `window` steps ≥ `length_ratio` × its mean about 10 steps before"),
+        _(
+            "mean of `completions/mean_length` over `window` steps ≥ `length_ratio` × its mean about 10 steps before; "
+            "or ≥ `length_drift` × that of the run's first tenth, unless success has risen by 0.1 since"
+        ),
         "Liu et al.: Understanding R1-Zero-like training (arXiv 2503.20783)",
         _(
             "Read the longest rollouts. Take a loss without a length bias (`grpo.loss_type: dr_grpo`), or a reward "
             "component for brevity that counts only where the task is solved."
         ),
-        ("window", "length_ratio"),
+        ("window", "length_ratio", "length_drift"),
         ("rollouts", "lab"),
     ),
     "truncation": Rule(
@@ -27,14 +30,14 @@ ROLLOUTS: dict[str, Rule] = {
         _("A rollout that is cut off cannot show whether its way was right; it is judged by where the limit fell."),
         _(
             "mean of `rollouts/truncated_share` over `window` steps ≥ `truncated_share`, or `truncated_rise` above its "
-            "mean about 10 steps before"
+            "mean about 10 steps before or in the run's first tenth; or over `long_window` steps ≥ `truncated_long`"
         ),
         "DAPO, overlong filtering (arXiv 2503.14476)",
         _(
             "Raise the limits on turns and tokens (`rollout`), or leave such rollouts out of the loss "
             "(`grpo.mask_truncated`)."
         ),
-        ("window", "truncated_share", "truncated_rise"),
+        ("window", "long_window", "truncated_share", "truncated_rise", "truncated_long"),
         ("rollouts", "stop"),
     ),
     "repetition": Rule(
@@ -49,6 +52,20 @@ ROLLOUTS: dict[str, Rule] = {
         "Holtzman et al.: The curious case of neural text degeneration (arXiv 1904.09751)",
         _("Read them. Go on from an earlier checkpoint with a lower learning rate, or a penalty for repetition."),
         ("window", "repetition", "repetition_share"),
+        ("rollouts", "lab", "stop"),
+    ),
+    "repeated_text": Rule(
+        _("Text repeats itself more and more"),
+        "warn",
+        _("Of a completion's word sequences {now} occurred before in it; at first it was {before}."),
+        _("The text has degenerated: the policy is collapsing, or the reward pays for length or for certain words."),
+        _(
+            "mean of `completions/repeated_share` over `window` steps ≥ that of the run's first tenth + "
+            "`repetition_share`"
+        ),
+        "Holtzman et al.: The curious case of neural text degeneration (arXiv 1904.09751)",
+        _("Read them. Go on from an earlier checkpoint with a lower learning rate, or a penalty for repetition."),
+        ("window", "repetition_share"),
         ("rollouts", "lab", "stop"),
     ),
     "looping": Rule(
@@ -72,7 +89,7 @@ ROLLOUTS: dict[str, Rule] = {
         _("The policy forgets the format of tool calls, so the tools are never reached."),
         _(
             "rollouts with parse errors ÷ rollouts, over `window` steps, ≥ `format_rise` above that of about 10 steps "
-            "before, and at least 8 rollouts"
+            "before or of the run's first tenth, and at least 8 rollouts"
         ),
         OWN,
         _(
@@ -92,7 +109,7 @@ ROLLOUTS: dict[str, Rule] = {
         ),
         _(
             "failed ÷ all tool calls over `window` steps ≥ `tool_failure_share`, or `tool_failure_rise` above that of "
-            "about 10 steps before; at least 20 calls"
+            "about 10 steps before or of the run's first tenth; at least 20 calls"
         ),
         OWN,
         _("Read the answers. If the tool is at fault, repair its environment and let its errors exclude the rollout."),
@@ -151,5 +168,19 @@ ROLLOUTS: dict[str, Rule] = {
         _("Look at the slowest rollouts in flight and at the workers; lower `environment.episode_timeout_s`."),
         ("stall_ratio", "stall_s"),
         ("rollouts", "stop"),
+    ),
+    "slowing": Rule(
+        _("Steps grow slow"),
+        "note",
+        _("A step takes {now} s, where {before} s was usual at first."),
+        _("The same work costs more and more: memory that fills, a queue that grows, a machine that others use."),
+        _(
+            "median of `timing/step` over 20 steps ≥ `slow_ratio` × its mean in the run's first tenth, and 1.25 × what "
+            "the growth of `completions/mean_length` explains"
+        ),
+        OWN,
+        _("Compare the parts of a step (`timing/…`) now and at first, and look at the workers' memory."),
+        ("slow_ratio",),
+        ("rollouts",),
     ),
 }

@@ -14,14 +14,64 @@ SIGNAL: dict[str, Rule] = {
             "A group whose rewards are equal has no advantage, so its rollouts cost time and teach nothing. The tasks "
             "are too easy or too hard for the model, or the reward cannot tell the answers apart."
         ),
-        _("mean of `groups/zero_variance_share` over twice `window` steps ≥ `no_spread_share`"),
+        _(
+            "mean of `groups/zero_variance_share` over twice `window` steps ≥ `no_spread_share`; or over `long_window` "
+            "steps ≥ `no_spread_long`, unless 0.8 of their rollouts are solved"
+        ),
         "DAPO, dynamic sampling (arXiv 2503.14476)",
         _(
             "Take harder tasks if most are solved, easier ones or a warm-up if few are; draw other tasks for such "
             "groups with `rollout.refill_rounds`; raise the temperature or the group size."
         ),
-        ("window", "no_spread_share"),
+        ("window", "long_window", "no_spread_share", "no_spread_long"),
         ("rollouts", "lab", "stop"),
+    ),
+    "zero_advantages": Rule(
+        _("Advantages of 0"),
+        "warn",
+        _("{share} of the advantages are 0."),
+        _("What has no advantage is not learned from: rewards are too alike, or their scale was lost on the way."),
+        _(
+            "mean of `advantages/zero_share` over twice `window` steps ≥ `no_spread_share`, or over `long_window` "
+            "steps ≥ `no_spread_long`"
+        ),
+        "DAPO, dynamic sampling (arXiv 2503.14476)",
+        _("Look at the rewards of some groups. If they differ, look at how they are scaled."),
+        ("window", "long_window", "no_spread_share", "no_spread_long"),
+        ("lab", "stop"),
+    ),
+    "no_calls": Rule(
+        _("No call was read"),
+        "stop",
+        _("{rollouts} rollouts in a row were offered tools, and none has a call that could be read."),
+        _("The model writes calls in another form than the one that is read, or it does not know that it may call."),
+        _("`rollouts/calls_mean` is 0 in the newest steps, which have 16 rollouts or more together"),
+        OWN,
+        _(
+            "Read a turn as it was sampled. If it holds a call, choose the dialect that reads it "
+            "(`rollout.dialect`); if not, begin with demonstrations or another model."
+        ),
+        (),
+        ("rollouts", "stop"),
+    ),
+    "dominant_part": Rule(
+        _("One part rules the reward"),
+        "warn",
+        _("{part} has {share} of what makes rewards differ, and pays {pays}; {task} pays {earns}."),
+        _(
+            "A group is compared by what differs in it. Where that is a part about form, the model is trained on form, "
+            "and the task is too rare or too cheap to be noticed."
+        ),
+        _(
+            "from step 2 × `long_window` on: the part that judges the task pays at most half of what another part "
+            "does, and that one has ≥ `part_share` of the variance of all parts over `long_window` steps and is not "
+            "being learned (`rewards/…/std` where it is known, else the variance of `rewards/…/mean`; before weights), "
+            "or it was learned while the task's part has stood still for a third of the run after it had risen"
+        ),
+        OWN,
+        _("Lower the weight of that part, or pay it only where the task is solved. A part that all earn can go."),
+        ("long_window", "part_share"),
+        ("lab", "stop"),
     ),
     "phantom_share": Rule(
         _("Phantom groups"),
@@ -70,7 +120,9 @@ SIGNAL: dict[str, Rule] = {
         ),
         _(
             "mean reward of `window` steps − mean of the steps about 10 before ≥ `reward_gain` × `reward_std` and ≥ "
-            "5% of the larger, while success rose by no more than `success_gain` and is below 0.95"
+            "5% of the larger, while success rose by no more than `success_gain` and is below 0.95; or the same since "
+            "the run's first tenth; or success has fallen from its best stretch by 0.1 and by four standard errors, "
+            "and the reward has not"
         ),
         "Gao, Schulman, Hilton: Scaling laws for reward model overoptimization (arXiv 2210.10760)",
         _(
@@ -104,7 +156,7 @@ SIGNAL: dict[str, Rule] = {
         ),
         _(
             "mean of `entropy` over `window` steps ≤ `entropy_ratio` × its mean about 10 steps before, or ≤ "
-            "`entropy_floor` × its mean over the first 10"
+            "`entropy_floor` × its mean over the run's first tenth"
         ),
         "Cui et al.: The entropy mechanism of reinforcement learning (arXiv 2505.22617)",
         _(
@@ -129,6 +181,37 @@ SIGNAL: dict[str, Rule] = {
             "should (`model.lora_targets`)."
         ),
         ("no_effect_kl",),
+        ("stop",),
+    ),
+    "plateau": Rule(
+        _("Nothing more is learned"),
+        "note",
+        _("`{curve}` has been about {level} since step {step}."),
+        _("The run has learned something and has stopped: what follows costs time and gains nothing."),
+        _(
+            "from step 150 on: the last sixth of the run − the sixth before + three standard errors ≤ 3% of what was "
+            "gained since the first tenth; of success (below 0.95), else of the reward"
+        ),
+        "Mann: Nonparametric tests against trend (Econometrica 13, 1945)",
+        _("Stop, or go on from the best checkpoint with other tasks, a larger group or another learning rate."),
+        (),
+        ("stop",),
+    ),
+    "wasted_hours": Rule(
+        _("Hours without a learning signal"),
+        "note",
+        _("{lost} of {spent} hours ({share}) went into rollouts that nothing is learned from."),
+        _("Groups without spread and excluded rollouts cost as much as others. Multiply by the run's devices."),
+        _(
+            "`timing/step` × the share of rollouts in groups without spread or excluded, added up over the run, ≥ "
+            "`wasted_hours` and ≥ `wasted_share` of all time"
+        ),
+        OWN,
+        _(
+            "Draw tasks that are solved sometimes (`rollout.refill_rounds`, a curriculum), or repair what excludes "
+            "rollouts."
+        ),
+        ("wasted_hours", "wasted_share"),
         ("stop",),
     ),
 }

@@ -20,15 +20,29 @@ UPDATES: dict[str, Rule] = {
         ("kl_ratio", "kl_floor"),
         ("rollouts", "stop", "slower"),
     ),
+    "kl_drift": Rule(
+        _("Far from the reference model"),
+        "warn",
+        _("KL divergence {now} nats."),
+        _("Step by step the policy has left the model that it began as; what that one knew may be lost."),
+        _("mean of `kl` over `window` steps ≥ `kl_ceiling`"),
+        "Gao, Schulman, Hilton: Scaling laws for reward model overoptimization (arXiv 2210.10760)",
+        _("Raise `grpo.beta` or lower the learning rate, and go on from a checkpoint before it went that far."),
+        ("window", "kl_ceiling"),
+        ("rollouts", "stop", "slower"),
+    ),
     "gradient_spike": Rule(
         _("Gradient spike"),
         "note",
         _("Gradient norm {now}, where {usual} was usual."),
         _("A few rollouts ruled the update. Clipping limits the harm; many spikes make training unstable."),
-        _("`grad_norm` of a step ≥ `gradient_ratio` × the upper quartile of the 20 before"),
+        _(
+            "`grad_norm` of a step ≥ `gradient_ratio` × the upper quartile of the 20 before, or its median over "
+            "`window` steps ≥ `gradient_ratio` × the median of the whole run"
+        ),
         "Pascanu, Mikolov, Bengio: On the difficulty of training recurrent networks (arXiv 1211.5063)",
         _("Keep `optim.max_grad_norm` at 1 or below, lower the learning rate, or take more rollouts a step."),
-        ("gradient_ratio",),
+        ("window", "gradient_ratio"),
         ("rollouts", "slower"),
     ),
     "clip_share": Rule(
@@ -58,5 +72,19 @@ UPDATES: dict[str, Rule] = {
         ),
         ("gap_mean", "gap_max"),
         ("stop",),
+    ),
+    "critic_blind": Rule(
+        _("The critic explains nothing"),
+        "warn",
+        _("The values explain {now} of the returns' variance; {best} at their best."),
+        _("Advantages come from a critic that knows no more than a constant does, so they are mostly noise."),
+        _(
+            "mean of `value/explained_variance` over `window` steps ≤ 0, where it was 0.2 at its best or has been so "
+            "for `long_window` steps"
+        ),
+        "PPO (arXiv 1707.06347)",
+        _("Lower the critic's learning rate, warm it up before the policy, or take a method without a critic."),
+        ("window", "long_window"),
+        ("stop", "slower"),
     ),
 }
