@@ -104,7 +104,7 @@ def measure(model_folder: Path, folder: Path, url: str, parts: int) -> dict[str,
     from training.rewards.scoring import score_episode
     from training.rollout.players import make_player
     from training.rollout.streaming import StreamingCollector
-    from training.rollout.tokens import ChatTemplate
+    from training.rollout.tokens import ChatTemplate, turn_ends
 
     config = presets()["tools-demo-grpo"].job_for("full")
     config.kind, config.environment.url = "evaluate", url
@@ -112,7 +112,7 @@ def measure(model_folder: Path, folder: Path, url: str, parts: int) -> dict[str,
     device = prepare_device(config)
     tokenizer, _ = load_tokenizer(model_folder)
     engine = Recorder(
-        make_engine(config, load_model(config, model_folder, device), tokenizer, autocast=None, log=print)
+        make_engine(config, load_model(config, model_folder, device), turn_ends(tokenizer), autocast=None, log=print)
     )
     player = make_player(config, engine, ChatTemplate(tokenizer))  # type: ignore[arg-type]
     scorer = partial(score_episode, components=config.rewards.components, step=SCHEDULES_ENDED)

@@ -45,6 +45,7 @@ from training.policy.engine import EngineFigures, Sample  # noqa: E402
 from training.policy.make import make_engine  # noqa: E402
 from training.policy.transformers_engine import TransformersEngine  # noqa: E402
 from training.presets import presets  # noqa: E402
+from training.rollout.tokens import turn_ends  # noqa: E402
 from training.starter import build_starter  # noqa: E402
 
 WARM = 3
@@ -117,7 +118,7 @@ class CopySampler(sampler.JobSampler):
         """The copy's, checked as vLLM's is."""
         config = self._job.config
         check = SamplerCheck(logprobs, tolerance_for(model, autocast, vllm=True), self._job.journal.write)
-        made = make_engine(config, model, tokenizer, autocast=autocast, log=self._job.log)
+        made = make_engine(config, model, turn_ends(tokenizer), autocast=autocast, log=self._job.log)
         self._engine = Copied(model, made, copy.deepcopy(model))
         renew = self._engine.weights_changed
 

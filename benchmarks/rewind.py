@@ -33,6 +33,7 @@ from training.journal import JOURNAL_NAME, Journal, read_events  # noqa: E402
 from training.policy.engine import Sample  # noqa: E402
 from training.policy.scripted.words import END, WordTemplate  # noqa: E402
 from training.rollout.dialects import ParsedTurn  # noqa: E402
+from training.rollout.dialects.base import Tools  # noqa: E402
 from training.rollout.dialects.hermes import parse  # noqa: E402
 from training.rollout.endpoint import Answered  # noqa: E402
 from training.rollout.protocols import open_session  # noqa: E402
@@ -57,7 +58,7 @@ class Actor(Player):
         turn = next(self.scripts[task.episode_id], ParsedTurn("That is all."))
         return Answered([END], [0.0], True, turn=turn, message=Message(role="assistant", content=turn.text))
 
-    def _read(self, sample: Sample, prefix: str) -> ParsedTurn:
+    def _read(self, sample: Sample, prefix: str, tools: Tools | None) -> ParsedTurn:
         assert isinstance(sample, Answered)
         return sample.turn
 

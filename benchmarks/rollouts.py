@@ -112,7 +112,7 @@ def make_collector(model_folder: Path, folder: Path, url: str) -> tuple[Any, Any
     from training.rewards.scoring import score_episode
     from training.rollout.collector import Collector
     from training.rollout.players import make_player
-    from training.rollout.tokens import ChatTemplate
+    from training.rollout.tokens import ChatTemplate, turn_ends
 
     config = presets()["tools-demo-grpo"].job_for("full")
     config.environment.url = url
@@ -121,7 +121,7 @@ def make_collector(model_folder: Path, folder: Path, url: str) -> tuple[Any, Any
     device = prepare_device(config)
     tokenizer, _ = load_tokenizer(model_folder)
     model = load_model(config, model_folder, device)
-    engine = make_engine(config, model, tokenizer, autocast=None, log=print)
+    engine = make_engine(config, model, turn_ends(tokenizer), autocast=None, log=print)
     player = make_player(config, engine, ChatTemplate(tokenizer))
     scorer = partial(score_episode, components=config.rewards.components)
     rows, journal = load_rows(folder / "tasks.jsonl"), Journal(folder / "ours")

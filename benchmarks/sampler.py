@@ -43,10 +43,11 @@ def ours(model: Any) -> int:
     """All rollouts by our engine; the tokens sampled."""
     from tests.training.helpers import job_config
     from training.policy.make import make_engine
+    from training.rollout.tokens import turn_ends
 
     tokenizer: Any = SimpleNamespace(eos_token_id=None)
     model.generation_config.eos_token_id = None
-    engine = make_engine(job_config(), model, tokenizer, autocast=None, log=print)
+    engine = make_engine(job_config(), model, turn_ends(tokenizer), autocast=None, log=print)
 
     async def one(row: int, ids: list[int]) -> int:
         count = 0

@@ -49,12 +49,13 @@ def sampler_gaps() -> dict[str, float]:
     from tests.training.helpers import job_config
     from tests.training.policy.families import FAMILIES, gaps, played, tiny_model
     from training.policy.make import make_engine
+    from training.rollout.tokens import turn_ends
 
     tokenizer: Any = SimpleNamespace(eos_token_id=2)
     found = {}
     for family in FAMILIES:
         model = tiny_model(family)
-        engine = make_engine(job_config(), model, tokenizer, autocast=None, log=lambda _line: None)
+        engine = make_engine(job_config(), model, turn_ends(tokenizer), autocast=None, log=lambda _line: None)
         try:
             found[family] = float(f"{max(gaps(model, played(engine))):.1e}")
         finally:

@@ -20,6 +20,7 @@ from training.policy.vllm_client import Gone, Loop, VllmClient
 from training.policy.vllm_engine import Draw, Server, VllmEngine
 from training.policy.vllm_server import MODEL, WEIGHTS_NAME, Plan, VllmServer
 from training.policy.vllm_weights import WeightsOnDisk, kv_gib
+from training.rollout.tokens import turn_ends
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -60,9 +61,9 @@ class JobSampler:
         config, log = self._job.config, self._job.log
         check = SamplerCheck(logprobs, tolerance_for(model, autocast, vllm=self._vllm), self._job.journal.write)
         if not self._vllm:
-            self._engine = make_engine(config, model, tokenizer, autocast=autocast, log=log)
+            self._engine = make_engine(config, model, turn_ends(tokenizer), autocast=autocast, log=log)
             return self._engine, check
-        draw = Draw(config.rollout.temperature, frozenset(stop_ids(model, tokenizer)))
+        draw = Draw(config.rollout.temperature, frozenset(stop_ids(model, turn_ends(tokenizer))))
         weights = self._weights(model, autocast) if self.copies else None
         self._loop = loop = Loop()
         servers = [self._own(loop, self._server)] if self._server else [self._other(loop, u) for u in config.vllm.urls]

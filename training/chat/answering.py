@@ -23,7 +23,7 @@ from training.connections import Access, reaching
 from training.errors import PolicyFault, TiltyardError
 from training.rollout import protocols
 from training.rollout.conversation import heard, opening
-from training.rollout.dialects import choose_dialect, dialect_name
+from training.rollout.dialects import dialect_name
 from training.rollout.seeds import mix_seed
 from training.rollout.session import Session
 from training.rollout.tokens import Tools
@@ -43,7 +43,7 @@ class Answering:
         self._ended = Ended(id=ask.id, why="done")
         self._began = time.monotonic()
         config = JobConfig(environment=ask.place.config) if ask.place else JobConfig()
-        self._parse = choose_dialect(config)
+        self._parse = speaker.reader(config)
         self._acts_in_text = ask.place is not None and dialect_name(config) == "text"
 
     async def run(self) -> Ended:
@@ -137,8 +137,9 @@ class Answering:
             self._ended.first_s = began - self._began + spoken.first_s
         self._ended.tokens += spoken.tokens
         turn = spoken.turn
-        plain = Message(role="assistant", content=turn.text, tool_calls=turn.tool_calls or None)
-        self._say(spoken.message or plain, tokens=spoken.tokens, read=spoken.read, seconds=time.monotonic() - began)
+        self._say(
+            spoken.message or turn.message(), tokens=spoken.tokens, read=spoken.read, seconds=time.monotonic() - began
+        )
         return spoken
 
     async def _verdict(self, session: Session, text: str) -> None:

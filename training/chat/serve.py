@@ -26,7 +26,7 @@ from training.chat.speakers import EndpointSpeaker, ModelSpeaker, Speaker, Wish
 from training.chat.wire import LINE_BYTES, Ask, Failed, Line, Open, Ready, Stop, heard_adapter
 from training.config import JobConfig
 from training.errors import ConfigError, PolicyFault, TiltyardError
-from training.rollout.dialects import hermes
+from training.rollout.dialects import text
 from training.rollout.endpoint import endpoint_of
 
 EXIT_FAILED = 1
@@ -103,9 +103,10 @@ def _speaker(opened: Open) -> Iterator[tuple[Speaker, Ready]]:
         tokenizer, note = load_tokenizer(folder)
         _log(note or "")
         model = load_model(config, folder, device).to(device).eval()
+    template = ChatTemplate(tokenizer)
     context = int(getattr(model.config, "max_position_embeddings", 0) or 0)
-    engine = make_engine(config, model, tokenizer, autocast=autocast_dtype(device), log=_log)
-    speaker = ModelSpeaker(engine, ChatTemplate(tokenizer), context)
+    engine = make_engine(config, model, template.stop_ids, autocast=autocast_dtype(device), log=_log)
+    speaker = ModelSpeaker(engine, template, context)
     try:
         with engine.sampling():
             asyncio.run(_warm(speaker))
@@ -118,7 +119,7 @@ async def _warm(speaker: ModelSpeaker) -> None:
     """Answer a greeting, so that the first person does not wait for what every library does once."""
     greeting = [Message(role="user", content="Hello")]
     wish = Wish(temperature=1.0, max_tokens=2, seed=0)
-    await speaker.speak(greeting, None, wish, hermes.parse, "", lambda _text: None)
+    await speaker.speak(greeting, None, wish, text.parse, "", lambda _text: None)
 
 
 def _log(text: str) -> None:

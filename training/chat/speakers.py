@@ -12,11 +12,13 @@ from typing import Any, Protocol
 from envs.wire import Message
 from training.chat.pieces import Pieces
 from training.chat_client import Endpoint, complete
+from training.config import JobConfig
 from training.errors import ContextFull, DataError, PolicyFault, boundary
 from training.policy.engine import SamplingParams, Watch, WatchedEngine
 from training.policy.scripted.words import count
-from training.rollout.dialects import Parse, ParsedTurn
+from training.rollout.dialects import Parse, ParsedTurn, choose_dialect
 from training.rollout.endpoint import in_words, message_of, turn_of, written, written_tokens
+from training.rollout.family import read_by
 from training.rollout.tokens import ChatTemplate, Tools
 from training.words import _, sentence
 
@@ -56,6 +58,10 @@ class Spoken:
 class Speaker(Protocol):
     """Writes one turn after a conversation; ``on_text`` hears its pieces as they come."""
 
+    def reader(self, config: JobConfig) -> Parse:
+        """What reads its turns in the environment of ``config``."""
+        ...
+
     async def speak(
         self, messages: list[Message], tools: Tools | None, wish: Wish, parse: Parse, prefix: str, on_text: OnText
     ) -> Spoken: ...
@@ -68,6 +74,10 @@ class ModelSpeaker:
     engine: WatchedEngine
     template: ChatTemplate
     context: int
+
+    def reader(self, config: JobConfig) -> Parse:
+        """See ``Speaker``."""
+        return read_by(self.template.family, config)
 
     async def speak(
         self, messages: list[Message], tools: Tools | None, wish: Wish, parse: Parse, prefix: str, on_text: OnText
@@ -93,8 +103,9 @@ class ModelSpeaker:
             sample = await self.engine.generate(prompt, max_tokens=room, seed=wish.seed, watch=watch)
         if piece := pieces.rest():
             on_text(piece)
-        cut = not sample.finished or sample.ids[-1] != self.template.eos_id
-        return Spoken(parse(self.template.decode(sample.ids), prefix), len(sample.ids), first[0] or None, cut)
+        cut = not sample.finished or not self.template.ends(sample.ids[-1])
+        turn = parse(self.template.decode(sample.ids), prefix, tools)
+        return Spoken(turn, len(sample.ids), first[0] or None, cut)
 
     def _room(self, prompt: int, wanted: int) -> int:
         """Tokens that the turn may have. Raises ``ContextFull``."""
@@ -114,6 +125,10 @@ class EndpointSpeaker:
     endpoint: Endpoint
     tells_tools: bool = False
 
+    def reader(self, config: JobConfig) -> Parse:
+        """See ``Speaker``."""
+        return choose_dialect(config)
+
     async def speak(
         self, messages: list[Message], tools: Tools | None, wish: Wish, parse: Parse, prefix: str, on_text: OnText
     ) -> Spoken:
@@ -132,7 +147,7 @@ class EndpointSpeaker:
             **({"tools": tools} if tools and not self.tells_tools else {}),
         }
         reply = await complete(self.endpoint, body, hear)
-        turn = turn_of(reply, parse, prefix)
+        turn = turn_of(reply, parse, prefix, tools)
         if not first[0] and turn.text:  # it came in one piece
             hear(turn.text)
         tokens = reply.tokens["completion_tokens"] or written_tokens(turn, reply)

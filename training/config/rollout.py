@@ -8,7 +8,29 @@ from training.config.option import Group, option
 from training.words import _
 
 EngineName = Literal["in_process", "vllm"]
-Dialect = Literal["auto", "hermes", "toolbench", "bfcl", "webshop", "text"]
+Dialect = Literal[
+    "auto",
+    "hermes",
+    "xml",
+    "glm",
+    "mistral",
+    "deepseek",
+    "kimi",
+    "harmony",
+    "gemma",
+    "invoke",
+    "command",
+    "lfm2",
+    "lfm2-raw",
+    "json-list",
+    "function-tag",
+    "solar",
+    "llama",
+    "bfcl",
+    "toolbench",
+    "webshop",
+    "text",
+]
 
 
 class RolloutConfig(Group):
@@ -75,12 +97,31 @@ class RolloutConfig(Group):
     dialect: Dialect = option(
         "auto",
         title=_("Dialect"),
-        help=_("How the model writes its calls. Only parsing depends on this; the chat template shows the model how."),
+        help=_(
+            "How the model writes its calls. By itself it follows from the model: its chat template is rendered with "
+            "a call, and the dialect that reads it back is taken. Choose one where a prompt of yours asks for another "
+            "form."
+        ),
         choices={
-            "auto": _("by environment: text where the action is a text, Hermes elsewhere"),
-            "hermes": _("Hermes and Qwen: JSON in tool_call tags"),
-            "toolbench": _("ToolBench: Thought, Action, Action Input"),
+            "auto": _("the model's own, or text where the environment's action is a text"),
+            "hermes": _("Hermes, Qwen2.5, Qwen3, Granite 4: JSON in tool_call tags"),
+            "xml": _("Qwen3.5, Qwen3-Coder, Nemotron 3, Seed-OSS: function and parameter tags"),
+            "glm": _("GLM 4.5 and later: arg_key and arg_value tags"),
+            "mistral": _("Mistral: [TOOL_CALLS] with a JSON list, or a name and JSON"),
+            "deepseek": _("DeepSeek V3, V3.1, R1: marks around a name and JSON"),
+            "kimi": _("Kimi K2: marks around functions.name:0 and JSON"),
+            "harmony": _("gpt-oss: a commentary channel to functions.name"),
+            "gemma": _("Gemma 4: call:name with its own quotes"),
+            "invoke": _("MiniMax M2, DeepSeek V3.2: invoke and parameter tags"),
+            "command": _("Command: a JSON list of tool_name and parameters"),
+            "lfm2": _("LFM2: a list of Python calls between marks, texts escaped"),
+            "lfm2-raw": _("LFM2.5: a list of Python calls between marks, texts as they are"),
+            "json-list": _("Phi-4, Granite 3, Apertus, MiniMax M1, Jamba: a JSON list of calls behind a mark"),
+            "function-tag": _("Functionary: function tags around JSON"),
+            "solar": _("Solar: marks around id, name and JSON"),
+            "llama": _("Llama 3.1 and later: JSON with name and parameters, without marks"),
             "bfcl": _("BFCL: a list of Python calls"),
+            "toolbench": _("ToolBench: Thought, Action, Action Input"),
             "webshop": _("WebShop: search[words] and click[value]"),
             "text": _("no calls: the whole text is the answer"),
         },

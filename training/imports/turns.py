@@ -14,6 +14,7 @@ from envs.wire import Message, ToolCall
 from training.imports.base import BadRow
 from training.imports.rows import check
 from training.rollout.dialects import hermes
+from training.rollout.dialects.base import json_decoder
 from training.words import _, sentence
 
 ROLES = {
@@ -162,7 +163,7 @@ def _call(call: Any, call_id: str) -> ToolCall:
     arguments = function.get("arguments")
     if isinstance(arguments, str):
         try:
-            arguments = hermes.json_decoder.decode(arguments)
+            arguments = json_decoder.decode(arguments)
             check(arguments)
         except (ValueError, RecursionError):
             arguments = {"arguments": function["arguments"]}

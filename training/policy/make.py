@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection
+from typing import Any
 
 import torch
 
@@ -11,9 +11,6 @@ from training.config import JobConfig
 from training.policy.engine import SamplingParams, WatchedEngine
 from training.policy.families import known_path
 from training.policy.transformers_engine import TransformersEngine
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 """What accelerate's name of a mixed precision stands for."""
@@ -23,14 +20,15 @@ MEMORY_NOTE = "Step %s: sampling ran out of memory and went on with fewer rollou
 def make_engine(
     config: JobConfig,
     model: Any,
-    tokenizer: PreTrainedTokenizerBase,
+    ends: Collection[int],
     *,
     autocast: torch.dtype | None,
     log: Callable[[str], None],
 ) -> WatchedEngine:
     """The engine that plays a job's model. Raises ``ModelError`` for a family that cannot be sampled right.
 
-    ``autocast`` is the precision that the loss is computed in, if it is another than the weights'.
+    ``ends`` are the ids that end a turn by the model's chat template; ``autocast`` is the precision that the loss is
+    computed in, if it is another than the weights'.
     """
     family = model.config.model_type
     path = known_path(family)
@@ -38,18 +36,18 @@ def make_engine(
         log(f"Models of the family {family} are sampled by the plain path: each turn computes the whole prompt anew.")
     return TransformersEngine(
         model,
-        stop_ids=stop_ids(model, tokenizer),
+        stop_ids=stop_ids(model, ends),
         params=SamplingParams(config.rollout.temperature, config.rollout.top_p, config.rollout.top_k),
         autocast=autocast,
         parks=path == "fast",
     )
 
 
-def stop_ids(model: Any, tokenizer: PreTrainedTokenizerBase) -> set[int]:
-    """Ids at which sampling of a turn stops: the tokenizer's end of turn, and what else the model declares as an end.
+def stop_ids(model: Any, ends: Collection[int]) -> set[int]:
+    """Ids at which sampling of a turn stops: its ``ends`` by the chat template, and what else the model declares.
 
     Only the former lets a conversation go on; a turn that stops at another one is taken as cut off.
     """
     declared = model.generation_config.eos_token_id
     others = [] if declared is None else [declared] if isinstance(declared, int) else list(declared)
-    return {tokenizer.eos_token_id, *others}
+    return {*ends, *others}

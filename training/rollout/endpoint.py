@@ -155,7 +155,7 @@ class EndpointPlayer(Player):
         if trajectory.tools and not self.tells_tools:
             body["tools"] = trajectory.tools
         reply = await self._ask(body)
-        turn = turn_of(reply, self.parse, f"call_{trajectory.turns}_")
+        turn = turn_of(reply, self.parse, f"call_{trajectory.turns}_", trajectory.tools)
         asked = reply.tokens["prompt_tokens"] or len(trajectory.prompt_ids) + len(trajectory.completion_ids)
         sampled = reply.tokens["completion_tokens"] or written_tokens(turn, reply)
         if reply.doubt:
@@ -187,19 +187,19 @@ class EndpointPlayer(Player):
                     return reply
             await asyncio.sleep(pause)
 
-    def _read(self, sample: Sample, prefix: str) -> ParsedTurn:
-        return sample.turn if isinstance(sample, Answered) else super()._read(sample, prefix)
+    def _read(self, sample: Sample, prefix: str, tools: Tools | None) -> ParsedTurn:
+        return sample.turn if isinstance(sample, Answered) else super()._read(sample, prefix, tools)
 
     def _said(self, sample: Sample, parsed: ParsedTurn) -> Message:
         return sample.message if isinstance(sample, Answered) else super()._said(sample, parsed)
 
 
-def turn_of(reply: Reply, parse: Parse, prefix: str) -> ParsedTurn:
+def turn_of(reply: Reply, parse: Parse, prefix: str, tools: Tools | None = None) -> ParsedTurn:
     """An endpoint's reply as a turn, judged as a model's own text is; ``parse`` reads one without structured calls."""
     text, found = reply.text, calls_of(reply.message)
     problem = reply.problem or _shape_problem(reply.message)
     if not found and not problem:
-        return parse(text, prefix).read_from(text)
+        return parse(text, prefix, tools).read_from(text)
     calls: list[ToolCall] = []
     for number, call in enumerate(found):
         try:
@@ -215,7 +215,7 @@ def message_of(turn: ParsedTurn, reply: Reply) -> Message:
     return Message(
         role="assistant",
         content=turn.text,
-        reasoning=reply.reasoning or None,
+        reasoning=reply.reasoning or turn.reasoning,
         tool_calls=turn.tool_calls or None,
         refusal=reply.refusal or None,
         finish=reply.ended,

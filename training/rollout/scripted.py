@@ -10,7 +10,7 @@ from training.config import JobConfig, Policy
 from training.errors import PolicyFault, boundary
 from training.policy.engine import EngineFigures, Sample
 from training.policy.scripted import POLICIES, Scene, WordTemplate
-from training.rollout.dialects import choose_dialect, dialect_name
+from training.rollout.dialects import DIALECTS, dialect_name
 from training.rollout.replicas import Replicas
 from training.rollout.trajectory import Player, Task, Trajectory
 
@@ -62,7 +62,7 @@ def scripted_player(config: JobConfig) -> ScriptedPlayer:
     return ScriptedPlayer(
         engine=NoEngine(),
         template=WordTemplate(),
-        parse=choose_dialect(config),
+        parse=DIALECTS[dialect_name(config)],
         rollout=config.rollout,
         environment=config.environment,
         open_session=Replicas(config.environment).open if config.environment.url else None,

@@ -11,25 +11,26 @@ tells, and TRL's training templates (``trl/chat_template_utils.py``) replace the
 from __future__ import annotations
 
 import json
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from envs.wire import Message
 from training.errors import TemplateError
+from training.rollout.dialects import CALL_MARKS
+from training.rollout.dialects.thoughts import MARKS
+from training.rollout.family import REASONING, Family, family_of, turn_end
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 Tools = list[dict[str, Any]]
 CACHE = 256
-REASONING_KEY = "reasoning_content"
-"""The field of a message in which chat templates look for its reasoning (Qwen3, DeepSeek, GLM, Nemotron)."""
+REASONING_KEY = REASONING[0]
+"""The field of a message's reasoning until a template's own style renames it."""
+KEPT = CALL_MARKS | set(MARKS) | set(MARKS.values()) | {"<|start|>"}
+"""Control tokens that a turn's text keeps, because dialects read them."""
 
-_PROBE_CALL = {"type": "function", "id": "call_0", "function": {"name": "probe", "arguments": {}}}
-_PROBE: list[dict[str, Any]] = [
-    {"role": "user", "content": "probe"},
-    {"role": "assistant", "content": "", "tool_calls": [_PROBE_CALL]},
-]
+_ANCHOR = "probe_end"
 _HINT = "Choose a model whose chat template keeps earlier turns as they were, such as Qwen2.5, Qwen3 or Llama 3."
 
 
@@ -44,6 +45,8 @@ class Template(Protocol):
 
     def decode(self, ids: list[int]) -> str: ...
 
+    def ends(self, token: int) -> bool: ...
+
 
 class ChatTemplate:
     """A tokenizer's chat template as the rollout loop needs it: ids of a prompt and ids of an environment's answer."""
@@ -51,42 +54,99 @@ class ChatTemplate:
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self.tokenizer = tokenizer
         self.eos_id = _eos_id(tokenizer)
-        self._eos_text = str(tokenizer.convert_ids_to_tokens(self.eos_id))
+        self._control = control_texts(tokenizer)
         self._special = _special_texts(tokenizer)
         # A group's rollouts share their prompt, and often the environment's answers too.
         self._ids_of = lru_cache(maxsize=CACHE)(self._tokenise)
         self._text_of = lru_cache(maxsize=CACHE)(self._apply_template)
 
+    @cached_property
+    def family(self) -> Family:
+        """How the template writes calls, thoughts and results, found by rendering probes. Raises ``TemplateError``."""
+        return family_of(self._raw, self._control)
+
+    @cached_property
+    def stop_ids(self) -> frozenset[int]:
+        """Ids of the tokens that end a turn: the tokenizer's own, and those that the template ends turns with."""
+        found = (self.tokenizer.convert_tokens_to_ids(text) for text in self.family.ends)
+        return frozenset({self.eos_id, *(token for token in found if isinstance(token, int))})
+
+    def ends(self, token: int) -> bool:
+        """Whether a turn that stops at this token came to its end."""
+        return token in self.stop_ids
+
     def prompt_ids(self, messages: list[Message], tools: Tools | None) -> list[int]:
         """Ids of the prompt, ending where the model's first turn begins. Raises ``TemplateError``."""
-        text = self._render(messages_to_template(messages, self._special), tools, generate=True)
-        return self._encode(text)
+        return self._encode(self._render(self._rows(messages), tools, generate=True))
 
     def text_of(self, messages: list[Message], *, generate: bool) -> str:
         """A conversation as the model would read it. Raises ``TemplateError``."""
-        return self._render(messages_to_template(messages, self._special), None, generate=generate)
+        return self._render(self._rows(messages), None, generate=generate)
 
     def suffix_ids(self, messages: list[Message]) -> list[int]:
-        """Ids that continue a conversation whose last sampled id is EOS, up to where the next model turn begins.
+        """Ids that continue a conversation whose last sampled id ends a turn, up to where the next model turn begins.
 
         Shape: flat list, to be appended with mask 0. Raises ``TemplateError`` if the template rewrites the past.
         """
-        before = self._render(_PROBE, None, generate=False)
-        after = self._render([*_PROBE, *messages_to_template(messages, self._special)], None, generate=True)
-        cut = before.rfind(self._eos_text)
-        if cut < 0:
-            raise TemplateError("The chat template does not end a model turn with the end-of-turn token.", hint=_HINT)
-        head = before[: cut + len(self._eos_text)]
-        if not after.startswith(before):
+        return self._encode(self.suffix_text(messages))
+
+    def suffix_text(self, messages: list[Message], tools: Tools | None = None) -> str:
+        """The same as text, in a conversation with ``tools``. Raises ``TemplateError``."""
+        probe = [{"role": "user", "content": "probe"}, self._probe_turn(messages)]
+        before = self._render(self._styled(probe), tools, generate=False)
+        after = self._render(self._styled([*probe, *self._messages(messages)]), tools, generate=True)
+        anchor = before.rfind(_ANCHOR)
+        end = turn_end(after, anchor + len(_ANCHOR), self._control) if anchor >= 0 else None
+        if end is None:
+            raise TemplateError("The chat template does not end a model turn with a control token.", hint=_HINT)
+        if after[: end[0]] != before[: end[0]]:
             raise TemplateError("The chat template rewrites earlier turns when a message is added.", hint=_HINT)
-        return self._encode(after[len(head) :])
+        return after[end[1] :]
 
     def decode(self, ids: list[int]) -> str:
-        """Text of sampled ids without special tokens; ``<tool_call>`` must therefore be a normal token."""
-        return str(self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
+        """Text of sampled ids, without the token that ended the turn and control tokens that no dialect reads."""
+        shown = ids[:-1] if ids and self.ends(ids[-1]) else ids
+        kept = [token for token in shown if token not in self._dropped]
+        return str(self.tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+    @cached_property
+    def _dropped(self) -> frozenset[int]:
+        special = zip(self.tokenizer.all_special_ids, self.tokenizer.all_special_tokens, strict=True)
+        return frozenset(token for token, text in special if text not in KEPT)
+
+    def _probe_turn(self, messages: list[Message]) -> dict[str, Any]:
+        """The model's turn before ``messages``: with the calls that its first ones answer, if they answer any."""
+        answers = []
+        for message in messages:
+            if message.role != "tool":
+                break
+            answers.append(message)
+        if not answers or not self.family.dialect:
+            return {"role": "assistant", "content": _ANCHOR}
+        calls = [
+            {
+                "type": "function",
+                "id": message.tool_call_id or f"call_{place}",
+                "function": {"name": message.name or "probe", "arguments": {"probe": _ANCHOR}},
+            }
+            for place, message in enumerate(answers if self.family.parallel else answers[:1])
+        ]
+        return {"role": "assistant", "content": "", "tool_calls": calls}
+
+    def _rows(self, messages: list[Message]) -> list[dict[str, Any]]:
+        return self._styled(self._messages(messages))
+
+    def _messages(self, messages: list[Message]) -> list[dict[str, Any]]:
+        return messages_to_template(messages, self._special)
+
+    def _styled(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return self.family.style.rows(rows)
 
     def _render(self, messages: list[dict[str, Any]], tools: Tools | None, *, generate: bool) -> str:
         return self._text_of(json.dumps(messages), json.dumps(tools) if tools else None, generate)
+
+    def _raw(self, messages: list[dict[str, Any]], tools: Tools | None, generate: bool) -> str:
+        return self._render(messages, tools, generate=generate)
 
     def _apply_template(self, messages: str, tools: str | None, generate: bool) -> str:
         try:
@@ -133,7 +193,8 @@ def messages_to_template(messages: list[Message], special: tuple[str, ...] = ())
 
 
 def check_prefix_preserving(tokenizer: PreTrainedTokenizerBase, tools: Tools | None = None) -> None:
-    """Raise ``TemplateError`` unless tool answers and user turns can be appended without touching what came before.
+    """Raise ``TemplateError`` unless user turns can be appended without touching what came before, and answers of tools
+    too where the template writes calls that are read.
 
     Checked by rendering, with and without ``tools``, a conversation that grows by a tool answer and a user turn.
     """
@@ -141,13 +202,12 @@ def check_prefix_preserving(tokenizer: PreTrainedTokenizerBase, tools: Tools | N
         raise TemplateError("The model has no chat template.", hint=_HINT)
     template = ChatTemplate(tokenizer)
     tool = Message(role="tool", name="probe", tool_call_id="call_0", content="probe")
+    other = tool.model_copy(update={"tool_call_id": "call_1"})
     user = Message(role="user", content="probe again")
-    for messages in ([tool], [tool, tool], [user], [tool, user]):
-        template.suffix_ids(messages)
-    grown = [Message(role="user", content="probe"), Message(role="assistant", content="done"), user]
-    short = template._render(messages_to_template(grown[:2]), tools, generate=False)
-    if not template._render(messages_to_template(grown), tools, generate=True).startswith(short):
-        raise TemplateError("The chat template rewrites earlier turns when a user turn is added.", hint=_HINT)
+    grown = [[tool], [tool, other], [tool, user]] if template.family.dialect else []
+    for messages in ([user], *grown):
+        template.suffix_text(messages)
+        template.suffix_text(messages, tools)
 
 
 def use_training_template(tokenizer: PreTrainedTokenizerBase) -> str | None:
@@ -163,7 +223,7 @@ def use_training_template(tokenizer: PreTrainedTokenizerBase) -> str | None:
 
         try:
             replacement = get_training_chat_template(tokenizer)
-        except ValueError:
+        except Exception:  # it renders the template too, which may raise anything
             replacement = None
         if replacement is None:
             raise
@@ -176,11 +236,21 @@ def use_training_template(tokenizer: PreTrainedTokenizerBase) -> str | None:
     return None
 
 
+def turn_ends(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """Ids at which a model's turn ends; without a chat template the tokenizer's own end alone."""
+    return ChatTemplate(tokenizer).stop_ids if tokenizer.chat_template else frozenset({_eos_id(tokenizer)})
+
+
 def _eos_id(tokenizer: PreTrainedTokenizerBase) -> int:
     eos = tokenizer.eos_token_id
     if not isinstance(eos, int):
         raise TemplateError("The tokenizer has no end-of-turn token.", hint=_HINT)
     return eos
+
+
+def control_texts(tokenizer: PreTrainedTokenizerBase) -> frozenset[str]:
+    """Texts of all control tokens: special ones, and others that were added to the vocabulary."""
+    return frozenset(text for text in (*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()) if len(text) > 1)
 
 
 def _special_texts(tokenizer: PreTrainedTokenizerBase) -> tuple[str, ...]:

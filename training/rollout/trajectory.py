@@ -30,7 +30,7 @@ from training.rewards.base import Episode
 from training.rewards.facts import call_outcomes
 from training.rewards.verdict import ENVIRONMENT
 from training.rollout.conversation import heard, opening
-from training.rollout.dialects import ParsedTurn
+from training.rollout.dialects import Parse, ParsedTurn
 from training.rollout.past import Past
 from training.rollout.protocols import STATELESS
 from training.rollout.rewinding import replay
@@ -154,7 +154,7 @@ class Player:
 
     engine: Engine
     template: Template
-    parse: Callable[[str, str], ParsedTurn]
+    parse: Parse
     rollout: RolloutConfig
     environment: EnvironmentConfig
     open_session: OpenSession | None
@@ -277,7 +277,7 @@ class Player:
         parsed = self._hear(trajectory, sample)
         said, took = [trajectory.messages[-1]], time.monotonic() - began
         on_turn(PlayedTurn(said, len(sample.ids), took, sample.version, parsed.parse_error, parsed.wrote))
-        if not sample.finished or sample.ids[-1] != self.template.eos_id:
+        if not sample.finished or not self.template.ends(sample.ids[-1]):
             trajectory.status = "truncated"
         if session is None:
             return True
@@ -326,7 +326,7 @@ class Player:
         trajectory.completion_ids += sample.ids
         trajectory.mask += [1] * len(sample.ids)
         trajectory.logprobs += sample.logprobs
-        parsed = self._read(sample, f"call_{trajectory.turns}_")
+        parsed = self._read(sample, f"call_{trajectory.turns}_", trajectory.tools)
         trajectory.turns += 1
         trajectory.version = sample.version if trajectory.version is None else min(trajectory.version, sample.version)
         trajectory.parse_errors += parsed.parse_error is not None
@@ -335,12 +335,12 @@ class Player:
 
     def _said(self, sample: Sample, parsed: ParsedTurn) -> Message:
         """What was sampled as it is recorded."""
-        return Message(role="assistant", content=parsed.text, tool_calls=parsed.tool_calls or None)
+        return parsed.message()
 
-    def _read(self, sample: Sample, prefix: str) -> ParsedTurn:
+    def _read(self, sample: Sample, prefix: str, tools: Tools | None) -> ParsedTurn:
         """What was sampled as a message; the ids of its calls begin with ``prefix``."""
         text = self.template.decode(sample.ids)
-        return self.parse(text, prefix).read_from(text)
+        return self.parse(text, prefix, tools).read_from(text)
 
     def _append(self, trajectory: Trajectory, added: list[Message]) -> bool:
         """Append the environment's tokens; ``False`` when a budget of the episode is spent, which truncates it."""

@@ -28,7 +28,7 @@ from training.errors import (
     EndpointTimeout,
     TiltyardError,
 )
-from training.rollout.dialects import hermes
+from training.rollout.dialects import ANYONE
 from training.rollout.endpoint import calls_of, in_words, tool_call, written
 from webapp.endpoints.keys import key_of
 from webapp.endpoints.models import Endpoint, ToolFormat
@@ -251,7 +251,7 @@ def _call(endpoint: Endpoint, reply: Reply) -> dict[str, Any]:
         except ValueError as exc:
             return _finding("bad_call", detail=str(exc))
         return _finding("calls" if "add" in names else "no_call")
-    parsed = hermes.parse(text, "c")
+    parsed = ANYONE(text, "c", [TOOL])
     if parsed.parse_error:
         return _finding("bad_call", detail=parsed.parse_error)
     return _finding("calls" if parsed.tool_calls else "no_call")

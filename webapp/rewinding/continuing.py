@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
-from envs.wire import Message
 from training.config import JobConfig, Policy
 from training.errors import EnvironmentTimeout
 from training.policy.scripted import POLICIES, Scene
@@ -73,9 +72,8 @@ class _Going:
         dialect = dialect_name(self._config)
         limit = self._config.rollout.max_turn_tokens
         said = POLICIES[self._policy](Scene(episode.messages, episode.prompt_length, episode.tools, dialect, limit))
-        turn = DIALECTS[dialect](said, f"call_{episode.turns}_")
-        message = Message(role="assistant", content=turn.text, tool_calls=turn.tool_calls or None)
-        return Taken(message, [], turn.parse_error)
+        turn = DIALECTS[dialect](said, f"call_{episode.turns}_", episode.tools)
+        return Taken(turn.message(), [], turn.parse_error)
 
 
 async def _in_time(going: Sequence[_Going], scene: scenes.Scene, kept: int) -> list[Gone]:

@@ -13,8 +13,9 @@ from envs.wire import Message
 from training.chat.answering import Answering
 from training.chat.speakers import Spoken
 from training.chat.wire import Ask, Ended, Line, Place, Said, Text
-from training.config import EnvironmentConfig
+from training.config import EnvironmentConfig, JobConfig
 from training.errors import EnvironmentUnreachable
+from training.rollout.dialects import choose_dialect
 
 SUM = '<tool_call>{"name": "calculator", "arguments": {"expression": "2 + 3"}}</tool_call>'
 
@@ -25,6 +26,9 @@ class Scripted:
     def __init__(self, *turns: str, cut: bool = False) -> None:
         self.turns, self.cut = list(turns), cut
         self.seen: list[tuple[list[Message], Any, Any]] = []
+
+    def reader(self, config: JobConfig) -> Any:
+        return choose_dialect(config)
 
     async def speak(self, messages: Any, tools: Any, wish: Any, parse: Any, prefix: str, on_text: Any) -> Spoken:
         self.seen.append((list(messages), tools, wish))

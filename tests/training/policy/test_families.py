@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,8 +17,7 @@ PLAIN = {"qwen3_5_text", "qwen3_5 as published", "qwen3_next", "lfm2"}
 
 
 def engine_of(model: Any, autocast: torch.dtype | None = None, log: Any = print) -> Engine:
-    tokenizer: Any = SimpleNamespace(eos_token_id=2)
-    return make_engine(job_config(), model, tokenizer, autocast=autocast, log=log)
+    return make_engine(job_config(), model, {2}, autocast=autocast, log=log)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

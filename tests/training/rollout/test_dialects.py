@@ -10,7 +10,7 @@ import pytest
 from envs.wire import StepRequest
 from tests.training.helpers import job_config
 from training.config import Dialect, Protocol
-from training.rollout.dialects import DIALECTS, ParsedTurn, choose_dialect
+from training.rollout.dialects import DIALECTS, ParsedTurn, dialect_name
 
 Calls = list[tuple[str, dict[str, object]]]
 
@@ -75,7 +75,7 @@ def test_toolbench(text: str, said: str, calls: Calls, error: str | None) -> Non
         ),
         ("ls()", "", [("ls", {})], None),
         ("```\n[ls()]\n```", "```", [("ls", {})], None),
-        ("<think>[no(call=1)]</think>\n[ls()]", "<think>[no(call=1)]</think>", [("ls", {})], None),
+        ("<think>[no(call=1)]</think>\n[ls()]", "", [("ls", {})], None),
         ("Here you are: [ls(a=1)] Good?", "Here you are:\nGood?", [("ls", {"a": 1})], None),
         ("The directory is empty.", "The directory is empty.", [], None),
         ("[]", "[]", [], None),
@@ -209,4 +209,4 @@ def test_the_dialect_follows_the_environment_unless_it_is_chosen(
     protocol: Protocol, dialect: Dialect, url: str, expected: str
 ) -> None:
     config = job_config(environment={"protocol": protocol, "url": url}, rollout={"dialect": dialect})
-    assert choose_dialect(config) is DIALECTS[expected]
+    assert dialect_name(config) == expected

@@ -41,7 +41,7 @@ GOOD: list[tuple[str, str, Calls]] = [
     (C + '{"name": "天气", "arguments": {"城市": "北京"}}' + E, "", [("天气", {"城市": "北京"})]),
     (C + '{"name": "a", "arguments": {"x": "\\u5317"}}' + E, "", [("a", {"x": "北"})]),
     (C + '{"name": "a", "arguments": {}, "id": "z", "extra": [1]}' + E, "", [("a", {})]),
-    (f"<think>maybe {{</think>\n{C}{A}{E}", "<think>maybe {</think>", [("a", {"x": 1})]),
+    (f"<think>maybe {{</think>\n{C}{A}{E}", "", [("a", {"x": 1})]),
     ('{"name": "a", "arguments": {}}', '{"name": "a", "arguments": {}}', []),
     ("<tool_cal>{}", "<tool_cal>{}", []),
     ("2 < 3 and 4 > 1", "2 < 3 and 4 > 1", []),

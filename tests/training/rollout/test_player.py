@@ -46,6 +46,9 @@ class Words:
     def decode(self, ids: list[int]) -> str:
         return "-".join(map(str, ids))
 
+    def ends(self, token: int) -> bool:
+        return token == EOS
+
 
 class Engine:
     """Samples what it was given, turn by turn."""
@@ -92,7 +95,7 @@ class Session:
         self.closed += 1
 
 
-def _parse(text: str, prefix: str) -> ParsedTurn:
+def _parse(text: str, prefix: str, tools: Any = None, *, in_thought: bool = False) -> ParsedTurn:
     error = "broken call" if text.startswith("8") else None
     if text.startswith("8-8"):  # of a call that is broken nothing is left as text
         return ParsedTurn("", [], error)

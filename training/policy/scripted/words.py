@@ -22,6 +22,10 @@ class WordTemplate:
 
     eos_id = END
 
+    def ends(self, token: int) -> bool:
+        """Whether a turn ends at this token."""
+        return token == END
+
     def __init__(self) -> None:
         self._pieces = ["", ""]
         self._ids: dict[str, int] = {}

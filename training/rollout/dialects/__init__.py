@@ -1,38 +1,167 @@
-"""Dialects: how a family of models writes tool calls. A dialect turns completion text into a ``ParsedTurn``.
+"""Dialects: how families of models write tool calls. A dialect turns completion text into a ``ParsedTurn``.
 
-Adding one is a module beside ``hermes.py`` with a ``parse`` function, a line in ``DIALECTS`` and its name in
-``training.config.Dialect``. Dialects only read: sampled ids are carried through, so nothing is written back.
+Adding one is a few forms (``reading.Form``), a line in ``DIALECTS`` and its name in ``training.config.Dialect``; which
+models write it follows from their chat templates (``training.rollout.family``). Dialects only read: sampled ids are
+carried through, and what is written is written by the model's own template.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
 
 from training.config import JobConfig
-from training.rollout.dialects import bfcl, hermes, text, toolbench, webshop
-from training.rollout.dialects.base import ParsedTurn
+from training.rollout.dialects import (
+    bare_json,
+    bfcl,
+    braces,
+    hermes,
+    json_calls,
+    lfm2,
+    named_json,
+    named_tags,
+    text,
+    toolbench,
+    webshop,
+)
+from training.rollout.dialects.anyone import Anyone
+from training.rollout.dialects.base import Parse, ParsedTurn
+from training.rollout.dialects.reading import Marked
 
-Parse = Callable[[str, str], ParsedTurn]
-DIALECTS: dict[str, Parse] = {
+
+def _noise(*marks: str) -> re.Pattern[str]:
+    return re.compile("|".join(marks))
+
+
+MARKED: dict[str, Marked] = {
+    "xml": Marked(named_tags.XML),
+    "glm": Marked(named_tags.GLM, _noise(r"</?tool_calls(?::[a-z]+)?>")),
+    "mistral": Marked((named_json.MISTRAL, json_calls.MISTRAL)),
+    "deepseek": Marked(named_json.DEEPSEEK, _noise("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")),
+    "kimi": Marked(named_json.KIMI, _noise(r"<\|tool_calls_section_(?:begin|end)\|>")),
+    "harmony": Marked(
+        named_json.HARMONY,
+        _noise(r"<\|start\|>assistant", r"<\|channel\|>(?:final|commentary|analysis)", r"<\|message\|>", r"<\|end\|>"),
+    ),
+    "gemma": Marked(braces.FORMS),
+    "invoke": Marked(
+        named_tags.INVOKE,
+        _noise(
+            r"</?(?:[\w.-]+:|｜DSML｜)?(?:function_calls|tool_calls|tool_call)>",
+            r"(?:<\|start\|>assistant)?\s*to=\S*?<\|message\|>",
+        ),
+    ),
+    "command": Marked(json_calls.COMMAND, _noise(r"<\|(?:START|END)_(?:RESPONSE|TEXT|THINKING)\|>")),
+    "lfm2": Marked(lfm2.ESCAPED),
+    "lfm2-raw": Marked(lfm2.RAW),
+    "function-tag": Marked(named_json.FUNCTION_TAG),
+    "solar": Marked(named_json.SOLAR, _noise(r"<\|tool_calls\|>", r"<\|think\|>", r"<\|content\|>")),
+    "hermes": Marked(hermes.FORMS),
+    "json-list": Marked(json_calls.LISTS),
+}
+"""Dialects with marks, those whose opening marks are more particular first."""
+FAMILY_DIALECTS: dict[str, Parse] = {
+    **MARKED,
     "hermes": hermes.parse,
-    "toolbench": toolbench.parse,
+    "llama": Marked(bare_json.FORMS, _noise(r"<\|python_tag\|>")),
     "bfcl": bfcl.parse,
+}
+"""Dialects that a chat template may write, in the order in which they are tried on one."""
+CALL_MARKS = frozenset(
+    [
+        "<tool_call>",
+        "</tool_call>",
+        "<tool_calls>",
+        "</tool_calls>",
+        "<TOOLCALL>",
+        "</TOOLCALL>",
+        "<seed:tool_call>",
+        "</seed:tool_call>",
+        "<|tool_call|>",
+        "<|/tool_call|>",
+        "<|tool_call>",
+        "<tool_call|>",
+        "<|tool_call_start|>",
+        "<|tool_call_end|>",
+        "<|tool_calls|>",
+        "<arg_key>",
+        "</arg_key>",
+        "<arg_value>",
+        "</arg_value>",
+        "<minimax:tool_call>",
+        "</minimax:tool_call>",
+        "<|python_tag|>",
+        "[TOOL_CALLS]",
+        "[/TOOL_CALLS]",
+        "[ARGS]",
+        "[CALL_ID]",
+        "<|function_call|>",
+        "<|tools_prefix|>",
+        "<|tools_suffix|>",
+        "<｜tool▁calls▁begin｜>",
+        "<｜tool▁calls▁end｜>",
+        "<｜tool▁call▁begin｜>",
+        "<｜tool▁call▁end｜>",
+        "<｜tool▁sep｜>",
+        "｜DSML｜",
+        "<|tool_calls_section_begin|>",
+        "<|tool_calls_section_end|>",
+        "<|tool_call_begin|>",
+        "<|tool_call_argument_begin|>",
+        "<|START_ACTION|>",
+        "<|END_ACTION|>",
+        "<|START_RESPONSE|>",
+        "<|END_RESPONSE|>",
+        "<|START_TEXT|>",
+        "<|END_TEXT|>",
+        "<|tool_call:begin|>",
+        "<|tool_call:name|>",
+        "<|tool_call:args|>",
+        "<|tool_call:end|>",
+        "<|channel|>",
+        "<|message|>",
+        "<|constrain|>",
+        "<tool_calls:opensource>",
+        "</tool_calls:opensource>",
+        "<tool_call:opensource>",
+        "</tool_call:opensource>",
+        "<tool_sep:opensource>",
+        "<arg_key:opensource>",
+        "</arg_key:opensource>",
+        "<arg_value:opensource>",
+        "</arg_value:opensource>",
+    ]
+) | {'<|"|>'}
+"""Texts of control tokens that belong to a turn: they are read, and none of them ends it."""
+DIALECTS: dict[str, Parse] = {
+    **FAMILY_DIALECTS,
+    "toolbench": toolbench.parse,
     "webshop": webshop.parse,
     "text": text.parse,
 }
+ANYONE: Parse = Anyone([*MARKED.values()], [FAMILY_DIALECTS["llama"], bfcl.parse], hermes.parse)
 TEXT_PROTOCOLS = frozenset({"openenv-text", "agentgym"})
 
-__all__ = ["DIALECTS", "Parse", "ParsedTurn", "choose_dialect", "dialect_name"]
+__all__ = [
+    "ANYONE",
+    "CALL_MARKS",
+    "DIALECTS",
+    "FAMILY_DIALECTS",
+    "Parse",
+    "ParsedTurn",
+    "choose_dialect",
+    "dialect_name",
+]
 
 
-def dialect_name(config: JobConfig) -> str:
-    """The job's dialect; ``auto`` reads no calls where the environment's action is a text."""
+def dialect_name(config: JobConfig, family: str = "hermes") -> str:
+    """The job's dialect; ``auto`` is the ``family``'s, and reads no calls where the environment's action is a text."""
     if config.rollout.dialect != "auto":
         return config.rollout.dialect
     text_actions = bool(config.environment.url) and config.environment.protocol in TEXT_PROTOCOLS
-    return "text" if text_actions else "hermes"
+    return "text" if text_actions else family
 
 
 def choose_dialect(config: JobConfig) -> Parse:
-    """What reads the model's turns."""
-    return DIALECTS[dialect_name(config)]
+    """What reads the turns of somebody whose family is not known: an endpoint's."""
+    name = dialect_name(config, "")
+    return DIALECTS[name] if name else ANYONE

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from training.rollout.dialects.base import ParsedTurn
+from training.rollout.dialects.base import ParsedTurn, Tools
 
 
-def parse(text: str, call_prefix: str) -> ParsedTurn:
+def parse(text: str, call_prefix: str, tools: Tools | None = None, *, in_thought: bool = False) -> ParsedTurn:
     """The whole completion as a message."""
     return ParsedTurn(text=text.strip())

@@ -7,39 +7,48 @@ Nothing a model writes raises.
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from envs.wire import ToolCall
-from training.rollout.dialects.base import ParsedTurn, json_decoder, json_reason
-from training.rollout.plain import json_problem
+from training.rollout.dialects.base import Found, ParsedTurn, Tools, Unreadable, checked, json_decoder, json_reason
+from training.rollout.dialects.reading import UNCLOSED
+from training.rollout.dialects.thoughts import split_thought
 
 _THOUGHT = re.compile(r"^\s*Thought:[ \t]*")
 _ACTION = re.compile(r"(?:^|\n)[ \t]*Action:[ \t]*([^\n]*)")
 _INPUT = re.compile(r"[ \t]*Action Input:[ \t]*")
 
 
-def parse(text: str, call_prefix: str) -> ParsedTurn:
+def parse(text: str, call_prefix: str, tools: Tools | None = None, *, in_thought: bool = False) -> ParsedTurn:
     """Split a completion into its thought and its call, which gets the id ``<call_prefix>0``."""
-    action = _ACTION.search(text)
-    thought = _THOUGHT.sub("", text if action is None else text[: action.start()]).strip()
+    reasoning, body, closed = split_thought(text, in_thought=in_thought)
+    if not closed:
+        return ParsedTurn("", parse_error=UNCLOSED.format(mark="</think>"), reasoning=reasoning)
+    action = _ACTION.search(body)
+    thought = _THOUGHT.sub("", body if action is None else body[: action.start()]).strip()
+    try:
+        name, given = _call(body, action)
+    except Unreadable as exc:
+        return ParsedTurn(thought, parse_error=str(exc), reasoning=reasoning)
+    return ParsedTurn(thought, [ToolCall(id=f"{call_prefix}0", name=name, arguments=given)], reasoning=reasoning)
+
+
+def _call(body: str, action: re.Match[str] | None) -> Found:
     if action is None:
-        return ParsedTurn(thought, parse_error="There is no Action: and Action Input: after the Thought:.")
+        raise Unreadable("There is no Action: and Action Input: after the Thought:.")
     name = action[1].strip()
-    given = _INPUT.match(text, action.end() + 1)
+    given = _INPUT.match(body, action.end() + 1)
     if not name or given is None:
         missing = "name after Action:" if not name else "Action Input: after the Action:"
-        return ParsedTurn(thought, parse_error=f"There is no {missing}.")
-    call, problem = _call(name, text[given.end() :], f"{call_prefix}0")
-    return ParsedTurn(thought, [call] if call is not None else [], problem)
+        raise Unreadable(f"There is no {missing}.")
+    return checked(name, _arguments(body[given.end() :].lstrip()))
 
 
-def _call(name: str, given: str, call_id: str) -> tuple[ToolCall | None, str | None]:
-    given = given.lstrip()
+def _arguments(given: str) -> dict[str, Any]:
     try:
         arguments = json_decoder.raw_decode(given)[0] if given else {}
     except (ValueError, RecursionError) as exc:
-        return None, f"The Action Input is not valid JSON: {json_reason(exc)}."
+        raise Unreadable(f"The Action Input is not valid JSON: {json_reason(exc)}.") from exc
     if not isinstance(arguments, dict):
-        return None, "The Action Input is not a JSON object."
-    if (problem := json_problem([name, arguments])) is not None:
-        return None, f"The call cannot be used: {problem}."
-    return ToolCall(id=call_id, name=name, arguments=arguments), None
+        raise Unreadable("The Action Input is not a JSON object.")
+    return arguments

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 
 from envs.wire import ToolCall
-from training.rollout.dialects.base import ParsedTurn
+from training.rollout.dialects.base import ParsedTurn, Tools
+from training.rollout.dialects.thoughts import split_thought
 from training.rollout.plain import json_problem
 
 ARGUMENTS = {"search": "keywords", "click": "value"}
@@ -18,15 +19,17 @@ _CALL = re.compile(r"\b(search|click)\[((?:[^\[\]\n]|\[[^\[\]\n]*\])+)\]", re.IG
 _MARK = re.compile(r"action\s*:", re.IGNORECASE)
 
 
-def parse(text: str, call_prefix: str) -> ParsedTurn:
+def parse(text: str, call_prefix: str, tools: Tools | None = None, *, in_thought: bool = False) -> ParsedTurn:
     """The completion's last action as a call with the id ``<call_prefix>0``; the rest is its message."""
-    marks = list(_MARK.finditer(text))
+    reasoning, body, _closed = split_thought(text, in_thought=in_thought)
+    marks = list(_MARK.finditer(body))
     start = marks[-1].end() if marks else 0
-    found = list(_CALL.finditer(text, start)) or list(_CALL.finditer(text))
+    found = list(_CALL.finditer(body, start)) or list(_CALL.finditer(body))
     if not found:
-        return ParsedTurn(text.strip())
+        return ParsedTurn(body.strip(), reasoning=reasoning)
     name, value = found[-1][1].lower(), found[-1][2].strip()
-    message = text[: found[-1].start()].strip()
+    message = body[: found[-1].start()].strip()
     if (problem := json_problem(value)) is not None:
-        return ParsedTurn(message, parse_error=f"The action cannot be used: {problem}.")
-    return ParsedTurn(message, [ToolCall(id=f"{call_prefix}0", name=name, arguments={ARGUMENTS[name]: value})])
+        return ParsedTurn(message, parse_error=f"The action cannot be used: {problem}.", reasoning=reasoning)
+    call = ToolCall(id=f"{call_prefix}0", name=name, arguments={ARGUMENTS[name]: value})
+    return ParsedTurn(message, [call], reasoning=reasoning)
