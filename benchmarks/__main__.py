@@ -30,6 +30,7 @@ NAMES = (
     "sampler",
     "step",
     "padding",
+    "handover",
     "overlap",
     "tokens",
     "rewind",

@@ -117,7 +117,8 @@ class CopySampler(sampler.JobSampler):
     def engine(self, model: Any, tokenizer: Any, logprobs: Any, autocast: Any) -> Any:
         """The copy's, checked as vLLM's is."""
         config = self._job.config
-        check = SamplerCheck(logprobs, tolerance_for(model, autocast, vllm=True), self._job.journal.write)
+        tolerance = tolerance_for(model, autocast, vllm=True)
+        check = SamplerCheck(logprobs, tolerance, self._job.journal.write, copies=True)
         made = make_engine(config, model, turn_ends(tokenizer), autocast=autocast, log=self._job.log)
         self._engine = Copied(model, made, copy.deepcopy(model))
         renew = self._engine.weights_changed

@@ -169,6 +169,11 @@ METRICS: dict[str, Metric] = {
         _("Largest difference between the sampler's log-probabilities and a training forward over the same ids."),
         _("nats"),
     ),
+    "sampling/logprob_gap_mean": Metric(
+        _("Mean sampler gap"),
+        _("The same, averaged over the tokens that were compared: what the sampler check goes by."),
+        _("nats"),
+    ),
     "sampling/sampling_logp_difference/mean": Metric(
         _("Sampler difference"),
         _("Difference between the sampler's log-probabilities and the trainer's, averaged over the step's tokens."),

@@ -157,7 +157,7 @@ CODES: dict[str, Words] = {
     ),
     "sampler_disagrees": Words(
         gettext_noop("The sampler's log-probabilities differ from the trainer's."),
-        gettext_noop("Training on such samples would be wrong: choose another model, or float32 as its precision."),
+        gettext_noop("Training on such samples would be wrong. The message names the likely cause and what to do."),
     ),
     "out_of_memory": Words(
         gettext_noop("The device ran out of memory in a step of training."),

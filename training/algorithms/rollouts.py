@@ -69,6 +69,7 @@ class Rollouts:
         self._check: SamplerCheck | None = None
         self._ahead: Ahead | None = None
         self._trained: dict[int, int] = {}
+        self._probed: list[list[int]] = []
 
     def attach(self, engine: Engine, check: SamplerCheck | None) -> None:
         """Give the sampler and its check, which exist only once the trainer has placed the model."""
@@ -133,8 +134,12 @@ class Rollouts:
             return self._take(self._ahead, step, rows)
         self._hand_over(step)
         result = self._collect(step, rows)
-        trajectories = [rollout.trajectory for rollout in result.played or result.rollouts]
-        return result, self._check(step, trajectories) if self._check is not None else {}
+        if self._check is None:
+            return result, {}
+        figures = self._check(step, [rollout.trajectory for rollout in result.played or result.rollouts])
+        if self._check.copies:
+            self._check.prove(step, self._probes(result))
+        return result, figures
 
     def _take(self, ahead: Ahead, step: int, rows: list[int]) -> tuple[StepRollouts, dict[str, float]]:
         """Those that were played meanwhile; the next ones begin, with the weights as they are now."""
@@ -148,7 +153,9 @@ class Rollouts:
         self._hand_over(step)
         figures = self._staleness(step, result) | {"timing/waiting": waited}
         if self._check is not None:
-            figures |= self._check(step, self._probes(result))
+            probes = self._probes(result)
+            figures |= self._check(step, probes)
+            self._check.prove(step, probes)
         for later in self._later(step):
             ahead.begin(later, self._rows_of(later))
         return result, figures
@@ -165,11 +172,14 @@ class Rollouts:
         self._trained[self._engine.weights_changed()] = step - 1
 
     def _probes(self, result: StepRollouts) -> list[Probe]:
-        """Turns that the sampler draws with the weights as they are now: those of ``result`` were drawn with older."""
+        """Turns that the sampler draws with the weights as they are now, after the same prompts all attempt long:
+        those of ``result`` may be of older weights."""
         assert self._engine is not None  # noqa: S101 - attach() ran before training
-        prompts = [r.trajectory.prompt_ids for r in result.rollouts if r.trajectory.prompt_ids]
+        if not self._probed:
+            prompts = [r.trajectory.prompt_ids for r in result.rollouts if r.trajectory.prompt_ids]
+            self._probed = prompts[:: max(1, len(prompts) // MOST_ROLLOUTS)][:MOST_ROLLOUTS]
         with self._engine.sampling():
-            return draw_probes(self._engine, prompts[:: max(1, len(prompts) // MOST_ROLLOUTS)][:MOST_ROLLOUTS])
+            return draw_probes(self._engine, self._probed)
 
     def _staleness(self, step: int, result: StepRollouts) -> dict[str, float]:
         updates = self._job.config.updates_per_step

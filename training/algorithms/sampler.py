@@ -59,7 +59,8 @@ class JobSampler:
         ``logprobs`` are the trainer's; ``autocast`` is its precision, if it is another than the weights'.
         """
         config, log = self._job.config, self._job.log
-        check = SamplerCheck(logprobs, tolerance_for(model, autocast, vllm=self._vllm), self._job.journal.write)
+        tolerance = tolerance_for(model, autocast, vllm=self._vllm)
+        check = SamplerCheck(logprobs, tolerance, self._job.journal.write, copies=self.copies)
         if not self._vllm:
             self._engine = make_engine(config, model, turn_ends(tokenizer), autocast=autocast, log=log)
             return self._engine, check

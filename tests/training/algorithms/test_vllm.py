@@ -133,6 +133,25 @@ def test_weights_that_stay_old_in_silence_are_found_before_anything_is_learned(
     assert [event.step for event in of_type(job.run_dir, "checkpoint")] == [steps[-1]]  # what is good is kept
 
 
+def test_weights_that_stay_old_are_found_however_small_the_update(make_job: MakeJob, starter_folder: Path) -> None:
+    """At 1e-8 no gap shows it; the server's answers to the same questions do, bit for bit."""
+    optim = {"learning_rate": 1e-8}
+    with vllm_job(make_job, starter_folder, optim=optim, run={"max_steps": 4}) as (job, stub, behind):
+        take = stub.take
+
+        def once(folder: Path) -> Any:
+            stub.stale = len(behind.taken) >= 3
+            return take(folder)
+
+        stub.take = once
+        with pytest.raises(SamplerDisagrees, match="to the last bit") as found:
+            run_grpo(job, scorer=by_length)
+    assert found.value.pauses and "the handover" in found.value.hint
+    steps = [event for event in of_type(job.run_dir, "metrics") if GAP in event.values]
+    assert 1 <= len(steps) < 4 and all(event.values[GAP] <= 1e-4 for event in steps)
+    assert all(0 < event.values["sampling/logprob_gap_mean"] <= event.values[GAP] for event in steps)
+
+
 def test_a_server_that_dies_within_a_step_costs_the_step_and_no_more(
     make_job: MakeJob, starter_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,20 @@ from tests.training.policy.test_families import engine_of
 from training.errors import SamplerDisagrees
 from training.journal import SamplerChecked
 from training.policy import attention
-from training.policy.check import SamplerCheck, forward_logprobs, measure_gap, tolerance_for
+from training.policy.check import (
+    COPIED,
+    FULL,
+    GROWTH,
+    HALF,
+    Echo,
+    Probe,
+    SamplerCheck,
+    Tolerance,
+    draw_probes,
+    forward_logprobs,
+    measure_gap,
+    tolerance_for,
+)
 
 PRECISIONS = [None, torch.bfloat16]
 
@@ -64,7 +78,7 @@ def test_a_right_sampler_passes_and_its_figures_are_journalled_once(autocast: to
     assert check(4, rollouts) == {} and len(written) == 1
     (event,) = written
     assert event.step == 3 and event.tokens > 8 * 5 and event.mean_gap <= event.max_gap
-    assert figures == {"sampling/logprob_gap_max": event.max_gap}
+    assert figures == {"sampling/logprob_gap_max": event.max_gap, "sampling/logprob_gap_mean": event.mean_gap}
     assert event.max_gap <= (1e-4 if autocast is None else 1.0)
     check.renew()
     assert check(5, rollouts) == figures and [event.step for event in written] == [3]  # the metrics have the others
@@ -125,3 +139,123 @@ def test_at_most_eight_rollouts_are_compared_the_longest_and_short_ones_among_th
     assert gap == (16, 0.25, 0.125)  # the environment's ids count for nothing
     assert len(asked) == 8 and max(asked) == 40 and min(asked) <= 5
     assert measure_gap([silent], logprobs) is None
+
+
+# Later handovers against the first
+
+
+def apart_by(gap: float) -> Any:
+    """A turn of four tokens whose log-probabilities are all ``gap`` away from the trainer's -1."""
+    return SimpleNamespace(prompt_ids=[1], completion_ids=[5] * 4, mask=[1] * 4, logprobs=[-1.0 - gap] * 4)
+
+
+def check_with(tolerance: Tolerance, *, copies: bool = True) -> SamplerCheck:
+    return SamplerCheck(lambda _prompt, ids: [-1.0] * len(ids), tolerance, lambda _event: None, copies=copies)
+
+
+@pytest.mark.parametrize(
+    ("first", "most"), [(0.004, 0.02), (1e-4, HALF.floor), (0.04, HALF.mean), (0.0, HALF.floor), (4.1e-4, 2.05e-3)]
+)
+def test_a_later_mean_is_held_against_the_first_of_the_attempt(first: float, most: float) -> None:
+    """Five times the first, never less than the floor, never more than the constant (E2)."""
+    check = check_with(HALF)
+    assert check(1, [apart_by(first)])["sampling/logprob_gap_mean"] == pytest.approx(first)
+    check.renew()
+    assert check(2, [apart_by(0.999 * most)])["sampling/logprob_gap_mean"] == pytest.approx(0.999 * most)
+    check.renew()
+    with pytest.raises(SamplerDisagrees, match=f"{most:.3g}"):
+        check(3, [apart_by(1.001 * most)])
+
+
+def test_the_first_is_held_against_the_constant_and_every_precision_has_a_floor() -> None:
+    for tolerance in (FULL, COPIED, HALF):
+        assert 0 < tolerance.floor < tolerance.mean
+        assert tolerance.after(0.0).mean == tolerance.floor and tolerance.after(1.0).mean == tolerance.mean
+        with pytest.raises(SamplerDisagrees):
+            check_with(tolerance)(1, [apart_by(1.01 * tolerance.mean)])
+        assert tolerance.after(tolerance.mean / GROWTH / 2).mean == pytest.approx(
+            max(tolerance.floor, tolerance.mean / 2)
+        )
+
+
+def test_a_copy_names_the_handover_and_the_trainers_own_sampler_the_family() -> None:
+    for copies, said in ((True, "the likely cause is the handover"), (False, "report this one's family")):
+        with pytest.raises(SamplerDisagrees) as found:
+            check_with(HALF, copies=copies)(1, [apart_by(1.0)])
+        assert said in found.value.hint and "Nothing was learned" in found.value.hint
+
+
+# The same questions after each handover
+
+
+def probes_of(*ends: float) -> list[Probe]:
+    return [Probe([1, place], [5, 6], [1, 1], [-1.0, end]) for place, end in enumerate(ends)]
+
+
+class Trainer:
+    """Log-probabilities that ``moved`` of the tokens have changed by, in the order that they are asked for."""
+
+    def __init__(self) -> None:
+        self.weights = 0
+        self.still = 0
+
+    def __call__(self, prompt: list[int], completion: list[int]) -> list[float]:
+        first = -1.0 if prompt[1] < self.still else -1.0 - 1e-7 * self.weights
+        return [first, -2.0 - 1e-7 * self.weights]
+
+
+def test_a_sampler_that_answers_as_before_an_update_is_found_whatever_its_size() -> None:
+    trainer = Trainer()
+    echo = Echo(trainer)
+    assert not echo.unmoved(probes_of(-1.0, -2.0)), "there is nothing before the first"
+    assert not echo.unmoved(probes_of(-1.0, -2.0)), "an update that moved nothing"
+    trainer.weights = 1
+    assert echo.unmoved(probes_of(-1.0, -2.0))
+    trainer.weights = 2
+    assert not echo.unmoved(probes_of(-1.0, math.nextafter(-2.0, 0))), "one bit of one answer is another"
+    trainer.weights = 3
+    assert not echo.unmoved(probes_of(-1.0)), "other questions"
+
+
+@pytest.mark.parametrize(("still", "found"), [(1, True), (2, False)])
+def test_most_of_the_trainers_tokens_have_to_have_moved(still: int, found: bool) -> None:
+    trainer = Trainer()
+    trainer.still = still
+    echo = Echo(trainer)
+    echo.unmoved(probes_of(-1.0, -2.0))
+    trainer.weights = 1
+    assert echo.unmoved(probes_of(-1.0, -2.0)) is found
+
+
+def test_a_trainer_that_is_not_the_same_twice_proves_nothing() -> None:
+    said = iter(range(100))
+    echo = Echo(lambda _prompt, ids: [-1.0 - 1e-6 * next(said)] * len(ids))
+    assert not echo.unmoved(probes_of(-1.0)) and not echo.unmoved(probes_of(-1.0))
+
+
+def test_stale_weights_of_a_small_update_are_named_in_bfloat16() -> None:
+    """A learning rate of 1e-5 moves a log-probability by a fraction of bfloat16's noise."""
+    model = tiny_model("llama").eval()
+    logprobs = forward_logprobs(model, temperature=1.0, autocast=torch.bfloat16)
+    engine = engine_of(copy.deepcopy(model), torch.bfloat16)
+    check = SamplerCheck(logprobs, tolerance_for(model, torch.bfloat16, vllm=True), lambda _event: None, copies=True)
+    prompts = [[7, 8, 9], [11, 12], [13, 14, 15, 16]]
+
+    def handed_over(step: int) -> None:
+        check.renew()
+        with engine.sampling():
+            probes = draw_probes(engine, prompts)
+        check(step, probes)
+        check.prove(step, probes)
+
+    try:
+        handed_over(1)
+        handed_over(2)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(torch.randn_like(parameter).sign(), alpha=4e-5)  # four updates of AdamW at 1e-5
+        with pytest.raises(SamplerDisagrees, match="to the last bit") as found:
+            handed_over(3)
+    finally:
+        engine.close()
+    assert "the handover" in found.value.hint
