@@ -89,6 +89,7 @@ class RolloutStarted(Event):
 
     ``row`` is the row's place in the dataset, from 0. ``policy`` names who plays where that is not the run's model.
     ``held_out``: played to evaluate the weights as they stand after ``step``; nothing is learned from it.
+    ``expected``: the answer that was wanted, where an imported run tells it.
     """
 
     type: Literal["rollout_started"] = "rollout_started"
@@ -101,6 +102,7 @@ class RolloutStarted(Event):
     policy: str = ""
     again: int = 0
     held_out: bool = False
+    expected: str = ""
 
 
 class TurnAdded(Event):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from envs.wire import Message
 from training.imports.axis import MAX_STEP, Steps
-from training.words import _, sentence
+from training.words import Sentence, _, counted, sentence
 
 MAX_NAME_CHARS = 120
 MAX_REASON_CHARS = 200
@@ -34,7 +35,8 @@ class Figures(NamedTuple):
 class Sampled(NamedTuple):
     """One rollout. Rollouts of one step with the same ``key`` form a group. ``None`` is missing, never 0.
 
-    The first ``prompt`` messages are the prompt. ``summed`` says that the reward is our sum of the parts.
+    The first ``prompt`` messages are the prompt. ``summed`` says that the reward is our sum of the parts. ``expected``
+    is the answer that was wanted.
     """
 
     step: int
@@ -45,6 +47,7 @@ class Sampled(NamedTuple):
     parts: dict[str, float | None]
     advantage: float | None = None
     summed: bool = False
+    expected: str = ""
 
 
 class Item(NamedTuple):
@@ -70,21 +73,35 @@ class Reader(NamedTuple):
     """A first look, at all files of the kind before any of them is read."""
 
 
+class Shared:
+    """What a first look has found in all files of an import."""
+
+    def __init__(self) -> None:
+        self.steps = Steps()
+        """The steps of all tables."""
+        self.groups: Counter[tuple[int, str]] = Counter()
+        """Rollouts by step and prompt, where nothing else says which belong together."""
+        self.sizes: Any = None
+        """How large those groups are, once all were seen."""
+        self.runs: list[str] = []
+        """The folders of MLflow runs."""
+
+
 class Notes:
     """What a reader has to say about a whole file."""
 
-    def __init__(self, name: str, run: str = "", steps: Steps | None = None) -> None:
+    def __init__(self, name: str, run: str = "", shared: Shared | None = None) -> None:
         self.name = name
         """The file as the person knows it."""
         self.run = run
         """The run that is meant, where a file holds several."""
-        self.steps = Steps() if steps is None else steps
-        """The steps of all tables of the import."""
+        self.shared = Shared() if shared is None else shared
         self.columns: Any = None
         """What its reader has seen in a first look at it."""
         self.tool = ""
         """The trainer that wrote the file, where only its content tells."""
         self.sentences: list[str] = []
+        self._counts: Counter[tuple[str, str]] = Counter()
         self.weights: list[float] = []
         """The run's ``reward_weights``, where they are known."""
         self.left_out: dict[str, str] = {}
@@ -94,6 +111,13 @@ class Notes:
         """Add a sentence once."""
         if sentence not in self.sentences:
             self.sentences.append(sentence)
+
+    def count(self, texts: tuple[str, str]) -> None:
+        """Say of how many rows something holds: one more than so far."""
+        self._counts[texts] += 1
+        before = Sentence(texts[0], {"n": self._counts[texts] - 1}, texts[1])
+        self.sentences = [sentence for sentence in self.sentences if sentence != before]
+        self.sentences.append(counted(texts, self._counts[texts]))
 
 
 def step_of(value: Any) -> int:

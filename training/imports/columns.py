@@ -6,9 +6,9 @@ import re
 from collections import Counter
 from typing import Any
 
-from training.errors import DataError
 from training.imports.axis import STEPS, Axis
 from training.imports.base import MAX_NAME_CHARS, BadRow, Notes, number_of
+from training.imports.choice import one_run
 from training.words import _, counted, ngettext, sentence
 
 NAMES, VALUES = ("name", "metric", "tag", "key"), ("value",)
@@ -17,7 +17,6 @@ BETWEEN = " - "
 """Between a run's name and a metric's in the header of a chart of Weights & Biases."""
 _BOUNDS = ("__MIN", "__MAX")
 _LONG_COLUMNS = 5
-_RUNS_SHOWN = 10
 _PART = re.compile(r"\s*(\d{1,10})\s*/\s*\d{1,10}\s*$")
 _COMMA = re.compile(r"\s*[+-]?\d+(?:\.\d{3})*,(\d+)(?:[eE][+-]?\d+)?\s*$")
 _POINT = re.compile(r"\s*[+-]?\d*\.\d+(?:[eE][+-]?\d+)?\s*$")
@@ -35,12 +34,13 @@ _APART = ngettext(
 class Columns:
     """The columns of one table. ``add`` takes in each row, ``decide`` ends that; all else is asked after it."""
 
-    def __init__(self, notes: Notes) -> None:
-        self.notes = notes
+    def __init__(self, notes: Notes, *, has_commas: bool = False) -> None:
+        """``has_commas``: cells stand between semicolons, as where a comma is the decimal point."""
+        self.notes, self._has_commas = notes, has_commas
         self.axis: Axis | None = None
         self.long: tuple[str, str] | None = None
         """The columns of names and of values, where each row holds one figure."""
-        self._steps, self._first = notes.steps, len(notes.steps)
+        self._steps, self._first = notes.shared.steps, len(notes.shared.steps)
         self._end = self._first
         self._numbers: Counter[str] = Counter()
         self._texts: Counter[str] = Counter()
@@ -105,7 +105,8 @@ class Columns:
 
     def _decimals(self) -> None:
         """Numbers have decimal commas where none has a point, and not all could be thousands."""
-        self._decimal_comma = self._commas > self._thousands and not self._points
+        sure = self._commas > 0 if self._has_commas else self._commas > self._thousands
+        self._decimal_comma = sure and not self._points
         if self._decimal_comma:
             self.notes.say(sentence(_("Its numbers have decimal commas: 0,25 was read as 0.25.")))
         elif self._commas:
@@ -117,20 +118,9 @@ class Columns:
         own = {*STEPS, *TIMES}
         names = [name for name in self._numbers | self._texts if name.lower() not in own]
         runs = list(dict.fromkeys(name.rpartition(BETWEEN)[0] for name in names if BETWEEN in name))
-        chosen = self.notes.run
-        if chosen in runs or (len(runs) == 1 and not chosen):
-            self._prefix = f"{chosen or runs[0]}{BETWEEN}"
-            return
-        if (len(runs) < 2 and not chosen) or (any(BETWEEN not in name for name in names) and not chosen):
-            return
-        listed = ", ".join(runs[:_RUNS_SHOWN]) + (", …" if len(runs) > _RUNS_SHOWN else "")
-        if chosen:
-            text = _("The table has no run {run}; its runs are {runs}.")
-            raise DataError(sentence(text, run=chosen, runs=listed or "–"), hint=_("Name one of its runs."))
-        raise DataError(
-            sentence(_("The table holds the figures of {count} runs: {runs}."), count=len(runs), runs=listed),
-            hint=_("Name the one to import: Run in the table, or `--run NAME`."),
-        )
+        is_chart = len(runs) > 1 and all(BETWEEN in name for name in names)
+        if is_chart or len(runs) == 1 or self.notes.run:
+            self._prefix = f"{one_run(runs, self.notes.run)}{BETWEEN}"
 
     def _say_axis(self, axis: Axis) -> None:
         """Which column the steps are of, where there was a choice."""

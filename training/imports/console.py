@@ -17,7 +17,7 @@ from training.data.limits import MAX_LINE_BYTES
 from training.imports.base import MAX_NAME_CHARS, BadRow, Figures, Item, Notes, Reader, number_of, shown, step_of
 from training.words import Sentence, _, sentence
 
-_COLOUR = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+COLOUR = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _STEP = re.compile(r"(?:^|[\s)])step:(\S{1,20}) - (?=\S[^:]*:\S)")
 _STEP_BYTES = re.compile(rb"(?:^|[\s)m])step:\d{1,12} - \S[^:\n]{0,200}:\S", re.M)
 _NUMPY = re.compile(r"^(?:np|numpy)\.\w+\((.*)\)$")
@@ -63,7 +63,7 @@ def _seconds(text: bytes) -> float | None:
 
 def _line(line: bytes, number: int, offset: int, at: float | None) -> Item | None:
     """A line's figures; ``None`` for a line that only looks as if it had some."""
-    text = _COLOUR.sub("", line.decode("utf-8", "replace")).replace("\0", "").rstrip()
+    text = COLOUR.sub("", line.decode("utf-8", "replace")).replace("\0", "").rstrip()
     found = _STEP.search(text)
     if found is None or len(text) > MAX_LINE_BYTES // 4:
         return None

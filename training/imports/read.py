@@ -26,15 +26,17 @@ from training.data.files.archive import (
     unpack_gzip,
 )
 from training.data.files.bundle import natural
-from training.data.files.sniff import open_regular, sniff
+from training.data.files.sniff import open_regular
 from training.data.limits import CheckLimits
 from training.errors import DataError
-from training.imports import console, rollouts, tables, tensorboard, trainer_console, trainer_state
-from training.imports.axis import STEPS, Steps
-from training.imports.base import Figures, Notes, Reader, shown
+from training.imports import mlflow
+from training.imports.axis import STEPS
+from training.imports.base import Figures, Notes, Reader, Shared
 from training.imports.gaps import Gaps
+from training.imports.kinds import LOGS, READERS, recognise
 from training.imports.recorder import Recorder
 from training.imports.report import FileRead, ImportReport
+from training.imports.trainer_state import TOOL
 from training.imports.weights import KIND, weights_in
 from training.words import Sentence, _, sentence
 
@@ -44,19 +46,7 @@ OUTPUT_TAIL_BYTES = 256 << 10
 MAX_NAME_CHARS = 200
 MAX_ROLLOUTS = 200_000
 MAX_POINTS = 5_000_000
-# Figures first, so that what a log says of a step is known before its rollouts are summed up.
-READERS: tuple[Reader, ...] = (
-    trainer_state.READER,
-    tensorboard.READER,
-    tables.CSV_READER,
-    tables.LINES_READER,
-    rollouts.DUMP_READER,
-    rollouts.COMPLETIONS_READER,
-    console.READER,
-    trainer_console.READER,
-)
-_LOGS = (console.READER, trainer_console.READER)
-_ORDER = {reader.name: place for place, reader in enumerate(dict.fromkeys((*_LOGS, *READERS)))}
+_ORDER = {reader.name: place for place, reader in enumerate(dict.fromkeys((*LOGS, *READERS)))}
 _COLOUR = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _UNNAMED = _("another trainer")
 OnProgress = Callable[[Progress], None]
@@ -120,34 +110,6 @@ def _about(name: str, exc: DataError) -> DataError:
     return DataError(sentence(_("{file}: {reason}"), file=plain_name(name), reason=exc.message), hint=exc.hint)
 
 
-def recognise(given: Given) -> tuple[Reader, str]:
-    """What reads a file, and why. Raises ``DataError`` that says what the file is instead."""
-    if why := tensorboard.READER.recognise(given.path):
-        return tensorboard.READER, why
-    sniff(given.path)  # says what a picture, a pickle or UTF-16 is
-    for reader in READERS:
-        if why := reader.recognise(given.path):
-            return reader, why
-    header = tables.header_of(given.path)
-    if header:
-        raise DataError(
-            sentence(
-                _("The table has no column of steps; its columns are {columns}."), columns=shown(", ".join(header))
-            ),
-            hint=sentence(_("Name one of them {name}."), name=STEPS[0]),
-        )
-    raise DataError(
-        _(
-            "This is no file of a run that is known: there is no line such as “step:1 - reward:0.5” or "
-            "“{'loss': 0.5}”, and its rows are neither rollouts nor metrics with a step."
-        ),
-        hint=_(
-            "Give a console log, rollout dumps, TRL's completions, trainer_state.json, TensorBoard's events, or a "
-            "table of metrics."
-        ),
-    )
-
-
 def _read_all(
     given: list[Given],
     output: Path,
@@ -162,6 +124,9 @@ def _read_all(
         try:
             chosen.append((file, *recognise(file)))
         except DataError as exc:
+            if mlflow.is_beside(file.name, [each.name for each in given]):
+                _passed_over(file, report)
+                continue
             found = _config_weights(file, report)
             if not found:
                 raise _about(file.name, exc) from exc
@@ -189,15 +154,15 @@ def _read_all(
         raise
     config = JobConfig.model_validate({"run": {"max_steps": max(1, min(report.last_step, 1_000_000))}})
     (output / "config.yaml").write_text(config_to_yaml(config, only_changed=True), encoding="utf-8")
-    _keep_output([file for file, reader, _ in chosen if reader in _LOGS], output)
+    _keep_output([file for file, reader, _ in chosen if reader in LOGS], output)
 
 
 def _look(chosen: list[tuple[Given, Reader, str]], weights: list[float], run: str) -> list[Notes]:
     """The notes of each file, after a first look at those whose kind asks for one."""
-    steps = Steps()
+    shared = Shared()
     found = []
     for file, reader, _why in chosen:
-        notes = Notes(file.name, run, steps)
+        notes = Notes(file.name, run, shared)
         notes.weights = weights
         if reader.look is not None:
             try:
@@ -206,6 +171,13 @@ def _look(chosen: list[tuple[Given, Reader, str]], weights: list[float], run: st
                 raise _about(file.name, exc) from exc
         found.append(notes)
     return found
+
+
+def _passed_over(given: Given, report: ImportReport) -> None:
+    """List a file of an MLflow run that holds no figures."""
+    size = given.path.stat().st_size
+    why = "It lies beside the metrics of an MLflow run."
+    report.files.append(FileRead(name=given.name, kind=mlflow.KIND, bytes=size, why=why))
 
 
 def _config_weights(given: Given, report: ImportReport) -> list[float]:
@@ -317,8 +289,8 @@ class _Pace:
 def _tool(report: ImportReport) -> str:
     """The trainer: what a file says, or whose names its metrics have."""
     tools = sorted({file.tool for file in report.files if file.tool})
-    if "TRL" in tools and trainer_state.TOOL in tools:  # TRL's trainers are such trainers
-        tools.remove(trainer_state.TOOL)
+    if "TRL" in tools and TOOL in tools:  # TRL's trainers are such trainers
+        tools.remove(TOOL)
     if tools:
         return " + ".join(tools)
     names = set(report.mapped)

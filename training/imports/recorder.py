@@ -103,7 +103,12 @@ class Recorder:
         task = next((item.content for item in reversed(row.messages[: row.prompt]) if item.role == "user"), "")
         self._write(
             RolloutStarted(
-                rollout=name, step=row.step, group=group.number, index=len(group.rewards), task=task[:TASK_TEXT_CHARS]
+                rollout=name,
+                step=row.step,
+                group=group.number,
+                index=len(group.rewards),
+                task=task[:TASK_TEXT_CHARS],
+                expected=row.expected,
             ),
             step.at,
         )

@@ -6,10 +6,12 @@ from training.data.files.archive import MAX_MEMBERS, RATIO
 from training.data.limits import MAX_COLUMNS, MAX_DEPTH, MAX_LINE_BYTES, CheckLimits
 from training.exports.verl_options import OPTIONS, SKIPPED, translated
 from training.imports.axis import STEPS
+from training.imports.groups import GROUP_KEYS
+from training.imports.kinds import READERS
 from training.imports.names import METRICS, PREFIX
-from training.imports.read import MAX_POINTS, MAX_ROLLOUTS, READERS
+from training.imports.read import MAX_POINTS, MAX_ROLLOUTS
 from training.imports.recorder import COUNTERS
-from training.imports.rollouts import GROUP_KEYS
+from training.imports.rollouts import EXPECTED, FIRST
 
 _INTRODUCTION = """# Runs from elsewhere, and ours to verl
 
@@ -37,8 +39,14 @@ _ROLLOUTS = """
 - Texts are split into turns at the marks of ChatML and Llama 3, or at lines that are nothing but a role where the
   prompt begins and ends with one (verl leaves special tokens out). Otherwise: one question, one answer.
 - Calls in `<tool_call>` tags are shown as calls.
-- Rollouts of one step with the same input, or the same {keys}, are a group. Advantages stand as the file has them, or
-  are computed as in a run of ours: `(r - mean) / (std + 1e-4)`.
+- Rollouts of one step with the same {keys}, or else with the same input, are a group. Advantages stand as the file
+  has them, or are computed as in a run of ours: `(r - mean) / (std + 1e-4)`.
+- Without such an id a prompt that a step draws twice has twice as many rollouts as the others: they are split, in the
+  order of their rows, into groups as large as the others of the step. Where that does not come out even they stay one
+  group, and the report says how large it is.
+- Rollouts that name no step take the number at the end of the file's name, or are those of step {first}.
+- The answer that was wanted ({expected}) stands on the page of the rollout; reasoning stands in its turn, marked as
+  such.
 - Numbers beside the score are parts. Their means are curves `rewards/<part>/mean`, or `rollouts/<part>/mean` where the
   name ends in {counters}. Texts have no place and are named in the report.
 - TRL records each reward as it was, and its run summed them by `reward_weights`. The weights are taken from the run's
@@ -68,9 +76,12 @@ order. A row without it is placed by the rows that have both columns, at the las
 only has Weights & Biases' `_step` stands at the `train/global_step` logged before. The report says so. Rows are put in
 order of their steps, other counters and times; of two figures of a step the later one counts.
 
-A column is a metric where most of its cells are numbers. Numbers may have decimal commas where none has a point. A
-chart of several runs of Weights & Biases (`<run> - <metric>`) is read for one of them: *Run in the table* of the form,
-`source_run` of the API, `--run NAME` on the command lines.
+A column is a metric where most of its cells are numbers. Numbers may have decimal commas where none has a point. Of a
+chart of several runs of Weights & Biases (`<run> - <metric>`), and of a database with several, one is read: *Run in the
+file* of the form, `source_run` of the API, `--run NAME` on the command lines.
+
+Weights & Biases' `.wandb` files and summaries, results of ToolEval, BFCL and the LM Evaluation Harness, and other
+SQLite databases are refused by their names.
 
 ## Limits
 
@@ -98,7 +109,8 @@ def reference() -> str:
     parts += [f"| {each.title} | {each.tool or 'any'} | {each.about} |\n" for each in READERS]
     keys = " or ".join(f"`{name}`" for name in GROUP_KEYS)
     counters = ", ".join(f"`{name}`" for name in COUNTERS)
-    parts.append(_ROLLOUTS.format(keys=keys, counters=counters, prefix=PREFIX))
+    expected = _names(EXPECTED)
+    parts.append(_ROLLOUTS.format(keys=keys, counters=counters, prefix=PREFIX, first=FIRST, expected=expected))
     parts += [f"| `{ours}` | {_names(theirs)} |\n" for ours, theirs in METRICS.items()]
     parts.append(
         _LIMITS.format(

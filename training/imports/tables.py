@@ -81,14 +81,23 @@ def _csv_rows(path: Path) -> Iterator[Row]:
 
 
 def _line_rows(path: Path) -> Iterator[Row]:
+    """The rows of the log itself."""
     return (row for row in read_json_lines(path, all_numbers=True) if not (row.value and SUMMARY in row.value))
 
 
-def _look(rows: Iterator[Row], notes: Notes) -> None:
-    notes.columns = columns = Columns(notes)
+def _look(rows: Iterator[Row], notes: Notes, *, has_commas: bool = False) -> None:
+    notes.columns = columns = Columns(notes, has_commas=has_commas)
     for row in rows:
-        if row.value is not None:
+        if row.value is not None and SUMMARY in row.value:
+            notes.say(sentence(_("Its state of the whole run was passed over: the lines before it have its figures.")))
+        elif row.value is not None:
             columns.add(row.value)
+
+
+def _look_csv(path: Path, notes: Notes) -> None:
+    with open_regular(path) as file:
+        first = file.readline(_HEAD_BYTES).removeprefix(BOM).decode(errors="replace")
+    _look(_csv_rows(path), notes, has_commas=delimiter_of(first) == ";")
 
 
 def _figures(rows: Iterator[Row], notes: Notes) -> Iterator[Item]:
@@ -181,7 +190,7 @@ CSV_READER = Reader(
     _ABOUT + " CSV; numbers may have decimal commas.",
     _recognise_csv,
     lambda path, notes: _figures(_csv_rows(path), notes),
-    lambda path, notes: _look(_csv_rows(path), notes),
+    _look_csv,
 )
 LINES_READER = Reader(
     "metrics_lines",
@@ -190,5 +199,5 @@ LINES_READER = Reader(
     _ABOUT + " JSON Lines, also ms-swift's `logging.jsonl` and LLaMA-Factory's `trainer_log.jsonl`.",
     _recognise_lines,
     lambda path, notes: _figures(_line_rows(path), notes),
-    lambda path, notes: _look(_line_rows(path), notes),
+    lambda path, notes: _look(read_json_lines(path, all_numbers=True), notes),
 )

@@ -1,6 +1,7 @@
 """What Hugging Face's Trainer prints, TRL's too: lines with ``{'loss': 0.5, 'reward': 0.25, 'epoch': 0.1}``.
 
 Such a line names no step. The progress bar before it does (``10/500 [00:12<``); without one the lines are numbered.
+OpenRLHF prints the same with its step: ``Global step 3: {'reward': 0.25, …}``.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ _BEGINS = re.compile(r"\{'[^'\n]{1,120}': ")
 _PAIR = re.compile(
     r"'([^'\n]{1,200})': ('[^'\n]{0,64}'|[^,'{}\[\]()\n]{1,64}|(?:np|numpy)\.\w{1,20}\([^()\n]{1,64}\))[,}]"
 )
+_GLOBAL = re.compile(r"Global step (\d{1,10})(?: \[\w{1,20}\])?: $")
+OPENRLHF = "OpenRLHF"
 _BAR = re.compile(r"(\d{1,10})/\d{1,10} \[\d")
 _KNOWN = ("'loss'", "'train_loss'", "'eval_loss'", "'learning_rate'", "'reward'", "'train_runtime'")
 _NUMPY = re.compile(r"^(?:np|numpy)\.\w{1,20}\((.*)\)$")
@@ -55,19 +58,24 @@ def _read(path: Path, notes: Notes) -> Iterator[Item]:
             values, wrong = _values(text[begins:])
             if not values:
                 continue
-            if not _belongs_to_last(values) or not step:
-                step = bar if bar is not None and bar > step else step + 1
-            notes.say(_named(bar))
+            named = _GLOBAL.search(text[:begins])
+            if named is not None:
+                step, notes.tool = int(named[1]), OPENRLHF
+            else:
+                if not _belongs_to_last(values) or not step:
+                    step = bar if bar is not None and bar > step else step + 1
+                notes.say(_named(bar))
             remark = sentence(_("{part} is not a name with a number"), part=shown(wrong[0])) if wrong else ""
             yield Item(number, offset, Figures(step, values), remark=remark)
 
 
 def _begin(text: str) -> int | None:
     """Where a line of figures begins; ``None`` for any other line."""
-    if "{'" not in text or not any(name in text for name in _KNOWN):
+    found = _BEGINS.search(text) if "{'" in text else None
+    if found is None:
         return None
-    found = _BEGINS.search(text)
-    return found.start() if found else None
+    is_log = _GLOBAL.search(text[: found.start()]) or any(name in text for name in _KNOWN)
+    return found.start() if is_log else None
 
 
 def _bar(text: str, before: int | None) -> int | None:
@@ -112,7 +120,7 @@ READER = Reader(
     tool=TOOL,
     about="What Hugging Face's Trainer and TRL print: lines such as `{'loss': 0.5, 'reward': 0.25, 'epoch': 0.1}`. "
     "They name no step; it is taken from the progress bar before them, or they are numbered in their order, and the "
-    "report says which.",
+    "report says which. OpenRLHF's lines `Global step 3: {…}` name it.",
     recognise=_recognise,
     read=_read,
 )

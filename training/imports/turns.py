@@ -11,6 +11,7 @@ import re
 from typing import Any, NamedTuple
 
 from envs.wire import Message, ToolCall
+from training.chat_reply import REASONING
 from training.imports.base import BadRow
 from training.imports.rows import check
 from training.rollout.dialects import hermes
@@ -133,20 +134,24 @@ def _message(item: dict[str, Any], number: int) -> Message:
     role = ROLES.get(str(item.get("role") or item.get("from") or "")[:20])
     if role is None:
         raise BadRow(sentence(_("message {number} has no role that is known"), number=number))
-    text = _text(item.get("content") if item.get("content") is not None else item.get("value"))
-    calls = [_call(call, f"call_{number}_{index}") for index, call in enumerate(item.get("tool_calls") or [])]
+    text = shown_text(item.get("content") if item.get("content") is not None else item.get("value"))
+    calls = [call_of(call, f"call_{number}_{index}") for index, call in enumerate(item.get("tool_calls") or [])]
+    reasoning = (
+        next((shown_text(item[key]) for key in REASONING if item.get(key)), None) if role == "assistant" else None
+    )
     if role == "assistant" and not calls:
-        return _said(text, number)
+        return _said(text, number).model_copy(update={"reasoning": reasoning})
     name = item.get("name")
     return Message(
         role=role,  # type: ignore[arg-type]
         content=text,
+        reasoning=reasoning,
         tool_calls=calls or None,
         name=name if isinstance(name, str) and role == "tool" else None,
     )
 
 
-def _text(content: Any) -> str:
+def shown_text(content: Any) -> str:
     """A message's text, which may stand there in parts; what is no text is named in its place."""
     if content is None or isinstance(content, str):
         return content or ""
@@ -156,7 +161,13 @@ def _text(content: Any) -> str:
     return str(content)
 
 
-def _call(call: Any, call_id: str) -> ToolCall:
+def call_of(call: Any, call_id: str) -> ToolCall:
+    """A call; the whole of it, or its arguments, may be JSON in a text."""
+    if isinstance(call, str):
+        try:
+            call = hermes.json_decoder.decode(call)
+        except (ValueError, RecursionError):
+            raise BadRow(_("a tool call is not valid JSON")) from None
     function = call.get("function", call) if isinstance(call, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise BadRow(_("a tool call has no name"))

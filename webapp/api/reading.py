@@ -101,6 +101,7 @@ def rollout_get(request: HttpRequest, rollout_id: UUID) -> dict[str, Any]:
         "env_reward": finite(rollout.env_reward),
         "env_parts": rollout.env_parts,
         "task_row": _task(rollout),
+        "expected": rollout.expected,
         "transcript": [turn_view(turn) for turn in found.turns],
         "after": found.after,
     }

@@ -178,6 +178,7 @@ class Batch:
             task=clean_text(event.task),
             policy=clean_text(event.policy)[:NAME_MAX],
             held_out=event.held_out,
+            expected=clean_text(event.expected),
             started_at=_time(event.t),
         )
 

@@ -37,10 +37,10 @@ class ImportForm(forms.Form):
         help_text=_("Name of the run; by default, the name of the first file."),
     )
     source_run = forms.CharField(
-        label=_("Run in the table"),
+        label=_("Run in the file"),
         max_length=200,
         required=False,
-        help_text=_("Where a chart of several runs was exported: the one to import."),
+        help_text=_("Where a chart or a database holds several runs: the one to import."),
     )
     uploads = FilesField(
         label=_("Files of one run"),

@@ -7,7 +7,8 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from training.imports.read import READERS, REPORT_NAME
+from training.imports.kinds import READERS
+from training.imports.read import REPORT_NAME
 from webapp.runs.models import Run
 from webapp.storage import attempt_dir
 from webapp.text import in_words, message_of, translated

@@ -34,6 +34,9 @@ class Rollout(models.Model):
     index = models.PositiveIntegerField()
     row = models.PositiveIntegerField(null=True)
     task = models.TextField(blank=True)
+    expected = models.TextField(
+        blank=True, default="", db_default="", help_text="the answer that was wanted, where an imported run tells it"
+    )
     held_out = models.BooleanField(default=False, help_text="played to evaluate a run that trains; not learned from")
     policy = models.CharField(max_length=120, blank=True, help_text="who played, where it was not the run's model")
     status = models.CharField(max_length=10, choices=RolloutStatus.choices, default=RolloutStatus.RUNNING)

@@ -39,14 +39,14 @@ def test_a_chart_of_two_runs_asks_which_one_is_meant(script: Client) -> None:
     """Each of them is a run of its own, although the file is the same."""
     sent(script, ("chart.csv", CHART))
     item = RunImport.objects.get()
-    assert "The table holds the figures of 2 runs: a, b." in done(item).report["message"]
+    assert "It holds the figures of 2 runs: a, b." in done(item).report["message"]
     assert (item.state, Run.objects.count()) == ("rejected", 0)
     for name, reward in (("b", 0.4), ("a", 0.2)):
         sent(script, ("chart.csv", CHART), name=f"run {name}", source_run=f" {name} ")
         done(RunImport.objects.exclude(state="done").exclude(state="rejected").get())
         assert Run.objects.get(name=f"run {name}").last_reward == reward
     sent(script, ("chart.csv", CHART), source_run="c")
-    assert "has no run c; its runs are a, b." in done(RunImport.objects.get(state="reading")).report["message"]
+    assert "It has no run c; its runs are a, b." in done(RunImport.objects.get(state="reading")).report["message"]
 
 
 def test_a_script_imports_a_run_of_two_files(script: Client, bob: User) -> None:

@@ -84,7 +84,10 @@ def test_a_log_and_rollouts_become_a_run(project: Project, bob: User, client_for
     report = item.report
     assert [(f["rows_in"], f["rows"], f["bad_rows"]) for f in report["files"]] == [(2, 2, 0), (4, 3, 1)]
     assert (report["bad"][0]["file"], report["bad"][0]["line"]) == ("2.jsonl", 3)
-    assert "gts" in report["files"][1]["left_out"]
+    assert report["files"][1]["left_out"] == {} and first.expected == "4"
+    text = client_for(bob).get(reverse("rollout-detail", args=[project.slug, first.pk])).content.decode()
+    assert "Expected answer" in text and "data-expected>4<" in text
+    assert client_for(bob).get(f"/api/v1/rollouts/{first.pk}").json()["expected"] == "4"
     again = read(project, bob, ("renamed.log", LOG), ("2.jsonl", DUMP))
     assert (again.run, again.is_new, Run.objects.count()) == (run, False, 1)
     _pages(client_for(bob), project, item, run)
@@ -110,7 +113,7 @@ def test_what_was_read_is_said_in_the_readers_language(
 ) -> None:
     """Each template is translated and its values stay; a report that was stored without templates stays English."""
     log = b"step:1 - reward:0.5 - broken - mean:2\nstep:1.5 - a:1\n"
-    read(project, bob, ("train.log", log), ("2.jsonl", DUMP))
+    read(project, bob, ("train.log", log), ("2.jsonl", DUMP + rollout(note="x")))
     read(project, bob, ("run.csv", b"a,b\n1,2\n"))
     monkeypatch.setattr("webapp.text._", lambda text: f"〔{text}〕".replace(" ", "·"))
     page, refused = (_page(client_for(bob), project, state) for state in (ImportState.DONE, ImportState.REJECTED))

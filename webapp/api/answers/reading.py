@@ -35,6 +35,7 @@ class RolloutWhole(Rollout):
     env_reward: float | None
     env_parts: dict[str, Any]
     task_row: TaskRow | None = Field(description="null where the environment drew the task, or the dataset is gone")
+    expected: str = Field(description="the answer that was wanted, where an imported run tells it; else empty")
     transcript: list[Turn] = Field(description="its first turns")
     after: int | None = Field(description="number of the next turn, for /turns; null at the end")
 
