@@ -16,6 +16,7 @@ from training.imports.base import BadRow
 from training.imports.rows import check
 from training.rollout.dialects import hermes
 from training.rollout.dialects.base import json_decoder
+from training.rollout.dialects.base import json_decoder
 from training.words import _, sentence
 
 ROLES = {
@@ -116,7 +117,7 @@ def _said(text: str, turn: int) -> Message:
     parsed = hermes.parse(text, f"call_{turn}_") if 0 < text.count(hermes.OPEN) <= hermes.MAX_CALLS else None
     if parsed is None or parsed.parse_error or not parsed.tool_calls:
         return Message(role="assistant", content=text)
-    return Message(role="assistant", content=parsed.text, tool_calls=parsed.tool_calls)
+    return parsed.message()
 
 
 def messages_of(value: Any, role: str) -> list[Message]:
@@ -140,7 +141,8 @@ def _message(item: dict[str, Any], number: int) -> Message:
         next((shown_text(item[key]) for key in REASONING if item.get(key)), None) if role == "assistant" else None
     )
     if role == "assistant" and not calls:
-        return _said(text, number).model_copy(update={"reasoning": reasoning})
+        said = _said(text, number)
+        return said.model_copy(update={"reasoning": reasoning or said.reasoning})
     name = item.get("name")
     return Message(
         role=role,  # type: ignore[arg-type]
@@ -165,7 +167,7 @@ def call_of(call: Any, call_id: str) -> ToolCall:
     """A call; the whole of it, or its arguments, may be JSON in a text."""
     if isinstance(call, str):
         try:
-            call = hermes.json_decoder.decode(call)
+            call = json_decoder.decode(call)
         except (ValueError, RecursionError):
             raise BadRow(_("a tool call is not valid JSON")) from None
     function = call.get("function", call) if isinstance(call, dict) else None

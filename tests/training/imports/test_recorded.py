@@ -183,6 +183,14 @@ def test_trajectories_of_art(tmp_path: Path) -> None:
     assert of(events, "turn")[1].messages[0].reasoning == "hm"
 
 
+def test_calls_in_a_text_and_its_thoughts_are_kept_apart(tmp_path: Path) -> None:
+    text = '<think>hm</think>Now.<tool_call>{"name": "f", "arguments": {"x": 1}}</tool_call>'
+    row = {"messages": [*ASK, {"role": "assistant", "content": text}], "reward": 0.25}
+    _report, events = read(tmp_path, ("1.jsonl", lines(row)))
+    said = of(events, "turn")[1].messages[0]
+    assert (said.content, said.reasoning, said.tool_calls[0].arguments) == ("Now.", "hm", {"x": 1})
+
+
 def test_groups_of_trajectories_are_groups(tmp_path: Path) -> None:
     rows = [{"trajectories": [art(1.0), art(0.0)]}, {"trajectories": [art(0.5)]}, {"trajectories": [art(0.5), "x"]}]
     report, events = read(tmp_path, ("0001.jsonl", lines(*rows)))
