@@ -16,7 +16,6 @@ from training.imports.base import BadRow
 from training.imports.rows import check
 from training.rollout.dialects import hermes
 from training.rollout.dialects.base import json_decoder
-from training.rollout.dialects.base import json_decoder
 from training.words import _, sentence
 
 ROLES = {

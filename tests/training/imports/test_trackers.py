@@ -25,7 +25,7 @@ PRIME = (
 )
 OPENRLHF = (
     "(PPOTrainer pid=7) INFO x] ✨ Global step 3: {'policy_loss': 0.25, 'reward': 0.5, 'kl': np.float64(0.1), "
-    "'generated_samples': ['a', 1.0], 'response_length': 120.0}\n"
+    "'generated_samples': ['a', 1.0], 'num_actions': 120.0}\n"
     "Episode [1/20]:  10%|█         | 9/90 [00:10<00:40]\n"
     "(PPOTrainer pid=7) INFO x] ✨ Global step 4 [replay]: {'policy_loss': nan, 'dynamic_filtering_pass_rate': 12.5}\n"
 )
@@ -59,7 +59,7 @@ def test_the_console_of_openrlhf_has_its_own_name_and_steps(tmp_path: Path) -> N
     report, events = read(tmp_path, ("train.log", OPENRLHF.encode()))
     assert report.tool == "OpenRLHF" and sorted(figures(events)) == [3, 4]
     found = figures(events)
-    assert found[3] == {"policy_loss": 0.25, "reward": 0.5, "kl": 0.1, "response_length": 120.0}
+    assert found[3] == {"policy_loss": 0.25, "reward": 0.5, "kl": 0.1, "num_actions": 120.0}
     assert math.isnan(found[4]["policy_loss"]) and found[4]["dynamic_filtering_pass_rate"] == 12.5
     assert not any("no step number" in note for note in report.files[0].notes)
 
