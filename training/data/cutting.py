@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from training.data.options import Cut
 from training.data.problems import RowError
-from training.data.schema import Row, Spelling, make_row
+from training.data.schema import Row, make_row
 
 
 def cut_row(row: Row, cut: Cut) -> Row:
@@ -26,11 +28,5 @@ def cut_row(row: Row, cut: Cut) -> Row:
         offered=row.offered,
         notes=[],
         facts=row.facts,
-        spelling=Spelling(
-            key=row.spelling.key,
-            roles=row.spelling.roles[:end],
-            tools_as_text=row.spelling.tools_as_text,
-            added=row.spelling.added,
-            system=row.spelling.system,
-        ),
+        spelling=replace(row.spelling, roles=row.spelling.roles[:end], completion=0),
     )

@@ -24,6 +24,15 @@ FACTS: dict[str, str] = {
         "{count} rows hold a completion with a label of good or bad. Both are kept with the row; the completion is not "
         "a turn of the conversation."
     ),
+    "tools_elsewhere": _(
+        "{count} rows have their tools in a column of another name, such as `tool_defs` or `functions`."
+    ),
+    "marked": _("{count} rows hold their conversation as one text; it is split at the marks of a chat template."),
+    "native_calls": _(
+        "{count} rows have calls in their texts, between <tool_call> marks; they are read as calls, which each model's "
+        "chat template writes in its own form."
+    ),
+    "native_results": _("{count} rows have results of tools between <tool_response> marks, which are taken off."),
     "null_tools": _(
         "{count} rows have tools with null parts, left by Arrow, which stores all tools with the same fields. They are "
         "taken out."

@@ -1,15 +1,14 @@
-"""How messages and tools are spelled, by OpenAI, ShareGPT, ms-swift and others, and what they become here."""
+"""How messages are spelled, by OpenAI, ShareGPT, ms-swift and others, and what they become here."""
 
 from __future__ import annotations
 
 from typing import Any, cast
 
-from envs.wire import Message, Role, ToolCall
+from envs.wire import Message, Role
+from training.data.calls import THOUGHT, bare_calls, call_of, calls_of, text_or_none
+from training.data.parts import parts_of
 from training.data.problems import RowError, kind, shown
-from training.data.strict import strict_loads
 
-TEXT_PARTS = {"text", "input_text", "output_text"}
-"""Types of content parts that are text, in OpenAI's two APIs."""
 ROLES = {
     "system": "system",
     "developer": "system",
@@ -72,17 +71,22 @@ def messages_of(items: list[Any]) -> Messages:
     roles: list[str] = []
     joins = False
     for number, item in enumerate(items, 1):
-        message, is_call = _message(item, number)
-        if is_call and joins:  # calls in consecutive messages were made in one turn
-            (messages[-1].tool_calls or []).extend(message.tool_calls or [])
-            if len(item) > 2:
-                others[-1] = _others(item) | others[-1]
+        made, is_call = _read(item, number)
+        if is_call and joins:  # calls in messages of their own belong to the turn before them
+            _join(messages[-1], made[0])
+            others[-1] = _others(item) | others[-1]
         else:
-            messages.append(message)
-            others.append(_NOTHING if len(item) == 2 else _others(item))
-            roles.append(item.get("role", item.get("from")))
-        joins = is_call
+            messages += made
+            others += [_NOTHING if len(item) == 2 else _others(item), *[_NOTHING] * (len(made) - 1)]
+            stood = item.get("role", item.get("from"))
+            roles += [stood] if len(made) == 1 else [message.role for message in made]
+        joins = is_call or (made[-1].role == "assistant" and not made[-1].tool_calls)
     return messages, others, roles
+
+
+def _join(message: Message, call: Message) -> None:
+    message.tool_calls = [*(message.tool_calls or []), *(call.tool_calls or [])]
+    message.reasoning = message.reasoning or call.reasoning
 
 
 def _others(item: dict[str, Any]) -> dict[str, Any]:
@@ -94,8 +98,8 @@ def _others(item: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in item.items() if name not in taken}
 
 
-def _message(item: Any, number: int) -> tuple[Message, bool]:
-    """One message, and whether it is a bare call that joins the one before it."""
+def _read(item: Any, number: int) -> tuple[list[Message], bool]:
+    """The messages of one item, and whether it is a bare call that belongs to the turn before it."""
     where = f"message {number}"
     if not isinstance(item, dict):
         raise RowError("message_type", where=where, kind=kind(item))
@@ -106,97 +110,44 @@ def _message(item: Any, number: int) -> tuple[Message, bool]:
     if known is None:
         raise RowError("role_unknown", where=where, role=shown(role), known=", ".join(ROLES))
     content = item.get("content", item.get("value"))
-    if len(item) == 2 and isinstance(content, str) and role not in CALL_ROLES:
-        return plain(known, content), False
-    reasoning = reasoning_of(item) if known == "assistant" else None
     if role in CALL_ROLES:
-        call = _call(content, f"{where} (a {role})", f"call_{number}")
-        return Message(role="assistant", reasoning=reasoning, tool_calls=[call]), True
-    calls = _calls(item.get("tool_calls"), where) if known == "assistant" else None
-    if calls is None and known == "assistant" and isinstance(item.get("function_call"), dict):
-        calls = [_call(item["function_call"], f"the call of {where}", f"call_{number}")]  # before tool_calls came
-    if content is None and (calls or reasoning):
-        content = ""
-    if content is None:
-        raise RowError("content_missing", where=where)
+        thought, calls = bare_calls(content, f"{where} (a {role})", f"call_{number}")
+        return [Message(role="assistant", reasoning=reasoning_of(item) or thought, tool_calls=calls)], True
+    if len(item) == 2 and isinstance(content, str):
+        return [plain(known, content)], False
+    return _messages(known, item, content, number), False
+
+
+def _messages(role: Role, item: dict[str, Any], content: Any, number: int) -> list[Message]:
+    """The message of an item of more than a role and a text; results in parts are messages of their own."""
+    where = f"message {number}"
+    speaks = role == "assistant"
+    reasoning = reasoning_of(item) if speaks else None
+    calls = calls_of(item.get("tool_calls"), where) if speaks else None
+    if calls is None and speaks and isinstance(item.get("function_call"), dict):
+        calls = [call_of(item["function_call"], f"the call of {where}", f"call_{number}")]  # before tool_calls came
+    results: list[Message] = []
     if isinstance(content, list):
-        content = joined_parts(content, where)
-    if not isinstance(content, str):
+        parts = parts_of(content, where)
+        content, results = parts.text, parts.results
+        if (parts.calls or parts.reasoning) and not speaks:
+            raise RowError("part_of_another", where=where, role=role)
+        calls, reasoning = [*(calls or []), *parts.calls] or None, reasoning or parts.reasoning or None
+    if content is None and not calls and not reasoning:
+        raise RowError("content_missing", where=where)
+    if content is not None and not isinstance(content, str):
         raise RowError("content_type", where=where, kind=kind(content))
-    ids = {name: _text_or_none(item.get(name), f"`{name}` of {where}") for name in ("name", "tool_call_id")}
-    if reasoning and "</think>" in content:
+    if results and speaks:
+        raise RowError("part_of_another", where=where, role=role)
+    if results and not (content or "").strip():
+        return results
+    ids = {name: text_or_none(item.get(name), f"`{name}` of {where}") for name in ("name", "tool_call_id")}
+    if reasoning and THOUGHT in (content or ""):
         reasoning = None  # it stands in the text already
-    return Message(role=known, content=content, reasoning=reasoning, tool_calls=calls, **ids), False  # type: ignore[arg-type]
+    return [*results, Message(role=role, content=content or "", reasoning=reasoning, tool_calls=calls, **ids)]  # type: ignore[arg-type]
 
 
 def reasoning_of(item: dict[str, Any]) -> str | None:
     """What the model thought before it spoke, from a field of its own; ``None`` without a text."""
     found = (item.get(name) for name in REASONING)
     return next((text for text in found if isinstance(text, str) and text.strip()), None)
-
-
-def joined_parts(parts: list[Any], where: str) -> str:
-    """The text of OpenAI's content parts, one after the other as chat templates put them. Raises ``RowError``."""
-    texts = []
-    for part in parts:
-        if isinstance(part, str):
-            texts.append(part)
-            continue
-        if not isinstance(part, dict):
-            raise RowError("content_type", where=where, kind=kind(part))
-        if part.get("type", "text") not in TEXT_PARTS:
-            raise RowError("content_part", where=where, type=shown(part.get("type")))
-        if not isinstance(part.get("text"), str):
-            raise RowError("content_missing", where=where)
-        texts.append(part["text"])
-    return "".join(texts)
-
-
-def _calls(value: Any, where: str) -> list[ToolCall] | None:
-    """The calls of an assistant message, in OpenAI's spelling or ours."""
-    if value is None or value == []:
-        return None
-    if not isinstance(value, list):
-        raise RowError("calls_type", where=where, kind=kind(value))
-    return [_call(item, f"call {i} of {where}", f"call_{i}") for i, item in enumerate(value, 1)]
-
-
-def _call(value: Any, where: str, default_id: str) -> ToolCall:
-    """One call from an object or its JSON text: name and arguments, maybe wrapped in `function`."""
-    value = _parsed(value, where)
-    if not isinstance(value, dict):
-        raise RowError("call_type", where=where, kind=kind(value))
-    inner = value["function"] if isinstance(value.get("function"), dict) else value
-    name, arguments = inner.get("name"), inner.get("arguments")
-    if not isinstance(name, str) or not name:
-        raise RowError("call_name", where=where)
-    arguments = {} if arguments in (None, "") else _parsed(arguments, f"`arguments` of {where}")
-    if not isinstance(arguments, dict):
-        raise RowError("call_arguments", where=where, kind=kind(arguments))
-    return ToolCall(id=_text_or_none(value.get("id"), f"`id` of {where}") or default_id, name=name, arguments=arguments)
-
-
-def tools_of(value: Any) -> list[dict[str, Any]] | None:
-    """The tool schemas of a row; ``None`` when it brings none."""
-    if value is None or value == "":
-        return None
-    value = _parsed(value, "`tools`")
-    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-        raise RowError("tools_type")
-    return value
-
-
-def _parsed(value: Any, where: str) -> Any:
-    """``value``, decoded when it is JSON text. The text obeys the same rules as the file."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return strict_loads(value)
-    except RowError as exc:
-        raise exc.within(where) from exc
-
-
-def _text_or_none(value: Any, where: str) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    raise RowError("text_type", where=where, kind=kind(value))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from training.data.schema import Message, Row
+from training.data.tools import SCHEMA_KEYS
 
 _DATA = ("default", "const")
 """Keywords of JSON schema where null is a value."""
@@ -18,8 +19,6 @@ _NAMED = {"properties", "patternProperties", "$defs", "definitions"}
 _UNIONS = ("anyOf", "oneOf", "allOf")
 _INNER = {*_UNIONS, "items", "prefixItems", "contains", "additionalProperties", "not", "if", "then", "else"}
 """Keywords that hold a schema, or a list of them."""
-_SCHEMAS = ("parameters", "input_schema", "inputSchema")
-"""Where the schema of a tool stands."""
 Value = dict[str, Any]
 
 
@@ -69,7 +68,7 @@ def clean_calls(messages: list[Message], tools: list[Value] | None, items: Any) 
 def _named(tool: Value) -> tuple[Any, Value]:
     """A tool's name, and the schema of its arguments; a tool that says nothing of arguments takes none."""
     inner = tool["function"] if isinstance(tool.get("function"), dict) else tool
-    schema: Value = next((inner[key] for key in _SCHEMAS if isinstance(inner.get(key), dict)), {})
+    schema: Value = next((inner[key] for key in SCHEMA_KEYS if isinstance(inner.get(key), dict)), {})
     return inner.get("name"), schema if _properties(schema) is not None else {"properties": {}}
 
 
@@ -80,7 +79,7 @@ def _tool(tool: Value) -> Value:
     for key, value in tool.items():
         if key == "function" and isinstance(value, dict):
             made[key] = _tool(value)
-        elif key in _SCHEMAS and isinstance(value, dict):
+        elif key in SCHEMA_KEYS and isinstance(value, dict):
             made[key] = _schema(value)
         elif value is not None:
             made[key] = value

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 from training.data.learned import ROW_WEIGHTS, is_off, learned_turns
 from training.data.messages import messages_of, plain
+from training.data.native import read_native
 from training.data.nulls import clean_calls
 from training.data.problems import RowError
-from training.data.schema import Message, Row
+from training.data.schema import Message, Row, make_row, others_of
 
 CHOSEN, REJECTED = "chosen", "rejected"
 _TURN = "\n\nAssistant:"
@@ -50,6 +51,8 @@ def _answer(row: Row, value: Any) -> tuple[list[Message], list[bool]]:
     except RowError:
         return [], []
     clean_calls(messages, row.tools, value)
+    answer = read_native(make_row(messages, {}, others=others))
+    messages, others = answer.messages, list(others_of(answer))
     repeated = len(row.messages)
     if messages[:repeated] == row.messages:
         messages, others = messages[repeated:], others[repeated:]

@@ -84,6 +84,13 @@ PROBLEMS: dict[str, Problem] = {
         _("{where} has a part of type {type}; only parts of text can be trained on"),
         _("Leave out rows with pictures, sound or files."),
     ),
+    "content_part_unknown": Problem(
+        _("{where} has a part of the unknown type {type}; known are {known}"), _("Write it as a part of a known type.")
+    ),
+    "part_of_another": Problem(
+        _("{where} ({role}) has parts that belong to another role"),
+        _("Give calls and reasoning to the assistant, and results of tools to the user or the tool."),
+    ),
     "calls_type": Problem(_("`tool_calls` of {where} is {kind}, not a list"), _("Write a list of calls.")),
     "call_type": Problem(
         _("{where} is {kind}, not an object with `name` and `arguments`"), _("Write `name` and `arguments`.")
@@ -106,6 +113,16 @@ PROBLEMS: dict[str, Problem] = {
     "call_unknown": Problem(
         _("{where} calls {name}, which is not one of the row's tools"),
         _("Add the tool's schema, or fix the name."),
+        drops=False,
+    ),
+    "tools_missing": Problem(
+        _("its calls use tools that the row does not offer: {names}"),
+        _("Add the tools' schemas under `tools`."),
+        drops=False,
+    ),
+    "call_as_text": Problem(
+        _("{where} writes a call as text, beginning with {mark}; it is learned as text"),
+        _("Write calls under `tool_calls`, so that each model learns its own form."),
         drops=False,
     ),
     "call_breaks_schema": Problem(

@@ -3,22 +3,24 @@
 A conversation stands under ``messages``, ``conversation``, ``conversations`` or ``prompt`` (the first of these that the
 row has). Messages have ``role`` and ``content`` (text, or OpenAI's parts of text), or ``from`` and ``value``. A system
 text in a column of its own becomes the first message, TRL's ``completion`` the last ones. Tools are OpenAI function
-schemas, as a list or as JSON text of one. Everything else of the row is kept in ``extra``, in its order, and everything
-else of a message stays with it. Other formats (``formats/``) make the same rows from rows without a conversation.
+schemas, however they are spelled (``tools.py``). Everything else of the row is kept in ``extra``, in its order, and
+everything else of a message stays with it. Other formats (``formats/``) make the same rows from rows without a
+conversation.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, Field
 
 from envs.wire import Message, ToolCall
 from training.data.limits import MAX_COLUMNS
-from training.data.messages import REASONING, messages_of, plain, plain_messages, reasoning_of, tools_of
+from training.data.messages import REASONING, messages_of, plain, plain_messages, reasoning_of
 from training.data.problems import RowError, kind
 from training.data.strict import check_tree, strict_loads
+from training.data.tools import tools_key, tools_of
 
 __all__ = ["Message", "Row", "RowError", "ToolCall", "check_tree", "conversation_key", "row_from_dict", "strict_loads"]
 
@@ -46,6 +48,8 @@ class Spelling:
     """The column that the first message stood in, where it had one of its own."""
     completion: int = 0
     """How many of the last messages stood under ``completion``."""
+    tools: str = "tools"
+    """The column that the tools stood in."""
 
 
 class Row(BaseModel):
@@ -165,21 +169,22 @@ def row_from_dict(raw: dict[str, Any]) -> Row:
         raise RowError("conversation_type", key=key, kind=kind(items))
     if not items and not any(name in raw for name in TASK_KEYS):
         raise RowError("conversation_empty", key=key)
-    tools = raw.get("tools")
+    under = tools_key(raw)
+    tools = raw.get(under)
     own = plain_messages(items)
     messages, others, roles = own if own is not None else messages_of(items)
     values: dict[str, Any] = {
         "messages": messages,
         "tools": None if tools is None else tools_of(tools),
-        "extra": {name: value for name, value in raw.items() if name not in (key, "tools", "messages")},
+        "extra": {name: value for name, value in raw.items() if name not in (key, under, "tools", "messages")},
         "raw": raw,
         "others": others if others and any(others) else None,
-        "spelling": Spelling(key, roles, isinstance(tools, str)),
+        "spelling": Spelling(key, roles, isinstance(tools, str), tools=under),
         "notes": [],
         "made": False,
         "as_written": own is not None and tools is None and next(iter(raw)) == "messages",
         "offered": [],
-        "facts": (),
+        "facts": () if under == "tools" else ("tools_elsewhere",),
     }
     row = _bare(Row, values, _ROW)
     if "system" in raw or "system_prompt" in raw or (key == "prompt" and "completion" in raw):
@@ -249,7 +254,7 @@ def as_it_stood(row: Row) -> Row:
         for item, role in zip(items, spelling.roles[end:], strict=True):
             item["role"] = role
         extra["completion"] = items
-    kept = Spelling(spelling.key, spelling.roles[begin:end], spelling.tools_as_text, spelling.added)
+    kept = replace(spelling, roles=spelling.roles[begin:end], system="", completion=0)
     others = row.others[begin:end] if row.others else None
     return row.model_copy(
         update={"messages": row.messages[begin:end], "others": others, "extra": extra, "spelling": kept}

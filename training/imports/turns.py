@@ -8,54 +8,18 @@ nothing but a role begins a turn; a model that writes such a line itself cannot 
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
 from envs.wire import Message, ToolCall
 from training.chat_reply import REASONING
+from training.data.markup import ROLE, ROLES, Markup, markup_of, pieces
 from training.imports.base import BadRow
 from training.imports.rows import check
 from training.rollout.dialects import hermes
 from training.rollout.dialects.base import json_decoder
 from training.words import _, sentence
 
-ROLES = {
-    "system": "system",
-    "user": "user",
-    "assistant": "assistant",
-    "tool": "tool",
-    "ipython": "tool",
-    "developer": "system",
-    "human": "user",
-    "gpt": "assistant",
-    "function": "tool",
-}
-MAX_TURNS = 2000
-_ROLE = r"(system|developer|user|assistant|tool|ipython)"
-
-
-class Markup(NamedTuple):
-    """How a family of templates marks turns: what begins one, what else to drop.
-
-    Each pattern begins with a literal, so that a gigabyte of texts is searched in seconds; ``lead`` stands before every
-    text for that, and ``tail`` characters of a mark are only looked at, because the next mark may begin with them.
-    """
-
-    name: str
-    begins: re.Pattern[str]
-    ends: re.Pattern[str] | None = None
-    lead: str = ""
-    tail: int = 0
-
-
-MARKUPS = (
-    Markup("ChatML", re.compile(rf"<\|im_start\|>{_ROLE}\n"), re.compile(r"<\|(?:im_end\|>\n?|endoftext\|>\n?$)")),
-    Markup(
-        "Llama 3",
-        re.compile(rf"<\|start_header_id\|>{_ROLE}<\|end_header_id\|>\n\n"),
-        re.compile(r"<\|(?:eot_id|eom_id|begin_of_text|end_of_text)\|>"),
-    ),
-)
-PLAIN = Markup(_("plain roles"), re.compile(rf"\n{_ROLE}(?=\n)"), lead="\n", tail=1)
+PLAIN = Markup(_("plain roles"), re.compile(rf"\n{ROLE}(?=\n)"), lead="\n", tail=1, repeats=False)
 
 
 def split_texts(prompt: str, completion: str) -> tuple[list[Message], int, str]:
@@ -66,10 +30,10 @@ def split_texts(prompt: str, completion: str) -> tuple[list[Message], int, str]:
     markup = _markup(prompt)
     if markup is None:
         return [Message(role="user", content=prompt), _said(completion, 0)], 1, ""
-    begun = _pieces(markup, prompt, "")
+    begun = pieces(markup, prompt, "")
     if begun and begun[-1][0] == "assistant" and not begun[-1][1].strip():
         begun.pop()  # the mark that asks the model to speak
-    followed = _pieces(markup, completion, "assistant")
+    followed = pieces(markup, completion, "assistant")
     messages = [Message(role=role, content=text) for role, text in begun]  # type: ignore[arg-type]
     number = len(messages)
     for index, (role, text) in enumerate(followed):
@@ -82,33 +46,10 @@ def split_texts(prompt: str, completion: str) -> tuple[list[Message], int, str]:
 
 def _markup(prompt: str) -> Markup | None:
     """The marks that the prompt has. Plain roles count only where it begins with one and asks for an answer."""
-    for markup in MARKUPS:
-        if markup.begins.search(prompt):
-            return markup
+    if (markup := markup_of(prompt)) is not None:
+        return markup
     begins_so = PLAIN.begins.match(PLAIN.lead + prompt) is not None
     return PLAIN if begins_so and prompt.endswith("\nassistant\n") else None
-
-
-def _pieces(markup: Markup, text: str, role: str) -> list[tuple[str, str]]:
-    """Roles and texts; what stands before the first mark is ``role``'s, or dropped where there is none."""
-    pieces: list[tuple[str, str]] = []
-    text = markup.lead + text
-    position, current = len(markup.lead), role
-    for found in markup.begins.finditer(text):
-        begun = ROLES[found[1]]
-        if markup is PLAIN and begun == current:
-            continue  # nobody takes two turns: the line belongs to the text
-        _add(pieces, current, text[position : max(position, found.start())], markup)
-        position, current = found.end() + markup.tail, begun
-        if len(pieces) >= MAX_TURNS:
-            break
-    _add(pieces, current, text[position:], markup)
-    return pieces
-
-
-def _add(pieces: list[tuple[str, str]], role: str, text: str, markup: Markup) -> None:
-    if role:
-        pieces.append((role, (markup.ends.sub("", text) if markup.ends else text).removesuffix("\n")))
 
 
 def _said(text: str, turn: int) -> Message:

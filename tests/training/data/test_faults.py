@@ -46,6 +46,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "alpaca": {"instruction": "hi", "input": "", "output": "a"},
     "preference": {"prompt": "hi", "chosen": "a", "rejected": "b"},
     "nemo_gym": {"responses_create_params": {"input": [USER]}, "expected_answer": "1"},
+    "marked": {"prompt": "<|im_start|>user\nhi<|im_end|>\n", "n": 1},
     "toolbench_answers": {"answer_generation": {"query": "q", "train_messages": [[USER]]}, "win": True},
     "columns": {"ask": "hi", "tell": "a"},
 }

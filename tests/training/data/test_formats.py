@@ -10,7 +10,7 @@ import pytest
 
 from training.data.checking.preview import preview
 from training.data.formats import FORMATS
-from training.data.formats.literals import LiteralError, literal
+from training.data.literals import LiteralError, literal
 from training.data.options import Cut, ReadOptions
 from training.data.reader import load_rows, open_dataset
 from training.errors import DataError

@@ -44,7 +44,7 @@ def read(tmp_path: Path, rows: list[Value], *, parquet: bool = False) -> tuple[l
         pq.write_table(pa.Table.from_pylist(rows), tmp_path / "p")
         data = (tmp_path / "p").read_bytes()
     report, kept = checked(tmp_path, data)
-    assert (report.verdict, report.codes) == ("ok", {}), report.findings
+    assert report.verdict == "ok" and report.codes.keys() <= {"tools_missing", "role_order"}, report.findings
     given = [[call["arguments"] for m in r["messages"] for call in m.get("tool_calls", [])] for r in kept]
     said = [text for text in report.format.evidence if "Arrow" in text]
     again = load_rows(tmp_path / "rows.jsonl")
@@ -185,14 +185,15 @@ SAME = {"properties": {"b": {"type": "string", "enum": ["x", None], "examples": 
 def test_null_parts_of_a_tool(tmp_path: Path, parameters: Any, wanted: Value | None) -> None:
     given: Value = {"name": "f", "parameters": parameters}
     clean = {"name": "f"} | ({"parameters": wanted} if wanted else {})
-    for value, expected in (
-        (given, clean),
-        (given | {"description": None}, clean),
-        ({"type": "function", "function": given}, {"type": "function", "function": clean}),
-        ({"type": "function", "function": given, "strict": None}, {"type": "function", "function": clean}),
+    has_nulls = given != clean
+    for value, told in (
+        (given, has_nulls),
+        (given | {"description": None}, True),
+        ({"type": "function", "function": given}, has_nulls),
+        ({"type": "function", "function": given, "strict": None}, True),
     ):
         tools, _given, said = read(tmp_path, [{"messages": [USER, SAYS], "tools": [value]}])
-        assert tools == [[expected]] and len(said) == (value != expected)
+        assert tools == [[{"type": "function", "function": clean}]] and len(said) == told
 
 
 def test_without_a_schema_nulls_go_only_where_the_messages_are_structs(tmp_path: Path) -> None:

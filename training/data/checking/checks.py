@@ -8,6 +8,7 @@ from typing import Any
 
 from training.data.checking.arguments import fault_of, functions_of, schema_is_valid
 from training.data.limits import MAX_HASHES
+from training.data.native import unread_call
 from training.data.options import CheckOptions
 from training.data.problems import PROBLEMS, RowError, shown
 from training.data.schema import Row
@@ -37,7 +38,7 @@ class Checks:
 
     def remarks(self, row: Row, line: int, length: int) -> list[Remark]:
         """Everything to say about a row. Raises ``RowError`` for what the options say leaves a row out."""
-        found: list[Remark] = [*row.notes, *turn_remarks(row)]
+        found: list[Remark] = [*row.notes, *turn_remarks(row), *text_remarks(row)]
         if not row.is_plain:
             found += tool_remarks(row)
         if self.options.answer_fields:
@@ -146,7 +147,7 @@ def turn_remarks(row: Row) -> Iterator[Remark]:
             yield "turn_empty", {"where": f"message {number}", "role": role}
         out_of_order = (
             (role == "system" and number > 1)
-            or (role == "assistant" and before == "assistant" and not row.messages[number - 2].tool_calls)
+            or (role == "assistant" and before == "assistant")
             or (role == "tool" and before in (BEGINNING, "system", "user"))
             or (role == "assistant" and before in (BEGINNING, "system"))
         )
@@ -158,6 +159,9 @@ def turn_remarks(row: Row) -> Iterator[Remark]:
 def tool_remarks(row: Row) -> Iterator[Remark]:
     """Calls and results against the tools of the row and against each other."""
     functions = functions_of(row.tools) if row.tools is not None else None
+    if not functions and (unknown := _not_offered(row)):
+        yield "tools_missing", {"names": shown(", ".join(unknown))}
+        functions = None
     for name, parameters in (functions or {}).items():
         if not schema_is_valid(parameters):
             yield "tool_schema", {"name": shown(name)}
@@ -178,6 +182,20 @@ def tool_remarks(row: Row) -> Iterator[Remark]:
             pending -= 1
             if pending < 0 or (message.tool_call_id is not None and message.tool_call_id not in asked):
                 yield "result_without_call", {"where": where}
+
+
+def text_remarks(row: Row) -> Iterator[Remark]:
+    """Calls that stand in an assistant's text and were not read as calls."""
+    for number, message in enumerate(row.messages, 1):
+        if message.role == "assistant" and (mark := unread_call(message.content)):
+            yield "call_as_text", {"where": f"message {number}", "mark": mark}
+
+
+def _not_offered(row: Row) -> list[str]:
+    """Names of tools that are called, and that neither the row's text nor a system message offers."""
+    called = dict.fromkeys(call.name for message in row.messages for call in message.tool_calls or [])
+    texts = [message.content for message in row.messages if message.role == "system"]
+    return [name for name in called if name not in row.offered and not any(name in text for text in texts)]
 
 
 def value_at(value: Any, path: str) -> Any:

@@ -9,6 +9,7 @@ from training.data.formats import (
     columns,
     conversation,
     gsm8k,
+    marked,
     nemo_gym,
     openai,
     preference,
@@ -39,6 +40,7 @@ _MODULES = (
     alpaca,
     preference,
     nemo_gym,
+    marked,
     columns,
 )
 FORMATS: dict[str, DataFormat] = {module.FORMAT.name: module.FORMAT for module in _MODULES}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from training.data.native import read_native
 from training.data.nulls import without_nulls
 from training.data.options import ReadOptions
 from training.data.problems import RowError, kind
@@ -89,7 +90,7 @@ def converted(raws: Iterable[Raw], convert: Callable[[Value], Row]) -> Iterator[
             yield Record(raw.line, raw.offset, None, raw.error, ignored=raw.ignored)
             continue
         try:
-            row = without_nulls(convert(raw.value), raw.value)
+            row = without_nulls(read_native(convert(raw.value)), raw.value)
         except RowError as exc:
             yield Record(raw.line, raw.offset, None, exc, ignored=raw.ignored)
         else:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
+from training.data.decoding import decoded
 from training.data.formats.base import DataFormat, Value, converted, fits, without
 from training.data.messages import plain
 from training.data.options import ColumnMapping, ReadOptions
 from training.data.problems import RowError, kind
 from training.data.raw import Raw, Record, Sample
 from training.data.schema import Row, make_row, row_from_dict, system_first
-from training.data.strict import strict_loads
 from training.errors import DataError
 from training.words import _, sentence
 
@@ -84,7 +84,7 @@ def mapped_row(value: Value, mapping: ColumnMapping, shape: str) -> Row:
     made: Value = {"tools": tools} if tools else {}
     if mapping.messages:
         found = value[mapping.messages]
-        made["messages"] = _decoded(found, mapping.messages) if isinstance(found, str) else found
+        made["messages"] = decoded(found, f"`{mapping.messages}`")
     else:
         made["messages"] = [*_history(value, mapping), {"role": "user", "content": _asked(value, mapping)}]
     row = row_from_dict(made)
@@ -118,8 +118,7 @@ def _asked(value: Value, mapping: ColumnMapping) -> str:
 def _history(value: Value, mapping: ColumnMapping) -> list[Value]:
     """Earlier turns: pairs of question and answer, or messages. Raises ``RowError``."""
     found = value.get(mapping.history) if mapping.history else None
-    if isinstance(found, str) and found:
-        found = _decoded(found, mapping.history or "")
+    found = decoded(found, f"`{mapping.history}`") if found else []
     turns: list[Value] = []
     for item in found if isinstance(found, list) else [found] if found else []:
         if isinstance(item, dict):
@@ -145,13 +144,6 @@ def _text(value: Value, name: str) -> str:
             kind=sentence(_("empty")) if found == "" else kind(found),
         ),
     )
-
-
-def _decoded(text: str, name: str) -> object:
-    try:
-        return strict_loads(text)
-    except RowError as exc:
-        raise exc.within(f"`{name}`") from exc
 
 
 FORMAT = DataFormat(

@@ -22,7 +22,7 @@ def write(row: Row) -> Value:
     if len(stood) == len(messages):
         for message, role, own in zip(messages, stood, row.messages, strict=True):
             message["role"] = role if own.tool_calls is None else own.role
-    tools = {"tools": row.tools} if row.tools is not None else {}
+    tools = {row.spelling.tools: row.tools} if row.tools is not None else {}
     return {row.spelling.key: messages, **tools, **row.extra}
 
 

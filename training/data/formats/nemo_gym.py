@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from training.data.formats.base import DataFormat, Value, each, fits
-from training.data.messages import messages_of
+from training.data.messages import REASONING, messages_of
+from training.data.parts import parts_of
 from training.data.problems import RowError, kind, shown
 from training.data.raw import Sample
 from training.data.schema import Row, Spelling, make_row
+from training.data.tools import tools_of
 from training.words import _, sentence
 
 NAME = _("NeMo Gym's rows")
@@ -32,7 +34,7 @@ def _convert(value: Value) -> Row:
     if "ground_truth" not in value and value.get("expected_answer") not in (None, ""):
         extra["ground_truth"] = value["expected_answer"]
         spelling.added.append("ground_truth")
-    tools = _tools(params.get("tools"))
+    tools = tools_of(params.get("tools")) or None
     return make_row(messages, extra, tools=tools, others=others if any(others) else None, spelling=spelling)
 
 
@@ -45,36 +47,52 @@ def _items(params: Value) -> list[Value]:
         raise RowError("shape", format=NAME, detail=sentence(_("`input` is neither text nor a list of messages")))
     instructions = params.get("instructions")
     first = [{"role": "system", "content": instructions}] if isinstance(instructions, str) and instructions else []
-    return [*first, *(turn for item in given for turn in _turns(item))]
+    return [*first, *turns_of(given)]
 
 
-def _turns(item: Value) -> list[Value]:
-    """One item of the input; reasoning is no turn and stays in the row's parameters."""
-    what = item.get("type") or "message"
+def turns_of(items: list[Value]) -> list[Value]:
+    """Items of the Responses API as chat messages. Raises ``RowError``.
+
+    The API writes each call, the words before it and the reasoning as items of their own; what follows each other
+    without a result between is one turn.
+    """
+    turns: list[Value] = []
+    thought = ""
+    for item in items:
+        what = item.get("type") or "message"
+        if what == "reasoning":
+            thought += _thought(item)
+            continue
+        turn = _turn(item, what)
+        last = turns[-1] if turns else {}
+        if turn.get("role") == "assistant" and thought:
+            turn, thought = turn | {REASONING[0]: thought}, ""
+        if "tool_calls" in turn and last.get("role") == "assistant":
+            last["tool_calls"] = last.get("tool_calls", []) + turn.pop("tool_calls")
+            turns[-1] = turn | last
+        else:
+            turns.append(turn)
+    return turns
+
+
+def _thought(item: Value) -> str:
+    """The text of a reasoning item: what was thought, or else its summary; neither where it is encrypted."""
+    for name in ("content", "summary"):
+        if isinstance(item.get(name), list) and item[name]:
+            return parts_of(item[name], "a reasoning item").reasoning
+    return ""
+
+
+def _turn(item: Value, what: Any) -> Value:
+    """One item as a message."""
     if what == "message":
-        return [{name: item[name] for name in _MESSAGE_KEYS if item.get(name) is not None}]
+        return {name: item[name] for name in _MESSAGE_KEYS if item.get(name) is not None}
     if what == "function_call":
         call = {"id": item.get("call_id"), "name": item.get("name"), "arguments": item.get("arguments")}
-        return [{"role": "assistant", "content": None, "tool_calls": [call]}]
+        return {"role": "assistant", "content": "", "tool_calls": [call]}
     if what == "function_call_output":
-        return [{"role": "tool", "content": item.get("output"), "tool_call_id": item.get("call_id")}]
-    if what == "reasoning":
-        return []
+        return {"role": "tool", "content": item.get("output"), "tool_call_id": item.get("call_id")}
     raise RowError("shape", format=NAME, detail=sentence(_("an item has the unknown type {type}"), type=shown(what)))
-
-
-def _tools(value: Any) -> list[Value] | None:
-    """Function tools as chat completions write them: the Responses API has name and parameters without a wrapper."""
-    if not isinstance(value, list) or not value:
-        return None
-    if not all(isinstance(tool, dict) for tool in value):
-        raise RowError("tools_type")
-    return [
-        tool
-        if "function" in tool or tool.get("type", "function") != "function"
-        else {"type": "function", "function": {name: item for name, item in tool.items() if name != "type"}}
-        for tool in value
-    ]
 
 
 def write(row: Row) -> Value:

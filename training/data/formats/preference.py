@@ -10,10 +10,11 @@ from itertools import takewhile
 from typing import Any
 
 from training.data.formats.base import DataFormat, Value, each, fits
-from training.data.messages import messages_of, plain, tools_of
+from training.data.messages import messages_of, plain
 from training.data.problems import RowError
 from training.data.raw import Sample
 from training.data.schema import Message, Row, Spelling, make_row
+from training.data.tools import tools_key, tools_of
 from training.words import _, sentence
 
 NAME = _("pairs of `chosen` and `rejected`")
@@ -29,13 +30,14 @@ def _recognise(sample: Sample) -> tuple[int, str] | None:
 
 def _convert(value: Value) -> Row:
     messages, others, roles = _asked(value)
-    extra = {name: item for name, item in value.items() if name not in ("messages", "tools")}
+    under = tools_key(value)
+    extra = {name: item for name, item in value.items() if name not in ("messages", "tools", under)}
     return make_row(
         messages,
         extra,
-        tools=tools_of(value.get("tools")),
+        tools=tools_of(value.get(under)),
         others=others if any(others) else None,
-        spelling=Spelling(roles=roles, tools_as_text=isinstance(value.get("tools"), str)),
+        spelling=Spelling(roles=roles, tools_as_text=isinstance(value.get(under), str), tools=under),
         facts=("preference",),
     )
 
@@ -75,7 +77,7 @@ def write(row: Row) -> Value:
     """The columns as they stood. Raises ``RowError`` for a row without a pair."""
     if "chosen" not in row.extra or "rejected" not in row.extra:
         raise RowError("shape", format=NAME, detail=sentence(_("it has no `chosen` and `rejected`")))
-    return dict(row.extra) | ({"tools": row.tools} if row.tools is not None else {})
+    return dict(row.extra) | ({row.spelling.tools: row.tools} if row.tools is not None else {})
 
 
 FORMAT = DataFormat(

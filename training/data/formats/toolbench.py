@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from training.data.formats.base import DataFormat, Value, each, fits, text_of, without, written_messages
-from training.data.formats.literals import LiteralError, literal
+from training.data.literals import LiteralError, literal
 from training.data.messages import messages_of
 from training.data.problems import RowError, shown
 from training.data.raw import Sample

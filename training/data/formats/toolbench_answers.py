@@ -7,11 +7,12 @@ from typing import Any
 
 from training.data.facts import Ignored
 from training.data.formats.base import DataFormat, Value, converted, fits
-from training.data.messages import messages_of, plain, tools_of
+from training.data.messages import messages_of, plain
 from training.data.options import ReadOptions
 from training.data.problems import RowError
 from training.data.raw import Raw, Record, Sample
 from training.data.schema import Row, Spelling, make_row
+from training.data.tools import tools_of
 from training.words import _, sentence
 
 NAME = _("ToolBench's answer files")
@@ -53,7 +54,7 @@ def _convert(value: Value) -> Row:
     return make_row(
         _turns(path, answer["query"]),
         extra | {"query": answer["query"]},
-        tools=_tools(answer.get("function")),
+        tools=tools_of(answer.get("function")) or None,
         spelling=Spelling(),
         facts=() if path else ("no_answer",),
     )
@@ -64,11 +65,6 @@ def _turns(path: Any, query: str) -> list[Any]:
         return [plain("user", query)]
     messages, _others, _roles = messages_of(path)
     return messages
-
-
-def _tools(functions: Any) -> list[Value] | None:
-    found = tools_of(functions)
-    return [{"type": "function", "function": each} for each in found] if found else None
 
 
 FORMAT = DataFormat(

@@ -1,0 +1,137 @@
+"""Calls and results that stand in a text as Hermes and Qwen write them, read as what they are.
+
+``<tool_call>`` holds a call, or a list of calls, as JSON or as a Python literal; ``<tool_response>`` a result. A chat
+template writes such marks itself, and other models have others, so a text that holds them teaches one family's marks,
+or both twice. A call inside ``<think>`` is a draft and stays text; so does one that cannot be read, with a remark.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from training.data.calls import THOUGHT, call_of
+from training.data.decoding import decoded
+from training.data.problems import RowError
+from training.data.schema import Message, Row, ToolCall, others_of
+from training.data.tools import tools_of
+
+CALL, CALL_END = "<tool_call>", "</tool_call>"
+RESULT, RESULT_END = "<tool_response>", "</tool_response>"
+_TOOLS, _TOOLS_END = "<tools>", "</tools>"
+MAX_CALLS = 64
+_MARKS = re.compile(
+    r"<functioncall>|<function_call>|<function=\w|\[TOOL_CALLS\]|<\|python_tag\|>|<\|tool_call|<｜tool▁call|<tool_call>"
+)
+"""What other families, and Hermes where it cannot be read, begin a call with."""
+
+
+class _Said(NamedTuple):
+    """Messages that one message becomes."""
+
+    messages: list[Message]
+    fact: str
+
+
+def read_native(row: Row) -> Row:
+    """The row with the calls and results of its texts as calls and results; its ``facts`` say where some were."""
+    found: list[tuple[int, _Said]] = []
+    calling = False
+    for place, message in enumerate(row.messages):
+        said = _read(message, place + 1, calling)
+        if said is not None:
+            found.append((place, said))
+        calling = bool((said.messages[-1] if said else message).tool_calls)
+    if not row.tools and not row.offered and row.messages and row.messages[0].role == "system":
+        row.offered = _offered(row.messages[0].content)
+    if found:
+        _replace(row, found)
+    return row
+
+
+def _read(message: Message, number: int, after_call: bool) -> _Said | None:
+    """What a message is made of where it holds calls or results as text; ``None`` where it does not."""
+    if message.role == "assistant":
+        if CALL not in message.content or message.tool_calls:
+            return None
+        text, calls = split_calls(message.content, f"message {number}", f"call_{number}")
+        made = message.model_copy(update={"content": text, "tool_calls": calls})
+        return _Said([made], "native_calls") if calls else None
+    if RESULT not in message.content or (message.role != "tool" and not (message.role == "user" and after_call)):
+        return None
+    texts = _results(message.content)
+    if not texts:
+        return None
+    results = [message.model_copy(update={"role": "tool", "content": text}) for text in texts]
+    return _Said(results, "native_results")
+
+
+def split_calls(text: str, where: str, default_id: str) -> tuple[str, list[ToolCall]]:
+    """A text without its calls, and the calls; the text as it is where one of them cannot be read."""
+    thought, closed, said = text.rpartition(THOUGHT)
+    words, *blocks = said.split(CALL)
+    calls: list[ToolCall] = []
+    for block in blocks[: MAX_CALLS + 1]:
+        body, ended, rest = block.partition(CALL_END)
+        try:
+            value = decoded(body.strip(), where, python=True) if ended else None
+            given = value if isinstance(value, list) else [value]
+            calls += [call_of(each, where, f"{default_id}_{len(calls) + n}") for n, each in enumerate(given, 1)]
+        except RowError:
+            return text, []
+        words += rest if rest.strip() else ""
+    if len(calls) > MAX_CALLS:
+        return text, []
+    return thought + closed + words.rstrip(), calls
+
+
+def unread_call(text: str) -> str:
+    """The mark of a call that a text still holds, apart from drafts of it; "" where it holds none."""
+    found = _MARKS.search(text.rpartition(THOUGHT)[2])
+    return found[0] if found else ""
+
+
+def _results(text: str) -> list[str]:
+    """The results that a text consists of; none where it holds anything else."""
+    before, *blocks = text.split(RESULT)
+    pieces = [block.partition(RESULT_END) for block in blocks]
+    if before.strip() or any(not ended or rest.strip() for _body, ended, rest in pieces):
+        return []
+    return [body.strip("\n") for body, _ended, _rest in pieces]
+
+
+def _offered(system: str) -> list[str]:
+    """The names of the tools that a system text lists."""
+    _before, begun, rest = system.partition(_TOOLS)
+    body, ended, _after = rest.partition(_TOOLS_END)
+    if not begun or not ended:
+        return []
+    lines = body.strip().splitlines()
+    for texts in ([body.strip()], lines):
+        try:
+            tools = [tool for text in texts for tool in tools_of(text) or []]
+        except RowError:
+            continue
+        return [str((tool.get("function") or tool).get("name", "")) for tool in tools]
+    return []
+
+
+def _replace(row: Row, found: list[tuple[int, _Said]]) -> None:
+    """Put what was read in place of the messages that it was read from."""
+    made: dict[int, list[Message]] = {place: said.messages for place, said in found}
+    parallel: list[tuple[Message, dict[str, Any], str]] = []
+    stood = row.spelling.roles if len(row.spelling.roles) == len(row.messages) else [m.role for m in row.messages]
+    end = len(row.messages) - row.spelling.completion
+    for place, (message, other, role) in enumerate(zip(row.messages, others_of(row), stood, strict=True)):
+        new = made.get(place, [message])
+        parallel += [
+            (each, other if n == 0 else {}, role if each.role == message.role else each.role)
+            for n, each in enumerate(new)
+        ]
+        row.spelling.completion += len(new) - 1 if place >= end else 0
+    row.messages = [each for each, _other, _role in parallel]
+    row.others = [other for _each, other, _role in parallel] if row.others else None
+    row.spelling.roles = [role for _each, _other, role in parallel]
+    row.facts = (*row.facts, *dict.fromkeys(said.fact for _place, said in found))
+    row.made, row.as_written = True, False
+    row.raw = row.normal()
