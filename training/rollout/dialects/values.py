@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from training.data.formats.literals import LiteralError, literal
+from training.data.literals import LiteralError, literal
 from training.rollout.dialects.base import Tools, Unreadable, json_decoder
 
 _WORDS = {"True": True, "False": False, "None": None}
