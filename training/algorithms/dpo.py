@@ -21,9 +21,7 @@ from training.algorithms.lessons import (
     Example,
     NotLearned,
     learned_tokens,
-    marking_template,
     no_lesson,
-    prompt_tokens,
     remarks_of,
 )
 from training.algorithms.loading import fetch_base, load_model, load_tokenizer, prepare_device
@@ -34,6 +32,7 @@ from training.data.schema import Row
 from training.errors import ConfigError, DataError
 from training.journal import PhaseChanged
 from training.policy.adapter import lora_config
+from training.rollout.tokens import ChatTemplate
 
 
 def run_dpo(job: Job) -> None:
@@ -68,9 +67,9 @@ def encode_pairs(rows: Sequence[Row], tokenizer: Any, limit: int) -> Encoded:
     """Rows as ``{"prompt_ids", "chosen_ids", "chosen_mask", "rejected_ids", "rejected_mask"}``; a mask is 1 on tokens
     that are learned.
 
-    Raises ``DataError`` when no pair is left, ``TemplateError`` when the template cannot mark the assistant's tokens.
+    Raises ``DataError`` when no pair is left, ``TemplateError`` when the template has no turns that can be learned.
     """
-    template = marking_template(tokenizer)
+    template = ChatTemplate(tokenizer)
     pairs = [(row, pair) for row in rows if (pair := pair_of(row)) is not None]
     if not pairs:
         raise DataError(
@@ -80,7 +79,7 @@ def encode_pairs(rows: Sequence[Row], tokenizer: Any, limit: int) -> Encoded:
     encoded = Encoded(left_out=Counter(unpaired=len(rows) - len(pairs)))
     for row, pair in pairs:
         with encoded.counting():
-            example, reasoned = _encode(row, pair, tokenizer, template)
+            example, reasoned = _encode(row, pair, template)
             if _length(example) > limit:
                 raise NotLearned("too_long")
             encoded.add(example, reasoned)
@@ -93,13 +92,13 @@ def _length(example: Example) -> int:
     return len(example["prompt_ids"]) + max(len(example["chosen_ids"]), len(example["rejected_ids"]))
 
 
-def _encode(row: Row, pair: Pair, tokenizer: Any, template: str) -> tuple[Example, bool]:
+def _encode(row: Row, pair: Pair, template: ChatTemplate) -> tuple[Example, bool]:
     """A pair in ids, and whether its reasoning is among them. Raises ``NotLearned``."""
-    prompt = prompt_tokens(pair.prompt, row.tools, tokenizer, template)
+    prompt = template.prompt_ids(pair.prompt, row.tools)
     whole = []
     for answer, turns in zip((pair.chosen, pair.rejected), pair.turns, strict=True):
         learned = [False] * len(pair.prompt) + turns
-        whole.append(learned_tokens([*pair.prompt, *answer], learned, row.tools, tokenizer, template))
+        whole.append(learned_tokens([*pair.prompt, *answer], learned, row.tools, template))
     # A template may render a prompt's end in another way once an answer follows it.
     begin = min(_common(prompt, each.ids) for each in whole)
     example = {"prompt_ids": prompt[:begin]}

@@ -1,8 +1,7 @@
 """Demonstrations in tokens: which tokens of a conversation are learned, and what the chat template leaves out.
 
-A template marks everything that the assistant wrote with ``{% generation %}``; for families whose template has no marks
-TRL's training template is used. Where a turn is not to be learned, its marks are taken away: each run of marks is a
-turn, where there are as many runs as turns.
+A turn is what a rollout would sample: from where the prompt ends to the token that ends the turn
+(``training.rollout.turns``).
 """
 
 from __future__ import annotations
@@ -16,13 +15,14 @@ from typing import Any, NamedTuple
 from training.algorithms.base import IGNORED
 from training.data.learned import NOT_LEARNED, lesson_of
 from training.data.schema import Message, Row
-from training.errors import DataError, TemplateError
-from training.rollout.tokens import Tools, messages_to_template
+from training.errors import DataError
+from training.rollout.tokens import ChatTemplate, Tools
+from training.rollout.turns import pieces_of
 
 Example = dict[str, list[int]]
 LEFT_OUT = NOT_LEARNED | {
     "calls": "the chat template leaves out their tool calls, so the model would learn to say nothing there",
-    "apart": "some of their turns are not learned, and the chat template does not mark each turn by itself",
+    "first": "their only turn answers nothing, and the chat template cannot begin with it",
     "unpaired": "without two different answers of an assistant that are learned",
     "too_long": "longer than {limit}",
 }
@@ -68,16 +68,16 @@ def encode_rows(rows: Sequence[Row], tokenizer: Any, limit: int) -> Encoded:
     """Demonstrations as ``{"input_ids", "labels"}`` of at most ``limit`` tokens; labels are ``IGNORED`` on every token
     that is not learned.
 
-    Raises ``TemplateError`` when the template cannot mark the assistant's tokens, ``DataError`` when no row is left.
+    Raises ``TemplateError`` when the template has no turns that can be learned, ``DataError`` when no row is left.
     """
-    template = marking_template(tokenizer)
+    template = ChatTemplate(tokenizer)
     encoded = Encoded()
     for row in rows:
         with encoded.counting():
             turns, why_not = lesson_of(row)
             if why_not:
                 raise NotLearned(why_not)
-            learned = learned_tokens(row.messages, turns, row.tools, tokenizer, template)
+            learned = learned_tokens(row.messages, turns, row.tools, template)
             encoded.add(_example(learned, limit), learned.reasoned)
     if not encoded.examples:
         raise no_lesson(encoded, limit="sft.max_length")
@@ -111,41 +111,27 @@ def _example(learned: Learned, limit: int) -> Example:
 
 
 def learned_tokens(
-    messages: list[Message], turns: Sequence[bool], tools: Tools | None, tokenizer: Any, template: str
+    messages: list[Message], turns: Sequence[bool], tools: Tools | None, template: ChatTemplate
 ) -> Learned:
     """A conversation in ids, of which the assistant's messages whose ``turns`` are true are learned.
 
-    Raises ``TemplateError``, and ``NotLearned`` where the template leaves out calls or lets no turn be told apart.
+    Raises ``TemplateError``, and ``NotLearned`` where the template leaves out calls or can write no turn.
     """
-    unwritten = _left_out(messages, turns, tools, tokenizer, template)
+    unwritten = _left_out(messages, turns, tools, template)
     if "calls" in unwritten:
         raise NotLearned("calls")
-    ids, marks = marked_tokens(messages, tools, tokenizer, template)
-    learned = [turn for turn, message in zip(turns, messages, strict=True) if message.role == "assistant"]
-    if not all(learned):
-        spans = _spans(marks)
-        if len(spans) != len(learned):
-            raise NotLearned("apart")
-        for span, turn in zip(spans, learned, strict=True):
-            for place in span if not turn else ():
-                marks[place] = 0
+    ids: list[int] = []
+    marks: list[int] = []
+    for piece in pieces_of(template, messages, tools):
+        tokens = template.encode(piece.text)
+        ids += tokens
+        marks += [int(piece.turn is not None and turns[piece.turn])] * len(tokens)
+    if any(turns) and not any(marks):
+        raise NotLearned("first")
     return Learned(ids, marks, "reasoning" not in unwritten)
 
 
-def _spans(marks: Sequence[int]) -> list[range]:
-    """Where the marks are: the places of each run of ones."""
-    spans: list[range] = []
-    for place, mark in enumerate(marks):
-        if mark and spans and spans[-1].stop == place:
-            spans[-1] = range(spans[-1].start, place + 1)
-        elif mark:
-            spans.append(range(place, place + 1))
-    return spans
-
-
-def _left_out(
-    messages: list[Message], turns: Sequence[bool], tools: Tools | None, tokenizer: Any, template: str
-) -> set[str]:
+def _left_out(messages: list[Message], turns: Sequence[bool], tools: Tools | None, template: ChatTemplate) -> set[str]:
     """What the template leaves out of turns that are learned: ``reasoning``, ``calls``.
 
     Found by rendering the conversation with words in their place that are nowhere else.
@@ -165,50 +151,5 @@ def _left_out(
         probed.append(message.model_copy(update=changes) if changes else message)
     if not probes:
         return set()
-    text = render(probed, tools, tokenizer, template, tokenize=False)
+    text = template.text_of(probed, tools)
     return {what for what, probe in probes if probe not in text}
-
-
-def marking_template(tokenizer: Any) -> str:
-    """A chat template with generation marks: the tokenizer's own or TRL's variant. Raises ``TemplateError``."""
-    own = tokenizer.chat_template or ""
-    if "{% generation" in own or "{%- generation" in own:
-        return str(own)
-    from trl.chat_template_utils import get_training_chat_template
-
-    try:
-        variant = get_training_chat_template(tokenizer)
-    except ValueError as exc:
-        raise TemplateError(
-            "The chat template cannot mark the assistant's tokens, and TRL has no variant of it that can.",
-            hint="Choose a model of a family that TRL supports, such as Qwen2.5, Qwen3 or Llama 3.",
-        ) from exc
-    return str(variant or own)
-
-
-def prompt_tokens(messages: list[Message], tools: Tools | None, tokenizer: Any, template: str) -> list[int]:
-    """The ids of a conversation up to where the model's next turn begins. Raises ``TemplateError``."""
-    found: list[int] = render(messages, tools, tokenizer, template, add_generation_prompt=True)["input_ids"]
-    return found
-
-
-def marked_tokens(
-    messages: list[Message], tools: Tools | None, tokenizer: Any, template: str
-) -> tuple[list[int], list[int]]:
-    """The ids of a conversation, and 1 for each that the assistant wrote. Raises ``TemplateError``."""
-    encoded = render(messages, tools, tokenizer, template, return_assistant_tokens_mask=True)
-    return encoded["input_ids"], encoded["assistant_masks"]
-
-
-def render(messages: list[Message], tools: Tools | None, tokenizer: Any, template: str, **options: Any) -> Any:
-    """What the template makes of a conversation: ids, or text without ``tokenize``. Raises ``TemplateError``."""
-    special = tuple(text for text in tokenizer.all_special_tokens if len(text) > 1)
-    try:
-        return tokenizer.apply_chat_template(
-            messages_to_template(messages, special),
-            tools=tools or None,
-            chat_template=template,
-            **{"tokenize": True, "return_dict": True, **options},
-        )
-    except Exception as exc:  # a template is a program that others wrote: it may raise anything
-        raise TemplateError(f"The chat template failed on a row: {type(exc).__name__}: {str(exc)[:200]}") from exc

@@ -15,7 +15,7 @@ from training.data.schema import Row
 from training.errors import ConfigError, ModelError, TiltyardError
 from training.machine import compute_threads
 from training.model_check import check_model_folder
-from training.rollout.tokens import use_training_template
+from training.rollout.templates import use_training_template
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -135,13 +135,22 @@ def turn_text(render: Render, rows: Rows, tools: Tools | None) -> str:
     return whole[turn_begin(prompt, whole) :]
 
 
-def turn_begin(prompt: str, whole: str) -> int:
-    """Where a model's turn begins in a rendered conversation, whose prompt may have begun a thought for it."""
+def prompt_end(prompt: str, whole: str) -> int | None:
+    """Where a prompt ends in a rendered conversation, which may lack the thought that the prompt begins; ``None`` where
+    it does not begin with the prompt."""
     if whole.startswith(prompt):
         return len(prompt)
     opened = max((prompt.rfind(mark) for mark in MARKS), default=-1)
-    if opened >= 0 and whole.startswith(prompt[:opened]):
-        return opened
+    thought = prompt[opened:] if opened >= 0 else ""
+    for mark in (*MARKS, *MARKS.values()):
+        thought = thought.replace(mark, "")
+    return opened if opened >= 0 and not thought.strip() and whole.startswith(prompt[:opened]) else None
+
+
+def turn_begin(prompt: str, whole: str) -> int:
+    """Where a model's turn begins, also under a template that rewrites what came before."""
+    if (end := prompt_end(prompt, whole)) is not None:
+        return end
     shared = next((at for at, (a, b) in enumerate(zip(prompt, whole, strict=False)) if a != b), 0)
     return max(whole.rfind(mark, 0, shared) + len(mark) for mark in (">", "]", "\n")) if shared else 0
 

@@ -4,8 +4,8 @@ A conversation is tokenised once, at its prompt. What the model samples afterwar
 environment says is appended as the chat template's own suffix, tokenised alone. Re-tokenising a whole conversation
 instead would replace sampled ids by others with the same text and make the policy ratio meaningless.
 
-The template must render earlier messages the same whatever follows (*prefix-preserving*); ``check_prefix_preserving``
-tells, and TRL's training templates (``trl/chat_template_utils.py``) replace the ones of known families that do not.
+The template must render earlier messages the same whatever follows (*prefix-preserving*); ``templates.py`` checks that
+and finds another one where it does not.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from envs.wire import Message
 from training.errors import TemplateError
 from training.rollout.dialects import CALL_MARKS
 from training.rollout.dialects.thoughts import MARKS
-from training.rollout.family import REASONING, Family, family_of, turn_end
+from training.rollout.family import REASONING, Family, family_of, probe_tools, turn_end
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -31,7 +31,7 @@ KEPT = CALL_MARKS | set(MARKS) | set(MARKS.values()) | {"<|start|>"}
 """Control tokens that a turn's text keeps, because dialects read them."""
 
 _ANCHOR = "probe_end"
-_HINT = "Choose a model whose chat template keeps earlier turns as they were, such as Qwen2.5, Qwen3 or Llama 3."
+HINT = "Choose a model whose chat template keeps earlier turns as they were, such as Qwen2.5, Qwen3 or Llama 3."
 
 
 class Template(Protocol):
@@ -54,7 +54,7 @@ class ChatTemplate:
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self.tokenizer = tokenizer
         self.eos_id = _eos_id(tokenizer)
-        self._control = control_texts(tokenizer)
+        self.control = control_texts(tokenizer)
         self._special = _special_texts(tokenizer)
         # A group's rollouts share their prompt, and often the environment's answers too.
         self._ids_of = lru_cache(maxsize=CACHE)(self._tokenise)
@@ -63,7 +63,7 @@ class ChatTemplate:
     @cached_property
     def family(self) -> Family:
         """How the template writes calls, thoughts and results, found by rendering probes. Raises ``TemplateError``."""
-        return family_of(self._raw, self._control)
+        return family_of(self.raw, self.control)
 
     @cached_property
     def stop_ids(self) -> frozenset[int]:
@@ -77,30 +77,33 @@ class ChatTemplate:
 
     def prompt_ids(self, messages: list[Message], tools: Tools | None) -> list[int]:
         """Ids of the prompt, ending where the model's first turn begins. Raises ``TemplateError``."""
-        return self._encode(self._render(self._rows(messages), tools, generate=True))
+        return self.encode(self._render(self._rows(messages), tools, generate=True))
 
-    def text_of(self, messages: list[Message], *, generate: bool) -> str:
-        """A conversation as the model would read it. Raises ``TemplateError``."""
-        return self._render(self._rows(messages), None, generate=generate)
+    def text_of(self, messages: list[Message], tools: Tools | None = None, *, generate: bool = False) -> str:
+        """A conversation as the model would read it, up to where its next turn begins with ``generate``.
+
+        Raises ``TemplateError``.
+        """
+        return self._render(self._rows(messages), tools, generate=generate)
 
     def suffix_ids(self, messages: list[Message]) -> list[int]:
         """Ids that continue a conversation whose last sampled id ends a turn, up to where the next model turn begins.
 
         Shape: flat list, to be appended with mask 0. Raises ``TemplateError`` if the template rewrites the past.
         """
-        return self._encode(self.suffix_text(messages))
+        return self.encode(self.suffix_text(messages))
 
     def suffix_text(self, messages: list[Message], tools: Tools | None = None) -> str:
         """The same as text, in a conversation with ``tools``. Raises ``TemplateError``."""
         probe = [{"role": "user", "content": "probe"}, self._probe_turn(messages)]
-        before = self._render(self._styled(probe), tools, generate=False)
-        after = self._render(self._styled([*probe, *self._messages(messages)]), tools, generate=True)
+        before = self.raw(self._styled(probe), tools, generate=False)
+        after = self.raw(self._styled([*probe, *self._messages(messages)]), tools, generate=True)
         anchor = before.rfind(_ANCHOR)
-        end = turn_end(after, anchor + len(_ANCHOR), self._control) if anchor >= 0 else None
+        end = turn_end(after, anchor + len(_ANCHOR), self.control) if anchor >= 0 else None
         if end is None:
-            raise TemplateError("The chat template does not end a model turn with a control token.", hint=_HINT)
+            raise TemplateError("The chat template does not end a model turn with a control token.", hint=HINT)
         if after[: end[0]] != before[: end[0]]:
-            raise TemplateError("The chat template rewrites earlier turns when a message is added.", hint=_HINT)
+            raise TemplateError("The chat template rewrites earlier turns when a message is added.", hint=HINT)
         return after[end[1] :]
 
     def decode(self, ids: list[int]) -> str:
@@ -145,8 +148,17 @@ class ChatTemplate:
     def _render(self, messages: list[dict[str, Any]], tools: Tools | None, *, generate: bool) -> str:
         return self._text_of(json.dumps(messages), json.dumps(tools) if tools else None, generate)
 
-    def _raw(self, messages: list[dict[str, Any]], tools: Tools | None, generate: bool) -> str:
-        return self._render(messages, tools, generate=generate)
+    def raw(self, messages: list[dict[str, Any]], tools: Tools | None, generate: bool) -> str:
+        """What the template makes of messages that are in its own style already. Raises ``TemplateError``.
+
+        A template that is for conversations with tools alone gets two probes, where it is asked without any.
+        """
+        try:
+            return self._render(messages, tools, generate=generate)
+        except TemplateError:
+            if tools:
+                raise
+            return self._render(messages, probe_tools(), generate=generate)
 
     def _apply_template(self, messages: str, tools: str | None, generate: bool) -> str:
         try:
@@ -161,7 +173,8 @@ class ChatTemplate:
         except Exception as exc:  # a template is a program that others wrote: it may raise anything
             raise TemplateError(f"The chat template failed: {type(exc).__name__}: {str(exc)[:200]}") from exc
 
-    def _encode(self, text: str) -> list[int]:
+    def encode(self, text: str) -> list[int]:
+        """Ids of a piece of a conversation, tokenised alone."""
         return list(self._ids_of(text))
 
     def _tokenise(self, text: str) -> tuple[int, ...]:
@@ -171,8 +184,8 @@ class ChatTemplate:
 def messages_to_template(messages: list[Message], special: tuple[str, ...] = ()) -> list[dict[str, Any]]:
     """Wire messages in the shape that chat templates expect.
 
-    ``special`` are texts of control tokens; inside contents they are broken up by a space, so that a tool's answer
-    or a dataset row cannot end a turn or open another role.
+    ``special`` are texts of control tokens; inside contents and arguments they are broken up by a space, so that a
+    tool's answer or a dataset row cannot end a turn or open another role.
     """
     rows: list[dict[str, Any]] = []
     for message in messages:
@@ -181,7 +194,11 @@ def messages_to_template(messages: list[Message], special: tuple[str, ...] = ())
             row[REASONING_KEY] = _defuse(message.reasoning, special)
         if message.tool_calls:
             row["tool_calls"] = [
-                {"type": "function", "id": call.id, "function": {"name": call.name, "arguments": call.arguments}}
+                {
+                    "type": "function",
+                    "id": call.id,
+                    "function": {"name": call.name, "arguments": _defused(call.arguments, special)},
+                }
                 for call in message.tool_calls
             ]
         if message.tool_call_id is not None:
@@ -192,50 +209,6 @@ def messages_to_template(messages: list[Message], special: tuple[str, ...] = ())
     return rows
 
 
-def check_prefix_preserving(tokenizer: PreTrainedTokenizerBase, tools: Tools | None = None) -> None:
-    """Raise ``TemplateError`` unless user turns can be appended without touching what came before, and answers of tools
-    too where the template writes calls that are read.
-
-    Checked by rendering, with and without ``tools``, a conversation that grows by a tool answer and a user turn.
-    """
-    if not tokenizer.chat_template:
-        raise TemplateError("The model has no chat template.", hint=_HINT)
-    template = ChatTemplate(tokenizer)
-    tool = Message(role="tool", name="probe", tool_call_id="call_0", content="probe")
-    other = tool.model_copy(update={"tool_call_id": "call_1"})
-    user = Message(role="user", content="probe again")
-    grown = [[tool], [tool, other], [tool, user]] if template.family.dialect else []
-    for messages in ([user], *grown):
-        template.suffix_text(messages)
-        template.suffix_text(messages, tools)
-
-
-def use_training_template(tokenizer: PreTrainedTokenizerBase) -> str | None:
-    """Swap in TRL's training template when the tokenizer's own cannot be trained with.
-
-    Returns a sentence for the log when a swap happened, else ``None``. Raises ``TemplateError`` when the own template
-    does not preserve prefixes and TRL has no replacement for this family.
-    """
-    try:
-        check_prefix_preserving(tokenizer)
-    except TemplateError:
-        from trl.chat_template_utils import get_training_chat_template
-
-        try:
-            replacement = get_training_chat_template(tokenizer)
-        except Exception:  # it renders the template too, which may raise anything
-            replacement = None
-        if replacement is None:
-            raise
-        tokenizer.chat_template = replacement
-        check_prefix_preserving(tokenizer)
-        return (
-            "The model's chat template rewrites earlier turns, so TRL's training variant of it is used. "
-            "Serve the trained model with the template saved beside it."
-        )
-    return None
-
-
 def turn_ends(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
     """Ids at which a model's turn ends; without a chat template the tokenizer's own end alone."""
     return ChatTemplate(tokenizer).stop_ids if tokenizer.chat_template else frozenset({_eos_id(tokenizer)})
@@ -244,7 +217,7 @@ def turn_ends(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
 def _eos_id(tokenizer: PreTrainedTokenizerBase) -> int:
     eos = tokenizer.eos_token_id
     if not isinstance(eos, int):
-        raise TemplateError("The tokenizer has no end-of-turn token.", hint=_HINT)
+        raise TemplateError("The tokenizer has no end-of-turn token.", hint=HINT)
     return eos
 
 
@@ -262,3 +235,12 @@ def _defuse(text: str, special: tuple[str, ...]) -> str:
         if token in text:
             text = text.replace(token, f"{token[0]} {token[1:]}")
     return text
+
+
+def _defused(value: Any, special: tuple[str, ...]) -> Any:
+    """The same in every text of a JSON value."""
+    if isinstance(value, str):
+        return _defuse(value, special)
+    if isinstance(value, dict):
+        return {_defuse(key, special): _defused(item, special) for key, item in value.items()}
+    return [_defused(item, special) for item in value] if isinstance(value, list) else value

@@ -6,18 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trl
 
 from tests.training.algorithms.conftest import MakeJob
 from tests.training.helpers import of_type
+from tests.training.rollout.templates import text_of, tokenizer_for
 from training.algorithms.base import IGNORED
 from training.algorithms.dpo import encode_pairs
 from training.algorithms.lessons import Encoded, encode_rows, remarks_of
 from training.algorithms.sft import run_sft
 from training.data.schema import Row, row_from_dict
 from training.errors import DataError
+from training.rollout.templates import use_training_template
 
-TEMPLATES = Path(trl.__file__).parent / "chat_templates"
 STOCK = {
     "type": "function",
     "function": {
@@ -54,14 +54,15 @@ def learned(encoded: Encoded, tokenizer: Any) -> str:
 
 
 @pytest.fixture
-def use(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Gives the tiny tokenizer the chat template of a family."""
+def use() -> Any:
+    """Gives a tokenizer with the chat template of a family and its control tokens."""
 
-    def set_template(name: str) -> Any:
-        monkeypatch.setattr(tokenizer, "chat_template", (TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8"))
-        return tokenizer
+    def tokenizer(name: str) -> Any:
+        made = tokenizer_for(text_of(name))
+        use_training_template(made)
+        return made
 
-    return set_template
+    return tokenizer
 
 
 def test_qwen3_learns_the_reasoning_of_a_row(use: Any) -> None:
@@ -70,7 +71,7 @@ def test_qwen3_learns_the_reasoning_of_a_row(use: Any) -> None:
     assert encoded.unreasoned == 0 and not encoded.left_out
     assert learned(encoded, tokenizer) == (
         '<think>\nAsk first.\n</think>\n\n<tool_call>\n{"name": "stock", "arguments": {"item": "lamp"}}\n</tool_call>'
-        "<|im_end|>\n<think>\nThe tool said 4.\n</think>\n\nFour.<|im_end|>\n"
+        "<|im_end|><think>\nThe tool said 4.\n</think>\n\nFour.<|im_end|>"
     )
 
 
@@ -119,19 +120,74 @@ def test_a_turn_of_weight_0_is_read_and_not_learned(use: Any, name: str) -> None
 def test_what_follows_the_last_learned_turn_is_cut_off(use: Any) -> None:
     tokenizer = use("qwen2_5")
     example = encode_rows([saying(1, 0)], tokenizer, 4096).examples[0]
-    assert tokenizer.decode(example["input_ids"]).endswith("A wrong draft.<|im_end|>\n")
+    assert tokenizer.decode(example["input_ids"]).endswith("A wrong draft.<|im_end|>")
     short = len(example["input_ids"])
     assert encode_rows([saying(1, 0)], tokenizer, short).examples == [example]
     with pytest.raises(DataError, match=r"1 rows are left out: longer than sft\.max_length"):
         encode_rows([saying(1, 0)], tokenizer, short - 1)
 
 
-def test_turns_that_a_template_does_not_mark_apart_leave_the_row_out(use: Any) -> None:
-    """Nothing stands between two turns of DeepSeek's assistant, so their marks run into each other."""
+def test_turns_that_follow_each_other_are_told_apart(use: Any) -> None:
+    """Nothing stands between two turns of DeepSeek's assistant."""
     tokenizer = use("deepseekv3")
     said = [{"role": "assistant", "content": text, "weight": weight} for text, weight in (("one", 0), ("two", 1))]
-    encoded = encode_rows([row_from_dict({"messages": [ASKS, *said]}), saying(1, 1)], tokenizer, 4096)
-    assert encoded.left_out == {"apart": 1} and len(encoded.examples) == 1
+    encoded = encode_rows([row_from_dict({"messages": [ASKS, *said]})], tokenizer, 4096)
+    assert not encoded.left_out and learned(encoded, tokenizer) == "two<｜end▁of▁sentence｜>"
+
+
+@pytest.mark.parametrize(
+    ("name", "ends"),
+    [
+        ("qwen2_5", ["<|im_end|>", "<|im_end|>"]),
+        ("llama3_1", ["<|eot_id|>", "<|eot_id|>"]),
+        ("gptoss", ["<|call|>", "<|return|>"]),
+        ("glm4moe", ["<|observation|>", "<|user|>"]),
+        ("gemma4", ["<|tool_response>", "<turn|>"]),
+        ("nemotron_3_nano", ["<|im_end|>", "<|im_end|>"]),
+        ("qwen3_5_think", ["<|im_end|>", "<|im_end|>"]),
+        ("lfm2_2_5", ["<|im_end|>", "<|im_end|>"]),
+        ("deepseekv3", ["<｜end▁of▁sentence｜>", "<｜end▁of▁sentence｜>"]),
+    ],
+)
+def test_each_turn_is_learned_with_the_token_that_ends_it(use: Any, name: str, ends: list[str]) -> None:
+    """A template may mark the words alone: the model then never learns to stop."""
+    tokenizer = use(name)
+    labels = encode_rows([calling(1, 1)], tokenizer, 4096).examples[0]["labels"]
+    found = [
+        tokenizer.decode([label])
+        for label, following in zip(labels, [*labels[1:], IGNORED], strict=True)
+        if label != IGNORED and following == IGNORED
+    ]
+    assert found == ends
+
+
+@pytest.mark.parametrize(
+    "mark", ["{% generation %}{{ m.content }}{% endgeneration %}<|im_end|>", "{{ m.content }}<|im_end|>"]
+)
+def test_marks_of_a_template_do_not_decide_what_is_learned(mark: str) -> None:
+    template = "{% for m in messages %}<|im_start|>{{ m.role }}\n" + mark + "\n{% endfor %}"
+    tokenizer = tokenizer_for(template + "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
+    assert (
+        learned(encode_rows([saying(1, 1)], tokenizer, 4096), tokenizer)
+        == "A wrong draft.<|im_end|>Seven then.<|im_end|>"
+    )
+
+
+def test_what_the_prompt_supplies_is_not_learned(use: Any) -> None:
+    tokenizer = use("qwen3_5_nothink")
+    plain = row_from_dict({"messages": [ASKS, {"role": "assistant", "content": "Four."}]})
+    assert learned(encode_rows([plain], tokenizer, 4096), tokenizer) == "Four.<|im_end|>"
+
+
+def test_a_first_turn_that_answers_nothing_teaches_nobody_else_s_words(use: Any) -> None:
+    """Under a template without a header everything behind it was learned, the user's texts too."""
+    greeting = {"role": "assistant", "content": "Welcome."}
+    value = {"messages": [greeting, ASKS, {"role": "assistant", "content": "Four."}]}
+    for name in ("qwen2_5", "llama3", "phi3", "deepseekv3"):
+        said = learned(encode_rows([row_from_dict(value)], use(name), 4096), use(name))
+        assert "Four." in said and "lamps" not in said
+    with pytest.raises(DataError, match="not learned"):
+        encode_rows([row_from_dict({"messages": [greeting | {"weight": 0}]})], use("phi3"), 4096)
 
 
 @pytest.mark.parametrize("name", ["llama3", "phi3", "deepseek_r1_distill"])

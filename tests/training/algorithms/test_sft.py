@@ -17,9 +17,10 @@ from training.algorithms.base import IGNORED
 from training.algorithms.lessons import encode_rows
 from training.algorithms.packing import PackingCollator, packed_rows
 from training.algorithms.sft import run_sft
-from training.data.schema import Row
+from training.data.schema import Row, row_from_dict
 from training.errors import ConfigError, DataError, StopRequested, TemplateError
 from training.model_check import check_model_folder
+from training.rollout.templates import use_training_template
 from training.rollout.tokens import ChatTemplate
 
 
@@ -51,18 +52,18 @@ def test_rows_too_long_or_without_an_assistant_are_left_out_and_counted(tokenize
         encode_rows([long, mute], tokenizer, 256)
 
 
-def test_a_template_without_marks_uses_trls_variant_or_is_refused(
-    tokenizer: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_template_needs_no_marks_but_must_end_its_turns(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from trl.chat_template_utils import qwen3_chat_template
 
     monkeypatch.setattr(tokenizer, "chat_template", qwen3_chat_template)
+    use_training_template(tokenizer)
     examples = encode_rows(demonstration_rows(1), tokenizer, 1000).examples
     learned = tokenizer.decode([label for label in examples[0]["labels"] if label != IGNORED])
     assert "It is red." in learned and "Say red" not in learned
     monkeypatch.setattr(tokenizer, "chat_template", "{% for m in messages %}{{ m.content }}{% endfor %}")
-    with pytest.raises(TemplateError):
-        encode_rows(demonstration_rows(1), tokenizer, 1000)
+    plain = row_from_dict({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})
+    with pytest.raises(TemplateError, match="does not end a model turn"):
+        encode_rows([plain], tokenizer, 1000)
 
 
 def test_a_run_learns_reports_and_leaves_a_safe_model(make_job: MakeJob) -> None:

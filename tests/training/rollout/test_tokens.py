@@ -10,7 +10,8 @@ import pytest
 from envs.wire import Message
 from tests.training.helpers import TOOLS, demonstration_rows
 from training.errors import TemplateError
-from training.rollout.tokens import ChatTemplate, check_prefix_preserving, messages_to_template, use_training_template
+from training.rollout.templates import check_prefix_preserving, use_training_template
+from training.rollout.tokens import ChatTemplate, messages_to_template
 
 # Qwen3's own template drops the empty thinking block of earlier turns, so a longer conversation changes its beginning.
 REWRITING = (
