@@ -259,6 +259,13 @@ class NotFinite(TiltyardError):
     pauses = True
 
 
+class NoGradient(TiltyardError):
+    """Loss and gradient were exactly 0 in many updates in a row: nothing is learned."""
+
+    code, boundary = "no_gradient", Boundary.TRAINER
+    pauses = True
+
+
 class SamplerDisagrees(TiltyardError):
     """The sampler's log-probabilities differ from those of a training forward over the same ids."""
 

@@ -155,6 +155,12 @@ CODES: dict[str, Words] = {
             "Nothing of that was saved or learned from. Lower the learning rate: resume with changed options."
         ),
     ),
+    "no_gradient": Words(
+        gettext_noop("Nothing was learned in many updates in a row: loss and gradient were exactly 0."),
+        gettext_noop(
+            "The message says why. Go on from a checkpoint before it with a lower learning rate, or other tasks."
+        ),
+    ),
     "sampler_disagrees": Words(
         gettext_noop("The sampler's log-probabilities differ from the trainer's."),
         gettext_noop("Training on such samples would be wrong. The message names the likely cause and what to do."),

@@ -20,7 +20,7 @@ from trl.models.utils import disable_gradient_checkpointing
 from training.algorithms.contents import load_value_head
 from training.algorithms.correction import Rows
 from training.algorithms.micro_batches import Packed, in_micro_batches
-from training.algorithms.pull import PullInRewardTrainer, own_tokens
+from training.algorithms.pull import PullInRewardTrainer, forward_inputs, own_tokens
 from training.algorithms.values import at_last_token, estimate, explained_variance, value_loss, whitened
 from training.config import JobConfig
 from training.config.ppo import HEAD_REACH
@@ -99,7 +99,7 @@ class ActorCriticTrainer(PullInRewardTrainer):
 
     def _values(self, output: Rows) -> torch.Tensor:
         """The values (rows, tokens) of a sampling's tokens, by the weights that it was sampled with."""
-        ids, marks, keep = _forward_inputs(output)
+        ids, marks, keep = forward_inputs(output)
         arguments: Any = self.args
         body = causal_of(self._bare).base_model
         plainly = disable_gradient_checkpointing(self._bare, arguments.gradient_checkpointing_kwargs)
@@ -117,7 +117,7 @@ class ActorCriticTrainer(PullInRewardTrainer):
     def _compute_loss(self, model: Any, inputs: Rows) -> torch.Tensor:
         if not len(inputs["advantages"]):
             return super()._compute_loss(model, inputs)
-        weight, packed = self.options.value_coef, Packed(*_forward_inputs(inputs))
+        weight, packed = self.options.value_coef, Packed(*forward_inputs(inputs))
         with values_read(self._bare, packed.of_completions, reaches_base=weight > 0) as found:
             loss = super()._compute_loss(model, inputs)
         mask = own_tokens(inputs)
@@ -160,10 +160,3 @@ class ActorCriticTrainer(PullInRewardTrainer):
                 "has ended near one value, look whether the rewards still differ.",
                 "warning",
             )
-
-
-def _forward_inputs(rows: Rows) -> tuple[torch.Tensor, torch.Tensor, int]:
-    """Ids and mask (rows, tokens) of prompts and completions, and how many columns the completions have."""
-    ids = torch.cat([rows["prompt_ids"], rows["completion_ids"]], dim=1)
-    mask = torch.cat([rows["prompt_mask"], rows["completion_mask"]], dim=1)
-    return ids, mask, rows["completion_ids"].size(1)

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from training.algorithms.finite import SKIPS_IN_A_ROW, Finite
+from training.algorithms.finite import NO_CHOICE, SKIPS_IN_A_ROW, STILL_IS_SAID, Finite, Still
 from training.algorithms.held_out import HeldOut
 from training.algorithms.held_out_loss import HeldOutLoss
 from training.algorithms.job import Job
@@ -18,7 +18,7 @@ from training.algorithms.saving import Saver
 from training.algorithms.stages import StageEnd
 from training.algorithms.token_values import TokenRecord
 from training.config import JobConfig
-from training.errors import NotFinite, StopRequested, TiltyardError
+from training.errors import NoGradient, NotFinite, StopRequested, TiltyardError
 from training.journal import Metrics, PhaseChanged, UpdateSkipped
 from training.memory.running import dry_step, named_shortage
 
@@ -75,6 +75,7 @@ class JournalCallback(TrainerCallback):
         self.trainer: Any = None
         self.saver = Saver(job, updates)
         self.finite = Finite()
+        self.still = Still()
         self.extra: dict[str, float] = {}
         self.rows: int | None = None
         self.held_out: HeldOut | HeldOutLoss | None = None
@@ -143,6 +144,8 @@ class JournalCallback(TrainerCallback):
         self.job.journal.write(Metrics(step=state.global_step, values=values))
         if self.finite.in_a_row >= SKIPS_IN_A_ROW:
             raise self._never_finite(state.global_step)
+        if self.job.config.method.learns_from == "rollouts" and not self._skipped:
+            self._require_gradient(state.global_step, values)
         border = self.saver.at_border(state.global_step)
         if border and self.tokens is not None:
             self.tokens.write()
@@ -189,6 +192,35 @@ class JournalCallback(TrainerCallback):
             f"none of them moved the weights. The last good checkpoint is {good}.",
             hint="Lower the learning rate or the gradient limit, or look at the data of these steps; then resume.",
         )
+
+    def _require_gradient(self, step: int, values: dict[str, float]) -> None:
+        """Raise ``NoGradient`` once loss and gradient have been exactly 0 for as long as the job allows."""
+        count, most = self.still.saw(values), self.job.config.run.no_gradient_updates
+        if count != STILL_IS_SAID and not 0 < most <= count:
+            return
+        first = step - count + 1
+        why = self._why_still(first, values)
+        text = f"Loss and gradient were exactly 0 in {count} updates in a row (steps {first} to {step})"
+        if 0 < most <= count:
+            raise NoGradient(
+                f"{text}, so nothing is learned. {why}",
+                hint="Resume goes on for as many updates again; run.no_gradient_updates: 0 lets the run go on anyway.",
+            )
+        self.job.log(f"{text}. {why}", "warning")
+
+    def _why_still(self, first: int, values: dict[str, float]) -> str:
+        if values.get("entropy", 1.0) < NO_CHOICE:
+            return (
+                f"The policy's entropy is {values['entropy']:.2g} nats: an update before step {first} has left it no "
+                "choice. Go on from a checkpoint before that step with a lower learning rate "
+                f"(it is {self.job.config.learning_rate:g})."
+            )
+        if values.get("groups/zero_variance_share") == 1.0:
+            return (
+                "The rewards of every group are equal. Take tasks that are solved sometimes, more rollouts of each, or "
+                "a reward that tells them apart."
+            )
+        return "No rollout is learned from: look at those that are excluded, cut off and masked, or left out."
 
     def _goes_on(self, step: int) -> bool:
         """Whether a run that is asked to stop goes on after ``step``: the updates of a sampling are finished first."""

@@ -70,7 +70,7 @@ def _training(job: Job, step: int) -> dict[str, str]:
     facts["Learning rate"] = f"{config.learning_rate:g}"
     facts["LoRA"] = "none: all weights were trained"
     if lora.lora_rank:
-        words = f"rank {lora.lora_rank}, alpha {lora.lora_alpha}, dropout {lora.lora_dropout:g}"
+        words = f"rank {lora.lora_rank}, alpha {lora.adapter_alpha}, dropout {lora.lora_dropout:g}"
         facts["LoRA"] = f"{words}, on {lora.lora_targets}"
     return facts | {"Seed": str(config.run.seed)}
 

@@ -6,6 +6,8 @@
 3. Before the optimiser's step the gradients of such an update are dropped: weights, momentum and AdamW's step counts
    stay as they are. The update counts as a step, so the schedule of the learning rate goes on.
 4. ``SKIPS_IN_A_ROW`` such updates end the run with ``NotFinite``, which pauses it.
+5. Updates whose loss and gradient are exactly 0 are counted too (``Still``): a policy that a too large update has
+   destroyed is finite, and teaches nothing any more.
 """
 
 from __future__ import annotations
@@ -14,6 +16,10 @@ import math
 from typing import Any, Literal
 
 SKIPS_IN_A_ROW = 3
+STILL_IS_SAID = 3
+"""Updates in a row without a gradient after which the log says so."""
+NO_CHOICE = 0.05
+"""Nats of entropy a token below which a policy that has no gradient has no choice left either."""
 
 
 class Finite:
@@ -43,6 +49,19 @@ class Finite:
         self._loss = self._norm = None
         self.in_a_row = self.in_a_row + 1 if loss or gradient else 0
         return "loss" if loss else "gradient" if gradient else None
+
+
+class Still:
+    """How many updates in a row had a loss and a gradient of exactly 0: float noise of a healthy one is never 0."""
+
+    def __init__(self) -> None:
+        self.in_a_row = 0
+
+    def saw(self, figures: dict[str, float]) -> int:
+        """Count an update by its metrics; a gradient that nobody measured is none that is 0."""
+        still = figures.get("loss") == 0 and figures.get("grad_norm") == 0
+        self.in_a_row = self.in_a_row + 1 if still else 0
+        return self.in_a_row
 
 
 class FiniteUpdates:

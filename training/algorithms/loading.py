@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from training.algorithms.job import Job
@@ -65,7 +66,8 @@ def fetch_model(config: JobConfig, rows: Sequence[Row], run_dir: Path) -> Path:
         check_model_folder(folder)
         return folder
     if not config.model.from_hub:
-        raise ModelError(f"There is no model folder {source}.", hint="Fix model.source.")
+        hint = "Name a folder that holds a model, or a model of Hugging Face such as Qwen/Qwen3-0.6B."
+        raise ModelError(f"There is no model folder {source}.", hint=hint)
     return _download(source, config.model.revision)
 
 
@@ -92,9 +94,9 @@ def _download(source: str, revision: str) -> Path:
             max_workers=4,
         )
     except Exception as exc:  # the hub's client raises a dozen types, httpx's among them
-        said = str(exc).replace(token, "***") if token else str(exc)
+        said = shorten(str(exc).replace(token, "***") if token else str(exc), 200, placeholder=" …")
         raise ModelError(
-            f"The model {source} could not be fetched from Hugging Face: {type(exc).__name__}: {said[:200]}",
+            f"The model {source} could not be fetched from Hugging Face: {type(exc).__name__}: {said}",
             hint="Check the name and the network, and for a gated or private model the project's Hugging Face token; "
             "or set model.source to a local folder.",
         ) from (None if token else exc)

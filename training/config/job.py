@@ -76,6 +76,9 @@ class JobConfig(Group):
             )
         if self.method.trains and self.model.quantization != "none":
             self._check_quantized()
+        if self.method.trains and self.model.lora_rank and self.model.lora_rslora and not self.model.lora_alpha:
+            text = _("with rsLoRA twice the rank would count more the higher the rank is: set an alpha, such as 16")
+            raise OptionError("model.lora_alpha", sentence(text))
         if self.method.trains and self.optim.max_tokens_per_micro_batch:
             self._check_micro_tokens()
         if not self.method.plays:

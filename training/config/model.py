@@ -60,7 +60,16 @@ class ModelConfig(Group):
         le=512,
     )
     lora_alpha: int = option(
-        32, title=_("LoRA alpha"), help=_("Scale of the adapter, used when the rank is above 0."), ge=1, le=1024
+        0,
+        title=_("LoRA alpha"),
+        help=_("The adapter counts alpha / rank; 0 is twice the rank, so that it counts 2 whatever its rank."),
+        ge=0,
+        le=1024,
+    )
+    lora_rslora: bool = option(
+        False,
+        title=_("rsLoRA"),
+        help=_("The adapter counts alpha / √rank, so that a high rank learns as fast as a low one. Needs an alpha."),
     )
     lora_dropout: float = option(
         0.0, title=_("LoRA dropout"), help=_("Share of the adapter's inputs that is dropped in training."), ge=0, lt=1
@@ -73,6 +82,11 @@ class ModelConfig(Group):
         max_length=500,
         pattern=r"^[A-Za-z0-9_.-]+(,[A-Za-z0-9_.-]+)*$",
     )
+
+    @property
+    def adapter_alpha(self) -> int:
+        """LoRA's alpha as the adapter has it."""
+        return self.lora_alpha or 2 * self.lora_rank
 
     @property
     def from_hub(self) -> bool:

@@ -51,6 +51,17 @@ class RunConfig(Group):
         ge=0,
         le=10_000,
     )
+    no_gradient_updates: int = option(
+        10,
+        title=_("Pause without a gradient"),
+        help=_(
+            "Updates in a row whose loss and gradient are exactly 0, after which a run that learns from rollouts "
+            "pauses: its policy has no choice left, or its rewards are all equal. 0 never pauses for it."
+        ),
+        unit=_("updates"),
+        ge=0,
+        le=1_000_000,
+    )
     keep_tokens_mib: int = option(
         256,
         title=_("Token values kept"),

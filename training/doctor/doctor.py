@@ -38,6 +38,7 @@ DETECTORS: dict[str, Detector] = {
     "kl_spike": updates.kl_spike,
     "kl_drift": updates.kl_drift,
     "gradient_spike": updates.gradient_spike,
+    "no_gradient": updates.no_gradient,
     "clip_share": updates.clip_share,
     "logprob_gap": updates.logprob_gap,
     "critic_blind": updates.critic_blind,
@@ -54,6 +55,12 @@ DETECTORS: dict[str, Detector] = {
     "stall": outside.stall,
     "slowing": whole.slowing,
 }
+
+
+OVERRULES = {
+    "no_gradient": ("no_spread", "zero_advantages", "no_calls", "truncation", "entropy_fall", "repetition", "looping")
+}
+"""What follows from an advisory is not told beside it: its remedies would not help."""
 
 
 class Curve(BaseModel):
@@ -104,10 +111,12 @@ class Doctor:
     def take(self, digest: Digest, stage: int = 1) -> list[Advisory]:
         """``see``, of a step that is a digest already."""
         self.history.add(digest, stage)
+        found = {code: detector(self.history, self.options) for code, detector in DETECTORS.items()}
+        overruled = {other for code, others in OVERRULES.items() if found[code] is not None for other in others}
         changed = [
-            self._speak(code, found)
-            for code, detector in DETECTORS.items()
-            if (found := detector(self.history, self.options)) is not None
+            self._speak(code, finding)
+            for code, finding in found.items()
+            if finding is not None and code not in overruled
         ]
         return changed + self._calm(digest.step)
 

@@ -109,6 +109,11 @@ def _critic(config: JobConfig) -> dict[str, Value]:
     }
 
 
+def _adapter(config: JobConfig) -> dict[str, Value]:
+    """verl's alpha is 16 where none is said; ours hangs on the rank."""
+    return {"actor_rollout_ref.model.lora_alpha": config.model.adapter_alpha} if config.model.lora_rank else {}
+
+
 def _value_clip(reach: float) -> Carried:
     return Carried({f"{CRITIC}.cliprange_value": reach} if reach else {}, "" if reach else "verl always clips values")
 
@@ -166,7 +171,8 @@ OPTIONS: dict[str, Callable[[Value], Carried]] = {
     "model.gradient_checkpointing": _key("actor_rollout_ref.model.enable_gradient_checkpointing"),
     "model.quantization": _changed("none", "verl holds the base below an adapter in its own precision"),
     "model.lora_rank": _key("actor_rollout_ref.model.lora_rank"),
-    "model.lora_alpha": _key("actor_rollout_ref.model.lora_alpha"),
+    "model.lora_alpha": _where_set("actor_rollout_ref.model.lora_alpha"),
+    "model.lora_rslora": _changed(False, "verl scales an adapter by alpha over its rank"),
     "data.train": lambda _value: Carried({"data.train_files": TRAIN_NAME, "data.val_files": TRAIN_NAME}),
     "data.max_rows": lambda value: Carried({"data.train_max_samples": value or -1}),
     "data.shuffle": _key("data.shuffle"),
@@ -250,6 +256,7 @@ OPTIONS: dict[str, Callable[[Value], Carried]] = {
     "run.save_every": lambda value: Carried({"trainer.save_freq": value or -1}),
     "run.save_every_minutes": _never("verl saves by steps"),
     "run.keep_last": lambda value: Carried({"trainer.max_actor_ckpt_to_keep": value or None}),
+    "run.no_gradient_updates": _never("verl does not pause a run that has no gradient"),
     "run.keep_tokens_mib": _never("verl keeps no values of tokens"),
     "run.seed": _key("data.seed"),
     "run.device": _never("verl runs on GPUs; how many is set in trainer.n_gpus_per_node"),
@@ -291,4 +298,4 @@ def translated(config: JobConfig) -> tuple[dict[str, Value], dict[str, str]]:
         keys |= carried.keys
         if carried.why:
             missing[option] = carried.why
-    return keys | _spanning(config), missing
+    return _adapter(config) | keys | _spanning(config), missing

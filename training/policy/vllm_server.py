@@ -123,7 +123,7 @@ class VllmServer:
         try:
             with self._log.open("ab") as output:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-m", "training.policy.vllm_keeper", str(read_fd), *command],
+                    [sys.executable, "-m", "training.policy.vllm_keeper", str(read_fd), str(self._folder), *command],
                     cwd=ROOT,
                     env=plan.variables(),
                     pass_fds=(read_fd,),

@@ -28,7 +28,7 @@ from webapp.text import clean_json
 __all__ = ["run_change", "run_create", "run_launch", "run_pause", "run_resume", "run_stop", "run_transition"]
 
 # What the saved weights have the shape of.
-WEIGHT_OPTIONS = ("source", "revision", "lora_rank", "lora_alpha", "lora_targets")
+WEIGHT_OPTIONS = ("source", "revision", "lora_rank", "lora_alpha", "lora_rslora", "lora_targets")
 UNLEASED_OPEN = frozenset({RunState.DRAFT, RunState.QUEUED, RunState.PAUSED})
 
 

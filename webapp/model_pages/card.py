@@ -122,7 +122,7 @@ def _options(config: JobConfig | None, stage: Stage) -> list[Fact]:
     lora = config.model.lora_rank
     facts = [
         Fact(_("Learning rate"), f"{config.learning_rate:g}"),
-        Fact("LoRA", _("rank %(rank)d, alpha %(alpha)d") % {"rank": lora, "alpha": config.model.lora_alpha})
+        Fact("LoRA", _("rank %(rank)d, alpha %(alpha)d") % {"rank": lora, "alpha": config.model.adapter_alpha})
         if lora
         else Fact("LoRA", _("none: all weights were trained")),
         Fact(_("Seed"), str(config.run.seed)),

@@ -29,7 +29,7 @@ RISE = 0.02
 FALL = 0.1
 """By how much success at the end is below its best where going back is proposed."""
 LAB = frozenset({"shaping_above_outcome", "over_optimisation"})
-SLOWER = frozenset({"collapse", "kl_spike", "gradient_spike", "clip_share", "entropy_fall"})
+SLOWER = frozenset({"collapse", "no_gradient", "kl_spike", "gradient_spike", "clip_share", "entropy_fall"})
 
 
 class Advice(NamedTuple):

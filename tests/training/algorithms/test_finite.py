@@ -12,10 +12,11 @@ import torch
 from tests.training.algorithms.conftest import MakeJob
 from tests.training.algorithms.test_grpo import COMPONENTS, by_length, parameters_of
 from tests.training.helpers import events, of_type, scripted_server
-from training.algorithms.finite import FiniteUpdates
+from training.algorithms.finite import FiniteUpdates, Still
 from training.algorithms.grpo import run_grpo
 from training.algorithms.sft import run_sft
-from training.errors import NotFinite
+from training.errors import NoGradient, NotFinite
+from training.rewards.base import Episode, Score
 
 SFT = {"kind": "sft", "sft": {"batch_size": 8, "max_length": 256}, "optim": {"learning_rate": 3e-3}}
 
@@ -138,3 +139,64 @@ def wrecked(step: Any, at: int) -> Any:
         return result
 
     return run
+
+
+# Finite, and exactly 0
+
+
+def all_equal(_episode: Episode) -> Score:
+    return Score(parts={"task_success": 0.5, "tool_call_correctness": 0.5}, total=0.5)
+
+
+def still_job(make_job: MakeJob, url: str, **over: Any) -> Any:
+    over["run"] = {"max_steps": 6, "no_gradient_updates": 4, "save_every": 1, **over.get("run", {})}
+    return make_job(environment={"url": url}, rewards={"components": COMPONENTS}, **over)
+
+
+@pytest.fixture
+def no_health(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("training.algorithms.grpo.check_environment", lambda config: None)
+
+
+@pytest.mark.usefixtures("no_health")
+def test_updates_without_a_gradient_are_said_and_then_pause_the_run(make_job: MakeJob) -> None:
+    with scripted_server() as url:
+        job = still_job(make_job, url)
+        with pytest.raises(NoGradient) as caught:
+            run_grpo(job, scorer=all_equal)
+    assert caught.value.pauses and "4 updates in a row (steps 1 to 4)" in caught.value.message
+    assert "rewards of every group are equal" in caught.value.message
+    said = [event.message for event in of_type(job.run_dir, "log") if "exactly 0" in event.message]
+    assert len(said) == 1 and "3 updates in a row (steps 1 to 3)" in said[0]
+    assert [event.step for event in of_type(job.run_dir, "metrics")] == [1, 2, 3, 4]
+
+
+@pytest.mark.usefixtures("no_health")
+@pytest.mark.parametrize("run", [{"no_gradient_updates": 0}, {"no_gradient_updates": 7}, {"max_steps": 3}])
+def test_fewer_than_the_limit_or_none_go_on(make_job: MakeJob, run: dict[str, int]) -> None:
+    with scripted_server() as url:
+        job = still_job(make_job, url, run=run)
+        run_grpo(job, scorer=all_equal)
+    assert len(of_type(job.run_dir, "metrics")) == run.get("max_steps", 6)
+
+
+@pytest.mark.usefixtures("no_health")
+def test_a_policy_that_a_large_update_destroyed_is_named(make_job: MakeJob) -> None:
+    """A learning rate of 1 ended *succeeded* without a word (E6)."""
+    with scripted_server() as url:
+        job = still_job(make_job, url, optim={"learning_rate": 1.0}, run={"max_steps": 30, "save_every": 0})
+        with pytest.raises(NoGradient) as caught:
+            run_grpo(job, scorer=by_length)
+    assert "has left it no choice" in caught.value.message and "(it is 1)" in caught.value.message
+
+
+def test_only_exact_zeros_in_a_row_count() -> None:
+    still = Still()
+    zero = {"loss": 0.0, "grad_norm": 0.0}
+    assert [still.saw(values) for values in (zero, zero, {"loss": 1e-12, "grad_norm": 0.0}, zero)] == [1, 2, 0, 1]
+    assert still.saw({"loss": 0.0, "grad_norm": 1e-12}) == 0 and still.saw({"loss": 0.0}) == 0
+
+
+def test_imitation_may_reach_a_loss_of_0(make_job: MakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Still, "saw", lambda self, figures: 100)
+    run_sft(make_job(**SFT, run={"max_steps": 2}))

@@ -10,7 +10,9 @@ import torch
 from tests.training.algorithms.conftest import MakeJob
 from tests.training.algorithms.test_grpo import COMPONENTS, by_length, parameters_of
 from tests.training.helpers import job_config, of_type, scripted_server
+from training.algorithms import rollouts
 from training.algorithms.leave_one_out import RlooTrainer, leave_one_out
+from training.algorithms.ppo import run_ppo
 from training.algorithms.rloo import run_rloo
 from training.errors import RewardFault
 from training.rewards.advantages import group_statistics
@@ -165,3 +167,45 @@ def test_the_options_of_grpo_say_nothing_about_it() -> None:
     config = job_config(kind="rloo", grpo={"beta": 0.4, "num_iterations": 4, "scale_rewards": "batch"})
     assert (config.gradient.beta, config.updates_per_step, config.gradient.scale_rewards) == (0, 1, "leave_one_out")
     assert config.learning_rate == 1e-3 and job_config(kind="rloo", optim={"learning_rate": 0}).learning_rate == 1e-6
+
+
+@pytest.mark.parametrize("kind", ["rloo", "ppo"])
+def test_the_pull_does_not_hang_on_what_the_sampler_says(
+    make_job: MakeJob, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Its log-probabilities differ by what was batched beside a turn, so no two runs were bitwise the same (E9)."""
+    original, weights = rollouts.trl_batch, []
+    for shift in (0.0, 1e-3):
+
+        def shifted(*given: Any, shift: float = shift, **named: Any) -> Any:
+            found = original(*given, **named)
+            found["logprobs"] = [[each + shift for each in row] for row in found["logprobs"]]
+            return found
+
+        monkeypatch.setattr(rollouts, "trl_batch", shifted)
+        with scripted_server() as url:
+            over = {"environment": {"url": url}, "rewards": {"components": COMPONENTS}, kind: {"beta": 0.05}}
+            job = make_job(f"{kind}{shift}", kind=kind, **over)
+            (run_rloo if kind == "rloo" else run_ppo)(job, scorer=by_length)
+        weights.append(parameters_of(job.run_dir / "model"))
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+def test_the_pull_is_measured_without_dropout(
+    make_job: MakeJob, starter_folder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Measured twice it is the same, also once the adapter has learned something."""
+    twice: list[bool] = []
+    original = RlooTrainer._logprobs
+
+    def measured(self: Any, output: Any) -> torch.Tensor:
+        found = original(self, output)
+        twice.append(torch.equal(found, original(self, output)) and self.model.training)
+        return found
+
+    monkeypatch.setattr(RlooTrainer, "_logprobs", measured)
+    model = {"source": str(starter_folder), "lora_rank": 4, "lora_dropout": 0.5}
+    with scripted_server() as url:
+        over = {"environment": {"url": url}, "rewards": {"components": COMPONENTS}, "rloo": {"beta": 0.1}}
+        run_rloo(make_job(kind="rloo", model=model, optim={"learning_rate": 1e-2}, **over), scorer=by_length)
+    assert twice == [True, True]

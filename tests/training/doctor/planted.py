@@ -112,6 +112,12 @@ def _paid_for_form(facts: StepFacts) -> StepFacts:
     return replace(facts, metrics=metrics)
 
 
+def _destroyed(facts: StepFacts) -> StepFacts:
+    """What a learning rate of 1 leaves: every rollout says one token until it is cut off."""
+    metrics = {"grad_norm": 0.0, "entropy": 0.0, "groups/zero_variance_share": 1.0, "rollouts/truncated_share": 1.0}
+    return replace(facts, metrics={**facts.metrics, **metrics})
+
+
 FAULTS: dict[str, Fault] = {
     "no_spread": curve("groups/zero_variance_share", lambda _: 0.9),
     "phantom_share": each(lambda one: replace(one, success=0.0 if one.group else one.success)),
@@ -124,6 +130,7 @@ FAULTS: dict[str, Fault] = {
     "no_effect": curve("learning_rate", lambda _: 0.0),
     "kl_spike": curve("kl", lambda facts: 3.0 if facts.step == BEGIN + 1 else 0.02),
     "gradient_spike": curve("grad_norm", lambda facts: 40.0 if facts.step == BEGIN + 2 else 0.4),
+    "no_gradient": _destroyed,
     "clip_share": curve("clip_ratio/region_mean", lambda _: 0.4),
     "logprob_gap": curve("sampling/sampling_logp_difference/mean", lambda _: 0.2),
     "length_explosion": curve("completions/mean_length", lambda facts: 70 * 1.2 ** (facts.step - BEGIN)),

@@ -188,3 +188,9 @@ def test_an_entropy_that_falls_little_by_little_is_told_of_at_a_tenth() -> None:
     falling = planted(curve("entropy", lambda facts: 0.6 * 0.95**facts.step), begin=1)
     [found] = [one for one in seen(falling) if one.code == "entropy_fall"]
     assert (found.first, found.open) == (53, True)
+
+
+def test_what_a_destroyed_policy_does_is_not_told_beside_it() -> None:
+    """It was advised to raise the limits and the temperature, and to take harder tasks (E6)."""
+    found = {one.code for one in seen(planted(FAULTS["no_gradient"])) if one.last > 40}
+    assert "no_gradient" in found and not found & {"no_spread", "zero_advantages", "truncation", "entropy_fall"}

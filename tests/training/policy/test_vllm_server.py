@@ -168,6 +168,18 @@ def test_it_ends_with_its_run_whatever_killed_that(tmp_path: Path, mode: Callabl
     assert nothing_left(session)
 
 
+def test_nothing_stays_of_its_folder_whatever_killed_its_run(
+    tmp_path: Path, mode: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while it still starts: nobody was left to remove it (E10)."""
+    (place := tmp_path / "places").mkdir()
+    monkeypatch.setenv("TMPDIR", str(place))
+    run, session = started_by_another(tmp_path)
+    assert [path.name[:5] for path in place.iterdir()] == ["vllm-"]
+    end(run)
+    assert nothing_left(session) and not list(place.glob("vllm-*"))
+
+
 def test_the_next_attempt_ends_what_the_one_before_left(tmp_path: Path, mode: Callable[[str], None]) -> None:
     """The keeper was killed too, so that nobody was left to end it."""
     earlier, now = tmp_path / "1", tmp_path / "2"

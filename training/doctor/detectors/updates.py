@@ -7,6 +7,8 @@ from training.doctor.history import History, mean, middle, upper_quartile
 from training.doctor.options import DoctorOptions
 
 SMALLEST_GRADIENT = 0.01
+NO_CHOICE = 0.05
+"""Nats of entropy a token below which a policy that has no gradient has no choice left either."""
 LEAST_POINTS = 16
 """Points of the whole course before what is usual is known."""
 EXPLAINED = 0.2
@@ -62,6 +64,15 @@ def _spike(history: History, name: str, ratio: float, floor: float) -> Finding |
     if now < ratio * usual:
         return None
     return Finding({"now": number(now), "usual": number(usual)}, {name: history.points(name)}, [])
+
+
+def no_gradient(history: History, options: DoctorOptions) -> Finding | None:
+    """No gradient at all, and a policy without a choice: an update has destroyed it."""
+    norms, entropies = history.recent("grad_norm"), history.recent("entropy")
+    if len(norms) < history.window or any(norms) or not entropies or mean(entropies) >= NO_CHOICE:
+        return None
+    figures: dict[str, str | int] = {"steps": len(norms), "entropy": number(mean(entropies))}
+    return Finding(figures, {name: history.points(name) for name in ("grad_norm", "entropy")}, [])
 
 
 def clip_share(history: History, options: DoctorOptions) -> Finding | None:

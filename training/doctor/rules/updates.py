@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from training.doctor.rules.words import Rule
+from training.doctor.rules.words import OWN, Rule
 from training.words import _
 
 UPDATES: dict[str, Rule] = {
@@ -44,6 +44,20 @@ UPDATES: dict[str, Rule] = {
         _("Keep `optim.max_grad_norm` at 1 or below, lower the learning rate, or take more rollouts a step."),
         ("window", "gradient_ratio"),
         ("rollouts", "slower"),
+    ),
+    "no_gradient": Rule(
+        _("No gradient, no choice"),
+        "stop",
+        _("The gradient was exactly 0 for {steps} steps, and the policy's entropy is {entropy} nats."),
+        _(
+            "An update went so far that the policy gives one token all probability wherever it is: rewards no longer "
+            "differ, rollouts run to their limits, and no update will bring it back."
+        ),
+        _("`grad_norm` is 0 for `window` steps, and the mean of `entropy` is below 0.05"),
+        OWN,
+        _("Go on from a checkpoint before the gradient vanished, with a lower learning rate."),
+        ("window",),
+        ("stop", "slower"),
     ),
     "clip_share": Rule(
         _("Many tokens clipped"),
