@@ -17,6 +17,7 @@ OUTCOMES = (
     "webshop_success",
     "toolbench_pass",
     "helloagents_accuracy",
+    "math_answer",
     "numeric_match",
     "exact_match",
     "webshop_score",

@@ -21,7 +21,7 @@ WORKERS_PER_CODE = 2
 MAX_IDLE = 16
 QUEUE_LIMIT_S = 120.0
 RETIRE_AFTER_S = CPU_LIMIT_S / 2
-Key = tuple[str, Limits]
+Key = tuple[str, Limits, str]
 
 
 class Pool:
@@ -32,15 +32,15 @@ class Pool:
         self._places: dict[Key, threading.BoundedSemaphore] = {}
         self._idle: OrderedDict[int, tuple[Key, Worker]] = OrderedDict()
 
-    def call(self, code: str, limits: Limits, episode: dict[str, Any]) -> Answer:
-        """The code's number for an episode. Raises ``SandboxProblem``."""
-        key = (code, limits)
+    def call(self, code: str, limits: Limits, episode: dict[str, Any], library: str = "") -> Answer:
+        """The code's number for an episode; it may import the ``library``. Raises ``SandboxProblem``."""
+        key = (code, limits, library)
         with self._lock:
             place = self._places.setdefault(key, threading.BoundedSemaphore(WORKERS_PER_CODE))
         if not place.acquire(timeout=QUEUE_LIMIT_S):
             raise SandboxProblem(Problem("busy", f"{QUEUE_LIMIT_S:g}"))
         try:
-            worker = self._take(key) or Worker(code, limits)
+            worker = self._take(key) or Worker(*key)
             try:
                 return worker.call(episode)
             finally:

@@ -17,6 +17,7 @@ import select
 import signal
 import subprocess
 import sys
+import sysconfig
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -53,14 +54,17 @@ class Answer(NamedTuple):
 class Worker:
     """A process with one piece of code, for one call at a time. Not for two threads at once."""
 
-    def __init__(self, code: str, limits: Limits = DEFAULTS) -> None:
-        """Start it. Raises ``SandboxProblem`` when it cannot be confined, or the code is no Python."""
+    def __init__(self, code: str, limits: Limits = DEFAULTS, library: str = "") -> None:
+        """Start it. Raises ``SandboxProblem`` when it cannot be confined, or the code is no Python.
+
+        ``library`` is a module of ours that is loaded before it is confined, and that the code may import.
+        """
         self._limits = limits
         self.busy_seconds = 0.0
         self._buffer = b""
         memory = limits.memory_mb << 20
         self._process = subprocess.Popen(
-            [sys.executable, *OPTIONS, str(PROGRAM), str(memory)],
+            [sys.executable, *OPTIONS, str(PROGRAM), str(memory), *_loading(library)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -215,6 +219,11 @@ class Worker:
             if pipe is not None:
                 with contextlib.suppress(OSError):
                     pipe.close()
+
+
+def _loading(library: str) -> list[str]:
+    """Arguments of a worker that loads a library: its name, and where packages are installed."""
+    return [library, sysconfig.get_path("purelib")] if library else []
 
 
 def _line(request: dict[str, Any]) -> bytes:

@@ -78,7 +78,7 @@ def _hook(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def _import(name: str, *rest: Any, **named: Any) -> Any:
-    if str(name).partition(".")[0] not in ALLOWED and name not in LOADED_TOO:
+    if str(name).partition(".")[0] not in ALLOWED and name not in (*LOADED_TOO, *sys.argv[2:3]):
         raise Refused("import", f"import {name}"[:100])
     return builtins.__import__(name, *rest, **named)
 
@@ -168,6 +168,9 @@ def _prepare() -> dict[str, Any]:
     """Load everything that may be used, and what it loads later by itself; the names that the code begins with."""
     for name in (*ALLOWED, *LOADED_TOO):
         importlib.import_module(name)
+    for library in sys.argv[2:3]:  # ours, with what it needs of the installed packages
+        sys.path.append(sys.argv[3])
+        importlib.import_module(library).warm()
     for codec in ("utf-16", "utf-32", "latin-1", "ascii", "gb18030", "unicode_escape"):
         "x".encode(codec)
     warnings.simplefilter("ignore")

@@ -9,7 +9,7 @@ import json
 import subprocess
 import tempfile
 import venv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -98,11 +98,11 @@ class Looked(NamedTuple):
         return bool(FAULTS[self.name] & set(self.found))
 
 
-def installed(folder: Path) -> Path:
-    """The interpreter of a new environment with their packages. Raises ``CalledProcessError`` without an index."""
+def installed(folder: Path, packages: Sequence[str] = PACKAGES) -> Path:
+    """The interpreter of a new environment with some packages. Raises ``CalledProcessError`` without an index."""
     venv.create(folder, with_pip=True)
     python = folder / "bin" / "python"
-    command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PACKAGES]
+    command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages]
     subprocess.run(command, check=True, timeout=INSTALL_S, capture_output=True)
     return python
 

@@ -40,6 +40,25 @@ GENERAL = (
         ),
     ),
     Component(
+        "math_answer",
+        _("Mathematical answer"),
+        _("The text claims the row's answer, however it is written: numbers, fractions, LaTeX, units, sets."),
+        answers.math_answer,
+        answers.MatchParams,
+        spans=spans.answer,
+        source="Tiltyard; Math-Verify 0.9 (Kydlíček: Math-Verify, 2025) decides on expressions",
+        formula="1 if the one answer that the text asserts has the right value, else 0: also for several, or if denied",
+        examples=(
+            Example("1053 for 1,053", SAID, 1.0),
+            Example("two numbers", WRONG, 0.0),
+            Example("denied", played("q", says("The answer is definitely not 1053."), row=_ROW), 0.0),
+            Example("a fraction", played("q", says("\\boxed{\\frac{2}{4}}"), row={"answer": "0.5"}), 1.0),
+            Example("another unit", played("q", says("5 feet"), row={"answer": "5 meters"}), 0.0),
+            Example("the same length", played("q", says("It is 500 cm."), row={"answer": "5 meters"}), 1.0),
+            Example("no answer in the row", NO_TRUTH, None),
+        ),
+    ),
+    Component(
         "numeric_match",
         _("Numeric match"),
         _("The last number of the final answer is the row's number."),
@@ -48,6 +67,9 @@ GENERAL = (
         spans=spans.number,
         source=SOURCE,
         formula="1 if |last number − right number| ≤ tolerance, else 0",
+        warning=_(
+            "The last number counts, also where the text denies it or names several: `math_answer` looks at that."
+        ),
         examples=(
             Example("1053 for 1,053", SAID, 1.0),
             Example("another number", WRONG, 0.0),

@@ -11,6 +11,7 @@ from pydantic import Field, field_validator
 from training.rewards.base import Episode, Params
 from training.rewards.general.patterns import MAX_PATTERN_CHARS, found, pattern_problem
 from training.rewards.general.schemas import MAX_SCHEMA_CHARS, matches, schema_problem
+from training.rewards.mathematics.equal import states
 from training.rewards.numbers import first_number, numbers
 from training.rows import row_value
 from training.words import _, sentence
@@ -119,6 +120,15 @@ def numeric_match(episode: Episode, params: NumericParams) -> float | None:
         return 0.0
     close = (math.isclose(said[-1], truth, rel_tol=params.relative, abs_tol=params.tolerance) for truth in known)
     return float(any(close))
+
+
+def math_answer(episode: Episode, params: MatchParams) -> float | None:
+    """1 when the answer claims the right one, however it is written; ``None`` where the row has none."""
+    truths = [str(value) for value in _truths(episode, params.truth_field) if not isinstance(value, bool)]
+    if not truths:
+        return None
+    said = answer_text(episode, params)
+    return float(any(states(said, truth) for truth in truths))
 
 
 def regex_match(episode: Episode, params: RegexParams) -> float | None:

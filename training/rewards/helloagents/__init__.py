@@ -184,6 +184,7 @@ HELLOAGENTS = (
         source=SOURCE,
         formula="1 if |found − right| < tolerance, else 0; found after Final Answer:, ####, 答案是, Therefore, "
         "else the last number",
+        warning=_("As published: a number that the text denies counts, too. `math_answer` reads what is claimed."),
         examples=(
             Example("Final Answer: 72", RIGHT, 1.0),
             Example("a wrong number", WRONG, 0.0),
