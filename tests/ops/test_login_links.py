@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 from datetime import timedelta
 from io import StringIO
+from pathlib import Path
+from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
+from webapp.ops.options import LOCK_NAME, running_address
 from webapp.teams.login_links import login_link_create, login_link_use, token_hash
 from webapp.teams.models import LoginLink, User
 
@@ -44,6 +48,37 @@ def test_a_link_of_someone_who_left_does_not_work(alice: User) -> None:
 @pytest.mark.parametrize("token", ["", "x", "ä" * 5000, "\x00"])
 def test_an_unknown_token_does_not_work(db: None, token: str) -> None:
     assert login_link_use(token) is None
+
+
+@pytest.mark.parametrize(
+    ("written", "origins", "printed"),
+    [
+        ("http://127.0.0.1:8960 (process 5)", "", "http://127.0.0.1:8960/"),
+        ("http://[::1]:8961 (进程 5)", "", "http://[::1]:8961/"),
+        ("", "", "http://127.0.0.1:8000/"),
+        ("http://127.0.0.1:8960 (process 5)", "https://site.example", "https://site.example/"),
+    ],
+)
+def test_the_link_is_that_of_the_site_that_runs(
+    alice: User,
+    settings: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    written: str,
+    origins: str,
+    printed: str,
+) -> None:
+    """It once named port 8000, whatever port `up` was told."""
+    settings.DATA_DIR, settings.TRUSTED_ORIGINS = tmp_path, [origins or "http://127.0.0.1:8000"]
+    monkeypatch.setenv("TILTYARD_ORIGINS", origins)
+    (tmp_path / LOCK_NAME).write_text(written, encoding="utf-8")
+    output = StringIO()
+    with open(tmp_path / LOCK_NAME, "r+", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        call_command("login_link", "alice", stdout=output)
+    assert output.getvalue().startswith(f"{printed}login/")
+    if written and not origins:  # its lock is free now: it has ended, and its address is nobody's
+        assert running_address(tmp_path) is None
 
 
 def test_the_command_prints_a_link(alice: User) -> None:

@@ -44,7 +44,7 @@ from webapp.host.processes import Known, Ledger, alive, end, family, wait_gone
 from webapp.ops.catalogues import catalogues_compile
 from webapp.ops.console import Console, UpError
 from webapp.ops.manager import Manager
-from webapp.ops.options import UpOptions
+from webapp.ops.options import LOCK_NAME, UpOptions
 from webapp.ops.programs import (
     TRAIN_STOP_WAIT_S,
     Program,
@@ -113,7 +113,7 @@ class Up:
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
-        handle = os.open(self.data / "up.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        handle = os.open(self.data / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
         with os.fdopen(handle, "r+") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

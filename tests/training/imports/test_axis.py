@@ -16,7 +16,6 @@ from tests.training.imports.test_readers import of, read
 from tests.training.imports.test_trainers import BEGINS, _event, _simple, figures
 from training.imports.axis import Steps
 
-CASES = Path(__file__).parents[4] / "shared" / "cases"
 EVALUATED = {"_step": 0, "_timestamp": 1767000000.0, "eval/reward": 0.1, "heldout/reward": 0.1}
 TRAINED = [
     {"_step": 3, "_timestamp": 1767000010.0, "train/global_step": 10, "train/reward": 0.2},
@@ -148,6 +147,17 @@ def test_figures_that_are_not_finite_stay_so_and_are_counted(tmp_path: Path, kin
     )
 
 
+def test_the_first_of_them_is_that_of_the_lowest_step(tmp_path: Path) -> None:
+    report, _events = read(tmp_path, ("log", b"step:7 - loss:nan\nstep:3 - loss:nan\nstep:9 - loss:nan\n"))
+    assert "the first at step 3: loss (3)" in report.files[0].notes[0]
+
+
+@pytest.mark.parametrize(("step", "kept"), [(2**31 - 1, True), (2**31, False), (-1, False), (1.5, False)])
+def test_a_step_is_a_whole_number_of_31_bits(tmp_path: Path, step: float, kept: bool) -> None:
+    report, _events = read(tmp_path, ("h.jsonl", lines({"step": 1, "loss": 1}, {"step": step, "loss": 1})))
+    assert report.bad_rows == (not kept) and (kept or "not a whole number from 0" in report.bad[0].reason)
+
+
 def test_missing_is_no_gap_and_a_number_that_is_too_large_for_a_double_is_none(tmp_path: Path) -> None:
     report, events = read(tmp_path, ("h.csv", b"step,loss,kl\n1,,0.5\n2,1e308,\n3,nan,1\n"))
     assert figures(events)[1] == {"kl": 0.5} and figures(events)[2] == {"loss": 1e308}
@@ -160,13 +170,3 @@ def test_the_floats_of_an_event_file_are_what_they_are(tmp_path: Path) -> None:
     largest = struct.unpack("<f", b"\xff\xff\x7f\x7f")[0]
     _report, events = read(tmp_path, ("tf", BEGINS + _event(1, _simple("loss", largest))))
     assert figures(events)[1]["loss"] == largest
-
-
-@pytest.mark.skipif(not CASES.is_dir(), reason="the shared cases are not here")
-def test_the_shared_cases(tmp_path: Path) -> None:
-    _report, events = events_of(tmp_path, "i", ("h", (CASES / "i1_wandb_eval_row_first.jsonl").read_bytes()))
-    assert {step: row.get("reward") for step, row in figures(events).items()} == {0: None, 10: 0.2, 20: 0.4}
-    report, events = events_of(tmp_path, "k", ("s", (CASES / "k1_trainer_state_nan.json").read_bytes()))
-    found = figures(events)
-    assert math.isnan(found[10]["grad_norm"]) and math.isnan(found[20]["loss"]) and found[20]["kl"] == INF
-    assert "3 figures are not finite" in report.files[0].notes[0]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.training.imports.test_axis import CASES, lines
+from tests.training.imports.test_axis import lines
 from tests.training.imports.test_readers import of, read
 
 ASK = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Red or blue?"}]
@@ -69,6 +69,12 @@ def test_a_uid_says_which_rollouts_belong_together(tmp_path: Path) -> None:
     rows = [{"input": TALK, "output": "4", "score": 1, "step": 1, "uid": uid} for uid in "aabbbbcc"]
     report, events = read(tmp_path, ("1.jsonl", lines(*rows)))
     assert sizes(events) == [2, 4, 2] and not any("prompt" in note for note in report.files[0].notes)
+
+
+def test_a_step_with_one_prompt_is_held_against_all_steps(tmp_path: Path) -> None:
+    files = [dump(*"aaaa", step=1), dump(*"bbbb", step=2), dump(*"c" * 8, step=3)]
+    _report, events = read(tmp_path, *((f"{at}.jsonl", part) for at, part in enumerate(files)))
+    assert sizes(events) == [4, 4, 4, 4]
 
 
 def test_sizes_are_counted_over_all_files_and_by_step(tmp_path: Path) -> None:
@@ -136,6 +142,7 @@ def test_rollouts_of_nemo_gym(tmp_path: Path) -> None:
     found = [event.messages for event in of(events, "turn") if event.rollout == "1/0/0"]
     roles = [[message.role for message in turn] for turn in found]
     assert roles == [["system", "user"], ["assistant"], ["tool"], ["assistant"]]
+    assert found[3][0].reasoning is None
     first = found[1][0]
     assert (first.content, first.reasoning) == ("Let me look.", "Two at once.")
     assert [(one.id, one.name, one.arguments) for one in first.tool_calls] == [("a", "f", {"x": 1}), ("b", "g", {})]
@@ -281,15 +288,3 @@ def test_completions_of_ms_swift_are_columns(tmp_path: Path, name: str) -> None:
     assert [end.reward for end in of(events, "rollout_finished")] == [1.0, 0.0]
     assert of(events, "group_scored")[0].advantages == [0.7, -0.7]
     assert turns(events, "5/0/1") == [[("user", "hi")], [("assistant", "he")]]
-
-
-@pytest.mark.skipif(not CASES.is_dir(), reason="the shared cases are not here")
-def test_the_shared_cases(tmp_path: Path) -> None:
-    (tmp_path / "l").mkdir()
-    report, events = read(tmp_path / "l", ("12.jsonl", (CASES / "l1_verl_same_prompt_twice_12.jsonl").read_bytes()))
-    assert sizes(events) == [4, 4, 4] and {event.expected for event in of(events, "rollout_started")} == {"4", "6"}
-    assert not report.files[0].left_out
-    (tmp_path / "s").mkdir()
-    report, events = read(tmp_path / "s", ("rollouts.jsonl", (CASES / "s1_nemo_rollouts.jsonl").read_bytes()))
-    assert (report.verdict, report.tool, sizes(events)) == ("ok", "NeMo Gym", [2])
-    assert [end.reward for end in of(events, "rollout_finished")] == [0.0, 1.0]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.training.imports.test_axis import CASES, lines
+from tests.training.imports.test_axis import lines
 from tests.training.imports.test_readers import read
 from tests.training.imports.test_trainers import figures
 from training.data.files.archive import Given
@@ -129,26 +129,15 @@ def test_decimal_commas(tmp_path: Path, data: bytes, read_as: dict[str, float]) 
     assert report.files[0].notes == ["Its numbers have decimal commas: 0,25 was read as 0.25."]
 
 
+@pytest.mark.parametrize("data", [b"step;reward\n1;0.25\n", b"step;reward\n1;3\n", b"step,reward\n1,0.25\n"])
+def test_a_table_without_commas_in_its_numbers_says_nothing_of_them(tmp_path: Path, data: bytes) -> None:
+    report, events = read(tmp_path, ("t.csv", data))
+    assert report.files[0].notes == [] and figures(events)[1]["reward"] in (0.25, 3.0)
+
+
 @pytest.mark.parametrize(
     "data", [b"step;reward;loss\n1;0,25;1.5\n", b'step,reward,loss\n1,"1,234",2\n', b'step,a,b\n1,"1,234",0.5\n']
 )
 def test_commas_that_may_mean_either_are_not_guessed(tmp_path: Path, data: bytes) -> None:
     report, _events = read(tmp_path, ("t.csv", data))
     assert report.verdict == "rejected" and "is not a number, under" in report.message
-
-
-@pytest.mark.skipif(not CASES.is_dir(), reason="the shared cases are not here")
-def test_the_shared_cases(tmp_path: Path) -> None:
-    found = {}
-    for name in ("j1_llamafactory_trainer_log.jsonl", "j2_swift_logging.jsonl", "r4_pairs_windowed.csv"):
-        (tmp_path / name).mkdir()
-        report, events = read(tmp_path / name, (name, (CASES / name).read_bytes()))
-        assert report.verdict == "ok"
-        found[name[:2]] = figures(events)
-    assert {step: row["learning_rate"] for step, row in found["j1"].items()} == {1: 1e-6, 2: 2e-6, 3: 3e-6}
-    assert {step: row["loss"] for step, row in found["j2"].items()} == {1: 1.0, 2: 0.5, 3: 1 / 3}
-    assert found["r4"] == {1: {"reward": 0.25, "loss": 1.5}, 2: {"reward": 0.35, "loss": 1.4}}
-    report, _out = imported(tmp_path, (CASES / "j5_wandb_two_runs.csv").read_bytes(), "")
-    assert report.verdict == "rejected" and "2 runs: run-a, run-b" in report.message
-    report, out = imported(tmp_path, (CASES / "j5_wandb_two_runs.csv").read_bytes(), "run-b")
-    assert '"reward":0.4' in (out / "journal.jsonl").read_text() and report.verdict == "ok"

@@ -55,6 +55,11 @@ def test_the_console_of_prime_rl(tmp_path: Path) -> None:
     assert [(item.line, item.reason) for item in report.remarks] == [(3, "'Odd: none' is not a name with a number")]
 
 
+def test_a_version_is_no_number(tmp_path: Path) -> None:
+    report, events = read(tmp_path, ("log", b"Step 2 | Time: 1s | Loss: 2.5 | vLLM: 0.9.1\n"))
+    assert figures(events)[2] == {"timing/step": 1.0, "loss": 2.5} and "vLLM" in report.remarks[0].reason
+
+
 def test_the_console_of_openrlhf_has_its_own_name_and_steps(tmp_path: Path) -> None:
     report, events = read(tmp_path, ("train.log", OPENRLHF.encode()))
     assert report.tool == "OpenRLHF" and sorted(figures(events)) == [3, 4]

@@ -19,7 +19,6 @@ from training.rollout.dialects import hermes
 from training.rollout.endpoint import message_of, tool_call, turn_of
 
 __all__ = ["stub"]
-CASES = Path(__file__).parents[4] / "shared" / "cases"
 NONE = {"prompt_tokens": 0, "completion_tokens": 0}
 DEEP = "[" * 400 + "]" * 400
 
@@ -264,13 +263,3 @@ def test_counts_that_are_none_are_estimated_and_said_once(make: MakeJob, stub: S
         "The endpoint's token counts cannot be used (prompt_tokens: -40, completion_tokens: 1e+300): its tokens and "
         "their cost are estimated."
     ]
-
-
-@pytest.mark.skipif(not CASES.is_dir(), reason="the shared cases are not here")
-@pytest.mark.parametrize("name", ["m1_reply_half_surrogate", "m2_reply_reasoning_only", "m4_reply_nan"])
-def test_the_shared_cases(name: str) -> None:
-    reply = Reply(json.loads((CASES / f"{name}.json").read_text()), "stop", NONE)
-    turn = turn_of(reply, hermes.parse, "call_")
-    said = message_of(turn, reply)
-    assert (turn.parse_error is not None) is (name != "m2_reply_reasoning_only")
-    assert said.reasoning == ("All my words are thoughts." if name == "m2_reply_reasoning_only" else None)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from webapp.ops.options import running_address
 from webapp.ops.site import ADMIN
 from webapp.teams.login_links import login_link_create, login_link_path
 from webapp.teams.models import User
@@ -27,4 +30,6 @@ class Command(BaseCommand):
         if user is None:
             raise CommandError(f"There is no active user {options['username']!r}.")
         origin = settings.TRUSTED_ORIGINS[0]
+        if not os.environ.get("TILTYARD_ORIGINS"):  # the default has the default port, and `up` may have another
+            origin = running_address(Path(settings.DATA_DIR)) or origin
         self.stdout.write(f"{origin}{login_link_path(login_link_create(user=user))}")
