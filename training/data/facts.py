@@ -33,6 +33,22 @@ FACTS: dict[str, str] = {
         "chat template writes in its own form."
     ),
     "native_results": _("{count} rows have results of tools between <tool_response> marks, which are taken off."),
+    "rollouts": _(
+        "{count} rows are recorded rollouts of NeMo Gym, read as tasks. Read them in the shape `sft` to learn their "
+        "answers, or import the file as a run to see them."
+    ),
+    "played": _(
+        "{count} rows are recorded rollouts of NeMo Gym, read with their answers; those with a reward of 0 or less are "
+        "marked as bad examples."
+    ),
+    "rewarded": _(
+        "{count} rows have a `reward` beside their conversation, as recorded rollouts have. SFT learns them whatever "
+        "it is: filter the rows by it first."
+    ),
+    "worse": _(
+        "{count} rows hold a worse answer beside a conversation that ends with the better one (`rejected_response`). "
+        "DPO compares the two; SFT learns the conversation."
+    ),
     "null_tools": _(
         "{count} rows have tools with null parts, left by Arrow, which stores all tools with the same fields. They are "
         "taken out."

@@ -28,6 +28,8 @@ ROW_WEIGHTS = ("weight", "loss_weight", "trainable", "train")
 """Those of them that say it for a whole row; a row may have a measured `loss` or a `loss_mask` of its tokens."""
 LABELS = ("label", "kto_tag")
 """Fields of a row that hold false where its answer is a bad example (KTO)."""
+WORSE = ("rejected_response", "rejected_messages")
+"""Where ms-swift writes the worse of two answers, beside a conversation that ends with the better one."""
 NOT_LEARNED: dict[str, str] = {
     "bad": "marked as bad examples",
     "unweighted": "marked as not learned",
@@ -87,6 +89,11 @@ def facts_of(row: Row) -> Iterator[str]:
     """What a check says of a row that is learned from: codes of ``facts.FACTS``."""
     if any(message.reasoning for message in row.messages):
         yield "reasoning"
+    reward = row.extra.get("reward")
+    if isinstance(reward, int | float) and any(message.role == "assistant" for message in row.messages):
+        yield from () if "label" in row.extra else ("rewarded",)
+    if any(row.extra.get(name) for name in WORSE):
+        yield "worse"
     if not row.others and not row.extra.keys() & _ROW_FIELDS:
         return
     lesson = lesson_of(row)

@@ -77,9 +77,9 @@ def messages_of(items: list[Any]) -> Messages:
             others[-1] = _others(item) | others[-1]
         else:
             messages += made
-            others += [_NOTHING if len(item) == 2 else _others(item), *[_NOTHING] * (len(made) - 1)]
+            others += [*[_NOTHING] * (len(made) - 1), _NOTHING if len(item) == 2 else _others(item)]
             stood = item.get("role", item.get("from"))
-            roles += [stood] if len(made) == 1 else [message.role for message in made]
+            roles += [stood] if len(made) == 1 and stood else [message.role for message in made]
         joins = is_call or (made[-1].role == "assistant" and not made[-1].tool_calls)
     return messages, others, roles
 
@@ -90,6 +90,8 @@ def _join(message: Message, call: Message) -> None:
 
 
 def _others(item: dict[str, Any]) -> dict[str, Any]:
+    if "role" not in item and "from" not in item:
+        return {name: value for name, value in item.items() if name not in ROLES}
     taken = _OURS | ({"from"} if "role" not in item else set()) | ({"value"} if "content" not in item else set())
     if ROLES[item.get("role") or item["from"]] != "assistant" and item.get("tool_calls"):
         taken = taken - {"tool_calls"}
@@ -105,7 +107,7 @@ def _read(item: Any, number: int) -> tuple[list[Message], bool]:
         raise RowError("message_type", where=where, kind=kind(item))
     role = item.get("role", item.get("from"))
     if role is None:
-        raise RowError("role_missing", where=where)
+        return _by_role(item, where), False
     known = cast("Role | None", ROLES.get(role) if isinstance(role, str) else None)
     if known is None:
         raise RowError("role_unknown", where=where, role=shown(role), known=", ".join(ROLES))
@@ -116,6 +118,14 @@ def _read(item: Any, number: int) -> tuple[list[Message], bool]:
     if len(item) == 2 and isinstance(content, str):
         return [plain(known, content)], False
     return _messages(known, item, content, number), False
+
+
+def _by_role(item: dict[str, Any], where: str) -> list[Message]:
+    """The messages of an item whose keys are roles, as ms-swift's pairs of `human` and `assistant`."""
+    said = [(ROLES[name], text) for name, text in item.items() if name in ROLES and isinstance(text, str) and text]
+    if not {"user", "assistant"} & {role for role, _text in said}:
+        raise RowError("role_missing", where=where)
+    return [plain(cast("Role", role), text) for role, text in said]
 
 
 def _messages(role: Role, item: dict[str, Any], content: Any, number: int) -> list[Message]:

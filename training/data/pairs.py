@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from training.data.learned import ROW_WEIGHTS, is_off, learned_turns
+from training.data.learned import ROW_WEIGHTS, WORSE, is_off, learned_turns
 from training.data.messages import messages_of, plain
 from training.data.native import read_native
 from training.data.nulls import clean_calls
@@ -33,10 +33,27 @@ def pair_of(row: Row) -> Pair | None:
     is learned."""
     if is_off(row.extra, ROW_WEIGHTS):
         return None
-    (chosen, good), (rejected, bad) = (_answer(row, row.extra.get(name)) for name in (CHOSEN, REJECTED))
+    row, first = _asked(row)
+    (chosen, good), (rejected, bad) = first or _answer(row, row.extra.get(CHOSEN)), _answer(row, _rejected(row))
     if not any(good) or not any(bad) or chosen == rejected:
         return None
     return Pair(row.messages, chosen, rejected, (good, bad))
+
+
+def _rejected(row: Row) -> Any:
+    return next((row.extra[name] for name in (REJECTED, *WORSE) if name in row.extra), None)
+
+
+def _asked(row: Row) -> tuple[Row, tuple[list[Message], list[bool]] | None]:
+    """What a row asks, and its chosen answer where that ends the conversation, as in ms-swift's rows."""
+    end = len(row.messages)
+    while end and row.messages[end - 1].role == "assistant":
+        end -= 1
+    if CHOSEN in row.extra or not end or end == len(row.messages):
+        return row, None
+    answer = row.messages[end:]
+    turns = learned_turns(answer, others_of(row)[end:])
+    return row.model_copy(update={"messages": row.messages[:end]}), (answer, turns)
 
 
 def _answer(row: Row, value: Any) -> tuple[list[Message], list[bool]]:
@@ -44,6 +61,7 @@ def _answer(row: Row, value: Any) -> tuple[list[Message], list[bool]]:
     if isinstance(value, str):
         text = value.rpartition(_TURN)[2].strip() if "prompt" not in row.extra and _TURN in value else value
         return ([plain("assistant", text)], [True]) if text else ([], [])
+    value = [value] if isinstance(value, dict) else value
     if not isinstance(value, list):
         return [], []
     try:

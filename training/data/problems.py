@@ -25,6 +25,7 @@ class Problem(NamedTuple):
 
 
 _EXPORT_AGAIN = _("Export the file again; the program that wrote it broke this row.")
+_WRITE_JSON = _("Write JSON there, or leave the row out.")
 _TEXT = _("Save the file as UTF-8 text.")
 _SHORTEN = _("Shorten it, or leave the row out.")
 _CHAT = _("Write each message as an object with `role` and `content`.")
@@ -217,7 +218,7 @@ def reason_of(code: str, values: Mapping[str, str | int]) -> str:
 def finding(line: int, code: str, values: dict[str, str | int]) -> Finding:
     """A problem of the row at ``line``."""
     kept = {name: value_of(value, MAX_REASON_CHARS) for name, value in values.items()}
-    suggestion = PROBLEMS[code].suggestion
+    suggestion = _WRITE_JSON if code == "json" and "inside" in values else PROBLEMS[code].suggestion
     return Finding(line=line, code=code, reason=reason_of(code, values), values=kept, suggestion=suggestion)
 
 

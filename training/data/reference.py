@@ -172,11 +172,11 @@ def _learned() -> str:
 
 
 def _formats() -> str:
-    lines = ["\n## Formats\n\n| name | rows | read | written |\n|---|---|---|---|\n"]
+    lines = ["\n## Formats\n\n| name | rows | what is learned | written |\n|---|---|---|---|\n"]
     for each in FORMATS.values():
         own = f"yes, as {each.written_as}" if each.write else "no"
         example = each.example.replace("|", "\\|")
-        lines.append(f"| `{each.name}` | **{each.title}.** {each.about} `` {example} `` | yes | {own} |\n")
+        lines.append(f"| `{each.name}` | **{each.title}.** {each.about} `` {example} `` | {each.learned} | {own} |\n")
     rest = ", ".join(f"`{name}`" for name in writers() if name not in FORMATS)
     return "".join(lines) + f"\nAlso written: {rest}.\n"
 

@@ -39,9 +39,15 @@ def _of_rows(rows: list[Value]) -> str:
         return _("a rollout dump")
     if {"step", "prompt", "completion", "advantage"} <= first.keys():
         return _("a table of completions")
+    if STEPS & first.keys() and _are_texts(first.get("prompt")) and _are_texts(first.get("completion")):
+        return _("a table of completions")  # a row a step, as ms-swift writes it
     if isinstance(first.get("log_history"), list) and "global_step" in first:
         return _("the trainer state")
     return _("a table of metrics") if rows and all(map(_is_figures, rows)) else ""
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(each, str) for each in value)
 
 
 def _is_figures(row: Value) -> bool:

@@ -18,6 +18,7 @@ from pydantic import BaseModel, Field
 from envs.wire import Message, ToolCall
 from training.data.limits import MAX_COLUMNS
 from training.data.messages import REASONING, messages_of, plain, plain_messages, reasoning_of
+from training.data.parts import joined_parts
 from training.data.problems import RowError, kind
 from training.data.strict import check_tree, strict_loads
 from training.data.tools import tools_key, tools_of
@@ -164,7 +165,7 @@ def row_from_dict(raw: dict[str, Any]) -> Row:
     key = conversation_key(raw)
     if key is None:
         raise RowError("no_conversation")
-    items = raw[key]
+    items = _listed(raw[key])
     if not isinstance(items, list):
         raise RowError("conversation_type", key=key, kind=kind(items))
     if not items and not any(name in raw for name in TASK_KEYS):
@@ -192,11 +193,24 @@ def row_from_dict(raw: dict[str, Any]) -> Row:
     return row
 
 
+def _listed(items: Any) -> Any:
+    """A conversation as a list of messages where it is lists by field, as `datasets` stores a sequence of objects."""
+    if not isinstance(items, dict) or not ({"role", "from"} & items.keys()):
+        return items
+    columns = list(items.values())
+    if not all(isinstance(column, list) and len(column) == len(columns[0]) for column in columns):
+        return items
+    return [dict(zip(items, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
 def _placed(row: Row) -> None:
     """Put the system text and the completion, which stand beside the conversation, into it."""
     before = len(row.messages)
     if row.spelling.key == "prompt":
         _complete(row)
+    for name in SYSTEM_KEYS:  # Anthropic's may stand in parts
+        if isinstance(row.extra.get(name), list) and row.extra[name]:
+            row.extra[name] = joined_parts(row.extra[name], f"`{name}`")
     name = next((name for name in SYSTEM_KEYS if isinstance(row.extra.get(name), str) and row.extra[name]), "")
     if name:
         system_first(row, name)

@@ -58,6 +58,7 @@ FORMAT = DataFormat(
     ),
     example='{"item_id": "webshop_5238", "conversations": null}',
     rank=0.96,
+    learned="The assistant's turns but those with `loss` false; nothing of an id alone.",
     recognise=_recognise,
     read=each(_convert),
     write=write,

@@ -44,6 +44,7 @@ FORMAT = DataFormat(
     ),
     example='{"instruction": "Translate", "input": "你好", "output": "Hello", "history": [["…", "…"]]}',
     rank=0.9,
+    learned="The answers of `history`, and with shape `sft` the `output`.",
     recognise=_recognise,
     read=_read,
     write=write,

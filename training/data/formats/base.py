@@ -41,6 +41,8 @@ class DataFormat:
     write: Callable[[Row], Value] | None = None
     """A row in this format's own spelling. Raises ``RowError`` where the format cannot hold it."""
     written_as: str = "jsonl"
+    learned: str = "The assistant's turns."
+    """What SFT learns of its rows; DPO where that is said."""
     options: tuple[str, ...] = field(default=("cut",))
     takes_messages: bool = False
     """Whether rows with a list under `messages` can be of it; else they are rows in our own spelling."""

@@ -1,4 +1,7 @@
-"""BFCL multi-turn: questions, their answers and the documents of their functions, of v3 or of v4 and never of both."""
+"""BFCL: questions, their answers and the documents of their functions, of v3 or of v4 and never of both.
+
+Multi-turn questions name classes, whose functions stand in documents; single-turn ones bring their functions.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from training.data.schema import Message, Row, Spelling, make_row
 from training.errors import DataError
 from training.words import _, sentence
 
-NAME = _("BFCL's multi-turn questions")
+NAME = _("BFCL's questions")
 CLASSES = {
     "GorillaFileSystem": "gorilla_file_system",
     "MathAPI": "math_api",
@@ -34,10 +37,12 @@ MAX_FILES = 50
 def _recognise(sample: Sample) -> tuple[int, str] | None:
     def test(row: Value) -> bool:
         question, truth = row.get("question"), row.get("ground_truth")
-        has_question = isinstance(question, list) and isinstance(row.get("involved_classes"), list)
+        has_tools = isinstance(row.get("involved_classes"), list) or isinstance(row.get("function"), list | dict)
+        has_question = isinstance(question, list) and has_tools
         return "id" in row and (has_question or (isinstance(truth, list) and len(row) == 2))
 
-    return fits(sample, test, _("have an `id` with `question` and `involved_classes`, or with `ground_truth` alone"))
+    why = _("have an `id` with `question` and `involved_classes` or `function`, or with `ground_truth` alone")
+    return fits(sample, test, why)
 
 
 def read_documents(folder: Path, watch: Watch) -> dict[str, dict[str, Value]]:
@@ -115,6 +120,8 @@ def _read(raws: Iterator[Raw], options: ReadOptions) -> Iterator[Record]:
             extra["bfcl_version"] = watch.version
             spelling.added.append("bfcl_version")
         tools = None if documents is None else _tools(value, documents)
+        if "function" in value and "involved_classes" not in value:
+            tools = _own_tools(value["function"])
         return make_row(messages, extra, tools=tools, spelling=spelling)
 
     return converted(raws, convert)
@@ -142,6 +149,14 @@ def _tools(value: Value, documents: dict[str, dict[str, Value]]) -> list[Value]:
     classes = value.get("involved_classes")
     known = [name for name in classes if name in documents] if isinstance(classes, list) else []
     return [tool_of(row) for name in known for row in documents[name].values() if row.get("name") not in hidden]
+
+
+def _own_tools(given: Any) -> list[Value]:
+    """The functions that a single-turn question brings. Raises ``RowError``."""
+    functions = [given] if isinstance(given, dict) else given
+    if not isinstance(functions, list) or not all(isinstance(each, dict) for each in functions):
+        raise RowError("shape", format=NAME, detail=sentence(_("`function` is no list of functions")))
+    return [tool_of(each) for each in functions]
 
 
 def tool_of(document: Value) -> Value:
@@ -175,14 +190,16 @@ def write(row: Row) -> Value:
 
 FORMAT = DataFormat(
     name="bfcl",
-    title=_("BFCL multi-turn"),
+    title=_("BFCL"),
     about=_(
-        "Questions of v3 or v4, with the answers (`answers`) and function documents (`documents`) beside them. "
-        "The version is detected from the content; versions are never mixed."
+        "Multi-turn questions of v3 or v4, with the answers (`answers`) and function documents (`documents`) beside "
+        "them; the version is detected from the content, and versions are never mixed. Single-turn questions bring "
+        "their `function` list, which becomes the tools."
     ),
     example='{"id": "multi_turn_base_46", "question": [[{"role": "user", "content": "…"}]], "initial_config": {…}, '
     '"involved_classes": ["GorillaFileSystem"]}',
     rank=0.96,
+    learned="Nothing: rows are questions.",
     recognise=_recognise,
     read=_read,
     write=write,

@@ -156,6 +156,7 @@ FORMAT = DataFormat(
     ),
     example="question,answer",
     rank=0.3,
+    learned="The assistant's turns of the column with messages or with earlier turns; with shape `sft` the answer.",
     recognise=_recognise,
     read=_read,
     options=("cut", "mapping", "shape"),

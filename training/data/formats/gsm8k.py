@@ -100,6 +100,7 @@ FORMAT = DataFormat(
     ),
     example='{"question": "Natalia sold clips …", "answer": "… #### 72"}',
     rank=0.95,
+    learned="With shape `sft` the worked answer, and HelloAgents' `completion`; else nothing.",
     recognise=_recognise,
     read=_read,
     write=write,

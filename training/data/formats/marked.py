@@ -68,6 +68,7 @@ FORMAT = DataFormat(
     ),
     example='{"text": "<|im_start|>user\\nhi<|im_end|>\\n<|im_start|>assistant\\nhello<|im_end|>\\n"}',
     rank=0.96,
+    learned="The assistant's turns; an answer in a column of its own with shape `sft`.",
     recognise=_recognise,
     read=_read,
     options=("cut", "shape"),

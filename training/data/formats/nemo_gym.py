@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from training.data.formats.base import DataFormat, Value, each, fits
+from training.data.formats.base import DataFormat, Value, converted, fits
 from training.data.messages import REASONING, messages_of
+from training.data.options import ReadOptions
 from training.data.parts import parts_of
 from training.data.problems import RowError, kind, shown
-from training.data.raw import Sample
+from training.data.raw import Raw, Record, Sample
 from training.data.schema import Row, Spelling, make_row
 from training.data.tools import tools_of
 from training.words import _, sentence
@@ -24,18 +26,41 @@ def _recognise(sample: Sample) -> tuple[int, str] | None:
     )
 
 
-def _convert(value: Value) -> Row:
+def _read(raws: Iterator[Raw], options: ReadOptions) -> Iterator[Record]:
+    return converted(raws, lambda value: _convert(value, options.shape))
+
+
+def _convert(value: Value, shape: str) -> Row:
     params = value.get(PARAMS)
     if not isinstance(params, dict):
         detail = sentence(_("`{key}` is {kind}, not an object"), key=PARAMS, kind=kind(params))
         raise RowError("shape", format=NAME, detail=detail)
-    messages, others, _roles = messages_of(_items(params))
-    extra, spelling = dict(value), Spelling()
+    items, extra, spelling = _items(params), dict(value), Spelling()
+    played = _played(value)
+    if played is not None and shape == "sft":
+        items += turns_of(played)
+        if "label" not in value and _is_number(value.get("reward")):
+            extra["label"] = value["reward"] > 0
+            spelling.added.append("label")
+    messages, others, _roles = messages_of(items)
+    facts = () if played is None else ("played",) if shape == "sft" else ("rollouts",)
     if "ground_truth" not in value and value.get("expected_answer") not in (None, ""):
         extra["ground_truth"] = value["expected_answer"]
         spelling.added.append("ground_truth")
     tools = tools_of(params.get("tools")) or None
-    return make_row(messages, extra, tools=tools, others=others if any(others) else None, spelling=spelling)
+    others = others if any(others) else None  # type: ignore[assignment]
+    return make_row(messages, extra, tools=tools, others=others, spelling=spelling, facts=facts)
+
+
+def _played(value: Value) -> list[Value] | None:
+    """What a policy answered, where the row is a recorded rollout."""
+    response = value.get("response")
+    output = response.get("output") if isinstance(response, dict) else None
+    return output if isinstance(output, list) and output and all(isinstance(item, dict) for item in output) else None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _items(params: Value) -> list[Value]:
@@ -107,12 +132,16 @@ FORMAT = DataFormat(
     title=_("NeMo Gym"),
     about=_(
         "`responses_create_params` with `input` (text, messages, function calls and their outputs), `instructions` and "
-        "`tools`; `expected_answer` becomes `ground_truth`. All fields stay with the row, for the verifier."
+        "`tools`; `expected_answer` becomes `ground_truth`. All fields stay with the row, for the verifier. Recorded "
+        "rollouts (`response`, `reward`) are tasks, or demonstrations for SFT, of which those of no reward are marked "
+        "as bad."
     ),
     example='{"responses_create_params": {"input": [{"role": "user", "content": "…"}], "tools": […]}, '
     '"expected_answer": "…"}',
     rank=0.97,
+    learned="The assistant's turns of `input`; with shape `sft` also those of `response`, if rewarded.",
     recognise=_recognise,
-    read=each(_convert),
+    read=_read,
+    options=("cut", "shape"),
     write=write,
 )

@@ -19,11 +19,13 @@ from training.words import _, sentence
 
 NAME = _("pairs of `chosen` and `rejected`")
 _TURN = "\n\nAssistant:"
+_ASKED = ("prompt", "messages", "conversations", "conversation")
+"""Where the question of a pair stands: with TRL, and with LLaMA-Factory."""
 
 
 def _recognise(sample: Sample) -> tuple[int, str] | None:
     def test(row: Value) -> bool:
-        return all(isinstance(row.get(name), str | list) and row[name] for name in ("chosen", "rejected"))
+        return all(isinstance(row.get(name), str | list | dict) and row[name] for name in ("chosen", "rejected"))
 
     return fits(sample, test, _("have a `chosen` and a `rejected` answer"))
 
@@ -31,7 +33,7 @@ def _recognise(sample: Sample) -> tuple[int, str] | None:
 def _convert(value: Value) -> Row:
     messages, others, roles = _asked(value)
     under = tools_key(value)
-    extra = {name: item for name, item in value.items() if name not in ("messages", "tools", under)}
+    extra = {name: item for name, item in value.items() if name not in (*_ASKED[1:], "tools", under)}
     return make_row(
         messages,
         extra,
@@ -44,7 +46,7 @@ def _convert(value: Value) -> Row:
 
 def _asked(value: Value) -> tuple[list[Message], list[Value], list[str]]:
     """What stands before both answers. Raises ``RowError``."""
-    prompt = value.get("prompt", value.get("messages"))
+    prompt = next((value[name] for name in _ASKED if value.get(name)), None)
     if isinstance(prompt, str) and prompt:
         return [plain("user", prompt)], [], ["user"]
     if isinstance(prompt, list) and prompt:
@@ -89,6 +91,7 @@ FORMAT = DataFormat(
     ),
     example='{"prompt": "…", "chosen": "…", "rejected": "…"}',
     rank=0.97,
+    learned="DPO: `chosen` over `rejected`. SFT: assistants' turns that both have in common, where there are any.",
     recognise=_recognise,
     read=each(_convert),
     write=write,

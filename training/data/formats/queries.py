@@ -92,6 +92,7 @@ FORMAT = DataFormat(
     ),
     example='[{"query_id": 588, "query": "…", "api_list": [{"category_name": "Search", "tool_name": "…"}]}]',
     rank=0.96,
+    learned="Nothing: rows are questions.",
     recognise=_recognise,
     read=_read,
     write=write,

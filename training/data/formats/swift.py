@@ -50,6 +50,7 @@ FORMAT = DataFormat(
     ),
     example='{"tools": "[…]", "messages": [{"role": "tool_call", "content": "{\\"name\\": …}"}]}',
     rank=0.9,
+    learned="The assistant's turns and calls but those with `loss` false; with `rejected_response` a pair for DPO.",
     recognise=_recognise,
     read=each(row_from_dict),
     write=write,

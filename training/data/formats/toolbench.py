@@ -96,6 +96,7 @@ FORMAT = DataFormat(
     ),
     example='[{"id": "Step 6: …", "conversations": [{"from": "system", "value": "You are AutoGPT, …"}]}]',
     rank=0.97,
+    learned="The assistant's texts: thought, action and its input as ReAct writes them.",
     recognise=_recognise,
     read=each(_convert),
     write=write,

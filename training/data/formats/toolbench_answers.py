@@ -77,6 +77,7 @@ FORMAT = DataFormat(
     ),
     example='{"win": true, "tree": {…}, "answer_generation": {"query": "…", "train_messages": [[…]], "function": […]}}',
     rank=0.98,
+    learned="The assistant's turns of the path that reached an answer; nothing of a search without one.",
     recognise=_recognise,
     read=_read,
     written_as="json",

@@ -119,6 +119,7 @@ FORMAT = DataFormat(
     example='{"data_source": "webshop", "prompt": […], "ability": "shopping", "reward_model": {…}, "extra_info": '
     '{"interaction_kwargs": {"name": "webshop", "session_id": 5238}}}',
     rank=0.95,
+    learned="The assistant's turns of `prompt`, where there are any.",
     recognise=_recognise,
     read=_read,
     write=write,
