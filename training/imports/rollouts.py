@@ -213,7 +213,8 @@ def row_step(row: dict[str, Any], notes: Notes, *, default: int | None = None) -
     named = next((row[name] for name in STEP_KEYS if row.get(name) is not None), None)
     if named is not None:
         return step_of(named)
-    default = FIRST if "example_id" in row else default
+    if {"completion", "reward"} <= row.keys():  # an evaluation's
+        default = FIRST
     name = notes.name.rsplit("/", 1)[-1]
     found = _STEP_IN_NAME.search(name) if default is None else _STEP_AT_END.search(name.partition(".")[0])
     if found is not None:

@@ -1,7 +1,8 @@
 """What Hugging Face's Trainer prints, TRL's too: lines with ``{'loss': 0.5, 'reward': 0.25, 'epoch': 0.1}``.
 
 Such a line names no step. The progress bar before it does (``10/500 [00:12<``); without one the lines are numbered.
-OpenRLHF prints the same with its step: ``Global step 3: {'reward': 0.25, …}``.
+OpenRLHF prints the same with its step: ``Global step 3: {'reward': 0.25, …}``; ms-swift names it among the figures, as
+Python or as JSON: ``{"loss": "0.25", "global_step/max_steps": "10/438"}``.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from training.imports.trainer_state import TOOL
 from training.words import _, sentence
 
 _BEGINS = re.compile(r"\{'[^'\n]{1,120}': ")
+_SWIFT = re.compile(r"'global_step/max_steps': '(\d{1,10})/\d{1,10}'")
+_SWIFT_BYTES = b'"global_step/max_steps": "'
+SWIFT = "ms-swift"
 _PAIR = re.compile(
     r"'([^'\n]{1,200})': ('[^'\n]{0,64}'|[^,'{}\[\]()\n]{1,64}|(?:np|numpy)\.\w{1,20}\([^()\n]{1,64}\))[,}]"
 )
@@ -34,9 +38,9 @@ def _recognise(path: Path) -> str:
     """Look for such a line among the lines of the file."""
     with open_regular(path) as file:
         while line := file.readline(_PIECE_BYTES):
-            if b"{'" not in line:
+            if b"{'" not in line and _SWIFT_BYTES not in line:
                 continue
-            text = line[:_MAX_TEXT].decode("utf-8", "replace")
+            text = _text(line)
             begins = _begin(text)
             if begins is not None and _values(text[begins:])[0]:
                 return "It has lines such as {'loss': 0.5, 'reward': 0.25}."
@@ -50,7 +54,7 @@ def _read(path: Path, notes: Notes) -> Iterator[Item]:
         while line := file.readline(MAX_LINE_BYTES):
             offset += len(line)
             number += 1
-            text = line[:_MAX_TEXT].decode("utf-8", "replace").replace("\0", "")
+            text = _text(line)
             begins = _begin(text)
             bar = _bar(text if begins is None else text[:begins], bar)
             if begins is None:
@@ -58,15 +62,25 @@ def _read(path: Path, notes: Notes) -> Iterator[Item]:
             values, wrong = _values(text[begins:])
             if not values:
                 continue
-            named = _GLOBAL.search(text[:begins])
-            if named is not None:
+            if (named := _GLOBAL.search(text[:begins])) is not None:
                 step, notes.tool = int(named[1]), OPENRLHF
+            elif (named := _SWIFT.search(text, begins)) is not None:
+                step, notes.tool = int(named[1]), SWIFT
+                names = [each.partition(":")[0] for each in wrong if not each.startswith("global_step")]
+                notes.left_out |= dict.fromkeys(names, _("its values are not numbers"))
+                wrong = []
             else:
                 if not _belongs_to_last(values) or not step:
                     step = bar if bar is not None and bar > step else step + 1
                 notes.say(_named(bar))
             remark = sentence(_("{part} is not a name with a number"), part=shown(wrong[0])) if wrong else ""
             yield Item(number, offset, Figures(step, values), remark=remark)
+
+
+def _text(line: bytes) -> str:
+    """The line as text; ms-swift's in the marks of Python."""
+    text = line[:_MAX_TEXT].decode("utf-8", "replace").replace("\0", "")
+    return text.replace('"', "'") if _SWIFT_BYTES in line else text
 
 
 def _begin(text: str) -> int | None:
@@ -120,7 +134,7 @@ READER = Reader(
     tool=TOOL,
     about="What Hugging Face's Trainer and TRL print: lines such as `{'loss': 0.5, 'reward': 0.25, 'epoch': 0.1}`. "
     "They name no step; it is taken from the progress bar before them, or they are numbered in their order, and the "
-    "report says which. OpenRLHF's lines `Global step 3: {…}` name it.",
+    "report says which. OpenRLHF's lines `Global step 3: {…}` name it, and so do ms-swift's (`global_step/max_steps`).",
     recognise=_recognise,
     read=_read,
 )

@@ -273,6 +273,17 @@ def test_results_of_verifiers(tmp_path: Path) -> None:
     assert [bad.reason for bad in report.bad] == ["a tool call is not valid JSON"]
 
 
+def test_completions_with_a_reward_need_no_step(tmp_path: Path) -> None:
+    row = {"prompt": ASK, "completion": [{"role": "assistant", "content": "Red."}], "reward": 1.0, "task": "t"}
+    report, _events = read(tmp_path, ("results.jsonl", lines(row)))
+    assert (report.verdict, report.last_step) == ("ok", 1)
+    assert "Its rollouts name no step: they are those of step 1." in report.files[0].notes
+    again = tmp_path / "again"
+    again.mkdir()
+    report, _events = read(again, ("results.jsonl", lines({"prompt": "q", "completion": "a", "accuracy": 1.0})))
+    assert "it has no step number, and neither has the file's name" in report.message
+
+
 @pytest.mark.parametrize("name", ["step", "gen_step"])
 def test_completions_of_ms_swift_are_columns(tmp_path: Path, name: str) -> None:
     prompt = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"

@@ -69,6 +69,20 @@ def test_the_console_of_openrlhf_has_its_own_name_and_steps(tmp_path: Path) -> N
     assert not any("no step number" in note for note in report.files[0].notes)
 
 
+@pytest.mark.parametrize("mark", ["'", '"'])
+def test_the_console_of_ms_swift_names_its_steps(tmp_path: Path, mark: str) -> None:
+    rows = [
+        {"loss": "0.5", "token_acc": "0.25", "global_step/max_steps": "10/438", "percentage": "2.28%"},
+        {"eval_loss": "nan", "global_step/max_steps": "100/438", "elapsed_time": "30s"},
+    ]
+    text = "Train:   2%|2  | 9/438 [00:30<20:00]\n" + "\n".join(f"x{row}".replace("'", mark) for row in rows) + "\n"
+    report, events = read(tmp_path, ("train.log", text.encode()))
+    assert (report.tool, report.verdict, sorted(figures(events))) == ("ms-swift", "ok", [10, 100])
+    assert figures(events)[10] == {"loss": 0.5, "token_acc": 0.25} and math.isnan(figures(events)[100]["eval_loss"])
+    assert set(report.files[0].left_out) == {"percentage", "elapsed_time"}
+    assert not report.remarks
+
+
 def mlruns(run: str = "mlruns/1/abc") -> dict[str, bytes]:
     return {
         f"{run}/meta.yaml": b"run_id: abc\n",

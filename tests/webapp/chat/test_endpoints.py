@@ -69,6 +69,31 @@ def test_its_words_come_as_they_are_written_and_are_paid_for(
     assert (EndpointSpend.objects.count(), row.tokens) == (1, 28)
 
 
+def test_what_is_no_part_of_its_answer_stands_in_the_chat_as_what_it_is(
+    make_chat: Maker, make_endpoint: Adder, stub: Stub
+) -> None:
+    """An answer of thoughts alone was once empty; half of a character ended it with Python's own words."""
+    make_endpoint()
+    apart = [{"choices": [{"delta": {"reasoning": "two and three"}}]}, {"choices": [{"delta": {"refusal": "No."}}]}]
+    end = {"choices": [{"delta": {}, "finish_reason": "length"}]}
+    stub.replies = [streams(*apart, "Hm \ud83d", end), says(None, "content_filter", reasoning_content="hm \udc00")]
+    answer = _answer(make_chat(GPT), "One")
+    (said,) = answer.messages
+    assert (said["content"], said["reasoning"], said["refusal"], said["finish"]) == (
+        "Hm \N{REPLACEMENT CHARACTER}",
+        "two and three",
+        "No.",
+        "length",
+    )
+    assert (answer.state, answer.ending["why"]) == ("done", "length")
+    (said,) = _answer(make_chat(GPT), "Two").messages
+    assert (said["content"], said["reasoning"], said["finish"]) == (
+        "",
+        "hm \N{REPLACEMENT CHARACTER}",
+        "content_filter",
+    )
+
+
 def test_a_chat_may_use_as_much_as_a_run(make_chat: Maker, make_endpoint: Adder, stub: Stub) -> None:
     make_endpoint(max_run_tokens=14)
     stub.replies = [streams("Yes.", USED)]
