@@ -14,6 +14,7 @@ from training.algorithms.held_out import HeldOut
 from training.algorithms.held_out_loss import HeldOutLoss
 from training.algorithms.job import Job
 from training.algorithms.loading import autocast_dtype
+from training.algorithms.optimizers import optimizer_arguments, use_optimizer
 from training.algorithms.saving import Saver
 from training.algorithms.stages import StageEnd
 from training.algorithms.token_values import TokenRecord
@@ -40,6 +41,7 @@ def common_arguments(config: JobConfig, run_dir: Path, device: str) -> dict[str,
         "warmup_steps": config.optim.warmup_steps or round(config.optim.warmup_share * config.run.max_steps),
         "weight_decay": config.optim.weight_decay,
         "max_grad_norm": config.optim.max_grad_norm,
+        **optimizer_arguments(config, device),
         "gradient_checkpointing": config.model.gradient_checkpointing,
         "use_cpu": device == "cpu",
         "bf16": autocast_dtype(device) is not None,
@@ -89,6 +91,7 @@ class JournalCallback(TrainerCallback):
         """Take the trainer, which exists only after its callback."""
         self.trainer = trainer
         trainer.finite = self.finite
+        use_optimizer(trainer, self.job.config)
         self.saver.attach(trainer)
         if not self.job.config.optim.learning_rate:
             self.job.resolved["optim.learning_rate"] = f"{self.job.config.learning_rate:g}"

@@ -16,9 +16,10 @@ from training.config.curriculum import STAGE_GROUPS, CurriculumConfig, Stage, St
 from training.config.environment import EnvironmentConfig, Protocol
 from training.config.evaluation import EndpointConfig, EvaluateConfig
 from training.config.job import CONFIG_VERSION, ENDPOINT_REFERENCE, JobConfig
-from training.config.learning import AdvantageScale, DpoConfig, GrpoConfig, OptimConfig, RlooConfig, SftConfig
+from training.config.learning import AdvantageScale, DpoConfig, GrpoConfig, RlooConfig, SftConfig
 from training.config.methods import DEFAULT_KIND, ENDPOINT_TILES, METHODS, Kind, Method, method_of
 from training.config.model import DataConfig, ModelConfig
+from training.config.optim import OptimConfig
 from training.config.option import Group, option
 from training.config.ppo import PpoConfig
 from training.config.report import TRACKERS, ReportConfig, Tracker, TrackerName

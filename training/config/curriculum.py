@@ -15,9 +15,9 @@ STAGE_GROUPS: tuple[StageGroup, ...] = ("data", "environment", "rewards", "rollo
 KEPT: dict[StageGroup, frozenset[str]] = {
     "rollout": frozenset({"engine"}),
     "grpo": frozenset({"ref_sync_steps", "ref_sync_share"}),
-    "optim": frozenset({"schedule", "warmup_steps", "warmup_share"}),
+    "optim": frozenset({"schedule", "warmup_steps", "warmup_share", "optimizer", "beta1", "beta2", "epsilon"}),
 }
-"""Options of these groups that are the whole run's: the sampler, what a checkpoint holds, the one schedule."""
+"""Options of these groups that are the whole run's: the sampler, what a checkpoint holds, schedule and optimiser."""
 MAX_STAGES = 20
 
 

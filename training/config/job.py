@@ -16,12 +16,12 @@ from training.config.learning import (
     UNCLIPPED_LOSSES,
     DpoConfig,
     GrpoConfig,
-    OptimConfig,
     RlooConfig,
     SftConfig,
 )
 from training.config.methods import DEFAULT_KIND, METHODS, Kind, Method
 from training.config.model import DataConfig, ModelConfig
+from training.config.optim import BETA1, BETA2, EPSILON, OptimConfig
 from training.config.option import Group, option
 from training.config.ppo import PpoConfig
 from training.config.report import ReportConfig
@@ -76,6 +76,8 @@ class JobConfig(Group):
             )
         if self.method.trains and self.model.quantization != "none":
             self._check_quantized()
+        if self.method.trains:
+            self._check_optimizer()
         if self.method.trains and self.model.lora_rank and self.model.lora_rslora and not self.model.lora_alpha:
             text = _("with rsLoRA twice the rank would count more the higher the rank is: set an alpha, such as 16")
             raise OptionError("model.lora_alpha", sentence(text))
@@ -106,6 +108,17 @@ class JobConfig(Group):
         if self.stages:
             self._check_stages()
         return self
+
+    def _check_optimizer(self) -> None:
+        chosen = self.optim
+        if chosen.optimizer in chosen.of_bitsandbytes and self.run.device == "cpu":
+            text = _("{name} is bitsandbytes', which needs a CUDA GPU: choose another, or another device")
+            raise OptionError("optim.optimizer", sentence(text, name=chosen.optimizer))
+        if chosen.optimizer == "adafactor":
+            usual = {"beta1": BETA1, "beta2": BETA2, "epsilon": EPSILON}
+            for name in (name for name, value in usual.items() if getattr(chosen, name) != value):
+                text = _("Adafactor has neither β nor this ε: leave {usual}, or choose an AdamW")
+                raise OptionError(f"optim.{name}", sentence(text, usual=f"{usual[name]:g}"))
 
     def _check_quantized(self) -> None:
         """What cannot be trained, or would be sampled from other weights, over a base of 4 bits."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from training.config import METHODS, JobConfig
+from training.config.optim import BETA1, BETA2, EPSILON
 
 Value = Any
 ACTOR, ROLLOUT, CRITIC = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "critic"
@@ -248,6 +249,10 @@ OPTIONS: dict[str, Callable[[Value], Carried]] = {
     "optim.learning_rate": _key(f"{ACTOR}.optim.lr"),
     "optim.micro_batch_size": _micro,
     "optim.max_tokens_per_micro_batch": _micro_tokens,
+    "optim.optimizer": _changed("adamw", "verl's actor is moved by AdamW with moments in float32"),
+    "optim.beta1": _changed(BETA1, "verl's actor keeps PyTorch's β₁ of 0.9"),
+    "optim.beta2": _changed(BETA2, "verl's actor keeps PyTorch's β₂ of 0.999"),
+    "optim.epsilon": _changed(EPSILON, "verl's actor keeps PyTorch's ε of 1e-8"),
     "optim.schedule": _schedule,
     "optim.warmup_steps": _key(f"{ACTOR}.optim.lr_warmup_steps"),
     "optim.weight_decay": _key(f"{ACTOR}.optim.weight_decay"),

@@ -13,6 +13,7 @@ from training.config import JobConfig
 from training.errors import MemoryShort, ModelError
 from training.memory.advice import Verdict, halved, judge
 from training.memory.devices import device_here, gib
+from training.memory.optimizers import Weight, kept_by
 from training.memory.table import LEARNING, Model, Term, longest_shape, plainly_fits
 from training.memory.tracing import loss_like
 from training.policy.memory import is_out_of_memory
@@ -44,7 +45,8 @@ def dry_step(job: Any, trainer: Any) -> None:
         return
     shape, began = longest_shape(config), time.monotonic()
     with named_shortage(config, trainer.model), torch.random.fork_rng(_cuda_devices(trainer)):
-        most = _forward_and_backward(trainer, shape, moments=_moments(trainer.model))
+        moments = _moments(trainer.model, config.optim.optimizer)
+        most = _forward_and_backward(trainer, shape, moments=moments)
     seconds = time.monotonic() - began
     size = f" and {gib(most)} at most" if most else ""
     length = shape.prompt + shape.completion
@@ -80,9 +82,12 @@ def _forward_and_backward(trainer: Any, shape: Any, *, moments: int) -> int:
             torch.cuda.empty_cache()
 
 
-def _moments(model: Any) -> int:
-    """Bytes of AdamW's two moments."""
-    return 2 * sum(p.nbytes for p in model.parameters() if p.requires_grad)
+def _moments(model: Any, optimizer: str) -> int:
+    """Bytes that the optimiser keeps on a GPU."""
+    tables = {id(m.weight) for m in model.modules() if isinstance(m, torch.nn.Embedding)}
+    trained = (parameter for parameter in model.parameters() if parameter.requires_grad)
+    weights = (Weight(tuple(p.shape), p.element_size(), id(p) in tables) for p in trained)
+    return kept_by(optimizer, weights, on_gpu=True).here
 
 
 def _cuda_devices(trainer: Any) -> list[Any]:

@@ -1,6 +1,6 @@
 """The memory of a job on a device, term by term.
 
-Weights, gradients, AdamW's two moments and a reference stay for the whole run. Above them a run is either learning
+Weights, what the optimiser keeps and a reference stay for the whole run. Above them a run is either learning
 (activations and the head's tiles of the longest micro batch) or sampling (the cache of the rollouts in flight), never
 both: the larger of the two counts.
 """
@@ -18,6 +18,7 @@ from training.config import JobConfig
 from training.errors import ModelError
 from training.memory.devices import GIB, Device, gib
 from training.memory.known import KNOWN
+from training.memory.optimizers import Weight, kept_by
 from training.memory.tracing import (
     Precision,
     Shape,
@@ -26,6 +27,7 @@ from training.memory.tracing import (
     empty_model,
     row_cost,
     step_bytes,
+    trained_weights,
 )
 from training.policy.adapter import lora_config
 from training.policy.memory import BATCH_SHARE, RowCost
@@ -153,6 +155,11 @@ class Model:
         """Weights of a LoRA adapter."""
         return self._once(("adapter", str(lora)), lambda: adapter_size(self.config, lora))
 
+    def trained(self, precision: Precision, lora: Any) -> list[Weight]:
+        """The tensors that are trained: all of the model, or an adapter's, which is in float32."""
+        size = precision.weights.itemsize if lora is None else torch.float32.itemsize
+        return self._once(("trained", size, str(lora)), lambda: trained_weights(self.config, lora, size))
+
     def row(self, precision: Precision) -> RowCost:
         """What a rollout in flight keeps in the sampler's cache."""
         return self._once(("row", precision), lambda: row_cost(self.config, precision))
@@ -238,7 +245,7 @@ def memory_of(config: JobConfig, model: Model, device: Device) -> Need:
     size = precision.weights.itemsize
     terms = [_weights(config, model, precision)]
     if config.method.trains:
-        terms += _learned(config, model, precision, lora)
+        terms += _learned(config, model, precision, lora, device)
     if _keeps_reference(config):
         why = sentence(_("a second copy of the weights, which the loss is held to"))
         terms.append(Term("reference", model.parameters * size, why))
@@ -270,8 +277,8 @@ def _weights(config: JobConfig, model: Model, precision: Precision) -> Term:
     return Term("weights", model.parameters * precision.weights.itemsize, why)
 
 
-def _learned(config: JobConfig, model: Model, precision: Precision, lora: Any) -> list[Term]:
-    """The adapter, the gradients of what is trained and AdamW's moments. PEFT keeps adapters in float32."""
+def _learned(config: JobConfig, model: Model, precision: Precision, lora: Any, device: Device) -> list[Term]:
+    """The adapter, the gradients of what is trained and what the optimiser keeps. PEFT keeps adapters in float32."""
     terms = []
     if lora is None:
         trained = model.parameters * precision.weights.itemsize
@@ -283,7 +290,8 @@ def _learned(config: JobConfig, model: Model, precision: Precision, lora: Any) -
         )
         terms.append(Term("lora", trained, why))
     terms.append(Term("gradients", trained, sentence(_("one for each weight that is trained"))))
-    terms.append(Term("optimizer", ADAM_MOMENTS * trained, sentence(_("two moments for each weight that is trained"))))
+    kept = kept_by(config.optim.optimizer, model.trained(precision, lora), on_gpu=device.kind == "cuda")
+    terms.append(Term("optimizer", kept.here, kept.why))
     return terms
 
 

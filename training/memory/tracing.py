@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from training.errors import ModelError
+from training.memory.optimizers import Weight
 from training.policy.attached import value_head_of
 from training.policy.memory import RowCost, measure_row
 from training.policy.value_head import attach_value_head, values_read
@@ -184,6 +185,14 @@ def adapter_size(config: Any, lora: Any) -> int:
 def _trained(config: Any, lora: Any) -> int:
     model = empty_model(config, Precision(torch.float32), lora=lora)
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
+
+
+def trained_weights(config: Any, lora: Any, itemsize: int) -> list[Weight]:
+    """The tensors of a model that are trained, or those of its adapter; ``itemsize`` is that of their values."""
+    model = empty_model(config, Precision(torch.float32), lora=lora)
+    tables = {id(m.weight) for m in model.modules() if isinstance(m, torch.nn.Embedding)}
+    trained = (parameter for parameter in model.parameters() if parameter.requires_grad)
+    return [Weight(tuple(each.shape), itemsize, id(each) in tables) for each in trained]
 
 
 def empty_model(config: Any, precision: Precision, *, lora: Any = None) -> Any:

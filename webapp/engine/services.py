@@ -167,11 +167,15 @@ def check_child(project: Project, config: JobConfig, checkpoint: Checkpoint) -> 
         raise ConfigError(_("the checkpoint to resume from is damaged or gone."), option="model.source")
     if config.kind != parent.kind:
         raise ConfigError(_("a run that continues from a checkpoint keeps its kind, %s.") % parent.kind, option="kind")
-    was = JobConfig.model_validate(parent.config).model
+    was = JobConfig.model_validate(parent.config)
     for name in WEIGHT_OPTIONS:
-        if getattr(config.model, name) != getattr(was, name):
+        read = "adapter_alpha" if name == "lora_alpha" else name  # as it is, also where it follows the rank
+        if getattr(config.model, read) != getattr(was.model, read):
             sentence = _("cannot be changed, because the weights come from the checkpoint.")
             raise ConfigError(sentence, option=f"model.{name}")
+    if config.optim.optimizer != was.optim.optimizer:
+        sentence = _("cannot be changed, because its state comes from the checkpoint.")
+        raise ConfigError(sentence, option="optim.optimizer")
     if config.run.max_steps <= checkpoint.step:
         sentence = _("must be above %d, the step of the checkpoint to resume from.") % checkpoint.step
         raise ConfigError(sentence, option="run.max_steps")

@@ -272,10 +272,13 @@ def test_a_child_is_refused_where_the_weights_would_not_fit(queued: Any, project
     checkpoint, final = _saved(parent, 1, 4), _saved(parent, 1, 9, final=True)
     lora = _config(parent, 20)
     lora.model.lora_rank = 8
+    moments = _config(parent, 20)
+    moments.optim.optimizer = "adamw_bf16"
     short, kind = _config(parent, 4), _config(parent, 20)
     kind.kind = "sft"
     for config, source, option in (
         (lora, checkpoint, "model.lora_rank"),
+        (moments, checkpoint, "optim.optimizer"),
         (short, checkpoint, "run.max_steps"),
         (kind, checkpoint, "kind"),
         (_config(parent, 20), final, "model.source"),
