@@ -42,6 +42,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     if options.command == "pairs":
         return _pairs(options.run, options.output, options.min_gap)
+    if options.command == "template":
+        return _template(options.model, as_json=options.json)
     if options.command == "doctor":
         return _doctor(options.run, options.set, as_json=options.json)
     if options.command == "docs":
@@ -124,6 +126,9 @@ def _parser() -> argparse.ArgumentParser:
     pairs.add_argument("run", type=Path, nargs="+", help="run directories of its attempts, oldest first")
     pairs.add_argument("--output", type=Path, required=True, help="JSON Lines file to write")
     pairs.add_argument("--min-gap", type=float, default=0.5, help="rewards of a pair differ at least so much (0.5)")
+    template = commands.add_parser("template", help="what a model's chat template writes, and whether it is read back")
+    template.add_argument("model", type=Path, help="folder of the model, or of its tokenizer alone")
+    template.add_argument("--json", action="store_true", help="print JSON")
     doctor = commands.add_parser("doctor", help="what goes wrong in a run, from its journals (docs/doctor.md)")
     doctor.add_argument("run", type=Path, help="run directory, or one with numbered attempts")
     doctor.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="another threshold")
@@ -209,6 +214,26 @@ def _pairs(runs: list[Path], output: Path, min_gap: float) -> int:
         return EXIT_USAGE
     print(f"{output}: {made.pairs} pairs of {made.groups} groups")
     return 0
+
+
+def _template(folder: Path, *, as_json: bool) -> int:
+    """Print what holds of a chat template. 1 where a run with tools could not use it."""
+    from training.algorithms.loading import load_tokenizer
+    from training.rollout.template_check import NEEDED, facts_of
+    from training.rollout.tokens import ChatTemplate
+
+    try:
+        tokenizer, note = load_tokenizer(folder)
+        facts = facts_of(ChatTemplate(tokenizer))
+    except TiltyardError as error:
+        sys.stderr.write(f"{error.message} {error.hint}\n")
+        return 1
+    if as_json:
+        found = [{"aspect": fact.aspect, "holds": fact.holds, "text": str(fact.text)} for fact in facts]
+        print(json.dumps({"note": note or "", "facts": found}, ensure_ascii=False, indent=2))
+    else:
+        print("\n".join([*([note] if note else []), *(f"{'ok' if f.holds else 'no':4}{f.text}" for f in facts)]))
+    return int(any(not fact.holds for fact in facts if fact.aspect in NEEDED))
 
 
 def _doctor(run: Path, settings: list[str], *, as_json: bool) -> int:

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
@@ -21,6 +22,9 @@ from training.model_check import check_model_folder
 from training.policy.families import sampling_path
 from training.traps import Trap, traps
 from training.words import Sentence, _, counted, ngettext, sentence
+
+if TYPE_CHECKING:
+    from training.data.schema import Row
 
 SAMPLE_ROWS = 1000
 STARTER = "starter"
@@ -45,10 +49,11 @@ _READS: dict[str, tuple[str, ...]] = {
 class _Problem(Exception):
     """A check found something wrong and says it in its own words."""
 
-    def __init__(self, text: Sentence, hint: str) -> None:
+    def __init__(self, text: Sentence, hint: str, *, option: str = "", hard: bool = False) -> None:
         super().__init__(text)
         self.text = text
         self.hint = hint
+        self.more: dict[str, str | bool] = {"option": option, "hard": hard}
 
 
 class Check(BaseModel):
@@ -131,7 +136,7 @@ def _run(name: str, check: Callable[[JobConfig], Sentence], config: JobConfig) -
     try:
         return _check(name, True, check(config))
     except _Problem as problem:
-        return _check(name, False, problem.text, problem.hint)
+        return _check(name, False, problem.text, problem.hint).model_copy(update=problem.more)
     except TiltyardError as error:
         return Check(check=name, ok=False, message=error.message, hint=error.hint, code=error.code)
 
@@ -187,7 +192,7 @@ def _model(config: JobConfig) -> Sentence:
     if path is None and facts.model_type and sampled_here:
         raise _Problem(
             sentence(_("Models of the family %(family)s cannot be sampled correctly."), family=facts.model_type),
-            _("Choose a model of another family, such as qwen3, qwen3_5, llama, mistral, gemma3 or gpt_oss."),
+            _("Choose a model of another family, such as qwen3, qwen3_5, llama, mistral or gpt_oss."),
         )
     name = facts.architecture or facts.model_type or "a model"
     count = f"{facts.parameters:,}"
@@ -352,6 +357,32 @@ def _template(config: JobConfig) -> Sentence:
         )
     check_model_folder(folder)  # the tokenizer's files are as hostile as the weights until checked
     from training.algorithms.loading import load_tokenizer
+    from training.rollout.template_check import WITHOUT_CALLS, WITHOUT_TOOLS, call_problem, other_dialect
+    from training.rollout.tokens import ChatTemplate
 
-    note = load_tokenizer(folder)[1]
-    return Sentence.of(note) if note else sentence(_("The chat template keeps earlier turns unchanged."))
+    tokenizer, note = load_tokenizer(folder)
+    template, rows = ChatTemplate(tokenizer), _first_rows(config)
+    if config.method.plays:
+        if (problem := call_problem(template, config, rows)) is not None:
+            raise _Problem(problem, WITHOUT_CALLS, option="model.source", hard=True)
+        if (remark := other_dialect(template, config)) is not None:
+            raise _Problem(remark, _("Set rollout.dialect to auto."), option="rollout.dialect")
+    if any(row.tools for row in rows) and not template.family.lists_tools:
+        text = sentence(_("The chat template does not show the model its tools."))
+        raise _Problem(text, WITHOUT_TOOLS, option="model.source")
+    if note:
+        return Sentence.of(note)
+    if not (config.method.plays and template.family.dialect):
+        return sentence(_("The chat template keeps earlier turns unchanged."))
+    name = template.family.dialect if config.rollout.dialect == "auto" else config.rollout.dialect
+    kept = _("The chat template keeps earlier turns unchanged, and calls are read in the dialect %(name)s.")
+    return sentence(kept, name=name)
+
+
+def _first_rows(config: JobConfig) -> list[Row]:
+    from training.data.reader import load_rows
+
+    try:
+        return load_rows(Path(config.data.train), SAMPLE_ROWS) if config.data.train else []
+    except TiltyardError:
+        return []  # said by the check of the dataset

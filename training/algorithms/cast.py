@@ -126,6 +126,7 @@ def _model(job: Job, rows: list[Row]) -> Iterator[Cast]:
     )
     from training.algorithms.sampler import JobSampler
     from training.policy.check import forward_logprobs
+    from training.rollout.template_check import require_calls
     from training.rollout.tokens import ChatTemplate
 
     config = job.config
@@ -133,10 +134,12 @@ def _model(job: Job, rows: list[Row]) -> Iterator[Cast]:
     tokenizer, note = load_tokenizer(folder := fetch_base(job, rows))
     if note:
         job.log(note, "warning")
+    template = ChatTemplate(tokenizer)
+    require_calls(template, config, rows)
     job.check_stop()
     with closing(JobSampler(job, folder, device)) as sampler:
         model = load_model(config, folder, device).to(device).eval()
         autocast = autocast_dtype(device)
         logprobs = forward_logprobs(model, temperature=config.rollout.temperature, autocast=autocast)
         engine, check = sampler.engine(model, tokenizer, logprobs, autocast)
-        yield Cast(make_player(config, engine, ChatTemplate(tokenizer)), device, check)
+        yield Cast(make_player(config, engine, template), device, check)

@@ -39,6 +39,7 @@ from training.rewards.combining import term_of
 from training.rollout.holding import wait_for_environment
 from training.rollout.protocols import check_environment
 from training.rollout.scoring import Scorer
+from training.rollout.template_check import require_calls
 from training.rollout.tokens import ChatTemplate
 
 Loss = Callable[[JobConfig], dict[str, Any]]
@@ -91,6 +92,7 @@ def _train_course(
     if note:
         job.log(note, "warning")
     template = ChatTemplate(tokenizer)
+    require_calls(template, config, rows)
     tasks = choose_tasks(job, rows, template, course.other_rows)
     job.check_stop()
     with ExitStack() as after:

@@ -51,6 +51,6 @@ def known_path(model_type: str) -> SamplingPath:
         raise ModelError(
             f"Models of the family {model_type} cannot be sampled correctly: the sampler's log-probabilities are not "
             "shown to equal those of a training forward.",
-            hint="Choose a model of another family, such as qwen3, qwen3_5, llama, mistral, gemma3 or gpt_oss.",
+            hint="Choose a model of another family, such as qwen3, qwen3_5, llama, mistral or gpt_oss.",
         )
     return path

@@ -168,7 +168,8 @@ def _user() -> dict[str, Any]:
     return {"role": "user", "content": ASKED}
 
 
-def _called(count: int, **more: Any) -> dict[str, Any]:
+def probe_turn(count: int, **more: Any) -> dict[str, Any]:
+    """A turn of that many calls."""
     return {"role": "assistant", "content": "", "tool_calls": probe_calls(count), **more}
 
 
@@ -196,7 +197,7 @@ def _styles() -> Iterator[Style]:
 def _reads(render: Render, style: Style, dialect: str, count: int) -> bool:
     """Whether a dialect reads the probe's calls, and leaves nothing of them in the text."""
     try:
-        text = turn_text(render, style.rows([_user(), _called(count)]), probe_tools())
+        text = turn_text(render, style.rows([_user(), probe_turn(count)]), probe_tools())
     except TemplateError:
         return False
     turn = FAMILY_DIALECTS[dialect](text, "c", probe_tools())
@@ -209,7 +210,7 @@ def _reasoning(render: Render, style: Style) -> str:
     """The field of thoughts that the template writes into the last turn."""
     for field in REASONING:
         said = {"role": "assistant", "content": SAID, field: THOUGHT}
-        for rows in ([_user(), said], [_user(), {**_called(1), field: THOUGHT}]):
+        for rows in ([_user(), said], [_user(), {**probe_turn(1), field: THOUGHT}]):
             if THOUGHT in (_rendered(render, rows, None, generate=False) or ""):
                 return field
     return ""
@@ -217,7 +218,7 @@ def _reasoning(render: Render, style: Style) -> str:
 
 def _shows_results(render: Render, style: Style) -> bool:
     result = {"role": "tool", "name": NAMES[0], "tool_call_id": "call_0", "content": RESULT}
-    rows = style.rows([_user(), _called(1), result])
+    rows = style.rows([_user(), probe_turn(1), result])
     return RESULT in (_rendered(render, rows, probe_tools(), generate=True) or "")
 
 
@@ -229,7 +230,7 @@ def _ends(render: Render, family: Family, special: Collection[str]) -> Iterator[
     # Some templates write the end of a turn with the message behind it.
     yield from [ended] if ended else filter(None, [_end_of(render, family, [_user(), said, _user()], SAID, special)])
     if family.dialect:
-        yield from filter(None, [_end_of(render, family, [_user(), _called(1), result], "probe_text", special)])
+        yield from filter(None, [_end_of(render, family, [_user(), probe_turn(1), result], "probe_text", special)])
 
 
 def _end_of(render: Render, family: Family, rows: Rows, anchor: str, special: Collection[str]) -> str | None:

@@ -31,7 +31,7 @@ KEPT = CALL_MARKS | set(MARKS) | set(MARKS.values()) | {"<|start|>"}
 """Control tokens that a turn's text keeps, because dialects read them."""
 
 _ANCHOR = "probe_end"
-HINT = "Choose a model whose chat template keeps earlier turns as they were, such as Qwen2.5, Qwen3 or Llama 3."
+HINT = "Choose a model whose chat template keeps earlier turns as they were, such as Qwen2.5, Qwen3 or Llama 3.1."
 
 
 class Template(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import shutil
 import string
 from functools import lru_cache
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import trl
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from training.rollout.dialects import CALL_MARKS
 from training.rollout.dialects.thoughts import MARKS
@@ -44,6 +45,11 @@ def tokenizer_for(template: str) -> Any:
     made.add_tokens([AddedToken(mark, normalized=False, special=mark not in PLAIN) for mark in marks])
     made.chat_template = template
     return made
+
+
+HEADER = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+SILENT = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}" + HEADER
+"""Leaves tools and calls out, as Llama 3.0, Phi-3 and Gemma 2 do."""
 
 
 TEXTS = [
@@ -91,3 +97,12 @@ def tool_for(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     properties = {key: {"type": kinds[type(value)], "description": "A value."} for key, value in arguments.items()}
     schema = {"type": "object", "properties": properties, "required": []}
     return {"type": "function", "function": {"name": name, "description": "A tool.", "parameters": schema}}
+
+
+def model_with(template: str | dict[str, str], starter: Path, folder: Path) -> Path:
+    """The starter's model with another chat template."""
+    shutil.copytree(starter, folder)
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+    tokenizer.chat_template = template
+    tokenizer.save_pretrained(folder)
+    return folder
