@@ -11,14 +11,13 @@ import pytest
 import torch
 
 from tests.training.algorithms.conftest import MakeJob
-from tests.training.helpers import demonstration_rows, echo_behaviour, error, of_type, scripted_server, write_rows
-from tests.training.rollout.templates import SILENT, model_with
+from tests.training.helpers import echo_behaviour, error, of_type, scripted_server
 from training.algorithms.base import JournalCallback
 from training.algorithms.grpo import grpo_arguments, run_grpo
 from training.algorithms.job import row_order
 from training.algorithms.rollouts import PARTS_FIELD, trl_batch
 from training.config import JobConfig
-from training.errors import ConfigError, EnvironmentUnreachable, RewardFault, TemplateError
+from training.errors import ConfigError, EnvironmentUnreachable, RewardFault
 from training.policy.adapter import lora_config
 from training.rewards.advantages import GroupStatistics
 from training.rewards.base import Episode, Score
@@ -398,12 +397,3 @@ def test_several_visible_gpus_are_one_device(make_job: MakeJob, monkeypatch: pyt
         job = make_job(environment={"url": url}, rewards={"components": COMPONENTS}, run={"max_steps": 1})
         run_grpo(job, scorer=by_length)
     assert [event.step for event in of_type(job.run_dir, "metrics")] == [1]
-
-
-def test_a_run_with_tools_does_not_begin_where_no_call_can_be_read(
-    make_job: MakeJob, starter_folder: Path, tmp_path: Path
-) -> None:
-    folder = model_with(SILENT, starter_folder, tmp_path / "silent")
-    data = write_rows(tmp_path / "with-tools.jsonl", demonstration_rows())
-    with pytest.raises(TemplateError, match=r"leaves tool calls out\."):
-        run_grpo(make_job(model={"source": str(folder)}, data={"train": str(data)}))
