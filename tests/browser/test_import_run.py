@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.servers import make_child_env, running
+from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
 from webapp.teams.models import Project, User
 
@@ -53,6 +54,50 @@ def test_a_verl_run_is_imported(
         page.locator("#panel-config >> text=step_15.jsonl").wait_for(timeout=LIMIT_MS)
         assert errors == []
     assert Run.objects.values_list("name", "imported_from", "step").get() == ("EnvTuning stage 1", "verl", 30)
+
+
+BLEW_UP = (
+    b'{"log_history": [{"step": 10, "loss": 0.5}, {"step": 20, "loss": NaN}, {"step": 30, "loss": 0.4}, '
+    b'{"step": 40, "loss": 0.3}]}'
+)
+THOUGHT = (
+    b'{"responses_create_params": {"input": "Lamps?"}, "response": {"output": [{"type": "reasoning", "summary": '
+    b'[{"type": "summary_text", "text": "They want a count."}]}, {"type": "message", "role": "assistant", "content": '
+    b'[{"type": "output_text", "text": "Four."}]}]}, "reward": 1.0, "step": 40, "answer": "4"}\n'
+)
+GAPS = """() => document.querySelector('[data-chart=loss] .chart-plot').data
+    .filter((trace) => trace.marker?.symbol === 'x-thin-open').map((trace) => trace.x)"""
+
+
+def test_a_run_that_blew_up_shows_where(
+    project: Project, bob: User, page_for: Callable[..., Page], tmp_path: Path
+) -> None:
+    """The curve has a gap with a mark, the report counts it, and thoughts and the expected answer are shown."""
+    (tmp_path / "trainer_state.json").write_bytes(BLEW_UP)
+    (tmp_path / "rollouts.jsonl").write_bytes(THOUGHT)
+    argv = [sys.executable, "-m", "celery", "-A", "webapp.celery", "worker", "-Q", "short", "-c", "1"]
+    with running(argv, tmp_path / "worker.log", make_child_env()):
+        page = page_for(bob, viewport={"width": 1280, "height": 900})
+        errors: list[str] = []
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.goto(f"/p/{project.slug}/runs/imports/new/")
+        page.set_input_files("#id_uploads", [tmp_path / "trainer_state.json", tmp_path / "rollouts.jsonl"])
+        page.click("#upload-button")
+        page.locator("text=Open the run").wait_for(timeout=LIMIT_MS)
+        page.locator("text=1 figure is not finite (NaN or infinite), at step 20: loss (1).").wait_for()
+        page.click("text=Open the run")
+        page.locator('#charts [data-chart="loss"] .chart-plot .main-svg').first.wait_for(timeout=LIMIT_MS)
+        assert page.evaluate(GAPS) == [[20]]
+        _look(page, "gap")
+        page.click('[data-tab="rollouts"]')
+        page.locator("#groups .rollout-card, #groups [data-rollout]").first.click(timeout=LIMIT_MS)
+        page.locator("#transcript .said-apart >> text=They want a count.").wait_for(timeout=LIMIT_MS)
+        _look(page, "reasoning")
+        page.goto(f"/p/{project.slug}/rollouts/{Rollout.objects.get().pk}/")
+        page.locator("[data-reasoning] >> text=They want a count.").wait_for()
+        assert page.locator("[data-expected]").inner_text() == "4"
+        _look(page, "rollout")
+        assert errors == []
 
 
 def _look(page: Page, name: str) -> None:

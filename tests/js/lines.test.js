@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { pictured } from "../../static/js/lib/chart-menu.js";
 import { TOTAL, isStacked, readLines, tracesOf } from "../../static/js/lib/lines.js";
+import { lineTraces } from "../../static/js/lib/plot.js";
 import { missingCurves, neededBy } from "../../static/js/lib/specs.js";
 import { emptyState } from "../../static/js/lib/state.js";
 
@@ -75,6 +76,23 @@ test("gaps of the chart's own metrics are marked", () => {
     [[2]],
   );
   assert.deepEqual(marked(parts), []);
+});
+
+test("a figure alone between gaps is a dot, as a line has no length there", () => {
+  const shown = (/** @type {(number | null)[]} */ ...y) =>
+    lineTraces({ x: y.map((_value, at) => at), y, ghost: null, reach: 0 }, "red").map((trace) => [trace.mode, trace.x]);
+  assert.deepEqual(shown(1, null, 3, 4, null, 5, null), [
+    ["markers", [0, 5]],
+    ["lines", [0, 1, 2, 3, 4, 5, 6]],
+  ]);
+  assert.deepEqual(
+    shown(1, 2, 3, 4).map(([mode]) => mode),
+    ["lines"],
+  );
+  assert.deepEqual(
+    shown(1, null).map(([mode]) => mode),
+    ["markers"],
+  );
 });
 
 test("lines that cannot be added up are drawn as lines", () => {

@@ -64,9 +64,21 @@ export function lineTraces(line, tone, { dash = "solid", range = null } = {}) {
   const few = thin.x.length < 3;
   const plain = pencil(thin, tone, few ? "markers" : "lines", 1.5);
   const trace = { ...plain, line: { ...plain.line, dash }, marker: { color: tone, size: 5 } };
-  if (!line.ghost) return [trace];
+  if (!line.ghost) return [...(few ? [] : dotsOf(thin, tone)), trace];
   const ghost = pencil(thinned(line.ghost), tone, "lines", 1);
   return [{ ...ghost, hoverinfo: "skip", opacity: GHOST }, trace];
+}
+
+/**
+ * Points that stand alone between gaps, which a line alone would not show.
+ * @param {Points} points
+ * @param {string} tone
+ */
+function dotsOf({ x, y }, tone) {
+  const known = (/** @type {number} */ at) => y[at] !== null && y[at] !== undefined;
+  const alone = x.map((_place, at) => at).filter((at) => known(at) && !known(at - 1) && !known(at + 1));
+  const points = { x: alone.map((at) => x[at]), y: alone.map((at) => y[at]) };
+  return alone.length ? [{ ...pencil(points, tone, "markers", 1), marker: { color: tone, size: 5 } }] : [];
 }
 
 /**
