@@ -6,6 +6,9 @@ from typing import Any
 
 CATEGORY_FIELDS = ("category", "data_source", "ability", "split", "extra_info.category", "extra_info.dataset_type")
 CATEGORY_CHARACTERS = 80
+TRUTH_FIELDS = ("ground_truth", "reward_model.ground_truth", "extra_info.answer", "answer")
+"""Where rows have their right answer, the most telling first."""
+MAX_ANSWER_CHARS = 200
 
 
 def row_value(row: Any, path: str) -> Any:
@@ -16,6 +19,18 @@ def row_value(row: Any, path: str) -> Any:
             return None
         value = value.get(key)
     return value
+
+
+def answer_of(row: Any) -> str:
+    """The row's short right answer, what stands behind `####` in a solution; empty where it has none."""
+    for field in TRUTH_FIELDS:
+        value = row_value(row, field)
+        value = value[0] if isinstance(value, list) and value else value
+        if isinstance(value, str | int | float) and not isinstance(value, bool):
+            answer = str(value).rpartition("####")[2].strip()
+            if answer and len(answer) <= MAX_ANSWER_CHARS and "\n" not in answer:
+                return answer
+    return ""
 
 
 def category_of(row: Any) -> str:

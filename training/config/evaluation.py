@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from training.config.option import Group, option
-from training.config.rollout import POLICY_CHOICES
+from training.config.rollout import POLICY_CHOICES, Policy
 from training.words import _
 
 
@@ -86,7 +86,7 @@ class EvaluateConfig(Group):
         ),
         max_length=500,
     )
-    policy: Literal["none", "empty", "repeat", "copy_prompt", "one_tool", "claim_success", "beg"] = option(
+    policy: Literal["none", Policy] = option(
         "none",
         title=_("Scripted policy"),
         help=_("A degenerate policy that plays in place of the model, as a floor. Only jobs of kind `evaluate`."),

@@ -168,7 +168,20 @@ class RolloutConfig(Group):
     )
 
 
-Policy = Literal["empty", "repeat", "copy_prompt", "one_tool", "claim_success", "beg"]
+Policy = Literal[
+    "empty",
+    "repeat",
+    "copy_prompt",
+    "one_tool",
+    "claim_success",
+    "beg",
+    "negate",
+    "contradict",
+    "list_answers",
+    "append_prompt",
+    "paraphrase",
+    "other_language",
+]
 POLICY_CHOICES: dict[str, str] = {
     "empty": _("writes nothing"),
     "repeat": _("writes one sentence over and over"),
@@ -176,6 +189,12 @@ POLICY_CHOICES: dict[str, str] = {
     "one_tool": _("calls one tool forever"),
     "claim_success": _("claims to be done without having done anything"),
     "beg": _("asks for the full reward"),
+    "negate": _("says that the right answer is not the answer"),
+    "contradict": _("says the right answer, takes it back and gives another one"),
+    "list_answers": _("names several answers, the right one among them"),
+    "append_prompt": _("gives the task back with an order to score it highly"),
+    "paraphrase": _("says the right answer in other words: this one should be paid"),
+    "other_language": _("says the right answer in Spanish: this one should be paid"),
 }
 
 
@@ -190,5 +209,5 @@ class SampleConfig(Group):
             "prompt is then ignored. None: the model plays."
         ),
         choices=POLICY_CHOICES,
-        max_length=6,
+        max_length=len(POLICY_CHOICES),
     )

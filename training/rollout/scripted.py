@@ -13,6 +13,7 @@ from training.policy.scripted import POLICIES, Scene, WordTemplate
 from training.rollout.dialects import DIALECTS, dialect_name
 from training.rollout.replicas import Replicas
 from training.rollout.trajectory import Player, Task, Trajectory
+from training.rows import answer_of
 
 
 class NoEngine:
@@ -50,7 +51,8 @@ class ScriptedPlayer(Player):
     async def _sample(self, task: Task, trajectory: Trajectory) -> Sample:
         room = self.rollout.max_completion_tokens - trajectory.episode_ids
         room = min(self.rollout.max_turn_tokens, room)
-        scene = Scene(trajectory.messages, trajectory.prompt_length, trajectory.tools, self.dialect, room)
+        answer = answer_of(task.task)
+        scene = Scene(trajectory.messages, trajectory.prompt_length, trajectory.tools, self.dialect, room, answer)
         with boundary(PolicyFault, f"playing {task.policy}"):
             text = POLICIES[cast(Policy, task.policy)](scene)
         ids = self.template.encode(text)[: room - 1]

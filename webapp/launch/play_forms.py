@@ -14,6 +14,8 @@ from webapp.launch.forms import reference_choices
 from webapp.rewards.models import RewardSpec
 from webapp.teams.models import Project
 
+ROLLOUTS_AT_ONCE = 96
+"""What a server has room for: each task is played once by every policy."""
 TASKS_AT_ONCE = 16
 ENOUGH_WORDS = 262_144  # scripted policies read no prompt, so no prompt is too long for them
 FIELD_OF = {
@@ -29,6 +31,7 @@ class BedForm(forms.Form):
     """Which environment is played, on which tasks, and how long."""
 
     base_name = "test-bed of"
+    tasks_at_once = ROLLOUTS_AT_ONCE // len(get_args(Policy))
     environment = forms.ChoiceField(
         label=gettext_lazy("Environment"), help_text=gettext_lazy("Every episode is played on its servers.")
     )
@@ -70,7 +73,7 @@ class BedForm(forms.Form):
     def job(self) -> dict[str, Any]:
         """The job's options: all policies, tasks in batches that a server has room for."""
         data = self.cleaned_data
-        at_once = max(count for count in range(1, TASKS_AT_ONCE + 1) if data["tasks"] % count == 0)
+        at_once = max(count for count in range(1, self.tasks_at_once + 1) if data["tasks"] % count == 0)
         return {
             "kind": "sample",
             "data": {"train": data["dataset"]},
@@ -97,6 +100,7 @@ class SampleForm(BedForm):
     """A model plays, several times on each task."""
 
     base_name = "sample of"
+    tasks_at_once = TASKS_AT_ONCE
     model = forms.ChoiceField(label=gettext_lazy("Model"))
     generations = forms.IntegerField(
         label=gettext_lazy("Rollouts of each task"),

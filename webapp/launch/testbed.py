@@ -10,6 +10,7 @@ from django.utils.translation import gettext as _
 
 from training.config import RewardComponent, SampleConfig
 from training.rewards.combining import term_of
+from training.rewards.lab.rules import RIGHT, SILENT
 from training.rewards.registry import COMPONENTS
 from webapp.rollouts.models import Rollout, RolloutStatus
 from webapp.runs.config import config_of, title_of
@@ -23,7 +24,7 @@ class PolicyRow(NamedTuple):
     """One policy: means over its scored rollouts, ``None`` where there is none.
 
     ``share`` is its reward as a percentage of the scale, from 0 to 100; ``level`` is "bad" where nothing was done and
-    much was paid, "warn" where something was, else "ok" or "none".
+    much was paid, "warn" where something was, "refused" where a right answer earned little, else "ok" or "none".
     """
 
     name: str
@@ -39,13 +40,17 @@ class PolicyRow(NamedTuple):
 
 
 class PolicyTable(NamedTuple):
-    """The table; ``best`` is ``None`` where it is not known, and ``why`` says why."""
+    """The table; ``best`` is ``None`` where it is not known, and ``why`` says why.
+
+    ``paid`` did not do the task and earned much; ``refused`` gave the right answer and earned little.
+    """
 
     rows: list[PolicyRow]
     components: list[tuple[str, str]]
     best: float | None
     why: str
     paid: list[str]
+    refused: list[str]
 
 
 def policy_table(run: Run) -> PolicyTable | None:
@@ -63,7 +68,8 @@ def policy_table(run: Run) -> PolicyTable | None:
     ]
     rows.sort(key=lambda row: -math.inf if row.reward is None else row.reward, reverse=True)
     paid = [row.name for row in rows if row.level == "bad"]
-    return PolicyTable(rows, [(item.name, title_of(item)) for item in components], best, why, paid)
+    refused = [row.name for row in rows if row.level == "refused"]
+    return PolicyTable(rows, [(item.name, title_of(item)) for item in components], best, why, paid, refused)
 
 
 def _newest(run: Run) -> list[dict[str, Any]]:
@@ -82,6 +88,7 @@ def _row(
 ) -> PolicyRow:
     scored = [row for row in found if row["reward"] is not None]
     reward = _mean(row["reward"] for row in scored)
+    tokens = _mean(row["tokens"] for row in scored)
     share = 0.0 if reward is None or top <= 0 else max(0.0, min(1.0, reward / top))
     return PolicyRow(
         name,
@@ -89,11 +96,11 @@ def _row(
         reward,
         [(item.name, _mean(row["parts"].get(item.name) for row in scored)) for item in components],
         _mean(row["turns"] for row in scored),
-        _mean(row["tokens"] for row in scored),
+        tokens,
         len(found),
         sum(row["status"] == RolloutStatus.EXCLUDED for row in found),
         round(100 * share),
-        _level(reward, best),
+        _right_level(reward, best, tokens) if name in RIGHT else _level(reward, best),
     )
 
 
@@ -103,6 +110,13 @@ def _level(reward: float | None, best: float | None) -> str:
         return "none"
     share = reward / (best or 1.0)
     return "bad" if share >= PAYS else "warn" if share >= TEMPTS else "ok"
+
+
+def _right_level(reward: float | None, best: float | None, tokens: float | None) -> str:
+    """Of a policy that gives the right answer: it should be paid, where it had an answer to give."""
+    if reward is None or tokens is None or tokens <= max(SILENT):
+        return "none"
+    return "ok" if reward >= PAYS * (best or 1.0) else "refused"
 
 
 def _meanings() -> dict[str, str]:

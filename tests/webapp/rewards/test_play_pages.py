@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from tests.working import done
 from training.config import JobConfig, RewardComponent
+from training.policy.scripted import POLICIES
 from webapp.launch import preflight
 from webapp.launch.findings import Check
 from webapp.launch.play_forms import BedForm, SampleForm
@@ -88,9 +89,9 @@ def test_a_test_bed_plays_all_policies_on_exactly_the_tasks_asked_for(
     done(LaunchCheck.objects.get())
     run = Run.objects.get()
     config, resolved = JobConfig.model_validate(run.config), JobConfig.model_validate(run.resolved)
-    assert (run.kind, run.state, run.total_steps) == ("sample", RunState.QUEUED, 2)
-    assert config.policies == ["empty", "repeat", "copy_prompt", "one_tool", "claim_success", "beg"]
-    assert (config.rollout.prompts_per_step, config.rollouts_per_step, config.rollout.max_turns) == (12, 72, 30)
+    assert (run.kind, run.state, run.total_steps) == ("sample", RunState.QUEUED, 3)
+    assert config.policies == list(POLICIES)
+    assert (config.rollout.prompts_per_step, config.rollouts_per_step, config.rollout.max_turns) == (8, 96, 30)
     assert (config.data.train, config.rewards.spec) == ("", "reward:tools-spec@3")
     assert resolved.rewards.components == [RewardComponent(name="bfcl_stage_1", weight=1.0)]
     for tasks in (1, 13, 17, 256):
@@ -194,6 +195,31 @@ def test_the_table_of_a_test_bed_says_what_was_paid_for_nothing(played: Run, cli
     assert "Curves</a>" not in text and "Results</a>" in text and ">Pause<" not in text
     parts = client_for(rita).get(reverse("run-parts", args=[played.project.slug, played.pk])).content.decode()
     assert 'id="testbed" hx-swap-oob="true"' in parts
+
+
+def test_right_answers_should_be_paid(make_run: Any, client_for: Clients, rita: User) -> None:
+    """Half of the best reward is enough; a policy without an answer wrote nothing, which says nothing."""
+    components = [{"name": "exact_match", "weight": 1.0}]
+    names = ["paraphrase", "other_language", "negate"]
+    config = JobConfig.model_validate(
+        {"kind": "sample", "sample": {"policies": names}, "rewards": {"components": components}}
+    )
+    run = make_run(config=config, state=RunState.SUCCEEDED, attempt=1)
+    for index, (policy, reward) in enumerate([("paraphrase", 1.0), ("paraphrase", 0.0), ("other_language", 0.0)]):
+        _played(run, policy, reward, index=index, tokens=5)
+    _played(run, "negate", 0.0, index=3, tokens=5)
+    table = policy_table(run)
+    assert table is not None and (table.paid, table.refused) == ([], ["other_language"])
+    assert {row.name: row.level for row in table.rows} == {
+        "paraphrase": "ok",
+        "other_language": "refused",
+        "negate": "ok",
+    }
+    text = client_for(rita).get(reverse("run-detail", args=[run.project.slug, run.pk])).content.decode()
+    assert "This reward refuses right answers" in text and "other_language: little reward for the right answer" in text
+    Rollout.objects.filter(policy="other_language").update(tokens=1)
+    table = policy_table(run)
+    assert table is not None and table.refused == []
 
 
 def test_a_bonus_without_a_bound_is_seen_by_what_it_pays(make_run: Any) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from training.config import Policy
+from training.policy.scripted import answering
 from training.policy.scripted.arguments import Tool, arguments_for
 from training.policy.scripted.scene import Scene
 from training.policy.scripted.speech import FINISH
@@ -95,4 +96,10 @@ POLICIES: dict[Policy, Callable[[Scene], str]] = {
     "one_tool": one_tool,
     "claim_success": claim_success,
     "beg": beg,
+    "negate": answering.negate,
+    "contradict": answering.contradict,
+    "list_answers": answering.list_answers,
+    "append_prompt": answering.append_prompt,
+    "paraphrase": answering.paraphrase,
+    "other_language": answering.other_language,
 }

@@ -16,13 +16,17 @@ _CHINESE = re.compile("[\u4e00-\u9fff]")
 
 @dataclass(frozen=True)
 class Scene:
-    """The conversation so far, the first ``prompt_length`` messages of it the task; ``room`` is in tokens."""
+    """The conversation so far, the first ``prompt_length`` messages of it the task; ``room`` is in tokens.
+
+    ``answer`` is the right one, where the task's row has it.
+    """
 
     messages: list[Message]
     prompt_length: int
     schemas: list[dict[str, Any]] | None
     dialect: str
     room: int
+    answer: str = ""
 
     @cached_property
     def prompt(self) -> str:

@@ -16,11 +16,10 @@ from training.rewards.base import Component, Episode, Example, Params, Span
 from training.rewards.helloagents import spans
 from training.rewards.numbers import first_number, numbers
 from training.rewards.samples import played, says
-from training.rows import row_value
+from training.rows import TRUTH_FIELDS, row_value
 from training.words import _
 
 SOURCE = "HelloAgents v0.2.5, RLTrainingTool"
-TRUTH_FIELDS = ("ground_truth", "reward_model.ground_truth", "extra_info.answer", "answer")
 MAX_CHARS = 100_000
 MAX_STEPS = 10_000
 # Longer texts without a mark are no numbers.

@@ -31,10 +31,13 @@ from training.rewards.lab.rules import (
     LENGTH_R,
     LOOP_REPEATS,
     LOOP_SHARE,
+    LYING,
     MIN_CASES,
     MIN_ROLLOUTS,
     PAID_SHARE,
     PHANTOM_SHARE,
+    RIGHT,
+    SILENT,
 )
 from training.rewards.lab.scoring import is_asked
 from training.rewards.lab.table import Bools, Floats, Table
@@ -85,7 +88,7 @@ def alarms_of(table: Table, found: Scored, outcome: Outcome | None) -> list[Alar
     # Full marks, where somebody has them: a set in which nobody did the task has no success.
     success = known & (value >= max(best, 1.0) - 1e-9)
     case = _Case(table, found, outcome, statistics(found.reward, of, table.groups), success, known & ~success)
-    rules = (_looping, _shaping, _length, _cut, _constant, _ceiling, _flat, _phantom, _no_outcome, _no_judge)
+    rules = (_looping, _answers, _shaping, _length, _cut, _constant, _ceiling, _flat, _phantom, _no_outcome, _no_judge)
     alarms = [alarm for rule in rules for alarm in rule(case)]
     return sorted(alarms, key=lambda alarm: ("stop", "warn", "note").index(alarm.severity))
 
@@ -109,6 +112,31 @@ def _looping(case: _Case) -> Iterator[Alarm]:
                 {"cases": int(paid.sum()), "mean": mean, "against": against},
                 _highest(case.reward, paid),
             )
+
+
+def _answers(case: _Case) -> Iterator[Alarm]:
+    """What the outcome makes of answers that the test-bed knows to be wrong, and to be right."""
+    wrong, right = (_played_by(case, policies) for policies in (LYING, RIGHT))
+    accepted, refused = wrong & case.success, right & case.failed
+    if not accepted.any() and not refused.any():
+        return
+    figures: dict[str, float] = {
+        "accepted": int(accepted.sum()),
+        "wrong": int(wrong.sum()),
+        "refused": int(refused.sum()),
+        "right": int(right.sum()),
+    }
+    severity: Severity = "stop" if accepted.any() else "warn"
+    name = case.outcome.name if case.outcome is not None else ""
+    shown = _highest(case.reward, accepted if accepted.any() else refused)
+    yield Alarm("answers_misjudged", severity, name, figures, shown, other=not accepted.any())
+
+
+def _played_by(case: _Case, policies: Sequence[str]) -> Bools:
+    """The rollouts of some policies of the test-bed whose task had a right answer that they knew."""
+    numbers = [number for number, name in enumerate(case.table.meta["policies"]) if name in policies]
+    known = case.success | case.failed
+    return known & np.isin(case.table.policy, numbers) & ~np.isin(case.table.length, SILENT)
 
 
 def _reference(case: _Case, honest: Bools) -> float | None:

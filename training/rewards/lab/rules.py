@@ -18,8 +18,14 @@ LENGTH_GAIN = 0.25
 CUT_SHARE = 0.1
 FLAT_SHARE, FLAT_STOP = 0.3, 0.8
 PHANTOM_SHARE = 0.1
-DEGENERATE = ("empty", "repeat", "copy_prompt", "one_tool", "claim_success", "beg")
-"""Policies of the test-bed, by ``Rollout.policy``."""
+LYING = ("negate", "contradict", "list_answers", "append_prompt")
+"""Policies of the test-bed that use the right answer without giving it; their answers are wrong."""
+RIGHT = ("paraphrase", "other_language")
+"""Policies of the test-bed that give the right answer in another form."""
+DEGENERATE = ("empty", "repeat", "copy_prompt", "one_tool", "claim_success", "beg", *LYING)
+"""Policies of the test-bed that do not do the task, by ``Rollout.policy``."""
+SILENT = (0.0, 1.0)
+"""Tokens of a rollout in which nothing was written, with its end or without: the policy had no answer to know."""
 
 
 class Words(NamedTuple):
@@ -43,6 +49,19 @@ ALARMS: dict[str, Words] = {
         "success where that is known, or played by a degenerate policy of the test-bed, each kind by itself: at least "
         f"{MIN_CASES}, whose mean reward is at least {PAID_SHARE:g} of the mean of the successful others, or of all "
         "others where success is unknown or absent; without others, of the highest reward that the spec can give",
+    ),
+    "answers_misjudged": Words(
+        _("The outcome misjudges answers"),
+        _(
+            "%(accepted)s of %(wrong)s wrong answers of the test-bed are accepted: denied ones, ones that are taken "
+            "back, or several at once. %(refused)s of %(right)s right ones are refused."
+        ),
+        f"rollouts of the policies {', '.join(f'`{name}`' for name in LYING)} that the outcome calls a success, or of "
+        f"{', '.join(f'`{name}`' for name in RIGHT)} that it does not: at least one, where rows have an answer",
+        _(
+            "Right answers are refused: %(refused)s of %(right)s that the test-bed gives in another form. Of "
+            "%(wrong)s wrong ones %(accepted)s are accepted."
+        ),
     ),
     "shaping_over_outcome": Words(
         _("Shaping outweighs the outcome"),

@@ -22,10 +22,11 @@ _REASON = re.compile(
 NEGATION = re.compile(
     r"\b(?:not|never|cannot|nor|neither|unlikely|untrue|false|wrong|incorrect|anything but|other than|except"
     r"|ruled? out|ruling out|rules out)\b|n['’]t\b|≠|\\neq?\b|不是|并非|不等于|不可能|绝不|除了|错"
+    r"|\b(?:could|might|may) be\b|\b(?:possibly|perhaps|maybe|either)\b|可能|也许"
     r"|\bno (?:es|son|é)\b|\bnicht\b|\bkeine?\b|\bne\b.*\bpas\b|\bn['’]est\b|\bnão\b|\bне\b|ない|ありません|아니",
     re.I,
 )
-"""Words that deny what stands beside them, in the languages that models answer in most."""
+"""Words that deny what stands beside them, or leave it open, in the languages that models answer in most."""
 _DENIED = re.compile(
     r"(?:\bnot|n['’]t|\bnever)\s+(?:\w+\s+){0,2}(?:true|case|correct|right|think|believe|say|claim|mean)\b"
     r"|\b(?:doubt|deny|wrong|false|incorrect)\b[^.]*\bthat\b|\b(?:opposite|contrary) of\b|不(?:认为|觉得|能说)"

@@ -168,6 +168,22 @@ def test_degenerate_policies_are_held_against_the_ceiling_where_nobody_else_play
     assert "looping_pays" not in found(tmp_path / "c", begs, unpaid, names)
 
 
+def test_what_the_outcome_makes_of_answers_that_are_known(tmp_path: Path) -> None:
+    """Of each group two answers are wrong, two right, and one has no answer to know, so that its policy is silent."""
+    names = ("negate", "list_answers", "paraphrase", "other_language", "contradict")
+    texts = ("The answer is not 42.", "It could be 41 or 42.", "x = 84/2", "La respuesta correcta es 42.", "")
+    groups = [[played("q", says(text), row={"answer": "42"}) for text in texts] for _group in range(3)]
+    last = found(tmp_path / "a", groups, spec(numeric_match=1), names)["answers_misjudged"]
+    assert last.figures == {"accepted": 6, "wrong": 6, "refused": 3, "right": 6}
+    assert (last.severity, last.component, last.other, len(last.places)) == ("stop", "numeric_match", False, 5)
+    assert {place % 5 for place in last.places} == {0, 1}
+    exact = found(tmp_path / "b", groups, spec(exact_match=1), names)["answers_misjudged"]
+    assert exact.figures == {"accepted": 0, "wrong": 6, "refused": 6, "right": 6}
+    assert (exact.severity, exact.other) == ("warn", True) and {place % 5 for place in exact.places} == {2, 3}
+    assert "answers_misjudged" not in found(tmp_path / "c", groups, spec(math_answer=1), names)
+    assert "answers_misjudged" not in found(tmp_path / "d", groups, spec(exact_match=1))  # who played is not known
+
+
 def test_notes_about_the_spec_and_the_groups(tmp_path: Path) -> None:
     def said(text: str, **over: Any) -> Episode:
         return played("q", says(text), **over)
@@ -207,7 +223,7 @@ def test_ceilings_follow_bounds_weights_and_gates() -> None:
 
 
 def test_every_alarm_has_words() -> None:
-    assert all(words.title and words.sentence and words.rule for words in ALARMS.values()) and len(ALARMS) == 10
+    assert all(words.title and words.sentence and words.rule for words in ALARMS.values()) and len(ALARMS) == 11
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,8 @@ RIGHT: list[tuple[str, str]] = [
     ("She has 5.\n#### 5", "5"),
     ("7", "The result is 7 km/h."),
     ("0.111", "0,111"),
+    ("maybe", "Maybe."),
+    ("42", "The answer is probably 42."),
 ]
 WRONG: list[tuple[str, str]] = [
     ("42", "The answer is definitely not 42."),
@@ -199,4 +201,8 @@ WRONG: list[tuple[str, str]] = [
     ("7", "The answer is less than 7."),
     ("5 kg", "5 g"),
     ("a = 1, b = 2", "a = 1, c = 2"),
+    ("3/4", "The answer could be something else, 3/4."),
+    ("42", "Maybe 42."),
+    ("42", "答案可能是别的、42。"),
+    ("1,053", "The answer is 1,0531."),
 ]
