@@ -45,6 +45,7 @@ FACTS: dict[str, str] = {
         "{count} rows have a `reward` beside their conversation, as recorded rollouts have. SFT learns them whatever "
         "it is: filter the rows by it first."
     ),
+    "media": _("{count} rows come with pictures, sound or video (`images`); only their texts are trained on."),
     "worse": _(
         "{count} rows hold a worse answer beside a conversation that ends with the better one (`rejected_response`). "
         "DPO compares the two; SFT learns the conversation."

@@ -30,6 +30,8 @@ LABELS = ("label", "kto_tag")
 """Fields of a row that hold false where its answer is a bad example (KTO)."""
 WORSE = ("rejected_response", "rejected_messages")
 """Where ms-swift writes the worse of two answers, beside a conversation that ends with the better one."""
+MEDIA = ("images", "image", "videos", "audios")
+"""Columns with pictures, sound and video that the texts of a row refer to."""
 NOT_LEARNED: dict[str, str] = {
     "bad": "marked as bad examples",
     "unweighted": "marked as not learned",
@@ -87,14 +89,11 @@ def _weight(value: Any) -> float | None:
 
 def facts_of(row: Row) -> Iterator[str]:
     """What a check says of a row that is learned from: codes of ``facts.FACTS``."""
-    if any(message.reasoning for message in row.messages):
+    if not row.as_written and any(message.reasoning for message in row.messages):
         yield "reasoning"
-    reward = row.extra.get("reward")
-    if isinstance(reward, int | float) and any(message.role == "assistant" for message in row.messages):
-        yield from () if "label" in row.extra else ("rewarded",)
-    if any(row.extra.get(name) for name in WORSE):
-        yield "worse"
-    if not row.others and not row.extra.keys() & _ROW_FIELDS:
+    if not row.extra.keys().isdisjoint(_BESIDE):
+        yield from _facts_beside(row)
+    if not row.others and row.extra.keys().isdisjoint(_SWITCHES):
         return
     lesson = lesson_of(row)
     if lesson.why_not in ("bad", "unweighted", "unlearned"):
@@ -110,7 +109,21 @@ def facts_of(row: Row) -> Iterator[str]:
         yield "mask"
 
 
-_ROW_FIELDS = {*ROW_WEIGHTS, *LABELS}
+def _facts_beside(row: Row) -> Iterator[str]:
+    """What columns beside a conversation mean for learning it."""
+    if any(row.extra.get(name) for name in MEDIA):
+        yield "media"
+    if all(message.role != "assistant" for message in row.messages):
+        return
+    reward = row.extra.get("reward")
+    if isinstance(reward, int | float) and "label" not in row.extra:
+        yield "rewarded"
+    if any(row.extra.get(name) for name in WORSE) and row.messages[-1].role == "assistant":
+        yield "worse"
+
+
+_SWITCHES = {*ROW_WEIGHTS, *LABELS}
+_BESIDE = {*WORSE, *MEDIA, "reward"}
 
 
 def _is_fraction(fields: dict[str, Any], names: tuple[str, ...]) -> bool:

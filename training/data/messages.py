@@ -41,7 +41,8 @@ Messages = tuple[list[Message], list[dict[str, Any]], list[str]]
 def plain(role: Role, content: str) -> Message:
     """A message of known good parts, without pydantic's checks."""
     made = object.__new__(Message)
-    values = dict(_EMPTY, role=role, content=content)
+    values = _EMPTY.copy()
+    values["role"], values["content"] = role, content
     _set(made, "__dict__", values)
     _set(made, "__pydantic_fields_set__", _PLAIN)
     _set(made, "__pydantic_extra__", None)

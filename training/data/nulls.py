@@ -19,6 +19,7 @@ _NAMED = {"properties", "patternProperties", "$defs", "definitions"}
 _UNIONS = ("anyOf", "oneOf", "allOf")
 _INNER = {*_UNIONS, "items", "prefixItems", "contains", "additionalProperties", "not", "if", "then", "else"}
 """Keywords that hold a schema, or a list of them."""
+_HOLDERS = {"tools_kwargs", "extra_info"}
 Value = dict[str, Any]
 
 
@@ -30,9 +31,9 @@ def without_nulls(row: Row, raw: Value) -> Row:
         if tools != row.tools:
             row.tools = tools
             found.append("null_tools")
-    if clean_calls(row.messages, row.tools, raw.get(row.spelling.key)):
+    if not row.as_written and clean_calls(row.messages, row.tools, raw.get(row.spelling.key)):
         found.append("null_arguments")
-    if _clean_kwargs(row):
+    if not row.extra.keys().isdisjoint(_HOLDERS) and _clean_kwargs(row):
         found.append("null_kwargs")
     if found:
         row.facts = (*row.facts, *found)

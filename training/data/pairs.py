@@ -16,6 +16,8 @@ from training.data.problems import RowError
 from training.data.schema import Message, Row, make_row, others_of
 
 CHOSEN, REJECTED = "chosen", "rejected"
+KEYS = ((CHOSEN, REJECTED), ("chosen_messages", "rejected_messages"), ("preferred_output", "non_preferred_output"))
+"""The columns of the better and the worse answer, with TRL, LLaMA-Factory and OpenAI."""
 _TURN = "\n\nAssistant:"
 
 
@@ -33,15 +35,18 @@ def pair_of(row: Row) -> Pair | None:
     is learned."""
     if is_off(row.extra, ROW_WEIGHTS):
         return None
+    better, worse = pair_keys(row.extra)
     row, first = _asked(row)
-    (chosen, good), (rejected, bad) = first or _answer(row, row.extra.get(CHOSEN)), _answer(row, _rejected(row))
+    value = next((row.extra[name] for name in (worse, *WORSE) if name in row.extra), None)
+    (chosen, good), (rejected, bad) = first or _answer(row, row.extra.get(better)), _answer(row, value)
     if not any(good) or not any(bad) or chosen == rejected:
         return None
     return Pair(row.messages, chosen, rejected, (good, bad))
 
 
-def _rejected(row: Row) -> Any:
-    return next((row.extra[name] for name in (REJECTED, *WORSE) if name in row.extra), None)
+def pair_keys(value: dict[str, Any]) -> tuple[str, str]:
+    """The columns of a row that hold the better and the worse answer; TRL's where none does."""
+    return next((keys for keys in KEYS if keys[0] in value), KEYS[0])
 
 
 def _asked(row: Row) -> tuple[Row, tuple[list[Message], list[bool]] | None]:
@@ -49,7 +54,7 @@ def _asked(row: Row) -> tuple[Row, tuple[list[Message], list[bool]] | None]:
     end = len(row.messages)
     while end and row.messages[end - 1].role == "assistant":
         end -= 1
-    if CHOSEN in row.extra or not end or end == len(row.messages):
+    if pair_keys(row.extra)[0] in row.extra or not end or end == len(row.messages):
         return row, None
     answer = row.messages[end:]
     turns = learned_turns(answer, others_of(row)[end:])

@@ -18,6 +18,7 @@ CALL = {"tool_use", "tool_call", "function_call"}
 RESULT = {"tool_result"}
 MEDIA = {"image", "image_url", "input_image", "audio", "audio_url", "input_audio", "video", "video_url", "file"}
 MEDIA |= {"input_file", "document", "output_audio", "image_file"}
+_KNOWN = ", ".join(sorted(TEXT | THOUGHT | CALL | RESULT))
 
 
 @dataclass
@@ -53,6 +54,8 @@ def joined_parts(given: list[Any], where: str) -> str:
 
 def _add(parts: Parts, part: dict[str, Any], where: str) -> None:
     what = part.get("type") or "text"
+    if not isinstance(what, str):
+        raise RowError("content_part_unknown", where=where, type=shown(what), known=_KNOWN)
     if what in TEXT:
         parts.text += _words(part, where)
     elif what in THOUGHT:
@@ -68,8 +71,7 @@ def _add(parts: Parts, part: dict[str, Any], where: str) -> None:
     elif what in MEDIA:
         raise RowError("content_part", where=where, type=shown(what))
     elif what not in HIDDEN:
-        known = ", ".join(sorted(TEXT | THOUGHT | CALL | RESULT))
-        raise RowError("content_part_unknown", where=where, type=shown(what), known=known)
+        raise RowError("content_part_unknown", where=where, type=shown(what), known=_KNOWN)
 
 
 def _words(part: dict[str, Any], where: str) -> str:

@@ -9,6 +9,7 @@ from training.data.problems import RowError
 
 TOOL_KEYS = ("tools", "tool_defs", "functions", "tool_definitions", "available_tools", "tool_schemas")
 """Columns that hold a row's tools: OpenAI's, that of prime-rl and verifiers, OpenAI's older one, and others."""
+_OTHERS = {*TOOL_KEYS[1:]}
 SCHEMA_KEYS = ("parameters", "input_schema", "inputSchema")
 """Where the schema of the arguments stands: with OpenAI, Anthropic, MCP."""
 _GROUPS = ("functionDeclarations", "function_declarations")
@@ -20,7 +21,7 @@ Value = dict[str, Any]
 def tools_key(raw: Value) -> str:
     """The column of a row that holds its tools; ``tools`` where none does."""
     own, *others = TOOL_KEYS
-    if raw.get(own) not in (None, "", []):
+    if raw.keys().isdisjoint(_OTHERS) or raw.get(own) not in (None, "", []):  # nearly all rows
         return own
     return next((name for name in others if name in raw and _are_tools(raw[name])), own)
 

@@ -18,6 +18,7 @@ from training.data.reader import load_rows
 from training.data.schema import row_from_dict
 
 Value = dict[str, Any]
+GOOD, BAD = ({"role": "assistant", "content": text} for text in ("good", "bad"))
 
 
 def read(tmp_path: Path, *content: Any, role: str = "assistant", **fields: Any) -> list[Value]:
@@ -174,6 +175,8 @@ def test_a_worse_answer_beside_a_conversation_is_a_pair_and_the_conversation_is_
     assert any("1 rows hold a worse answer" in text for text in told)
     row = load_rows(tmp_path / "rows.jsonl")[0]
     pair = pair_of(row)
+    asks = {"messages": [USER, SAYS, USER], **worse}
+    assert not any("worse answer" in text for text in spelled(tmp_path, asks)[2])
     assert pair is not None and [m.content for m in pair.prompt] == ["q", "a", "q"]
     assert ([m.content for m in pair.chosen], [m.content for m in pair.rejected]) == (["good"], ["bad"])
     assert lesson_of(row).turns == [False, True, False, True] and len(row.messages) == 4
@@ -280,3 +283,29 @@ def test_what_is_no_json_inside_a_row_is_not_blamed_on_the_file(tmp_path: Path) 
 def test_every_format_says_what_is_learned() -> None:
     assert all(each.learned.endswith(".") for each in FORMATS.values())
     assert WRAPPED["function"]["name"] == "stock"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"chosen_messages": [USER, GOOD], "rejected_messages": [USER, BAD]},
+        {"prompt": [USER], "chosen_messages": [GOOD], "rejected_messages": [BAD]},
+        {"input": {"messages": [USER], "tools": []}, "preferred_output": [GOOD], "non_preferred_output": [BAD]},
+        {"messages": [USER], "chosen": "good", "rejected": "bad"},
+    ],
+)
+def test_pairs_stand_under_several_names(tmp_path: Path, value: Value) -> None:
+    report, kept = checked(tmp_path, lines(value))
+    assert report.format.rows == "preference" and said(kept[0]) == [("user", "q")]
+    row = load_rows(tmp_path / "rows.jsonl")[0]
+    pair = pair_of(row)
+    assert pair is not None and [m.content for m in pair.prompt] == ["q"]
+    assert ([m.content for m in pair.chosen], [m.content for m in pair.rejected]) == (["good"], ["bad"])
+    assert lesson_of(row).why_not == "mute"
+    assert not any("worse answer" in text for text in report.format.evidence)
+
+
+def test_rows_with_pictures_are_remarked_once(tmp_path: Path) -> None:
+    rows = [{"messages": [USER, SAYS], name: ["1.jpg"]} for name in ("images", "videos", "audios")]
+    told = spelled(tmp_path, *rows, {"messages": [USER, {"role": "assistant", "content": "b"}], "images": []})[2]
+    assert any(text.startswith("3 rows come with pictures") for text in told)

@@ -52,7 +52,7 @@ def fault_of(arguments: dict[str, Any], parameters: Any) -> str | None:
     if not schema_is_valid(parameters) or not parameters:
         return None
     for name in parameters.get("required", []):
-        if name not in arguments:
+        if isinstance(name, str) and name not in arguments:
             return sentence(_("{name} is missing"), name=shown(name))
     properties = parameters.get("properties", {})
     for name, value in arguments.items():

@@ -16,6 +16,7 @@ from training.data.options import ReadOptions
 from training.data.problems import RowError, kind
 from training.data.raw import Raw, Record, Sample
 from training.data.schema import Message, Row, Spelling, make_row
+from training.data.tools import tools_of
 from training.errors import DataError
 from training.words import _, sentence
 
@@ -156,7 +157,7 @@ def _own_tools(given: Any) -> list[Value]:
     functions = [given] if isinstance(given, dict) else given
     if not isinstance(functions, list) or not all(isinstance(each, dict) for each in functions):
         raise RowError("shape", format=NAME, detail=sentence(_("`function` is no list of functions")))
-    return [tool_of(each) for each in functions]
+    return tools_of([tool_of(each) for each in functions]) or []
 
 
 def tool_of(document: Value) -> Value:

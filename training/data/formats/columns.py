@@ -12,6 +12,7 @@ from training.data.options import ColumnMapping, ReadOptions
 from training.data.problems import RowError, kind
 from training.data.raw import Raw, Record, Sample
 from training.data.schema import Row, make_row, row_from_dict, system_first
+from training.data.tools import tools_key
 from training.errors import DataError
 from training.words import _, sentence
 
@@ -80,7 +81,8 @@ def mapped_row(value: Value, mapping: ColumnMapping, shape: str) -> Row:
     named = (mapping.messages, mapping.prompt, mapping.answer, mapping.tools, mapping.category)
     if missing := next((name for name in named if name and name not in value), None):
         raise RowError("shape", format=NAME, detail=sentence(_("there is no column `{missing}`"), missing=missing))
-    tools = value.get(mapping.tools) if mapping.tools else None
+    under = mapping.tools or tools_key(value)
+    tools = value.get(under)
     made: Value = {"tools": tools} if tools else {}
     if mapping.messages:
         found = value[mapping.messages]
@@ -91,7 +93,7 @@ def mapped_row(value: Value, mapping: ColumnMapping, shape: str) -> Row:
     if mapping.system and value.get(mapping.system):
         row.extra = {mapping.system: _text(value, mapping.system)}
         system_first(row, mapping.system)
-    extra = without(value, *(name for name in (mapping.messages, mapping.tools) if name))
+    extra = without(value, *(name for name in (mapping.messages, under) if name))
     if mapping.answer and value[mapping.answer] not in (None, ""):
         if "ground_truth" not in extra:
             extra["ground_truth"] = value[mapping.answer]

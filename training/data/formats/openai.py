@@ -17,7 +17,7 @@ def _recognise(sample: Sample) -> tuple[int, str] | None:
             return False
         calls = any(isinstance(item, dict) and item.get("tool_calls") for item in messages)
         return (calls or isinstance(row.get("tools"), list)) and all(
-            isinstance(item, dict) and item.get("role") in {"system", "developer", "user", "assistant", "tool"}
+            isinstance(item, dict) and item.get("role") in ("system", "developer", "user", "assistant", "tool")
             for item in messages
         )
 

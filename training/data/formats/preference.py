@@ -11,6 +11,7 @@ from typing import Any
 
 from training.data.formats.base import DataFormat, Value, each, fits
 from training.data.messages import messages_of, plain
+from training.data.pairs import pair_keys
 from training.data.problems import RowError
 from training.data.raw import Sample
 from training.data.schema import Message, Row, Spelling, make_row
@@ -25,33 +26,35 @@ _ASKED = ("prompt", "messages", "conversations", "conversation")
 
 def _recognise(sample: Sample) -> tuple[int, str] | None:
     def test(row: Value) -> bool:
-        return all(isinstance(row.get(name), str | list | dict) and row[name] for name in ("chosen", "rejected"))
+        return all(isinstance(given, str | list | dict) and given for given in map(row.get, pair_keys(row)))
 
     return fits(sample, test, _("have a `chosen` and a `rejected` answer"))
 
 
 def _convert(value: Value) -> Row:
     messages, others, roles = _asked(value)
-    under = tools_key(value)
+    source = value["input"] if isinstance(value.get("input"), dict) else value  # OpenAI's
+    under = tools_key(source)
     extra = {name: item for name, item in value.items() if name not in (*_ASKED[1:], "tools", under)}
     return make_row(
         messages,
         extra,
-        tools=tools_of(value.get(under)),
+        tools=tools_of(source.get(under)),
         others=others if any(others) else None,
-        spelling=Spelling(roles=roles, tools_as_text=isinstance(value.get(under), str), tools=under),
+        spelling=Spelling(roles=roles, tools_as_text=isinstance(source.get(under), str), tools=under),
         facts=("preference",),
     )
 
 
 def _asked(value: Value) -> tuple[list[Message], list[Value], list[str]]:
     """What stands before both answers. Raises ``RowError``."""
-    prompt = next((value[name] for name in _ASKED if value.get(name)), None)
+    source = value["input"] if isinstance(value.get("input"), dict) else value
+    prompt = next((source[name] for name in _ASKED if source.get(name)), None)
     if isinstance(prompt, str) and prompt:
         return [plain("user", prompt)], [], ["user"]
     if isinstance(prompt, list) and prompt:
         return messages_of(prompt)
-    chosen, rejected = value.get("chosen"), value.get("rejected")
+    chosen, rejected = map(value.get, pair_keys(value))
     if isinstance(chosen, list) and isinstance(rejected, list):
         return messages_of(_common(chosen, rejected))
     if isinstance(chosen, str) and isinstance(rejected, str):
@@ -77,7 +80,7 @@ def _nothing_common() -> RowError:
 
 def write(row: Row) -> Value:
     """The columns as they stood. Raises ``RowError`` for a row without a pair."""
-    if "chosen" not in row.extra or "rejected" not in row.extra:
+    if not all(name in row.extra for name in pair_keys(row.extra)):
         raise RowError("shape", format=NAME, detail=sentence(_("it has no `chosen` and `rejected`")))
     return dict(row.extra) | ({row.spelling.tools: row.tools} if row.tools is not None else {})
 
