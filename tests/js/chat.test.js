@@ -51,6 +51,8 @@ test("reasoning and a refusal are cards of their own kind", () => {
     { kind: "text", text: "Hm." },
     { kind: "refusal", text: "No." },
   ]);
+  const refused = [{ role: "assistant", content: "", refusal: "No." }];
+  assert.deepEqual(cardsOf(answer("x", "a", { messages: refused })), [{ kind: "refusal", text: "No." }]);
 });
 
 test("answers to an edited turn keep nobody waiting", () => {

@@ -14,7 +14,7 @@ from typing import Any
 from training.imports.base import Notes, Sampled
 from training.words import counted, ngettext
 
-GROUP_KEYS = ("uid", "group_id", "prompt_id", "example_id", "_ng_task_index", "group_index")
+GROUP_KEYS = ("uid", "group_id", "prompt_id", "example_id", "_ng_task_index", "task_idx", "group_index")
 """Columns that say which rollouts belong together."""
 _NAMED = "#"
 """Before the key of rollouts whose row says which belong together."""

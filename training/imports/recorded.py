@@ -53,14 +53,18 @@ def _nemo(row: dict[str, Any], notes: Notes) -> Iterator[Sampled]:
     begun = conversation(asked.get("input"))
     if isinstance(asked.get("instructions"), str):
         begun.insert(0, Message(role="system", content=asked["instructions"]))
+    items = answer.get("output")
+    if isinstance(items, list) and items and isinstance(items[-1], list):  # one list a step, each with all before it
+        items = items[-1]
+    messages = [*begun, *conversation(items)]
     ((step, key),) = _nemo_places(row, notes)
-    taken = {"responses_create_params", "response", "reward", "id", *STEP_KEYS} | expected_in(row)
+    taken = {"responses_create_params", "response", "reward", "id", *STEP_KEYS, *GROUP_KEYS} | expected_in(row)
     taken |= {name for name in row if name.startswith("_ng_")}
     yield Sampled(
         step=step,
         key=key,
-        messages=[*begun, *conversation(answer.get("output"))],
-        prompt=len(begun),
+        messages=messages,
+        prompt=len(begun) or _asked(messages),
         reward=known(number_of(row.get("reward"))),
         parts=parts_of(row, taken, notes),
         expected=expected_of(row),
@@ -82,7 +86,7 @@ def _said(row: dict[str, Any]) -> list[Any]:
 
 def _asked(messages: list[Any]) -> int:
     """How many messages stand before the first of the model."""
-    roles = [_object(item).get("role") for item in messages]
+    roles = [item.role if isinstance(item, Message) else _object(item).get("role") for item in messages]
     return roles.index("assistant") if "assistant" in roles else len(roles)
 
 

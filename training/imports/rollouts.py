@@ -26,12 +26,14 @@ from training.words import _, sentence
 
 MAX_PARTS = 64
 MAX_EXPECTED_CHARS = 4_000
-EXPECTED = ("gts", "ground_truth", "answer")
+EXPECTED = ("gts", "ground_truth", "expected_answer", "answer", "expected_output", "solution")
 """Columns of the answer that was wanted, the most telling first."""
 _EMPTY: tuple[Any, ...] = (None, "", [], {})
 _TIMES = ("generation_ms", "scoring_ms", "total_ms", "is_completed", "is_truncated")
 _NO_PARTS = {"prompt", "completion", "reward", "advantage", "advantages", *_TIMES}
 """Columns of completions that are no parts of a reward; verifiers writes times and states beside its own."""
+_NUMBERS = ("_id", "_index", "_idx")
+"""Ends of the names of columns that number something."""
 STEP_KEYS = ("step", "global_step", "gen_step")
 Place = tuple[int, str]
 FIRST = 1
@@ -247,7 +249,9 @@ def parts_of(row: dict[str, Any], taken: set[str], notes: Notes) -> dict[str, fl
     for name, value in row.items():
         if name in taken:
             continue
-        if value is None or isinstance(value, bool | int | float):
+        if name.lower().endswith(_NUMBERS) and isinstance(value, int):
+            notes.left_out.setdefault(name[:120], _("it numbers something, and is no figure"))
+        elif value is None or isinstance(value, bool | int | float):
             if len(parts) < MAX_PARTS:
                 parts[name[:120]] = known(number_of(value))
         else:

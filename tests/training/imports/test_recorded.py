@@ -94,6 +94,8 @@ def test_sizes_are_counted_over_all_files_and_by_step(tmp_path: Path) -> None:
         ({"gts": ""}, "", []),
         ({"gts": "4", "answer": "four"}, "4", ["answer"]),
         ({"note": "x"}, "", ["note"]),
+        ({"expected_answer": "4"}, "4", []),
+        ({"row_id": 3, "sample_index": 1}, "", ["row_id", "sample_index"]),
         ({"gts": "x" * 5000}, "x" * 4000, []),
     ],
 )
@@ -148,6 +150,18 @@ def test_rollouts_of_nemo_gym(tmp_path: Path) -> None:
     assert [(one.id, one.name, one.arguments) for one in first.tool_calls] == [("a", "f", {"x": 1}), ("b", "g", {})]
     assert (found[2][0].name, found[2][0].tool_call_id, found[2][0].content) == ("g", "b", '{"n": 4}')
     assert turns(events, "1/0/2") == [[("system", "Be kind."), ("user", "Hi")], [("assistant", "[web_search_call]")]]
+
+
+def test_a_rollout_told_step_by_step_is_told_by_its_last_step(tmp_path: Path) -> None:
+    """So Aviary's stand there: the question is in each step, and none in what was asked."""
+    asked = {"type": "message", "role": "user", "content": "12 * 5?"}
+    heard = {"type": "function_call_output", "call_id": "a", "output": "60"}
+    steps = [[asked, call("calc", "a"), heard], [asked, call("calc", "a"), heard, call("submit", "b")]]
+    row = nemo(task_idx=3, question_id=7) | {"responses_create_params": {"input": []}, "response": {"output": steps}}
+    report, events = read(tmp_path, ("r.jsonl", lines(row, row | {"reward": 0.0})))
+    assert (report.verdict, report.rollouts, sizes(events)) == ("ok", 2, [2])
+    assert [turn[0][0] for turn in turns(events, "1/0/0")] == ["user", "assistant", "tool", "assistant"]
+    assert report.files[0].left_out == {"question_id": "it numbers something, and is no figure"}
 
 
 def test_a_call_after_a_result_is_a_turn_of_its_own(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from training import journal as j
 from webapp.engine.batch import Batch, rollout_id
 from webapp.rollouts.indexing import index_batch, index_older
 from webapp.rollouts.models import Rollout, Turn
+from webapp.rollouts.selectors import CONTENT_MAX, turn_view
 from webapp.rollouts.surprise import Played, surprises
 from webapp.rollouts.words import TEXT_MAX, TOKENS_MAX, numbers_of, numbers_of_phrase, tokens_asked, tokens_in
 from webapp.runs.models import Run
@@ -166,3 +167,18 @@ def test_rows_from_before_are_indexed_in_the_background(make_run: Callable[..., 
     assert Turn.objects.filter(words__contains=numbers_of_phrase(run.pk, "天气")).count() == 4
     assert Turn.objects.filter(words__contains=numbers_of_phrase(run.pk, "get_weather")).count() == 4
     assert index_batch() == 0
+
+
+@pytest.mark.parametrize("field", ["content", "reasoning", "refusal"])
+def test_a_turn_is_found_by_what_stands_apart_in_it_too(field: str) -> None:
+    said = [{"role": "assistant", "content": "", field: "lanterns"}]
+    assert set(numbers_of_phrase(RUN, "lanterns")) <= set(numbers_of(RUN, said))
+    assert not numbers_of(RUN, [{"role": "system", "content": "", field: "lanterns"}])
+
+
+@pytest.mark.parametrize("field", ["content", "reasoning", "refusal"])
+def test_no_text_of_a_turn_on_a_screen_is_longer_than_it_may_be(field: str) -> None:
+    long, whole = ({"role": "assistant", "content": "", field: "x" * size} for size in (CONTENT_MAX + 7, CONTENT_MAX))
+    (shown,) = turn_view(Turn(messages=[long]))["messages"]
+    assert (shown[field], shown["shortened"]) == ("x" * CONTENT_MAX + " … (+7)", True)
+    assert turn_view(Turn(messages=[whole]))["messages"] == [whole]
