@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -43,20 +44,25 @@ class Course:
 
     def begin(self) -> float | None:
         """The mean of the first tenth, of ten figures at least; ``None`` until twice as many are there."""
-        wanted = max(LEAST_BEGIN, self.values // 10)
-        return None if self.values < 2 * LEAST_BEGIN else self.stretches(wanted)[0].mean
+        count = self.values
+        return None if count < 2 * LEAST_BEGIN else next(self._each(max(LEAST_BEGIN, count // 10))).mean
 
     def stretches(self, values: int) -> list[Point]:
         """The means of successive points that hold at least so many figures, from each point on, in order."""
-        found = []
-        for start in range(len(self.points)):
-            count, end = 0, start
-            while end < len(self.points) and count < values:
-                count, end = count + self.points[end].values, end + 1
+        return list(self._each(values))
+
+    def _each(self, values: int) -> Iterator[Point]:
+        total, count, end = 0.0, 0, 0
+        for point in self.points:
+            while count < values and end < len(self.points):
+                total += self.points[end].mean * self.points[end].values
+                count += self.points[end].values
+                end += 1
             if count < values:
-                break
-            found.append(merged(self.points[start:end]))
-        return found
+                return
+            yield Point(point.step, total / count, count)
+            total -= point.mean * point.values
+            count -= point.values
 
 
 def merged(points: list[Point]) -> Point:

@@ -30,10 +30,12 @@ NEGATION = re.compile(
 _DENIED = re.compile(
     r"(?:\bnot|n['’]t|\bnever)\s+(?:\w+\s+){0,2}(?:true|case|correct|right|think|believe|say|claim|mean)\b"
     r"|\b(?:doubt|deny|wrong|false|incorrect)\b[^.]*\bthat\b|\b(?:opposite|contrary) of\b|不(?:认为|觉得|能说)"
+    r"|\b(?:if|whether|suppose|assume|imagine)\s+(?:that\s+)?(?:the\s+)?(?:\w+\s+)?$"
+    r"|\b(?:someone|somebody|people|others|they|he|she)\s+(?:say|said|says|thinks?|thought|claims?|claimed)\s+[^.]*$"
     r"|(?:\bnot|n['’]t|\bnever|\bexcept|\bbut|\bthan|不是|并非)\s*(?:\w+\s+){0,1}[$*(\\]*$",
     re.I,
 )
-"""In the words that lead to a claim: what denies all of it, and a denial right in front of it."""
+"""In the words that lead to a claim: what denies or only supposes it, and a denial right in front of it."""
 _TAKEN_BACK = re.compile(
     r"\b(?:that|this|it|which|the (?:above|answer))(?:\s+(?:is|was|must be|seems)|['’]s)\s+(?:\w+\s+)?"
     r"(?:wrong|incorrect|false|untrue|not\s+(?:\w+\s+)?(?:right|correct|true|it|so))\b"
@@ -134,6 +136,8 @@ def _marked_claim(body: str) -> Claim | None:
     last = markers[-1]
     begin = last.end() + len(body[last.end() :]) - len(body[last.end() :].lstrip(" \n*:："))
     stop = _END.search(body, begin)
+    if stop is not None and stop[0] in "?？":
+        return Claim("")
     end = stop.start() if stop else len(body)
     said = _REASON.split(body[begin:end])[0]
     return _unless_taken_back(Claim(said, _sentence_before(body, last.start())), body[end:])

@@ -29,7 +29,7 @@ _VALUE = re.compile(
 )
 _RELATION = re.compile(
     r"[<>≤≥]|\\(?:le|ge|lt|gt)(?:q|qslant)?\b|\b(?:less|more|greater|fewer|smaller|larger) than\b"
-    r"|\bat (?:least|most)\b",
+    r"|\bat (?:least|most)\b|\bor (?:more|less|higher|lower|above|below|greater|fewer)\b|\b(?:above|below|up to)\b",
     re.I,
 )
 _OPTION = re.compile(r"(?<![\w'’])\(?([A-J])\)?(?![\w'’])")

@@ -48,7 +48,7 @@ _UNITS = {
 }
 _WORDS = re.compile(r"[^\W\d_](?:[^\W\d_]|[-/²³]|\^\{?\d\}?)*|°|\^\\circ|\^\{\\circ\}")
 _LINK = re.compile(
-    r"and|or|but|not|nor|plus|minus|times|over|in|to|is|are|with|without|than|less|more|of|或|和|不", re.I
+    r"and|or|but|not|nor|plus|minus|times|over|in|to|is|are|with|without|than|less|more|of|.*[或和不非].*", re.I
 )
 """Words that join two things, and so belong to no unit."""
 
