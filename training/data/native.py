@@ -19,7 +19,7 @@ from training.data.tools import tools_of
 CALL, CALL_END = "<tool_call>", "</tool_call>"
 RESULT, RESULT_END = "<tool_response>", "</tool_response>"
 _TOOLS, _TOOLS_END = "<tools>", "</tools>"
-_ANY = "<tool"
+MARK = "<tool"
 """What all of these marks begin with."""
 MAX_CALLS = 64
 _MARKS = re.compile(
@@ -37,7 +37,7 @@ class _Said(NamedTuple):
 
 def read_native(row: Row) -> Row:
     """The row with the calls and results of its texts as calls and results; its ``facts`` say where some were."""
-    if not any(_ANY in message.content for message in row.messages):
+    if not any(MARK in message.content for message in row.messages):
         return row
     found: list[tuple[int, _Said]] = []
     calling = False
@@ -91,8 +91,6 @@ def split_calls(text: str, where: str, default_id: str) -> tuple[str, list[ToolC
 
 def unread_call(text: str) -> str:
     """The mark of a call that a text still holds, apart from drafts of it; "" where it holds none."""
-    if "<" not in text and "[TOOL_CALLS]" not in text:  # nearly all texts
-        return ""
     found = _MARKS.search(text.rpartition(THOUGHT)[2])
     return found[0] if found else ""
 

@@ -103,7 +103,13 @@ _ROW = set(Row.model_fields)
 
 
 def make_row(messages: list[Message], extra: dict[str, Any], **over: Any) -> Row:
-    """A row of a format without a conversation of our kind; its task is the row in our own spelling."""
+    """A row of a format without a conversation of our kind; its task is the row in our own spelling.
+
+    A column `tools` that the format does not read holds the row's tools. Raises ``RowError`` where it does not.
+    """
+    if "tools" in extra and over.get("tools") is None:
+        over["tools"] = tools_of(extra["tools"])
+        extra = {name: value for name, value in extra.items() if name != "tools"}
     row = Row.model_construct(messages=messages, extra=extra, **{"notes": [], "offered": [], "made": True, **over})
     if "spelling" not in over:
         row.spelling = Spelling()

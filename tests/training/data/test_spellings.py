@@ -276,6 +276,13 @@ def test_a_call_that_is_not_read_stays_text_and_is_remarked(tmp_path: Path, text
     assert codes == {"call_as_text": 1} and not any("calls in their texts" in line for line in told)
 
 
+def test_marks_that_a_program_has_escaped_are_marks(tmp_path: Path) -> None:
+    row = {"messages": [USER, {"role": "assistant", "content": f"<tool_call>{json.dumps(LAMP)}</tool_call>"}]}
+    for less in ("\\u003c", "\\u003C"):
+        report, kept = checked(tmp_path, lines(row).replace(b"<", less.encode()))
+        assert report.rows == 1 and kept[0]["messages"][1]["tool_calls"][0]["name"] == "stock"
+
+
 def test_a_draft_of_a_call_is_no_call(tmp_path: Path) -> None:
     text = f"<think>maybe <tool_call>{json.dumps(LAMP)}</tool_call></think>No need."
     kept, codes, told = spelled(tmp_path, {"messages": [USER, {"role": "assistant", "content": text}]})
@@ -338,7 +345,14 @@ def test_tools_of_a_table_are_tools_whatever_is_mapped(tmp_path: Path) -> None:
     assert (report.rows, report.bad[0].code) == (1, "json")
 
 
+def test_tools_beside_a_format_that_reads_none_are_tools(tmp_path: Path) -> None:
+    kept, _codes, _told = spelled(tmp_path, {"question": "1 + 1?", "answer": "2 #### 2", "tools": [STOCK]})
+    assert kept[0]["tools"] == [WRAPPED]
+
+
 HOSTILE: list[Value] = [
+    {"id": "Step 1", "conversations": [{"from": "system", "value": "You are AutoGPT, hi"}], "tools": ["x"]},
+    {"item_id": "webshop_1", "conversations": None, "tools": "hammer"},
     {"messages": [{"role": {}, "content": "q"}], "tools": [STOCK]},
     {"messages": [USER, {"role": "assistant", "content": [{"type": [1], "text": "x"}]}]},
     {"messages": [USER, ASKS, TELLS, SAYS], "tools": [STOCK | {"parameters": {"required": [[]], "properties": {}}}]},

@@ -187,7 +187,8 @@ def tool_remarks(row: Row) -> Iterator[Remark]:
 def text_remarks(row: Row) -> Iterator[Remark]:
     """Calls that stand in an assistant's text and were not read as calls."""
     for number, message in enumerate(row.messages, 1):
-        if message.role == "assistant" and (mark := unread_call(message.content)):
+        content = message.content
+        if message.role == "assistant" and ("<" in content or "[" in content) and (mark := unread_call(content)):
             yield "call_as_text", {"where": f"message {number}", "mark": mark}
 
 

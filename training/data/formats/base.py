@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from training.data.native import read_native
+from training.data.native import MARK, read_native
 from training.data.nulls import without_nulls
 from training.data.options import ReadOptions
 from training.data.problems import RowError, kind
@@ -92,11 +92,21 @@ def converted(raws: Iterable[Raw], convert: Callable[[Value], Row]) -> Iterator[
             yield Record(raw.line, raw.offset, None, raw.error, ignored=raw.ignored)
             continue
         try:
-            row = without_nulls(read_native(convert(raw.value)), raw.value)
+            row = _as_meant(convert(raw.value), raw)
         except RowError as exc:
             yield Record(raw.line, raw.offset, None, exc, ignored=raw.ignored)
         else:
             yield Record(raw.line, raw.offset, row, None, raw.text if row.as_written else "", raw.ignored)
+
+
+def _as_meant(row: Row, raw: Raw) -> Row:
+    """The row with calls that stand in texts as calls, and without Arrow's nulls; most texts can have neither."""
+    text = raw.text
+    if not text or MARK in text or "\\u003" in text:  # as some programs write a "<"
+        row = read_native(row)
+    if not text or "null" in text or "None" in text:
+        row = without_nulls(row, raw.value or {})
+    return row
 
 
 def text_of(value: Value, key: str, name: str) -> str:

@@ -31,7 +31,8 @@ FORMAT = DataFormat(
     title=_("Conversations"),
     about=_(
         "One conversation a row under `messages`, `conversation`, `conversations` or `prompt`. Roles of OpenAI, "
-        "ShareGPT, ms-swift and of multi-turn GRPO (`tool_result`) are understood; other fields stay with the row."
+        "ShareGPT, ms-swift and of multi-turn GRPO (`tool_result`) are understood, and contents in parts of OpenAI, "
+        "LLaMA-Factory and Anthropic; other fields stay with the row."
     ),
     example='{"conversation": [{"role": "user", "content": "25 * 37 + 128?"}]}',
     rank=0.5,
