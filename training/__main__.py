@@ -44,6 +44,8 @@ def main(arguments: list[str] | None = None) -> int:
         return _pairs(options.run, options.output, options.min_gap)
     if options.command == "template":
         return _template(options.model, as_json=options.json)
+    if options.command == "rendered":
+        return _rendered(options)
     if options.command == "doctor":
         return _doctor(options.run, options.set, as_json=options.json)
     if options.command == "docs":
@@ -129,6 +131,11 @@ def _parser() -> argparse.ArgumentParser:
     template = commands.add_parser("template", help="what a model's chat template writes, and whether it is read back")
     template.add_argument("model", type=Path, help="folder of the model, or of its tokenizer alone")
     template.add_argument("--json", action="store_true", help="print JSON")
+    rendered = commands.add_parser("rendered", help="rows as a model reads them, and what of them is learned, as JSON")
+    rendered.add_argument("rows", type=Path, help="dataset of rows (rows.jsonl)")
+    rendered.add_argument("--model", required=True, help="folder of the model, or starter")
+    rendered.add_argument("--first", type=int, default=1, help="number of the first row to show (1)")
+    rendered.add_argument("--count", type=int, default=5, help="rows to show (5)")
     doctor = commands.add_parser("doctor", help="what goes wrong in a run, from its journals (docs/doctor.md)")
     doctor.add_argument("run", type=Path, help="run directory, or one with numbered attempts")
     doctor.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="another threshold")
@@ -234,6 +241,22 @@ def _template(folder: Path, *, as_json: bool) -> int:
     else:
         print("\n".join([*([note] if note else []), *(f"{'ok' if f.holds else 'no':4}{f.text}" for f in facts)]))
     return int(any(not fact.holds for fact in facts if fact.aspect in NEEDED))
+
+
+def _rendered(options: argparse.Namespace) -> int:
+    """Print rows as they are rendered."""
+    from training.algorithms.rendered import SAMPLED, load, render_rows
+    from training.data.reader import load_rows
+
+    first, count = max(1, options.first), max(1, options.count)
+    try:
+        rows = load_rows(options.rows, max(SAMPLED, first + count))
+        tokenizer, note = load(options.model, rows)
+        print(render_rows(rows, tokenizer, first, count, note).model_dump_json())
+    except TiltyardError as error:
+        sys.stderr.write(f"{error.message} {error.hint}\n")
+        return 1
+    return 0
 
 
 def _doctor(run: Path, settings: list[str], *, as_json: bool) -> int:

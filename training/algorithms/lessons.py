@@ -117,7 +117,7 @@ def learned_tokens(
 
     Raises ``TemplateError``, and ``NotLearned`` where the template leaves out calls or can write no turn.
     """
-    unwritten = _left_out(messages, turns, tools, template)
+    unwritten = unwritten_in(messages, turns, tools, template)
     if "calls" in unwritten:
         raise NotLearned("calls")
     ids: list[int] = []
@@ -131,7 +131,9 @@ def learned_tokens(
     return Learned(ids, marks, "reasoning" not in unwritten)
 
 
-def _left_out(messages: list[Message], turns: Sequence[bool], tools: Tools | None, template: ChatTemplate) -> set[str]:
+def unwritten_in(
+    messages: list[Message], turns: Sequence[bool], tools: Tools | None, template: ChatTemplate
+) -> set[str]:
     """What the template leaves out of turns that are learned: ``reasoning``, ``calls``.
 
     Found by rendering the conversation with words in their place that are nowhere else.

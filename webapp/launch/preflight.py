@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -283,14 +284,23 @@ def _check_disk(config: JobConfig) -> Check:
 def _trainer_checks(config: JobConfig, access: dict[str, str], limit_s: float = WALL_LIMIT_S) -> Iterator[Check]:
     """What the trainer itself finds, or why it could not be asked. That it takes long is no reason not to launch."""
     title = _("Trainer")
-    if not _processes.acquire(timeout=limit_s / 2):
-        hint = _("The trainer checks this when it starts.")
-        yield Check(title, False, _("Other checks are still running, so it was not asked."), hint, remark=True)
-        return
+    with one_of_few(limit_s / 2) as free:
+        if free:
+            yield from _ask_trainer(config, access, limit_s, title)
+        else:
+            hint = _("The trainer checks this when it starts.")
+            yield Check(title, False, _("Other checks are still running, so it was not asked."), hint, remark=True)
+
+
+@contextmanager
+def one_of_few(wait_s: float) -> Iterator[bool]:
+    """A place among the children that load the trainer's libraries; false where none got free in time."""
+    free = _processes.acquire(timeout=wait_s)
     try:
-        yield from _ask_trainer(config, access, limit_s, title)
+        yield free
     finally:
-        _processes.release()
+        if free:
+            _processes.release()
 
 
 def _ask_trainer(config: JobConfig, access: dict[str, str], limit_s: float, title: str) -> Iterator[Check]:
@@ -303,7 +313,7 @@ def _ask_trainer(config: JobConfig, access: dict[str, str], limit_s: float, titl
         with (
             open(path / "err", "wb") as err,
             limited_child(
-                command, wall_s=limit_s, env=_environment(access), stderr=err, cwd=settings.BASE_DIR
+                command, wall_s=limit_s, env=child_environment(access), stderr=err, cwd=settings.BASE_DIR
             ) as child,
         ):
             for line in islice(child.lines(), MAX_LINES):
@@ -325,7 +335,8 @@ def _no_trainer() -> Check:
     return Check(_("Trainer"), False, sentence, _("See the server's log."))
 
 
-def _environment(access: Mapping[str, str]) -> dict[str, str]:
+def child_environment(access: Mapping[str, str]) -> dict[str, str]:
+    """What such a child may know, ``access`` to what it has to reach included."""
     threads = {"OMP_NUM_THREADS": "2", "TOKENIZERS_PARALLELISM": "false", "LANG": "C.UTF-8"}
     return child_env(PLACES, MODELS, CERTIFICATES, _OWN_PLACES, **threads, **access_env(access))
 

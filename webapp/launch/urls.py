@@ -5,12 +5,15 @@ from __future__ import annotations
 from django.urls import URLPattern, path
 
 from webapp.foreign import views as foreign_views
-from webapp.launch import memory_views
+from webapp.launch import memory_views, rendered_views
 from webapp.launch import views as launch_views
 
 urlpatterns: list[URLPattern] = [
     path("new/", launch_views.run_new, name="run-new"),
     path("new/preflight/", launch_views.run_preflight, name="run-preflight"),
+    path("new/rendered/", rendered_views.run_rendered, name="run-rendered"),
+    path("new/rendered/rows/", rendered_views.run_rendered_rows, name="run-rendered-rows"),
+    path("new/rendered/of-form/", rendered_views.run_rendered_of_form, name="run-rendered-of-form"),
     path("new/memory/", memory_views.run_memory, name="run-memory"),
     path("new/memory/<uuid:pk>/", memory_views.run_memory_part, name="run-memory-part"),
     path("new/needs/", launch_views.run_needs, name="run-needs"),

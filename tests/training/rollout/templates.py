@@ -39,10 +39,7 @@ def tokenizer_for(template: str) -> Any:
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     core.decoder = decoders.ByteLevel()
     made = PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<EOS>", bos_token="<BOS>", pad_token="<PAD>")
-    known = {mark for mark in (*CALL_MARKS, *MARKS, *MARKS.values()) if mark in template}
-    marks = sorted({mark for mark in {*CONTROL.findall(template), *known} if not mark.startswith("to=")})
-    marks = [mark for mark in marks if CONTROL.sub("", mark) in ("", mark)]  # single tokens
-    made.add_tokens([AddedToken(mark, normalized=False, special=mark not in PLAIN) for mark in marks])
+    made.add_tokens(control_tokens(template))
     made.chat_template = template
     return made
 
@@ -50,6 +47,14 @@ def tokenizer_for(template: str) -> Any:
 HEADER = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 SILENT = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}" + HEADER
 """Leaves tools and calls out, as Llama 3.0, Phi-3 and Gemma 2 do."""
+
+
+def control_tokens(template: str) -> list[AddedToken]:
+    """Control tokens that a template writes."""
+    known = {mark for mark in (*CALL_MARKS, *MARKS, *MARKS.values()) if mark in template}
+    marks = sorted({mark for mark in {*CONTROL.findall(template), *known} if not mark.startswith("to=")})
+    marks = [mark for mark in marks if CONTROL.sub("", mark) in ("", mark)]  # single tokens
+    return [AddedToken(mark, normalized=False, special=mark not in PLAIN) for mark in marks]
 
 
 TEXTS = [
