@@ -12,8 +12,8 @@ from training.imports.base import MAX_NAME_CHARS, Figures, Item, Notes, Reader, 
 from training.imports.console import COLOUR
 from training.words import _, sentence
 
-_STEP = re.compile(r"\bStep (\d{1,10}) \| (?=\w[\w. ]{0,40}: )")
-_STEP_BYTES = re.compile(rb"\bStep \d{1,10} \| Time: ")
+_STEP = re.compile(r"\bStep (\d{1,10}) \| (?=Time: [\d.]{1,20}s\b)")
+_STEP_BYTES = re.compile(rb"\bStep \d{1,10} \| Time: [\d.]{1,20}s\b")
 _NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+|inf|nan)(?:[eE][-+]?\d+)?(?![\d.])")
 _NAMES = {"time": "timing/step", "lr": "learning_rate"}
 _PIECE_BYTES = 1 << 20

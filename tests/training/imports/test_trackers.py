@@ -55,6 +55,11 @@ def test_the_console_of_prime_rl(tmp_path: Path) -> None:
     assert [(item.line, item.reason) for item in report.remarks] == [(3, "'Odd: none' is not a name with a number")]
 
 
+def test_another_program_s_steps_are_not_prime_rl_s(tmp_path: Path) -> None:
+    report, _events = read(tmp_path, ("log", b"Step 1 | Time: 08:30:00 | Price: $3601.50 | Position: FLAT\n"))
+    assert report.verdict == "rejected" and "no file of a run that is known" in report.message
+
+
 def test_a_version_is_no_number(tmp_path: Path) -> None:
     report, events = read(tmp_path, ("log", b"Step 2 | Time: 1s | Loss: 2.5 | vLLM: 0.9.1\n"))
     assert figures(events)[2] == {"timing/step": 1.0, "loss": 2.5} and "vLLM" in report.remarks[0].reason
