@@ -38,6 +38,7 @@ from training.rewards.lab.rules import (
     PHANTOM_SHARE,
     RIGHT,
     SILENT,
+    UNPAID_SHARE,
 )
 from training.rewards.lab.scoring import is_asked
 from training.rewards.lab.table import Bools, Floats, Table
@@ -88,7 +89,20 @@ def alarms_of(table: Table, found: Scored, outcome: Outcome | None) -> list[Alar
     # Full marks, where somebody has them: a set in which nobody did the task has no success.
     success = known & (value >= max(best, 1.0) - 1e-9)
     case = _Case(table, found, outcome, statistics(found.reward, of, table.groups), success, known & ~success)
-    rules = (_looping, _answers, _shaping, _length, _cut, _constant, _ceiling, _flat, _phantom, _no_outcome, _no_judge)
+    rules = (
+        _looping,
+        _answers,
+        _unpaid,
+        _shaping,
+        _length,
+        _cut,
+        _constant,
+        _ceiling,
+        _flat,
+        _phantom,
+        _no_outcome,
+        _no_judge,
+    )
     alarms = [alarm for rule in rules for alarm in rule(case)]
     return sorted(alarms, key=lambda alarm: ("stop", "warn", "note").index(alarm.severity))
 
@@ -148,15 +162,37 @@ def _reference(case: _Case, honest: Bools) -> float | None:
     return ceiling(case.found.components)
 
 
+def _unpaid(case: _Case) -> Iterator[Alarm]:
+    """Whether an outcome that differs within groups makes any difference to the reward."""
+    if case.outcome is None:
+        return
+    of = group_of(case.table)
+    mixed, best, worse = _mixed(case)
+    if int(mixed.sum()) < MIN_CASES:
+        return
+    means = [statistics(np.where(mask, case.reward, np.nan), of, case.table.groups).mean for mask in (best, worse)]
+    gain = float((means[0] - means[1])[mixed].mean())
+    spread = float(np.subtract(*np.percentile(case.reward[case.found.included], [95, 5])))
+    if spread > 0 and gain < UNPAID_SHARE * spread:
+        figures = {"groups": int(mixed.sum()), "gain": gain, "spread": spread}
+        shown = _highest(case.reward, mixed[of] & worse)
+        yield Alarm("outcome_unpaid", "stop", _payer(case, case.found.included, but=case.outcome.name), figures, shown)
+
+
+def _mixed(case: _Case) -> tuple[Bools, Bools, Bools]:
+    """The groups whose outcomes differ; the rollouts with the best outcome of their group, and the others."""
+    table, of = case.table, group_of(case.table)
+    value = np.where(case.found.included, case.outcome.value if case.outcome else np.nan, np.nan)
+    seen = statistics(value, of, table.groups)
+    best = np.isfinite(value) & (value >= seen.high[of] - ZERO_VARIANCE_TOLERANCE)
+    return ~seen.flat & (seen.members >= 2), best, np.isfinite(value) & ~best
+
+
 def _shaping(case: _Case) -> Iterator[Alarm]:
     if case.outcome is None:
         return
     table, of = case.table, group_of(case.table)
-    value = np.where(case.found.included, case.outcome.value, np.nan)
-    seen = statistics(value, of, table.groups)
-    mixed = ~seen.flat & (seen.members >= 2)
-    best = np.isfinite(value) & (value >= seen.high[of] - ZERO_VARIANCE_TOLERANCE)
-    worse = np.isfinite(value) & ~best
+    mixed, best, worse = _mixed(case)
     top_best = statistics(np.where(best, case.reward, np.nan), of, table.groups).high
     top_worse = statistics(np.where(worse, case.reward, np.nan), of, table.groups).high
     inverted = mixed & (top_worse > top_best + ZERO_VARIANCE_TOLERANCE)

@@ -13,6 +13,7 @@ LOOP_REPEATS = 4
 LOOP_SHARE = 0.5
 PAID_SHARE = 0.9
 INVERTED_SHARE = 0.1
+UNPAID_SHARE = 0.05
 LENGTH_R = 0.5
 LENGTH_GAIN = 0.25
 CUT_SHARE = 0.1
@@ -70,6 +71,15 @@ ALARMS: dict[str, Words] = {
         f"{MIN_CASES} of them and {INVERTED_SHARE:.0%}; or, with the outcome rewarded, everything else together "
         "spreads wider (5th to 95th percentile) than the outcome's whole range is worth",
         _("Everything but the outcome spreads over %(shaping)s; the outcome's whole range is worth %(worth)s."),
+    ),
+    "outcome_unpaid": Words(
+        _("Solving the task earns nothing"),
+        _(
+            "In %(groups)s groups with mixed outcomes, the best earn %(gain)s more than the others on average, where "
+            "rewards spread over %(spread)s. Nothing here pays for the outcome."
+        ),
+        f"at least {MIN_CASES} groups with mixed outcomes, in which the mean reward of the best outcome less that of "
+        f"the others is below {UNPAID_SHARE:g} of the spread of all rewards (5th to 95th percentile), averaged",
     ),
     "grows_with_length": Words(
         _("Reward grows with length"),

@@ -168,6 +168,27 @@ def test_degenerate_policies_are_held_against_the_ceiling_where_nobody_else_play
     assert "looping_pays" not in found(tmp_path / "c", begs, unpaid, names)
 
 
+@pytest.mark.parametrize(("weight", "told"), [(0.0, True), (0.01, True), (0.1, False)])
+def test_a_reward_that_pays_nothing_for_the_outcome(tmp_path: Path, weight: float, told: bool) -> None:
+    """Form differs as much among those who did the task as among those who did not: from 0 to 0.6."""
+    texts = ["", "a" * 300, "", "a" * 300]
+    groups = [
+        [played("q", says(text), env_reward=float(index < 2)) for index, text in enumerate(texts)]
+        for _group in range(3)
+    ]
+    form = RewardComponent.model_validate({"name": "length_budget", "weight": 0.6, "params": {"min_chars": 300}})
+    alarms = found(tmp_path, groups, [*spec(task_success=weight), form])
+    assert ("outcome_unpaid" in alarms) is told
+    if told:
+        alarm = alarms["outcome_unpaid"]
+        assert (alarm.severity, alarm.component) == ("stop", "length_budget")
+        assert alarm.figures["groups"] == 3 and alarm.figures["gain"] == pytest.approx(weight)
+        assert {place % 4 for place in alarm.places} <= {2, 3} and alarm.figures["spread"] == pytest.approx(
+            0.6, abs=0.02
+        )
+    assert "outcome_unpaid" not in found(tmp_path / "two", groups[:2], [form])
+
+
 def test_what_the_outcome_makes_of_answers_that_are_known(tmp_path: Path) -> None:
     """Of each group two answers are wrong, two right, and one has no answer to know, so that its policy is silent."""
     names = ("negate", "list_answers", "paraphrase", "other_language", "contradict")
@@ -223,7 +244,7 @@ def test_ceilings_follow_bounds_weights_and_gates() -> None:
 
 
 def test_every_alarm_has_words() -> None:
-    assert all(words.title and words.sentence and words.rule for words in ALARMS.values()) and len(ALARMS) == 11
+    assert all(words.title and words.sentence and words.rule for words in ALARMS.values()) and len(ALARMS) == 12
 
 
 @pytest.mark.parametrize(
