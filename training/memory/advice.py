@@ -46,6 +46,11 @@ class Verdict(NamedTuple):
             return sentence(_("It needs about {need}, and {device} has {all}."), **values)
         if self.need.whole > CLOSE * device.bytes:
             return sentence(_("It needs about {need} of the {all} of {device}: a close fit."), **values)
+        if self.need.most > self.need.whole:
+            text = _(
+                "It needs about {need} of the {all} of {device}, and takes up to {most} for more rollouts at once."
+            )
+            return sentence(text, **values, most=gib(self.need.most))
         return sentence(_("It needs about {need} of the {all} of {device}."), **values)
 
     @property

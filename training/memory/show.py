@@ -41,6 +41,7 @@ def as_json(verdict: Verdict) -> str:
             "learning": need.learning,
             "sampling": need.sampling,
             "whole": need.whole,
+            "most": need.most,
             "fits": verdict.fits,
             "verdict": str(verdict.sentence),
             "hint": str(verdict.hint),

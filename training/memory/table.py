@@ -1,8 +1,9 @@
 """The memory of a job on a device, term by term.
 
 Weights, what the optimiser keeps and a reference stay for the whole run. Above them a run is either learning
-(activations and the head's tiles of the longest micro batch) or sampling (the cache of the rollouts in flight), never
-both: the larger of the two counts.
+(gradients, activations and the head's tiles of the longest micro batch) or sampling (the cache of the rollouts in
+flight), never both: the larger of the two counts. The sampler takes what is free for more rollouts at once, and needs
+room for one: the rest of its cache is an opportunity, no need.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ PLAIN = 0.25
 # The libraries' own memory: on a GPU their context, on a processor what is resident before a model is loaded.
 PROGRAM = {"cuda": round(0.75 * GIB), "cpu": round(0.45 * GIB)}
 # The heap of a processor's allocator keeps the holes that freed tensors leave between activations that stay. An adapter
-# leaves twice as many, and layers that are computed again leave theirs too. Shares of the activations of all layers,
-# fitted to measured peaks (benchmarks/memory.py). A GPU's allocator joins its holes.
-HOLES, HOLES_OF_ADAPTER = 0.4, 0.9
+# leaves twice as many, and layers that are computed again leave half of theirs. Shares of the activations of all
+# layers, fitted to measured peaks (benchmarks/memory.py). A GPU's allocator joins its holes.
+HOLES, HOLES_OF_ADAPTER, COMPUTED_AGAIN = 0.4, 0.9, 0.5
 
 TITLES = {
     "weights": _("Weights of the model"),
@@ -61,15 +62,17 @@ TITLES = {
     "vllm": _("vLLM"),
     "program": _("Program and libraries"),
 }
-LEARNING, SAMPLING = ("activations", "head", "holes"), ("cache", "copy")
+LEARNING, SAMPLING = ("gradients", "activations", "head", "holes"), ("cache", "copy")
 
 
 class Term(NamedTuple):
-    """One line of the table. ``why`` says what it is made of."""
+    """One line of the table. ``why`` says what it is made of; ``spare`` is what of it is taken where there is room,
+    and needed by nothing."""
 
     key: str
     bytes: int
     why: Sentence
+    spare: int = 0
 
     @property
     def title(self) -> str:
@@ -109,7 +112,12 @@ class Need(NamedTuple):
 
     @property
     def whole(self) -> int:
-        """Bytes at the moment of most."""
+        """Bytes that it needs at the moment of most: with less it cannot run."""
+        return max(self.learning, self.sampling - sum(term.spare for term in self.terms))
+
+    @property
+    def most(self) -> int:
+        """Bytes that it takes at most where there is room."""
         return max(self.learning, self.sampling)
 
     @property
@@ -325,6 +333,8 @@ def _learning(config: JobConfig, model: Model, precision: Precision, lora: Any, 
 
 def _holes(config: JobConfig, model: Model, precision: Precision, lora: Any) -> Term:
     share = HOLES if lora is None else HOLES_OF_ADAPTER
+    if config.model.gradient_checkpointing:
+        share *= COMPUTED_AGAIN
     activations = model.step(longest_shape(config), precision, lora, False, config.learns_values).layers
     why = sentence(_("{share} of the activations of all layers: freed tensors"), share=f"{share:.0%}")
     return Term("holes", round(share * activations), why)
@@ -357,7 +367,7 @@ def _sampling(config: JobConfig, model: Model, precision: Precision, device: Dev
         why = sentence(text, admitted=admitted, rows=rows, tokens=f"{columns:,}", all=gib(wanted))
     else:
         why = sentence(_("{rows} rollouts of {tokens} tokens at once"), rows=rows, tokens=f"{columns:,}")
-    terms = [Term("cache", cost.of(admitted, columns), why)]
+    terms = [Term("cache", cost.of(admitted, columns), why, spare=cost.of(admitted, columns) - cost.of(1, columns))]
     if precision.autocast is not None and precision.autocast != precision.weights:
         text = sentence(_("cast once for a step's sampling"))
         terms.append(Term("copy", model.parameters * precision.autocast.itemsize, text))

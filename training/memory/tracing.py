@@ -4,8 +4,10 @@ PyTorch's fake tensors have shapes and no bytes: the model's own forward, TRL's 
 in milliseconds at any size, and every tensor that would have been made is counted while it would have lived. So no
 formula has to follow each family of models, LoRA, checkpointing or mixed precision.
 
-Memory grows by the same bytes with each layer, and beyond a few thousand tokens with each row. So two depths and at
-most two numbers of rows are run: a model of 64 layers costs no more than one of four.
+At one moment memory grows by the same bytes with each layer, and beyond a few thousand tokens with each row. So two
+depths and at most two numbers of rows are run: a model of 64 layers costs no more than one of four. The most at any
+time is no such line: the end of the forward, where autocast holds a copy of every weight, passes the layer that is
+computed again only once there are enough layers. So each of ``MOMENTS`` has a line of its own, and the largest counts.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 import copy
 import itertools
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -31,6 +33,10 @@ from training.policy.value_head import attach_value_head, values_read
 IGNORED = -100
 TOKENS = 8192
 """Two tiles of TRL's head. Beyond a few tiles everything grows by the same bytes with each row."""
+
+
+MOMENTS = ("forward", "backward", "embeddings")
+"""The forward with the loss, the backward of head and layers, and that of the embeddings."""
 
 
 class Shape(NamedTuple):
@@ -71,6 +77,7 @@ class _Living(TorchDispatchMode):
         self.changes: list[tuple[int, int]] = []
         self._sizes = {tensor.untyped_storage()._cdata: 0 for tensor in there}
         self._number = 0
+        self._marks: list[int] = []
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = function(*args, **(kwargs or {}))
@@ -95,14 +102,21 @@ class _Living(TorchDispatchMode):
         """The numbers under which these tensors came."""
         return {self._sizes.get(tensor.untyped_storage()._cdata, 0) for tensor in tensors}
 
-    def most(self, without: set[int]) -> int:
-        """The most bytes at any time, some tensors left out."""
-        now = most = 0
-        for number, size in self.changes:
-            if number not in without:
-                now += size
-                most = max(most, now)
-        return most
+    def mark(self) -> None:
+        """A moment of ``MOMENTS`` ends here."""
+        self._marks.append(len(self.changes))
+
+    def most(self, without: set[int]) -> tuple[int, ...]:
+        """The most bytes of each moment, some tensors left out."""
+        now, found = 0, []
+        for begin, end in itertools.pairwise([0, *self._marks, len(self.changes)]):
+            most = now
+            for number, size in self.changes[begin:end]:
+                if number not in without:
+                    now += size
+                    most = max(most, now)
+            found.append(most)
+        return (*found, *[now] * (len(MOMENTS) - len(found)))
 
 
 def step_bytes(
@@ -121,10 +135,19 @@ def step_bytes(
     """
     few = max(1, TOKENS // (shape.prompt + shape.completion))
     if shape.rows <= 2 * few:
-        return _at(config, shape, precision, lora, recompute, values)
+        return max(_at(config, shape, precision, lora, recompute, values), key=_whole)
     one, two = (_at(config, shape._replace(rows=rows), precision, lora, recompute, values) for rows in (few, 2 * few))
     times = (shape.rows - few) / few
+    return max((_on_line(low, high, times) for low, high in zip(one, two, strict=True)), key=_whole)
+
+
+def _on_line(one: StepBytes, two: StepBytes, times: float) -> StepBytes:
+    """Beyond ``one`` by so many times the way from it to ``two``."""
     return StepBytes(*(round(low + (high - low) * times) for low, high in zip(one, two, strict=True)))
+
+
+def _whole(found: StepBytes) -> int:
+    return found.whole
 
 
 @contextmanager
@@ -137,14 +160,15 @@ def _traced() -> Iterator[None]:
         raise ModelError(f"The memory of this model cannot be told beforehand: {detail}") from exc
 
 
-def _at(config: Any, shape: Shape, precision: Precision, lora: Any, recompute: bool, values: bool) -> StepBytes:
+def _at(config: Any, shape: Shape, precision: Precision, lora: Any, recompute: bool, values: bool) -> list[StepBytes]:
+    """Each moment's bytes at the model's own depth."""
     low, high, depth = _depths(config)
     with _traced():
         few, more = (
             _any_most(_cut(config, layers), shape, precision, lora, recompute, values) for layers in (low, high)
         )
-    each = (more - few) / (high - low) if high > low else 0.0
-    return StepBytes(round(each * depth), round(few - each * low))
+    each = [(two - one) / (high - low) if high > low else 0.0 for one, two in zip(few, more, strict=True)]
+    return [StepBytes(round(slope * depth), round(one - slope * low)) for slope, one in zip(each, few, strict=True)]
 
 
 def _depths(config: Any) -> tuple[int, int, int]:
@@ -208,7 +232,9 @@ def empty_model(config: Any, precision: Precision, *, lora: Any = None) -> Any:
     return model
 
 
-def _any_most(config: Any, shape: Shape, precision: Precision, lora: Any, recompute: bool, values: bool) -> int:
+def _any_most(
+    config: Any, shape: Shape, precision: Precision, lora: Any, recompute: bool, values: bool
+) -> tuple[int, ...]:
     """The same of any precision. Without content, mixtures of experts multiply bfloat16 only: that is half the bytes of
     float32, and under autocast what the weights are cast to comes on top.
     """
@@ -219,16 +245,17 @@ def _any_most(config: Any, shape: Shape, precision: Precision, lora: Any, recomp
             raise
         found = _most(config, shape, _in_bf16(precision), lora, recompute, values)
     if precision.autocast is None:
-        return 2 * found
-    return found + 2 * sum(p.numel() for p in empty_model(config, precision).parameters())
+        return tuple(2 * moment for moment in found)
+    copies = 2 * sum(p.numel() for p in empty_model(config, precision).parameters())
+    return tuple(moment + copies for moment in found)
 
 
 def _in_bf16(precision: Precision) -> Precision:
     return precision._replace(weights=torch.bfloat16)
 
 
-def _most(config: Any, shape: Shape, precision: Precision, lora: Any, recompute: bool, values: bool) -> int:
-    """Bytes at the moment of most, of a model as deep as it is."""
+def _most(config: Any, shape: Shape, precision: Precision, lora: Any, recompute: bool, values: bool) -> tuple[int, ...]:
+    """The most bytes of each moment, of a model as deep as it is."""
     from trl.trainer.utils import add_fused_lm_head
 
     model = empty_model(config, precision, lora=lora)
@@ -246,10 +273,23 @@ def _most(config: Any, shape: Shape, precision: Precision, lora: Any, recompute:
         base.tie_weights()
         living = _Living(itertools.chain(model.parameters(), model.buffers()))
         with living:
-            _loss(model, shape, precision).backward()
+            base.get_input_embeddings().register_forward_hook(_at_its_gradient(living.mark))
+            loss = _loss(model, shape, precision)
+            living.mark()
+            loss.backward()
             gradients = (p.grad for p in model.parameters() if p.grad is not None)
             own = living.numbers_of(gradients)
         return living.most(without=own)
+
+
+def _at_its_gradient(act: Callable[[], None]) -> Callable[..., None]:
+    """A forward hook that has ``act`` called once the gradient of what the module gave is there."""
+
+    def hook(_module: Any, _given: Any, made: torch.Tensor) -> None:
+        if made.requires_grad:
+            made.register_hook(lambda _gradient: act())
+
+    return hook
 
 
 def row_cost(config: Any, precision: Precision) -> RowCost:
