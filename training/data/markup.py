@@ -58,6 +58,15 @@ def markup_of(text: str) -> Markup | None:
     return next((markup for markup in MARKUPS if markup.begins.search(text)), None)
 
 
+_MARK = re.compile(r"<\|im_start\|>|<\|start_header_id\|>|<start_of_turn>|<\|(?:user|assistant)\|>|\[/?INST\]")
+
+
+def mark_in(text: str) -> str:
+    """The first mark of a chat template that a text holds; "" where it holds none."""
+    found = _MARK.search(text)
+    return found[0] if found else ""
+
+
 def pieces(markup: Markup, text: str, role: str) -> list[tuple[str, str]]:
     """Roles and texts; what stands before the first mark is ``role``'s, or dropped where there is none."""
     found_pieces: list[tuple[str, str]] = []

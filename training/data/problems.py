@@ -126,6 +126,11 @@ PROBLEMS: dict[str, Problem] = {
         _("Write calls under `tool_calls`, so that each model learns its own form."),
         drops=False,
     ),
+    "template_mark": Problem(
+        _("{where} holds {mark}, a mark of a chat template, which is read as text"),
+        _("Write each turn as a message; the chat template of the model writes the marks."),
+        drops=False,
+    ),
     "call_breaks_schema": Problem(
         _("the arguments of {name} in {where} break its schema: {detail}"),
         _("Fix the arguments or the schema."),

@@ -65,6 +65,19 @@ def test_an_answer_follows_a_prompt_that_asks_the_model_to_speak(
     assert kept[0].get("ground_truth") == truth and ("completion" in kept[0]) is False
 
 
+@pytest.mark.parametrize(
+    "mark", ["<|im_start|>", "<|start_header_id|>", "<start_of_turn>", "<|user|>", "[INST]", "[/INST]"]
+)
+def test_marks_that_are_not_split_at_are_remarked(tmp_path: Path, mark: str) -> None:
+    for role in ("user", "assistant"):
+        turn = {"role": role, "content": f"a {mark} b"}
+        kept, codes, _told = spelled(tmp_path, {"messages": [turn]})
+        assert kept[0]["messages"] == [turn] and codes["template_mark"] == 1
+    whole = {"question": f"<s>{mark} q", "answer": "a"}
+    assert spelled(tmp_path, whole)[1] == {"template_mark": 1}
+    assert "template_mark" not in spelled(tmp_path, {"messages": [{"role": "user", "content": "a [b] <c>"}]})[1]
+
+
 def test_a_row_without_marks_among_marked_ones_is_refused(tmp_path: Path) -> None:
     report, _kept = checked(tmp_path, lines({"text": MARKED["ChatML"]}, {"text": "plain"}, {"text": MARKED["ChatML"]}))
     assert report.rows == 2 and report.bad[0].reason.endswith("no column of it has such marks")

@@ -8,6 +8,7 @@ from typing import Any
 
 from training.data.checking.arguments import fault_of, functions_of, schema_is_valid
 from training.data.limits import MAX_HASHES
+from training.data.markup import mark_in
 from training.data.native import unread_call
 from training.data.options import CheckOptions
 from training.data.problems import PROBLEMS, RowError, shown
@@ -185,11 +186,15 @@ def tool_remarks(row: Row) -> Iterator[Remark]:
 
 
 def text_remarks(row: Row) -> Iterator[Remark]:
-    """Calls that stand in an assistant's text and were not read as calls."""
+    """Calls that stand in an assistant's text and were not read as calls, and marks of chat templates."""
     for number, message in enumerate(row.messages, 1):
         content = message.content
-        if message.role == "assistant" and ("<" in content or "[" in content) and (mark := unread_call(content)):
+        if "<" not in content and "[" not in content:  # nearly all texts
+            continue
+        if message.role == "assistant" and (mark := unread_call(content)):
             yield "call_as_text", {"where": f"message {number}", "mark": mark}
+        if mark := mark_in(content):
+            yield "template_mark", {"where": f"message {number}", "mark": mark}
 
 
 def _not_offered(row: Row) -> list[str]:
