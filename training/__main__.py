@@ -52,8 +52,15 @@ def main(arguments: list[str] | None = None) -> int:
         from training import metrics, reference
         from training.algorithms import reference as algorithms
         from training.doctor import reference as doctor
+        from training.rollout import family_reference as families
 
-        pages = {"metrics": metrics, "algorithms": algorithms, "configuration": reference, "doctor": doctor}
+        pages = {
+            "families": families,
+            "metrics": metrics,
+            "algorithms": algorithms,
+            "configuration": reference,
+            "doctor": doctor,
+        }
         print(pages[options.page].reference(), end="")
         return 0
     try:
@@ -145,7 +152,7 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("data", help="check and convert datasets: data --help", add_help=False)
     commands.add_parser("import", help="read runs of other trainers: import --help", add_help=False)
     docs = commands.add_parser("docs", help="print a page of docs/ that is made of the code")
-    pages = ["configuration", "metrics", "algorithms", "doctor"]
+    pages = ["configuration", "metrics", "algorithms", "doctor", "families"]
     docs.add_argument("page", nargs="?", choices=pages, default="configuration")
     return parser
 

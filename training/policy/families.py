@@ -44,6 +44,11 @@ def sampling_path(model_type: str) -> SamplingPath | None:
     return _PATHS.get(model_type)
 
 
+def sampled_families() -> list[str]:
+    """All model types that can be sampled."""
+    return list(_PATHS)
+
+
 def known_path(model_type: str) -> SamplingPath:
     """``sampling_path``. Raises ``ModelError`` that names a family which cannot be sampled."""
     path = sampling_path(model_type)

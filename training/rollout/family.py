@@ -97,6 +97,7 @@ def read_by(family: Family, config: JobConfig) -> Parse:
 def family_of(render: Render, special: Collection[str]) -> Family:
     """Probe a template. ``special`` are the texts of its tokenizer's control tokens. Raises ``TemplateError`` where
     not even a user's message can be rendered."""
+    render = partial(render_with_tools, render)
     prompt = render([_user()], None, True)
     with_tools = _rendered(render, [_user()], probe_tools(), generate=True) or prompt
     style, dialect = _reader(render)
@@ -111,6 +112,16 @@ def family_of(render: Render, special: Collection[str]) -> Family:
             family, parallel=_reads(render, style, dialect, 2), shows_results=_shows_results(render, style)
         )
     return replace(family, ends=tuple(dict.fromkeys(_ends(render, family, special))))
+
+
+def render_with_tools(render: Render, rows: Rows, tools: Tools | None, generate: bool) -> str:
+    """What a template renders; one that is for conversations with tools alone gets probes where it is asked without."""
+    try:
+        return render(rows, tools, generate)
+    except TemplateError:
+        if tools:
+            raise
+        return render(rows, probe_tools(), generate)
 
 
 def probe_tools() -> Tools:

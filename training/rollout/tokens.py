@@ -18,7 +18,7 @@ from envs.wire import Message
 from training.errors import TemplateError
 from training.rollout.dialects import CALL_MARKS
 from training.rollout.dialects.thoughts import MARKS
-from training.rollout.family import REASONING, Family, family_of, probe_tools, turn_end
+from training.rollout.family import REASONING, Family, family_of, render_with_tools, turn_end
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -63,7 +63,7 @@ class ChatTemplate:
     @cached_property
     def family(self) -> Family:
         """How the template writes calls, thoughts and results, found by rendering probes. Raises ``TemplateError``."""
-        return family_of(self.raw, self.control)
+        return family_of(self._plain, self.control)
 
     @cached_property
     def stop_ids(self) -> frozenset[int]:
@@ -153,12 +153,10 @@ class ChatTemplate:
 
         A template that is for conversations with tools alone gets two probes, where it is asked without any.
         """
-        try:
-            return self._render(messages, tools, generate=generate)
-        except TemplateError:
-            if tools:
-                raise
-            return self._render(messages, probe_tools(), generate=generate)
+        return render_with_tools(self._plain, messages, tools, generate)
+
+    def _plain(self, messages: list[dict[str, Any]], tools: Tools | None, generate: bool) -> str:
+        return self._render(messages, tools, generate=generate)
 
     def _apply_template(self, messages: str, tools: str | None, generate: bool) -> str:
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 import shutil
 import string
 from functools import lru_cache
@@ -14,14 +13,10 @@ import trl
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from training.rollout.dialects import CALL_MARKS
-from training.rollout.dialects.thoughts import MARKS
+from training.rollout.family_reference import control_marks
 
 FOLDER = Path(trl.__file__).parent / "chat_templates"
 TEMPLATES = sorted(path.stem for path in FOLDER.glob("*.jinja"))
-CONTROL = re.compile(
-    r"<\|[^|<>\s]{1,40}\|>|<[a-z_]{2,30}\|>|<\|[a-z_]{1,30}>|<｜[^｜<>]{1,40}｜>|<(?:start|end)_of_turn>"
-)
 PLAIN = {"<tool_call>", "</tool_call>", "<think>", "</think>"}
 """Control tokens that Qwen's tokenizers do not count as special."""
 
@@ -51,9 +46,7 @@ SILENT = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_e
 
 def control_tokens(template: str) -> list[AddedToken]:
     """Control tokens that a template writes."""
-    known = {mark for mark in (*CALL_MARKS, *MARKS, *MARKS.values()) if mark in template}
-    marks = sorted({mark for mark in {*CONTROL.findall(template), *known} if not mark.startswith("to=")})
-    marks = [mark for mark in marks if CONTROL.sub("", mark) in ("", mark)]  # single tokens
+    marks = sorted(control_marks(template))
     return [AddedToken(mark, normalized=False, special=mark not in PLAIN) for mark in marks]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,9 +11,13 @@ import pytest
 from envs.wire import Message, ToolCall
 from tests.training.rollout.templates import TEMPLATES, random_call, text_of, tokenizer_for, tool_for
 from training.errors import TemplateError
-from training.rollout.dialects import DIALECTS
+from training.policy.families import sampled_families
+from training.rollout.dialects import DIALECTS, FAMILY_DIALECTS
 from training.rollout.family import turn_text
+from training.rollout.family_reference import PUBLISHED, family_of_text, reference
 from training.rollout.tokens import ChatTemplate
+
+ROOT = Path(__file__).resolve().parents[3]
 
 WRITES = {
     "deepseekv3": "deepseek",
@@ -106,3 +111,17 @@ def test_ids_of_a_turn_are_decoded_to_what_was_written(template: ChatTemplate) -
         [("forecast", arguments)],
     )
     assert turn.text == ""
+
+
+def test_the_page_of_models_has_the_tables_of_families() -> None:
+    assert reference().strip() in (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
+
+
+def test_types_of_the_table_can_be_sampled_and_their_dialects_exist() -> None:
+    assert PUBLISHED.keys() <= set(sampled_families())
+    assert {name for written in PUBLISHED.values() for name in written.split(", ") if name} <= FAMILY_DIALECTS.keys()
+
+
+@pytest.mark.parametrize("name", ["qwen3", "glm4moe", "gptoss", "gemma4"])
+def test_a_template_alone_tells_as_much_as_with_its_tokenizer(name: str) -> None:
+    assert family_of_text(text_of(name)) == ChatTemplate(tokenizer_for(text_of(name))).family
