@@ -73,13 +73,21 @@ class StepRequest(WireModel):
 
     ``parse_error`` carries what was wrong with a call that could not be parsed, so that the environment can
     answer the model in its own words; the episode goes on. ``final`` says that no turn follows, because the policy's
-    budget is spent: the episode ends with the environment's verdict on what was done so far.
+    budget is spent: the episode ends with the environment's verdict on what was done so far. ``reasoning`` is what the
+    policy thought, apart from its message; most environments have no use for it.
     """
 
     message: str = ""
+    reasoning: str | None = None
     tool_calls: list[ToolCall] = Field(default_factory=list)
     parse_error: str | None = None
     final: bool = False
+
+    @classmethod
+    def of(cls, said: Message, parse_error: str | None = None) -> StepRequest:
+        """The request for a turn of the assistant."""
+        calls = said.tool_calls or []
+        return cls(message=said.content, reasoning=said.reasoning, tool_calls=calls, parse_error=parse_error)
 
 
 class Observation(WireModel):

@@ -61,7 +61,8 @@ class BfclEnvironment(ToolEnvironment):
         episode = self._episode
         if episode is None:
             raise EnvironmentRefusal("No episode is open: send reset first.")
-        if request.final or not (request.message or request.tool_calls or request.parse_error is not None):
+        said = request.message or request.reasoning or request.tool_calls
+        if request.final or not (said or request.parse_error is not None):
             return self._finish(episode, Observation(info={"truncated": True}))
         turn = episode.turn
         played = episode.play(self._dialect.read(request))

@@ -72,7 +72,8 @@ class TextDialect(Dialect):
         return [Message(role="system", content=system), Message(role="user", content=task.turns[0].text)], []
 
     def read(self, request: StepRequest) -> Action:
-        text = request.message
+        # A dialect took the thought out of the text; this speech wants one in each reply.
+        text = f"<think>{request.reasoning}</think>{request.message}" if request.reasoning else request.message
         if request.parse_error is not None:
             # A dialect took the calls out of the text and could not read one: the tags count, the JSON is broken.
             probe = parse_text(f"{text}<tool_call>[]</tool_call>")

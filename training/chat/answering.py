@@ -90,7 +90,7 @@ class Answering:
         for at, message in enumerate(self._messages):
             if self._over or message.role != "assistant" or not (message.tool_calls or self._acts_in_text):
                 continue
-            answer = await session.step(StepRequest(message=message.content, tool_calls=message.tool_calls or []))
+            answer = await session.step(StepRequest.of(message))
             added = heard(answer)
             before = [other.content for other in self._messages[at + 1 : at + 1 + len(added)]]
             self._ended.differs |= [other.content for other in added] != before
@@ -112,9 +112,8 @@ class Answering:
             if not acts:
                 await self._verdict(session, turn.text)
                 return "done"
-            request = StepRequest(message=turn.text, tool_calls=turn.tool_calls, parse_error=turn.parse_error)
             began = time.monotonic()
-            answer = await session.step(request)
+            answer = await session.step(StepRequest.of(spoken.message or turn.message(), turn.parse_error))
             self._say(*heard(answer), seconds=time.monotonic() - began)
             self._rewarded(answer)
             if answer.done:

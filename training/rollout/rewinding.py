@@ -38,8 +38,7 @@ class Taken(NamedTuple):
     @property
     def request(self) -> StepRequest:
         """The turn as the environment was asked."""
-        calls = self.said.tool_calls or []
-        return StepRequest(message=self.said.content, tool_calls=calls, parse_error=self.parse_error)
+        return StepRequest.of(self.said, self.parse_error)
 
 
 @dataclass(frozen=True)

@@ -285,9 +285,7 @@ class Player:
             await self._give_up(trajectory, session)
             return True
         began = time.monotonic()
-        answer = await session.step(
-            StepRequest(message=parsed.text, tool_calls=parsed.tool_calls, parse_error=parsed.parse_error)
-        )
+        answer = await session.step(StepRequest.of(said[0], parsed.parse_error))
         _take_rewards(trajectory, answer)
         if parsed.parse_error is None and answer.info.get("parse_error"):
             trajectory.parse_errors += 1  # readable to us, and not to the environment
