@@ -42,8 +42,9 @@ TERMINAL = (
     "pip install ./client",
     "tiltyard login http://127.0.0.1:8000",
     "tiltyard dataset upload tasks.jsonl --name tasks",
+    "tiltyard dataset upload exam.jsonl --name exam",
     "tiltyard run launch -f job.yaml --name night-1 --watch",
-    "tiltyard evaluate night-1 --tasks 256 --tries 4 --watch",
+    "tiltyard evaluate night-1 --dataset exam --tries 4 --watch",
     "tiltyard compare night-1-evaluate baseline-evaluate",
     "tiltyard model download night-1",
 )
@@ -53,7 +54,7 @@ COVERED = {
     "make test": "this suite",
     "make bench": "benchmarks/, run by hand for docs/performance.md",
     "make help": "test_make_help_lists_every_target",
-    ".venv/bin/python -m envs.tools tasks --count 200 --difficulty starter --output tasks.jsonl": "tests/envs",
+    ".venv/bin/python -m envs.tools tasks --count 200 --seed 1 --output tasks.jsonl": "tests/envs",
     **dict.fromkeys(TERMINAL, "tests/client/test_journey.py, with other names and numbers"),
     **dict.fromkeys(STANDALONE, "tests/test_readme.py::test_training_without_the_web_and_import"),
 }

@@ -182,7 +182,8 @@ def _held_out(held: Json | None) -> str | None:
     if held is None:
         return _("nothing yet: tiltyard evaluate RUN")
     shown = interval("success", {"value": held["success"], "low": held["low"], "high": held["high"]})
-    return _("{shown}, but it learned from these tasks").format(shown=shown) if held["trained_on"] else shown
+    learned = held.get("learned_words") or (_("it learned from these tasks") if held["trained_on"] else "")
+    return f"{shown} · {learned}" if learned else shown
 
 
 def _value(metric: str, value: float) -> str:

@@ -44,7 +44,13 @@ class Leaks(NamedTuple):
 def task_key(row: Row) -> str:
     """What the task of a row says, apart from case and white space: its user's words, else the whole row."""
     said = [message.content for message in row.messages if message.role == "user" and message.content]
-    text = "\n".join(said) or json.dumps(row.raw or row.extra, sort_keys=True, ensure_ascii=False, default=str)
+    return plain_text(
+        "\n".join(said) or json.dumps(row.raw or row.extra, sort_keys=True, ensure_ascii=False, default=str)
+    )
+
+
+def plain_text(text: str) -> str:
+    """A text apart from case, white space and Unicode forms."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
@@ -62,7 +68,12 @@ def split_rows(rows: Sequence[Row], share: float) -> Split:
 
 def _place(key: str) -> float:
     """A number from 0 to 1 that the key alone decides."""
-    return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") / 2**64
+    return place_bits(key) / 2**64
+
+
+def place_bits(key: str) -> int:
+    """The same as 64 bits."""
+    return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big")
 
 
 def leaks(held_out: Sequence[Row], train: Sequence[Row]) -> Leaks:

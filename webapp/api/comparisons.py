@@ -17,7 +17,7 @@ from webapp.comparison.contestants import Contestant, contestants_of
 from webapp.comparison.numbers import Numbers
 from webapp.comparison.rescoring import Offer, offer_of, rescore
 from webapp.comparison.rewards import evaluations
-from webapp.comparison.verdicts import verdicts
+from webapp.comparison.verdicts import learned_notes, verdicts
 from webapp.failures import failure
 from webapp.rescoring.models import Rescoring
 from webapp.rescoring.services import rescoring_cancel
@@ -47,6 +47,7 @@ def compare(
         return answer
     playing, numbers, rewards = read
     answer["specs_differ"] = rewards.differ
+    answer["notes"] += learned_notes(playing)
     for item, sheet, intervals in zip(playing, numbers.sheets, numbers.intervals, strict=True):
         figures = {name: found._asdict() for name, found in intervals.items()}
         if not rewards.comparable:

@@ -151,6 +151,8 @@ def _score_out(score: Score) -> dict[str, Any]:
         "tasks": score.report.tasks,
         "samples": score.report.most,
         "trained_on": score.trained_on,
+        "learned": score.overlap.seen,
+        "learned_words": score.overlap.words,
         "missing_tasks": score.report.missing_tasks,
         "excluded": score.report.excluded,
         "ended_at": score.at.isoformat() if score.at else None,

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from training.evaluation.intervals import Interval
 from training.evaluation.recorded import Report
 from webapp.comparison.contestants import Contestant, Played
 from webapp.comparison.figures import Cell, Column, cell, known_columns, left_out_text
+from webapp.learned.overlap import Overlap, overlaps_of
 from webapp.registry.weights import Weights, marks_of, weights_of_run
 from webapp.runs.config import config_of
 from webapp.runs.models import Run
@@ -21,12 +23,13 @@ SHOWN = 12
 
 
 class BoardLine(NamedTuple):
-    """A contestant's newest evaluation of these tasks."""
+    """A contestant's newest evaluation of these tasks; ``learned`` says which of them it learned from."""
 
     contestant: Contestant
     cells: list[Cell]
     report: Report
     mark: str = ""
+    learned: str = ""
 
 
 class Board(NamedTuple):
@@ -58,10 +61,12 @@ def boards(project: Project) -> list[Board]:
             tasks = (contestant.played, part.share, part.tasks)
             found.setdefault(tasks, {}).setdefault(contestant.who, BoardLine(contestant, [], report))
     marks = marks_of(project)
-    return [_board(list(lines.values()), marks) for lines in list(found.values())[:SHOWN]]
+    shown = [list(lines.values()) for lines in list(found.values())[:SHOWN]]
+    overlaps = overlaps_of(line.contestant.run for lines in shown for line in lines)
+    return [_board(lines, marks, overlaps) for lines in shown]
 
 
-def _board(lines: Sequence[BoardLine], marks: dict[Weights, str]) -> Board:
+def _board(lines: Sequence[BoardLine], marks: dict[Weights, str], overlaps: dict[UUID, Overlap]) -> Board:
     most = min((line.report.most for line in lines if line.report.most), default=1)
     names = {name for line in lines for name in line.report.figures}
     columns = [column for column in known_columns(most) if column.name in names and column.name != "reward"]
@@ -77,6 +82,7 @@ def _board(lines: Sequence[BoardLine], marks: dict[Weights, str]) -> Board:
             line._replace(
                 cells=[cell(column, interval_of(line.report, column.name)) for column in columns],
                 mark=mark_of(line.contestant.run, marks),
+                learned=overlaps.get(line.contestant.run.pk, Overlap()).words,
             )
             for line in ranked
         ],

@@ -19,7 +19,7 @@ from webapp.comparison.numbers import Numbers
 from webapp.comparison.options import OptionGroup, differing
 from webapp.comparison.rescoring import Offer, offer_of
 from webapp.comparison.rewards import Rewards, evaluations
-from webapp.comparison.verdicts import Verdict, different_tasks, verdicts
+from webapp.comparison.verdicts import Verdict, different_tasks, learned_notes, verdicts
 from webapp.metrics.models import MetricPoint
 from webapp.pages import page_number
 from webapp.rollouts.models import Rollout
@@ -92,7 +92,7 @@ def compare(project: Project, contestants: list[Contestant], notes: list[str], a
     made.lines = figures.table_of(playing, numbers, made.columns)
     made.component_columns = figures.component_columns(playing, numbers.sheets, rewards.chosen)
     made.component_lines = figures.table_of(playing, numbers, made.component_columns)
-    made.notes += _pair_notes(playing)
+    made.notes += _pair_notes(playing) + learned_notes(playing)
     made.categories = tasks.by_category(playing, numbers)
     made.task_list = _task_list(playing, numbers, asked)
     return made

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import NamedTuple
+from uuid import UUID
 
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -12,6 +13,7 @@ from django.utils.translation import ngettext
 from training.evaluation.paired import ALPHA, Paired, holm
 from webapp.comparison.contestants import Contestant
 from webapp.comparison.numbers import Numbers, same_tasks
+from webapp.learned.overlap import Overlap, overlaps_of
 
 
 class Verdict(NamedTuple):
@@ -27,11 +29,37 @@ class Verdict(NamedTuple):
 def verdicts(contestants: Sequence[Contestant], numbers: Numbers) -> list[Verdict]:
     """A verdict for each pair that played the same tasks, those that can be told apart first."""
     corrected = holm([found.p_value for found in numbers.pairs.values()])
+    learned = overlaps_of(item.run for item in contestants)
     made = [
-        _verdict(contestants[a], contestants[b], max(numbers.sheets[a].most, numbers.sheets[b].most), found, p_value)
+        _marked(
+            _verdict(
+                contestants[a], contestants[b], max(numbers.sheets[a].most, numbers.sheets[b].most), found, p_value
+            ),
+            learned,
+        )
         for ((a, b), found), p_value in zip(numbers.pairs.items(), corrected, strict=True)
     ]
     return sorted(made, key=lambda verdict: (not verdict.told, 1.0 if verdict.p_value is None else verdict.p_value))
+
+
+def _marked(verdict: Verdict, learned: Mapping[UUID, Overlap]) -> Verdict:
+    """The verdict with how many of the tasks either learned from."""
+    said = [verdict.text]
+    for item in (verdict.better, verdict.worse):
+        overlap = learned.get(item.run.pk, Overlap())
+        values = {"run": item.run.name, "seen": overlap.seen, "tasks": overlap.tasks}
+        if overlap.seen is None:
+            said.append(_("%(run)s learned from these tasks.") % values)
+        elif overlap.seen:
+            said.append(_("%(run)s learned from %(seen)d of these %(tasks)d tasks.") % values)
+    return verdict._replace(text=" ".join(said))
+
+
+def learned_notes(contestants: Sequence[Contestant]) -> list[str]:
+    """Of each contestant, which of the tasks that it plays it learned from."""
+    learned = overlaps_of(item.run for item in contestants)
+    named = [(item.run.name, learned[item.run.pk].words) for item in contestants if item.run.pk in learned]
+    return [_("%(run)s: %(learned)s.") % {"run": name, "learned": words} for name, words in named if words]
 
 
 def different_tasks(contestants: Sequence[Contestant]) -> list[tuple[Contestant, Contestant]]:

@@ -9,6 +9,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
+from training.data.identity import IDENTITIES_NAME
 from webapp.ids import UuidModel, name_validator
 from webapp.storage import dataset_dir, export_file
 from webapp.teams.models import Project
@@ -73,6 +74,11 @@ class Dataset(UuidModel, Work):
     def rows_path(self) -> Path:
         """The good rows, normalised; what a job reads."""
         return dataset_dir(self.id) / "rows.jsonl"
+
+    @property
+    def identities_path(self) -> Path:
+        """Which row each good row is (``training.data.identity``)."""
+        return dataset_dir(self.id) / IDENTITIES_NAME
 
     @property
     def findings_path(self) -> Path:

@@ -58,7 +58,7 @@ def _in_place(dataset: Dataset, choices: Choices) -> Dataset:
         )
         if not changed:
             raise ValidationError(_("This version is being checked, or its file is gone."), code="conflict")
-        for path in (dataset.rows_path, dataset.findings_path):
+        for path in (dataset.rows_path, dataset.identities_path, dataset.findings_path):
             path.unlink(missing_ok=True)
         companions_store(dataset, choices)
         work.enqueue(dataset)

@@ -20,6 +20,7 @@ from django.utils.translation import gettext as _
 
 from training.data.checking.check import Ask
 from training.data.checking.runner import run_check
+from training.data.identity import IDENTITIES_NAME
 from training.data.limits import CheckLimits
 from training.errors import TiltyardError
 from webapp import work
@@ -175,6 +176,7 @@ def _finish(claim: Claim[Dataset], report: dict[str, Any], folder: Path) -> None
     with claim.held():
         if state in (DatasetState.READY, DatasetState.NEEDS_CHOICE):
             _place(folder / "rows.jsonl", claim.item.rows_path)
+            _place(folder / IDENTITIES_NAME, claim.item.identities_path)
         if (folder / "findings.jsonl").exists():
             _place(folder / "findings.jsonl", claim.item.findings_path)
         claim.finish(

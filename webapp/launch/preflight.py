@@ -41,9 +41,8 @@ from webapp.environments.tokens import reach, trainer_access
 from webapp.failures import failure
 from webapp.launch.disk import disk_forecast, disk_sentence
 from webapp.launch.findings import Check, Offer, Outcome, option_title
-from webapp.model_pages.origins import trainers_of
+from webapp.learned.overlap import overlap_of
 from webapp.outbound import OutboundRefused, target_of
-from webapp.runs.learned import learned_from
 from webapp.runs.models import Run
 from webapp.teams.models import Project
 from webapp.text import in_words
@@ -113,18 +112,11 @@ def _quick(project: Project, config: JobConfig, resolved: JobConfig) -> Iterator
 
 def _check_seen(project: Project, resolved: JobConfig) -> Iterator[Check]:
     """An evaluation on tasks that the model learned from is one that says little about others."""
-    for run in trainers_of(project, resolved.model.source):
-        if learned_from(run, resolved.data.train, resolved.evaluate.share):
-            yield Check(
-                _("Tasks"),
-                False,
-                _("%(run)s learned from these tasks: what its model solves here says little about others.")
-                % {"run": run.name},
-                _("Choose a dataset that the model did not learn from."),
-                path="data.train",
-                remark=True,
-            )
-            return
+    found = overlap_of(project, resolved)
+    if found.learned:
+        said = _("%(learned)s: what the model solves of them says little about others.")
+        hint = _("Choose a dataset that the model did not learn from.")
+        yield Check(_("Tasks"), False, said % {"learned": found.words}, hint, path="data.train", remark=True)
 
 
 def _slow(project: Project, config: JobConfig, resolved: JobConfig, limit_s: float) -> Iterator[Check]:

@@ -194,9 +194,12 @@ def _cell(score: Score, title: str) -> str:
 def _limits(found: Sequence[Score]) -> str:
     """What the figures do not say."""
     lines = [score.left_out for score in found if score.left_out]
-    if same := sorted({score.data for score in found if score.trained_on}):
-        words = {"data": ", ".join(same)}
-        lines.append(_("Evaluated on tasks that it was trained on: %(data)s. That says little about others.") % words)
+    for score in found:
+        words = {"run": score.run.name, "learned": score.overlap.words}
+        if score.trained_on:
+            lines.append(_("%(run)s: %(learned)s. That says little about other tasks.") % words)
+        elif score.overlap.words:
+            lines.append(_("%(run)s: %(learned)s.") % words)
     lines.append(
         _("Nothing beyond the table above was evaluated: other tasks, languages and misuse are not known.")
         if found

@@ -14,11 +14,11 @@ from training.evaluation.recorded import Report
 from webapp.comparison.boards import interval_of, report_of_run
 from webapp.comparison.contestants import LEAST, MOST, Contestant, Played
 from webapp.comparison.figures import Cell, Column, cell, known_columns, left_out_text
+from webapp.learned.overlap import Overlap, overlap_of
 from webapp.model_pages.origins import Origins, dataset_words, environment_name
 from webapp.registry.models import RegisteredModel
 from webapp.registry.weights import Weights, runs_with, weights_of_model, weights_of_run
 from webapp.runs.config import config_of
-from webapp.runs.learned import learned_from
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
 from webapp.teams.models import Project
@@ -29,8 +29,8 @@ SHOWN = 20
 
 class Score(NamedTuple):
     """One evaluation of a model. ``cells`` are its success, pass^k and reward; ``base`` is the newest evaluation of its
-    nearest ancestor on the same tasks, and ``all`` what else of its lineage played them. ``trained_on`` tells that the
-    tasks are some that it was trained on."""
+    nearest ancestor on the same tasks, and ``all`` what else of its lineage played them. ``overlap`` tells how many of
+    the tasks it was trained on."""
 
     run: Run
     report: Report
@@ -42,7 +42,12 @@ class Score(NamedTuple):
     at: datetime | None
     base_url: str
     all_url: str
-    trained_on: bool
+    overlap: Overlap
+
+    @property
+    def trained_on(self) -> bool:
+        """Whether it was trained on any of the tasks."""
+        return self.overlap.learned
 
     @property
     def success(self) -> Cell:
@@ -92,7 +97,7 @@ def _score(project: Project, item: Evaluated, found: Sequence[Evaluated], origin
     same = [_newest(found, weights, item.played) for weights in origins.ancestors]
     others = [other for other in same if other is not None]
     config = config_of(item.run)
-    share = config.evaluate.share if config is not None else 0.0
+    trainers = [stage.run for stage in origins.stages]
     return Score(
         run=item.run,
         report=report,
@@ -104,7 +109,7 @@ def _score(project: Project, item: Evaluated, found: Sequence[Evaluated], origin
         at=item.run.finished_at,
         base_url=compare_url(project, [others[0].run, item.run]) if others else "",
         all_url=compare_url(project, [*(other.run for other in reversed(others)), item.run]) if others[1:] else "",
-        trained_on=any(learned_from(stage.run, item.played.data, share) for stage in origins.stages),
+        overlap=overlap_of(project, config, trainers) if config is not None else Overlap(),
     )
 
 

@@ -12,6 +12,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from webapp.figures import NOTHING, duration, figure
+from webapp.learned.overlap import Overlap
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
 from webapp.summary.facts import REWARD, SUCCESS, Best, Cost, Gain, HeldOut
@@ -139,7 +140,7 @@ def _held_out(run: Run, found: Summary, reader: Reader) -> Fact:
             why = _("Nobody has looked: evaluate the model on tasks that it did not learn from.")
         return Fact("held-out", title, NOTHING, about=why, acts=evaluate)
     if held.trained_on:
-        title = _("Success on tasks it learned from")
+        title = _learned_title(held.overlap)
     value, low, high = held.texts
     rollouts: tuple[Act, ...] = ()
     if held.step is not None:
@@ -151,12 +152,22 @@ def _held_out(run: Run, found: Summary, reader: Reader) -> Fact:
     )  # fmt: skip
 
 
+def _learned_title(overlap: Overlap) -> str:
+    """What the figure is of, where it is of tasks that were learned from."""
+    counts = {"seen": overlap.seen, "tasks": overlap.tasks}
+    if overlap.seen is None:
+        return _("Success on tasks it learned from")
+    if overlap.seen == overlap.tasks:
+        return _("Success on %(seen)d of %(tasks)d tasks that it learned from") % counts
+    return _("Success; it learned from %(seen)d of these %(tasks)d tasks") % counts
+
+
 def _of_tasks(held: HeldOut) -> str:
     """Over how many tasks, and who played them."""
     many = ngettext("%(n)s task", "%(n)s tasks", held.tasks) % {"n": held.tasks} if held.tasks else ""
     by = held.run.name if held.run else _("after step %(step)s, the best one") % {"step": held.step}
     warning = _("this says little about other tasks") if held.trained_on else ""
-    return " · ".join(part for part in (many, by, warning) if part)
+    return " · ".join(part for part in (many, by, held.overlap.words, warning) if part)
 
 
 def _cost(run: Run, cost: Cost) -> Fact:

@@ -18,6 +18,7 @@ from webapp.comparison.contestants import Contestant
 from webapp.comparison.figures import Cell, Column, cell, known_columns, left_out_text
 from webapp.comparison.numbers import numbers_of, same_tasks
 from webapp.comparison.verdicts import p_text
+from webapp.learned.overlap import overlaps_of
 from webapp.registry.weights import marks_of
 from webapp.runs.config import config_of
 from webapp.runs.models import Run
@@ -109,10 +110,16 @@ def board_of(version: SuiteVersion, *, judged: bool = True) -> SuiteBoard:
 
 
 def _introduce(project: Project, lines: Sequence[Line]) -> None:
-    """Lead to each contestant's page, and say which models are marked."""
+    """Lead to each contestant's page, and say which models are marked, and which learned from what they play."""
     pages = pages_of(project, {line.evaluation.contestant for line in lines})
     marks = marks_of(project)
+    learned = overlaps_of(run for line in lines for run in line.runs)
     for line in lines:
+        line.notes += [
+            _("%(part)s: %(learned)s.") % {"part": part.title, "learned": learned[part.run.pk].words}
+            for part in line.parts
+            if part.run is not None and part.run.pk in learned and learned[part.run.pk].words
+        ]
         line.page = pages.get(line.evaluation.contestant, "")
         line.mark = mark_of(line.runs[0], marks) if line.runs else ""
 

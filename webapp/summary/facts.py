@@ -9,6 +9,7 @@ from uuid import UUID
 from training.config import JobConfig
 from training.metrics import METRICS
 from webapp.figures import duration, figure, percent
+from webapp.learned.overlap import Overlap, overlap_of_held_out
 from webapp.metrics.ends import Ends, Spent, Taken, taken
 from webapp.model_pages.scores import Score
 from webapp.registry.models import Checkpoint
@@ -68,7 +69,8 @@ class Best(NamedTuple):
 
 class HeldOut(NamedTuple):
     """Success on tasks that were not learned from, with its interval over ``tasks``: of the run's evaluation after
-    ``step``, or of another run that evaluated its model. ``trained_on``: these tasks were learned from after all."""
+    ``step``, or of another run that evaluated its model. ``overlap`` tells how many of them were learned from after
+    all, by the run or by those that it began with."""
 
     success: float
     low: float | None
@@ -76,7 +78,12 @@ class HeldOut(NamedTuple):
     tasks: int
     step: int | None = None
     run: Run | None = None
-    trained_on: bool = False
+    overlap: Overlap = Overlap()
+
+    @property
+    def trained_on(self) -> bool:
+        """Whether any of these tasks was learned from after all."""
+        return self.overlap.learned
 
     @property
     def texts(self) -> tuple[str, str, str]:
@@ -134,12 +141,15 @@ def held_out_of(run: Run, score: Score | None) -> HeldOut | None:
     known = run.health.get("held_out") or {}
     own = known.get("best") or known.get("newest")
     if own is not None:
-        return HeldOut(own["success"], own["low"], own["high"], known.get("tasks") or 0, step=own["step"])
+        return HeldOut(
+            own["success"], own["low"], own["high"], known.get("tasks") or 0, step=own["step"],
+            overlap=overlap_of_held_out(run),
+        )  # fmt: skip
     found = score.report.figures.get("success") if score is not None else None
     if score is None or found is None or found.value is None:
         return None
     return HeldOut(
-        found.value, found.low, found.high, found.tasks, run=score.run, trained_on=score.trained_on
+        found.value, found.low, found.high, found.tasks, run=score.run, overlap=score.overlap
     )  # fmt: skip
 
 

@@ -92,6 +92,12 @@ def summary_read(run: Run, *, editor: bool) -> Summary:
     )
 
 
+def _held_out_out(found: HeldOut) -> dict[str, Any]:
+    values = {name: value for name, value in found._asdict().items() if name != "overlap"}
+    learned = {"trained_on": found.trained_on, "learned": found.overlap.seen, "learned_words": found.overlap.words}
+    return values | {"run": run_id(found)} | learned
+
+
 def summary_out(run: Run, found: Summary) -> dict[str, Any]:
     """A summary as the API tells it."""
     best, made, worst = found.best, found.made, next(iter(found.advisories), None)
@@ -101,7 +107,7 @@ def summary_out(run: Run, found: Summary) -> dict[str, Any]:
         "ended": run.state in ENDED,
         "gains": [each._asdict() for each in found.gains],
         "best": None if best is None else best._asdict() | {"checkpoint": _place(best.checkpoint)},
-        "held_out": None if found.held_out is None else found.held_out._asdict() | {"run": run_id(found.held_out)},
+        "held_out": None if found.held_out is None else _held_out_out(found.held_out),
         "cost": found.cost._asdict(),
         "model": None
         if made is None

@@ -36,6 +36,15 @@ class Past(NamedTuple):
     place: Environment
 
 
+def _demonstration(number: int) -> dict[str, Any]:
+    said = [("user", f"Say hello to guest {number}."), ("assistant", "Hello!")]
+    return {"messages": [{"role": role, "content": text} for role, text in said]}
+
+
+def _task(number: int) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": f"Add 3 to {number}."}], "answer": str(number + 3)}
+
+
 @pytest.fixture
 def trained(make_run: Callable[..., Run]) -> Callable[..., Run]:
     """``trained(name, options, resolved, …)``: a run that ended, with the references that it was given."""
@@ -81,7 +90,8 @@ def past(
     make_environment: Callable[..., Environment],
 ) -> Past:
     """The model and all that it was made of."""
-    chats, tasks = make_dataset(name="chats"), make_dataset(name="arithmetic", version=3)
+    chats = make_dataset([_demonstration(number) for number in range(3)], name="chats")
+    tasks = make_dataset([_task(number) for number in range(12)], name="arithmetic", version=3)
     make_reward_spec(name="tool-calling", version=1, components=COMPONENTS[:1])
     spec = make_reward_spec(name="tool-calling", version=2, components=COMPONENTS)
     place = make_environment(name="tools")

@@ -74,7 +74,7 @@ def test_limits_say_what_was_not_evaluated(past: Past, evaluation: Callable[...,
     run.resolved["model"]["source"] = str(past.model.folder)
     run.save(update_fields=["resolved"])
     limits = _section(card_of(past.model), "What was not evaluated")
-    assert "Evaluated on tasks that it was trained on: arithmetic@3." in limits and "eval: 1 of" in limits
+    assert "eval: 12 of 12 tasks are in arithmetic@3, which it learned from." in limits and "eval: 9 of" in limits
 
 
 def test_a_model_that_was_not_trained_here_claims_nothing(project: Project) -> None:

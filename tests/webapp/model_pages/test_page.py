@@ -186,6 +186,7 @@ def test_the_headline_is_of_tasks_that_it_was_not_trained_on(
     assert [(score["name"], score["trained_on"]) for score in found] == [("seen", True), ("unseen", False)]
     page = _page(client_for(bob), past.model)
     assert re.search(r'class="glance-figure">\s*50%', page) and page.count("trained on") == 2  # tag and its title
+    assert page.count("12 of 12 tasks are in arithmetic@3, which it learned from") == 1
 
 
 @pytest.mark.parametrize(("held_out", "played", "told"), [(0.25, 0.25, False), (0.25, 0.5, True), (0.0, 0.25, True)])
@@ -211,7 +212,8 @@ def test_the_page_of_the_run_calls_nothing_held_out_that_it_learned_from(
     seen.save(update_fields=["resolved"])
     page = client_for(bob).get(address).content.decode()
     held = _held_out(page)
-    assert "Success on tasks it learned from" in held and "says little about other tasks" in held
+    assert "Success on 12 of 12 tasks that it learned from" in held and "says little about other tasks" in held
+    assert "12 of 12 tasks are in arithmetic@3, which it learned from" in held
     assert "Held-out success" not in held and "evaluate it on others" in page
     unseen = evaluation("unseen", {task: [1.0, 0.0] for task in range(4)})
     unseen.resolved["model"]["source"] = str(past.model.folder)
@@ -230,9 +232,14 @@ def _held_out(page: str) -> str:
 @pytest.mark.parametrize(
     ("model", "data", "share", "who"),
     [
-        ("model:tool caller", "tasks", 0.0, "first-grpo"),
-        ("run:first-grpo", "tasks", 0.0, "first-grpo"),
-        ("run:first-grpo", "chats", 0.0, "warm-up"),  # what its base learned from, it has learned too
+        ("model:tool caller", "tasks", 0.0, "12 of 12 tasks are in arithmetic@3"),
+        ("run:first-grpo", "tasks", 0.0, "12 of 12 tasks are in arithmetic@3"),
+        (
+            "run:first-grpo",
+            "chats",
+            0.0,
+            "3 of 3 tasks are in chats@1",
+        ),  # what its base learned from, it has learned too
         ("run:first-grpo", "other", 0.0, ""),
         ("run:warm-up", "tasks", 0.0, ""),
         ("starter", "tasks", 0.0, ""),
@@ -246,7 +253,7 @@ def test_an_evaluation_on_what_the_model_learned_from_is_remarked_before_its_lau
     options = {"kind": "evaluate", "model": {"source": model}, "data": {"train": dataset.reference}} | PLAYED
     outcome = preflight(project, JobConfig.model_validate(options), full=False)
     found = [check for check in outcome.checks if check.title == "Tasks"]
-    assert [(check.level, check.path, check.message.partition(" learned")[0]) for check in found] == (
+    assert [(check.level, check.path, check.message.partition(", which it learned from: ")[0]) for check in found] == (
         [("remark", "data.train", who)] if who else []
     )
     assert outcome.problems is False

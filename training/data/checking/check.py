@@ -20,12 +20,14 @@ from training.data.checking.checks import Checks
 from training.data.checking.report import ESTIMATE, Measure, Report, Statistics, tokenizer_measure
 from training.data.files.encode import encoded
 from training.data.files.sniff import open_regular
+from training.data.identity import IDENTITIES_NAME, IdentityWriter
 from training.data.limits import CheckLimits
 from training.data.options import CheckOptions, ReadOptions
 from training.data.problems import RowError
 from training.data.raw import Record
 from training.data.reader import Source, open_dataset
 from training.data.run_files import RunFile
+from training.data.schema import Row
 from training.errors import DataError
 from training.words import Sentence, _, sentence
 
@@ -76,7 +78,7 @@ def check_file(
     on_progress: Callable[[Progress], None] | None = None,
     ask: Ask = "never",
 ) -> Report:
-    """Check ``source`` and write ``rows.jsonl``, ``findings.jsonl`` and ``report.json`` into ``output_dir``.
+    """Check ``source``; write ``rows.jsonl``, ``rows.ids``, ``findings.jsonl`` and ``report.json`` into ``output_dir``.
 
     The folder must exist. ``ask`` says when to stop before the first row with the verdict ``unsure``. Always returns a
     report; what cannot be read at all has verdict ``rejected`` and format ``unknown`` or damaged.
@@ -108,7 +110,8 @@ def check_file(
             report, sentence(_("Reading the file needs more memory than a check may use. Split it into smaller files."))
         )
     if report.verdict in ("rejected", "unsure"):
-        (output_dir / ROWS_NAME).unlink(missing_ok=True)
+        for name in (ROWS_NAME, IDENTITIES_NAME):
+            (output_dir / name).unlink(missing_ok=True)
     write_report(report, output_dir)
     return report
 
@@ -173,6 +176,7 @@ def _stream(
 ) -> None:
     """Copy the good rows and count all of them; stops one row after ``max_rows``. Raises ``DataError``."""
     checks.unit = statistics.measure.unit
+    identities = IdentityWriter()
     total, offset, due = source.opened.total, 0, 0.0
     with (
         open(output_dir / ROWS_NAME, "w", encoding="utf-8") as rows,
@@ -180,18 +184,20 @@ def _stream(
     ):
         for number, record in enumerate(source.records()):
             offset = record.offset
-            _take(record, rows, statistics, checks)
+            if row := _take(record, rows, statistics, checks):
+                identities.add(row)
             if statistics.rows + statistics.bad_rows > max_rows:
                 break
             if on_progress and not number % PROGRESS_EVERY_ROWS and time.monotonic() >= due:
                 due = time.monotonic() + PROGRESS_EVERY_S
                 on_progress(Progress(offset, total, statistics.rows, statistics.bad_rows))
+    identities.write(output_dir / IDENTITIES_NAME)
     if on_progress:
         on_progress(Progress(offset, total, statistics.rows, statistics.bad_rows))
 
 
-def _take(record: Record, rows: TextIO, statistics: Statistics, checks: Checks) -> None:
-    """One row: written and counted, or listed as bad."""
+def _take(record: Record, rows: TextIO, statistics: Statistics, checks: Checks) -> Row | None:
+    """One row: written, counted and given back, or listed as bad."""
     row = record.row
     if record.ignored:
         statistics.add_ignored(record.ignored)
@@ -203,11 +209,12 @@ def _take(record: Record, rows: TextIO, statistics: Statistics, checks: Checks) 
         remarks = checks.remarks(row, record.line, length)
     except RowError as exc:
         statistics.add_bad(record.line, exc)
-        return
+        return None
     rows.write(line)
     statistics.add(row, length)
     if remarks:
         statistics.add_remarks(record.line, remarks)
+    return row
 
 
 def _judge(report: Report, max_rows: int) -> None:

@@ -18,6 +18,7 @@ from training.child_env import bare_env
 from training.data.checking.check import FINDINGS_NAME, REPORT_NAME, ROWS_NAME, Ask, Progress, write_report
 from training.data.checking.preview import ROWS_SHOWN, Preview
 from training.data.checking.report import Report
+from training.data.identity import IDENTITIES_NAME
 from training.data.limits import PREVIEW_LIMITS, CheckLimits
 from training.data.options import CheckOptions, ReadOptions
 from training.limited import limited_child
@@ -47,7 +48,7 @@ def run_check(
     """
     limits = limits or CheckLimits()
     output_dir.mkdir(parents=True, exist_ok=True)
-    for name in (REPORT_NAME, ROWS_NAME, FINDINGS_NAME):
+    for name in (REPORT_NAME, ROWS_NAME, IDENTITIES_NAME, FINDINGS_NAME):
         (output_dir / name).unlink(missing_ok=True)
     command = [*_command(source, output_dir, limits, tokenizer, preview), "--ask", ask, *_choices(reading, checking)]
     with tempfile.TemporaryDirectory(dir=output_dir, ignore_cleanup_errors=True) as unpacked:
@@ -56,7 +57,8 @@ def run_check(
     if report is None:
         reason = failure_sentence(code, in_time, limits)
         rejected = Report(message=reason, told=[Sentence.of(reason)], bytes=_size(source))
-        (output_dir / ROWS_NAME).unlink(missing_ok=True)
+        for name in (ROWS_NAME, IDENTITIES_NAME):
+            (output_dir / name).unlink(missing_ok=True)
         write_report(rejected, output_dir)
         report = rejected.model_dump()
     return report

@@ -58,6 +58,8 @@ class ModelScore(BaseModel):
     tasks: int
     samples: int
     trained_on: bool = Field(description="whether it was trained on some of these tasks")
+    learned: int | None = Field(description="on how many of them; null: on all, but their rows are gone")
+    learned_words: str = Field(description="which data has them, or what could not be compared")
     missing_tasks: int
     excluded: int
     ended_at: datetime | None

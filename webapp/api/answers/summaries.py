@@ -39,7 +39,9 @@ class HeldOut(BaseModel):
     tasks: int = Field(description="0: nobody counted them")
     step: int | None = Field(description="of the run's own evaluation")
     run: UUID | None = Field(description="the run that evaluated its model")
-    trained_on: bool = Field(description="these tasks were learned from after all")
+    trained_on: bool = Field(description="some of these tasks were learned from after all")
+    learned: int | None = Field(description="how many of them; null: all, but their rows are gone")
+    learned_words: str = Field(description="which data has them, or what could not be compared")
 
 
 class Cost(BaseModel):

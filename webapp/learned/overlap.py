@@ -1,0 +1,197 @@
+"""How many tasks of an evaluation its model learned from: rows are compared by what they ask and expect, with the data
+of every run on the way to the model, whatever the datasets are called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+from uuid import UUID
+
+import numpy as np
+from django.utils.translation import gettext as _
+
+from training.config import JobConfig
+from training.data.identity import held_out, known
+from training.errors import CannotContinue
+from training.evaluation.tasks import drawn_tasks
+from training.rollout.past import read_past
+from webapp.datasets.identities import identities_of
+from webapp.datasets.models import Dataset
+from webapp.learned.ancestry import trainers_of
+from webapp.registry.weights import run_in
+from webapp.runs.config import config_of
+from webapp.runs.models import Run
+from webapp.teams.models import Project
+
+
+class Source(NamedTuple):
+    """Rows that a run learned from: those of ``path``, the first ``most`` of them (0: all), but for the share that it
+    held out."""
+
+    path: str
+    share: float = 0.0
+    most: int = 0
+
+
+class Overlap(NamedTuple):
+    """Of ``tasks`` tasks ``seen`` were learned from, ``where`` names the data that has them. ``unknown`` names data
+    that could not be compared. Where the rows are gone, but the data is the same, both counts are ``None``."""
+
+    seen: int | None = 0
+    tasks: int | None = 0
+    where: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def learned(self) -> bool:
+        """Whether any of the tasks was learned from."""
+        return self.seen is None or self.seen > 0
+
+    @property
+    def words(self) -> str:
+        """What a page says of it; empty where no task was learned from, as far as that is known."""
+        names = {"where": ", ".join(self.where), "seen": self.seen, "tasks": self.tasks}
+        if self.seen is None:
+            return _("these tasks are in %(where)s, which it learned from") % names
+        if self.seen:
+            return _("%(seen)d of %(tasks)d tasks are in %(where)s, which it learned from") % names
+        if self.unknown:
+            names = {"where": ", ".join(self.unknown)}
+            return (
+                _("whether it learned from these tasks is not known: the rows of %(where)s were not compared") % names
+            )
+        return ""
+
+
+def overlap_of(project: Project, config: JobConfig, trainers: Sequence[Run] | None = None) -> Overlap:
+    """How many tasks that an evaluation of this (resolved) config plays its model learned from.
+
+    ``trainers`` are the runs on the way to the model, where the caller has read them.
+    """
+    if not (config.method.evaluates and config.needs_model and config.data.train):
+        return Overlap()
+    runs = trainers_of(project, config.model.source) if trainers is None else trainers
+    tasks = _tasks(config.data.train, config) if runs else None
+    return _compared(config, tasks, runs)
+
+
+def overlaps_of(runs: Iterable[Run]) -> dict[UUID, Overlap]:
+    """The same of evaluations that workers have begun, by their ids."""
+    found: dict[UUID, Overlap] = {}
+    trainers: dict[str, list[Run]] = {}
+    for run in runs:
+        config = config_of(run) if run.resolved else None
+        if config is not None and run_in(config.model.source) is not None:
+            source = config.model.source
+            if source not in trainers:
+                trainers[source] = trainers_of(run.project, source)
+            found[run.pk] = overlap_of(run.project, config, trainers[source])
+    return found
+
+
+def overlap_of_held_out(run: Run) -> Overlap:
+    """How many tasks that a training run held out its ancestors learned from; what it learned itself it leaves out."""
+    config = config_of(run) if run.resolved else None
+    if config is None or run_in(config.model.source) is None or not config.evaluate.every:
+        return Overlap()
+    path = config.evaluate.data or config.data.train
+    own = [source for source in sources_of(run) if config.evaluate.data]
+    tasks = _tasks(path, config)
+    if tasks is not None:
+        tasks = tuple(sorted(set(tasks).difference(*(_seen(path, tasks, source) or () for source in own))))
+    return _compared(config, tasks, trainers_of(run.project, config.model.source), path)
+
+
+def _compared(config: JobConfig, tasks: tuple[int, ...] | None, runs: Sequence[Run], path: str = "") -> Overlap:
+    """These tasks of ``path`` against all that the runs learned from."""
+    path = path or config.data.train
+    sources = list(dict.fromkeys(source for run in runs for source in sources_of(run)))
+    if not sources:
+        return Overlap()
+    seen = [None if tasks is None else _seen(path, tasks, source) for source in sources]
+    found = list(zip(sources, seen, strict=True))
+    same = [source for source, met in found if met is None and _same(config, path, source)]
+    if same:
+        return Overlap(None, None, _names(same))
+    met = {place for places in seen for place in places or ()}
+    where, unknown = ([source for source, places in found if places], [source for source, at in found if at is None])
+    return Overlap(len(met), len(tasks or ()), _names(where), _names(unknown))
+
+
+def sources_of(run: Run) -> list[Source]:
+    """What a run learned from, with all its stages."""
+    config = config_of(run)
+    if config is None:  # of another version: what it held out is not known
+        path = str(run.resolved.get("data", {}).get("train") or "")
+        return [Source(path)] if path else []
+    if not config.method.trains:
+        return []
+    return [_source(course) for course in config.courses if course.data.train]
+
+
+def _source(course: JobConfig) -> Source:
+    share = course.evaluate.share if course.method.learns_from == "rollouts" else 0.0
+    return Source(course.data.train, share, course.data.max_rows)
+
+
+def _same(config: JobConfig, path: str, source: Source) -> bool:
+    """Whether rows of just this data are played that were not held out of it."""
+    return source.path == path and not 0 < config.evaluate.share <= source.share
+
+
+def _tasks(path: str, config: JobConfig) -> tuple[int, ...] | None:
+    """The places of the rows that are played; ``None`` where the rows are not known."""
+    rows = identities_of(Path(path))
+    if rows is None:
+        return None
+    if config.evaluate.continue_from:
+        try:
+            return (read_past(Path(config.evaluate.continue_from)).row,)
+        except CannotContinue:
+            return None
+    if path == config.data.train:  # a dataset of held-out tasks is read whole
+        rows = rows[: config.data.max_rows or None]
+    places = np.flatnonzero(held_out(rows, config.evaluate.share)) if config.evaluate.share else range(len(rows))
+    return tuple(drawn_tasks(config, [int(place) for place in places]))
+
+
+def _seen(path: str, tasks: tuple[int, ...], source: Source) -> frozenset[int] | None:
+    """Those of the tasks that are among the rows of a source; ``None`` where either's rows are not known."""
+    try:
+        return frozenset(_known_places(path, source).intersection(tasks))
+    except LookupError:
+        return None
+
+
+@lru_cache(maxsize=64)
+def _known_places(path: str, source: Source) -> frozenset[int]:
+    """The rows of a file that a source has too: versions never change. Raises ``LookupError`` where one is unknown."""
+    rows, others = identities_of(Path(path)), identities_of(Path(source.path))
+    if rows is None or others is None:
+        raise LookupError(path)
+    others = others[: source.most or None]
+    others = others[~held_out(others, source.share)]
+    return frozenset(int(place) for place in np.flatnonzero(known(rows, others)))
+
+
+@lru_cache(maxsize=1024)
+def _name_at(path: str) -> str:
+    """The dataset whose rows stand there, as people name it. Raises ``Dataset.DoesNotExist``, which is not kept."""
+    try:
+        return str(Dataset.objects.get(pk=UUID(Path(path).parent.name)))
+    except ValueError as exc:
+        raise Dataset.DoesNotExist from exc
+
+
+def _names(sources: Sequence[Source]) -> tuple[str, ...]:
+    """What people call the data of these sources, each name once."""
+    return tuple(dict.fromkeys(_name_of(source) for source in sources))
+
+
+def _name_of(source: Source) -> str:
+    try:
+        return _name_at(source.path)
+    except Dataset.DoesNotExist:
+        return _("data that was deleted")
