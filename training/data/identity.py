@@ -89,7 +89,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, str):
         return _plain_words(value)
     if isinstance(value, dict):
-        kept = {str(name): _plain(item) for name, item in value.items() if item is not None}
+        kept = {str(name): _plain(item) for name, item in value.items()}
         return {name: item for name, item in kept.items() if item not in ("", [], {})}
     if isinstance(value, list | tuple):
         found = [_plain(item) for item in value]

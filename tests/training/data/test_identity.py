@@ -97,7 +97,7 @@ AGAIN: dict[str, Callable[[], bytes]] = {
         messages=lambda n, row: [user(("  " + asked(row).upper() + "\n").replace("3", "３"))]
     ),
     "demonstrations": lambda: with_each(
-        messages=lambda n, row: [user(asked(row)), {"role": "assistant", "content": f"It is {ANSWERS[n]}."}],
+        messages=lambda n, row: [user(asked(row)), {"role": "assistant", "content": ANSWERS[n]}, user("Sure?")],
         answer=lambda n, row: None,
     ),
     "a system text and tools": lambda: with_each(

@@ -170,6 +170,13 @@ def test_rows_that_are_gone_are_not_taken_for_others(
     assert found == Overlap(0, 1, (), ("data that was deleted",)) and not found.learned
     assert found.words.startswith("whether it learned from these tasks is not known: the rows of data that was deleted")
     assert overlaps_of([same])[same.pk] == Overlap(None, None, ("data that was deleted",))
+    past.grpo.resolved["evaluate"] |= {"every": 5, "share": 0.4}
+    past.grpo.save(update_fields=["resolved"])
+    part = played(past, evaluation, past.tasks, "part", evaluate={"share": 0.4})
+    assert not overlaps_of([part])[part.pk].learned  # the share that the run held out
+    past.grpo.resolved["evaluate"]["share"] = 0.0
+    past.grpo.save(update_fields=["resolved"])
+    part.delete()
     (score, _other) = scores(past.model, origins_of(past.model))
     assert score.trained_on and score.overlap.words.startswith("these tasks are in data that was deleted")
 
