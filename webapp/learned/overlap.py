@@ -178,11 +178,14 @@ def _known_places(path: str, source: Source) -> frozenset[int]:
 
 @lru_cache(maxsize=1024)
 def _name_at(path: str) -> str:
-    """The dataset whose rows stand there, as people name it. Raises ``Dataset.DoesNotExist``, which is not kept."""
+    """The dataset whose rows stand there, as people name it. Raises ``LookupError``, which is not kept."""
     try:
-        return str(Dataset.objects.get(pk=UUID(Path(path).parent.name)))
+        found = Dataset.objects.filter(pk=UUID(Path(path).parent.name)).first()
     except ValueError as exc:
-        raise Dataset.DoesNotExist from exc
+        raise LookupError(path) from exc
+    if found is None:
+        raise LookupError(path)
+    return str(found)
 
 
 def _names(sources: Sequence[Source]) -> tuple[str, ...]:
@@ -193,5 +196,5 @@ def _names(sources: Sequence[Source]) -> tuple[str, ...]:
 def _name_of(source: Source) -> str:
     try:
         return _name_at(source.path)
-    except Dataset.DoesNotExist:
+    except LookupError:
         return _("data that was deleted")
