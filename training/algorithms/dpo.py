@@ -84,7 +84,7 @@ def encode_pairs(rows: Sequence[Row], tokenizer: Any, limit: int) -> Encoded:
                 raise NotLearned("too_long")
             encoded.add(example, reasoned)
     if not encoded.examples:
-        raise no_lesson(encoded, limit="dpo.max_length")
+        raise encoded.refusal or no_lesson(encoded, limit="dpo.max_length")
     return encoded
 
 

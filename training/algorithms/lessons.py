@@ -15,13 +15,14 @@ from typing import Any, NamedTuple
 from training.algorithms.base import IGNORED
 from training.data.learned import NOT_LEARNED, lesson_of
 from training.data.schema import Message, Row
-from training.errors import DataError
+from training.errors import DataError, TemplateError
 from training.rollout.tokens import ChatTemplate, Tools
 from training.rollout.turns import pieces_of
 
 Example = dict[str, list[int]]
 LEFT_OUT = NOT_LEARNED | {
     "calls": "the chat template leaves out their tool calls, so the model would learn to say nothing there",
+    "refused": "the chat template refuses them",
     "first": "their only turn answers nothing, and the chat template cannot begin with it",
     "unpaired": "without two different answers of an assistant that are learned",
     "too_long": "longer than {limit}",
@@ -41,6 +42,8 @@ class Encoded:
     examples: list[Example] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
     unreasoned: int = 0
+    refusal: TemplateError | None = None
+    """What the chat template said of the first row that it refused."""
 
     def add(self, example: Example, reasoned: bool) -> None:
         """Take a row; ``reasoned`` says whether all of its reasoning is in the example."""
@@ -49,11 +52,14 @@ class Encoded:
 
     @contextmanager
     def counting(self) -> Iterator[None]:
-        """Counts the row where ``NotLearned`` says why it is left out."""
+        """Counts the row where ``NotLearned`` says why it is left out, or the template refuses it."""
         try:
             yield
         except NotLearned as exc:
             self.left_out[str(exc)] += 1
+        except TemplateError as exc:
+            self.left_out["refused"] += 1
+            self.refusal = self.refusal or exc
 
 
 class Learned(NamedTuple):
@@ -68,7 +74,7 @@ def encode_rows(rows: Sequence[Row], tokenizer: Any, limit: int) -> Encoded:
     """Demonstrations as ``{"input_ids", "labels"}`` of at most ``limit`` tokens; labels are ``IGNORED`` on every token
     that is not learned.
 
-    Raises ``TemplateError`` when the template has no turns that can be learned, ``DataError`` when no row is left.
+    Raises ``TemplateError`` where the template refuses the only rows that were left, ``DataError`` when no row is left.
     """
     template = ChatTemplate(tokenizer)
     encoded = Encoded()
@@ -80,7 +86,7 @@ def encode_rows(rows: Sequence[Row], tokenizer: Any, limit: int) -> Encoded:
             learned = learned_tokens(row.messages, turns, row.tools, template)
             encoded.add(_example(learned, limit), learned.reasoned)
     if not encoded.examples:
-        raise no_lesson(encoded, limit="sft.max_length")
+        raise encoded.refusal or no_lesson(encoded, limit="sft.max_length")
     return encoded
 
 
@@ -90,6 +96,8 @@ def remarks_of(*parts: Encoded, limit: str) -> list[str]:
     said = [f"{count} rows are left out: {LEFT_OUT[why].format(limit=limit)}." for why, count in left_out.most_common()]
     if unreasoned := sum(part.unreasoned for part in parts):
         said.append(f"The reasoning of {unreasoned} rows is not learned: the chat template leaves it out.")
+    if refusal := next((part.refusal for part in parts if part.refusal), None):
+        said.append(f"The chat template said of the first row that it refused: {refusal.message}")
     return said
 
 

@@ -133,7 +133,7 @@ def _conversation(
         pieces = pieces_of(template, messages, row.tools)
         pieces = pieces or [Piece(template.text_of(messages, row.tools, generate=True))]
     except TemplateError as error:
-        shown.why = str(error)
+        shown.why = str(error).rstrip(".")
         return shown
     if "calls" in shown.dropped:
         shown.why = shown.why or "calls"

@@ -15,7 +15,7 @@ from training.algorithms.dpo import encode_pairs
 from training.algorithms.lessons import Encoded, encode_rows, remarks_of
 from training.algorithms.sft import run_sft
 from training.data.schema import Row, row_from_dict
-from training.errors import DataError
+from training.errors import DataError, TemplateError
 from training.rollout.templates import use_training_template
 
 STOCK = {
@@ -198,6 +198,20 @@ def test_a_template_that_leaves_calls_out_does_not_teach_silence(use: Any, name:
     said = remarks_of(encoded, limit="x")[0]
     assert said.startswith("1 rows are left out: the chat template leaves out their tool calls")
     assert "Four." in learned(encode_rows([calling(0, 1)], tokenizer, 4096), tokenizer)
+
+
+def test_a_row_that_the_template_refuses_does_not_end_the_run(use: Any) -> None:
+    """Templates refuse rows for their own reasons, such as two turns of a user in a row."""
+    tokenizer = use("gemma3")
+    odd = row_from_dict({"messages": [ASKS, ASKS, {"role": "assistant", "content": "Four."}]})
+    plain = row_from_dict({"messages": [ASKS, {"role": "assistant", "content": "Four."}]})
+    encoded = encode_rows([odd, plain, odd], tokenizer, 4096)
+    assert (encoded.left_out, len(encoded.examples)) == ({"refused": 2}, 1)
+    first, reason = remarks_of(encoded, limit="x")
+    assert first == "2 rows are left out: the chat template refuses them."
+    assert reason.startswith("The chat template said of the first row that it refused:") and "alternate" in reason
+    with pytest.raises(TemplateError, match="alternate"):
+        encode_rows([odd], tokenizer, 4096)
 
 
 def test_rows_are_left_out_by_reason(tokenizer: Any) -> None:
