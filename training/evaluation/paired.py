@@ -21,6 +21,8 @@ ALPHA, POWER = 0.05, 0.8
 EXACT_FLIPS = 14
 """Up to this many tasks that differ, all 2^n sign flips are counted."""
 FLIPS = 20_000
+FLOOR = 1 / (1 + FLIPS)
+"""The smallest p-value that drawn sign flips can give: the true one is below it."""
 _BLOCK = 2_000
 Z_ALPHA, Z_POWER = 1.959963984540054, 0.8416212335729143
 """Quantiles of the normal distribution at 1 - ALPHA / 2 and at POWER."""

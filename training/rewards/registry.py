@@ -30,6 +30,13 @@ FAMILIES: dict[str, tuple[Component, ...]] = {
 COMPONENTS: dict[str, Component] = {component.name: component for family in FAMILIES.values() for component in family}
 
 
+def starting_components() -> list[RewardComponent]:
+    """What a new spec begins with: the environment's verdict weighs most, and tool calling shapes the rest; they sum
+    to 1."""
+    shaping = [part.model_copy(update={"weight": round(0.4 * part.weight, 6)}) for part in default_components()]
+    return [RewardComponent(name="task_success", weight=0.6), *shaping]
+
+
 def default_components() -> list[RewardComponent]:
     """The five components of tool calling with the weights of SEED 2, which sum to 1."""
     return [RewardComponent(name=item.name, weight=item.default_weight) for item in TOOL_CALLING]

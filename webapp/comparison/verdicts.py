@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import NamedTuple
@@ -10,7 +11,7 @@ from uuid import UUID
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from training.evaluation.paired import ALPHA, Paired, holm
+from training.evaluation.paired import ALPHA, FLOOR, Paired, holm
 from webapp.comparison.contestants import Contestant
 from webapp.comparison.numbers import Numbers, same_tasks
 from webapp.learned.overlap import Overlap, overlaps_of
@@ -79,13 +80,13 @@ def _verdict(a: Contestant, b: Contestant, tries: int, found: Paired, p_value: f
         "wins": wins,
         "losses": losses,
         "points": _points(sign, found),
-        "p": p_text(p_value),
+        "p": p_text(p_value, floor=at_floor(found.p_value)),
         "n": _count(found.tasks, tries),
     }
     if told:
         text = _(
-            "%(better)s solves %(wins)d tasks that %(worse)s fails, and fails %(losses)d that %(worse)s solves: "
-            "success %(points)s, %(p)s, n = %(n)s."
+            "%(better)s solves %(wins)d tasks more often than not that %(worse)s does not; the reverse holds for "
+            "%(losses)d: success %(points)s, %(p)s, n = %(n)s."
         )
     elif found.needed is not None:
         values["needed"] = _round_up(found.needed)
@@ -120,10 +121,18 @@ def _plain(value: float) -> str:
     return f"{value + 0.0:.1f}".replace("-", "−")
 
 
-def p_text(p_value: float | None) -> str:
-    """A p-value as it is printed, with its sign: never 0."""
+def at_floor(p_value: float | None) -> bool:
+    """Whether a p-value, before it was corrected, is the least that its test can give: then only a bound is known."""
+    return p_value is not None and p_value <= FLOOR
+
+
+def p_text(p_value: float | None, *, floor: bool = False) -> str:
+    """A p-value as it is printed, with its sign: never 0, and a bound of one digit where only a bound is known."""
     if p_value is None:
         return "p –"
+    if floor and p_value >= 1e-4:
+        unit = 10.0 ** math.floor(math.log10(p_value))
+        return f"p < {(math.floor(p_value / unit) + 1) * unit:.1g}"
     return "p < 0.0001" if p_value < 1e-4 else f"p = {p_value:.2g}"
 
 

@@ -29,6 +29,8 @@ from training.config import JobConfig, config_to_yaml
 from training.errors import ConfigError, TiltyardError
 from training.limited import limited_child
 from training.policy.vllm_server import PYTHON_VARIABLE
+from training.rewards.lab.worth import worth_of
+from training.rewards.registry import default_components
 from training.rewards.scoring import validate_components
 from webapp.endpoints.selectors import endpoint_named, endpoint_state
 from webapp.endpoints.spending import day_over
@@ -100,6 +102,9 @@ def _quick(project: Project, config: JobConfig, resolved: JobConfig) -> Iterator
     if resolved.method.plays:
         yield from (_check_rewards(each.resolved).of(each.stage) for each in _courses(config, resolved))
     if resolved.method.learns_from == "rollouts":
+        for each in _courses(config, resolved):
+            yield from (check.of(each.stage) for check in _check_paid(each.resolved))
+    if resolved.method.learns_from == "rollouts":
         yield from _check_pull(project, config)
     for course, environment in _played(project, config, resolved):
         yield _check_address(course.resolved, environment).of(course.stage)
@@ -165,6 +170,21 @@ def _check_rewards(config: JobConfig) -> Check:
         return Check(_("Rewards"), False, sentence, "", True, "rewards.components", detail)
     message = _("%(count)s components can be scored.") % {"count": len(config.rewards.components)}
     return Check(_("Rewards"), True, message, "", True)
+
+
+def _check_paid(config: JobConfig) -> Iterator[Check]:
+    """Whether the reward pays for solving the task, and more for it than for all else."""
+    found = worth_of(config.rewards.components or default_components())
+    hint = _("Give a component that judges the task, such as Task success, the largest weight.")
+    if found.unpaid:
+        said = _("Nothing here pays for solving the task.")
+    elif found.outranked:
+        said = _(
+            "A failed task can earn more than a solved one: all else is worth up to %(others)s, solving it %(outcome)s."
+        ) % {"others": f"{found.others:.3g}", "outcome": f"{found.outcome:.3g}"}
+    else:
+        return
+    yield Check(_("What is paid for"), False, said, hint, path="rewards.components", remark=True)
 
 
 def _check_pull(project: Project, config: JobConfig) -> list[Check]:

@@ -19,7 +19,7 @@ from training.config import RewardComponent
 from training.rewards.base import Component
 from training.rewards.custom import CUSTOM
 from training.rewards.custom.params import code_hash
-from training.rewards.registry import COMPONENTS, FAMILIES, default_components
+from training.rewards.registry import COMPONENTS, FAMILIES, starting_components
 from training.words import option_of
 from webapp.fields import error_sentence, fields_of
 from webapp.ids import name_validator
@@ -118,7 +118,7 @@ class RewardSpecForm(forms.Form):
     def __init__(
         self, data: QueryDict | None = None, *, components: list[RewardComponent] | None = None, **kwargs: Any
     ) -> None:
-        chosen = {part.name: part for part in (default_components() if components is None else components)}
+        chosen = {part.name: part for part in (starting_components() if components is None else components)}
         self._start = chosen
         self._more = {name: part.registered for name, part in chosen.items() if part.registered != name}
         self.add_problem = self.add_name = self.add_function = ""

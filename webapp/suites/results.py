@@ -17,7 +17,7 @@ from webapp.comparison.boards import interval_of, mark_of, report_of_run
 from webapp.comparison.contestants import Contestant
 from webapp.comparison.figures import Cell, Column, cell, known_columns, left_out_text
 from webapp.comparison.numbers import numbers_of, same_tasks
-from webapp.comparison.verdicts import p_text
+from webapp.comparison.verdicts import at_floor, p_text
 from webapp.learned.overlap import overlaps_of
 from webapp.registry.weights import marks_of
 from webapp.runs.config import config_of
@@ -228,7 +228,7 @@ def _verdict(score: Score | None, p_value: float | None) -> str:
     if score is None or score.difference.value is None:
         return _("played other tasks than the first, so they are not compared")
     points = -100 * score.difference.value
-    said = {"points": f"{points:+.1f}".replace("-", "−"), "p": p_text(p_value)}
+    said = {"points": f"{points:+.1f}".replace("-", "−"), "p": p_text(p_value, floor=at_floor(score.p_value))}
     if p_value is not None and p_value <= ALPHA:
         return _("%(points)s points to the first, %(p)s") % said
     return _("cannot be told apart from the first (%(points)s points, %(p)s)") % said

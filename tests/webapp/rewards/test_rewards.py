@@ -12,7 +12,7 @@ from django.test import Client
 from django.urls import reverse
 
 from training.config import RewardComponent
-from training.rewards.registry import COMPONENTS, default_components
+from training.rewards.registry import COMPONENTS, default_components, starting_components
 from webapp.rewards.forms import RewardSpecForm
 from webapp.rewards.models import RewardSpec
 from webapp.rewards.selectors import changes_between
@@ -35,13 +35,16 @@ def _data(**over: Any) -> dict[str, Any]:
     return {key: value for key, value in (data | over).items() if value is not False and value is not None}
 
 
-def test_form_starts_from_the_five_components(project: Project, bob: User, client_for: Callable[..., Client]) -> None:
+def test_form_starts_from_the_outcome_and_its_shaping(
+    project: Project, bob: User, client_for: Callable[..., Client]
+) -> None:
     answer = client_for(bob).post(reverse("reward-new", args=[project.slug]), _data())
     spec = RewardSpec.objects.get()
     assert answer.status_code == 302
     assert [(part["name"], part["weight"]) for part in spec.components] == [
-        (part.name, part.weight) for part in default_components()
+        (part.name, part.weight) for part in starting_components()
     ]
+    assert (spec.components[0]["name"], spec.components[0]["weight"]) == ("task_success", 0.6)
     assert all(part["params"] == {} for part in spec.components)
 
 
@@ -62,7 +65,7 @@ def test_a_parameter_that_may_be_empty_is_stored_empty(
 def test_edit_makes_the_next_version_and_no_change_makes_none(
     project: Project, bob: User, client_for: Callable[..., Client]
 ) -> None:
-    first = reward_spec_save(project=project, user=bob, name="mine", components=default_components())
+    first = reward_spec_save(project=project, user=bob, name="mine", components=starting_components())
     address, client = reverse("reward-edit", args=[project.slug, first.pk]), client_for(bob)
     client.post(address, _data())
     assert RewardSpec.objects.count() == 1
@@ -192,7 +195,7 @@ def test_families_without_a_choice_are_folded() -> None:
     families = {family.title: family for family in RewardSpecForm().families()}
     shown = {title: (family.chosen, len(family.parts), family.open) for title, family in families.items()}
     assert shown["Tool calling"] == (5, 5, True)
-    assert shown["The environment's own reward"] == (0, 1, True)
+    assert shown["The environment's own reward"] == (1, 1, True)
     assert shown["ToolBench"][0] == 0 and not families["ToolBench"].open
     assert sum(len(family.parts) for family in families.values()) == len(COMPONENTS) - 1  # code has a page of its own
     chosen = RewardSpecForm(components=[RewardComponent(name="webshop_score", weight=1.0)])

@@ -15,7 +15,6 @@ import numpy as np
 
 from training.config import RewardComponent
 from training.rewards.advantages import ZERO_VARIANCE_TOLERANCE
-from training.rewards.combining import factor
 from training.rewards.lab.figures import correlation, within
 from training.rewards.lab.groups import Statistics, group_of, statistics
 from training.rewards.lab.outcome import Outcome
@@ -43,7 +42,7 @@ from training.rewards.lab.rules import (
 from training.rewards.lab.scoring import is_asked
 from training.rewards.lab.table import Bools, Floats, Table
 from training.rewards.lab.terms import Scored
-from training.rewards.registry import COMPONENTS
+from training.rewards.lab.worth import bounds_of
 
 Severity = Literal["stop", "warn", "note"]
 
@@ -222,7 +221,7 @@ def _shaping_range(case: _Case) -> dict[str, float]:
     outcome = next((c for c in case.found.components if case.outcome and c.name == case.outcome.name), None)
     if outcome is None or outcome.weight == 0 or int(case.found.included.sum()) < MIN_ROLLOUTS:
         return {}
-    low, high = _bounds(outcome)
+    low, high = bounds_of(outcome)
     worth = abs(outcome.weight) * (high - low)
     shaping = (case.reward - case.found.weighed(outcome))[case.found.included]
     spread = float(np.subtract(*np.percentile(shaping, [95, 5])))
@@ -327,25 +326,10 @@ def ceiling(components: Sequence[RewardComponent]) -> float | None:
     """The highest reward that a spec can give under its bounds; ``None`` where nothing bounds it."""
     total = 0.0
     for item in components:
-        low, high = _bounds(item)
+        low, high = bounds_of(item)
         top = max(item.weight * low, item.weight * high) if item.weight else 0.0
         total += max(0.0, top) if item.gate is not None or item.categories else top
     return total if math.isfinite(total) else None
-
-
-def _bounds(item: RewardComponent) -> tuple[float, float]:
-    """The lowest and highest term of a component, by its bounds under default parameters."""
-    known = COMPONENTS.get(item.registered)
-    low, high = (known.low, known.high) if known else (-math.inf, math.inf)
-    if item.clip is not None:
-        low, high = (min(max(end, item.clip[0]), item.clip[1]) for end in (low, high))
-    if item.scale is not None:
-        low, high = ((end - item.scale[0]) / (item.scale[1] - item.scale[0]) for end in (low, high))
-    if item.schedule is not None:
-        factors = [item.schedule.first, factor(item.schedule, item.schedule.end)]
-        ends = [end * by if by else 0.0 for end in (low, high) for by in factors]
-        low, high = min(ends), max(ends)
-    return low, high
 
 
 def _payer(case: _Case, paid: Bools, *, but: str = "") -> str | None:

@@ -1,0 +1,59 @@
+"""The check before a launch says in one remark where nothing pays for solving the task, or something else pays more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from training.config import JobConfig
+from webapp.datasets.models import Dataset
+from webapp.environments.models import Environment
+from webapp.launch.preflight import preflight
+from webapp.teams.models import Project
+
+pytestmark = pytest.mark.django_db
+UNPAID = "Nothing here pays for solving the task."
+OUTRANKED = "A failed task can earn more than a solved one: all else is worth up to 0.7, solving it 0.3."
+
+
+def said(project: Project, dataset: Dataset, place: Environment, **over: Any) -> list[tuple[str, str, str]]:
+    options = {
+        "model": {"source": "starter"},
+        "data": {"train": dataset.reference},
+        "environment": {"name": place.reference},
+    }
+    outcome = preflight(project, JobConfig.model_validate(options | over), full=False)
+    found = [check for check in outcome.checks if check.title.startswith("What is paid for")]
+    assert all(check.path == "rewards.components" and not outcome.blocked for check in found)
+    return [(check.title, check.level, check.message) for check in found]
+
+
+def components(solved: float, form: float) -> dict[str, Any]:
+    parts = [{"name": "task_success", "weight": solved}, {"name": "coherence", "weight": form}]
+    return {"components": [part for part in parts if part["weight"]]}
+
+
+def test_a_reward_that_does_not_pay_for_the_outcome_is_remarked(
+    project: Project, make_dataset: Callable[..., Dataset], make_environment: Callable[..., Environment]
+) -> None:
+    data, place = make_dataset(), make_environment(name="arena")
+    title = "What is paid for"
+    assert said(project, data, place) == [(title, "remark", UNPAID)]  # the five components alone
+    assert said(project, data, place, rewards=components(0.0, 1.0)) == [(title, "remark", UNPAID)]
+    assert said(project, data, place, rewards=components(0.3, 0.7)) == [(title, "remark", OUTRANKED)]
+    assert said(project, data, place, rewards=components(0.5, 0.5)) == []
+    assert said(project, data, place, kind="evaluate") == []  # nothing learns from its rewards
+
+
+def test_each_stage_is_looked_at_by_itself(
+    project: Project, make_dataset: Callable[..., Dataset], make_environment: Callable[..., Environment]
+) -> None:
+    data, place = make_dataset(), make_environment(name="arena")
+    stages = [
+        {"name": "form", "until_step": 5, "rewards": components(0.0, 1.0)},
+        {"name": "goal", "rewards": components(1.0, 0.0)},
+    ]
+    found = said(project, data, place, rewards=components(1.0, 0.0), curriculum={"stages": stages})
+    assert found == [("What is paid for · form", "remark", UNPAID)]
