@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from tests.working import claimed, done, perform
-from training.config import JobConfig
+from training.config import JobConfig, RewardComponent
 from webapp.engine.services import run_create, run_stop
 from webapp.launch import preflight
 from webapp.launch.checked import check_view, launch_checked
@@ -142,6 +142,7 @@ def test_slowness_is_a_remark_and_no_refusal(
     project: Project, bob: User, config: JobConfig, client_for: Clients, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
     """A check that took 30 seconds refused the launch."""
+    config.rewards.components = [RewardComponent(name="task_success", weight=1.0)]  # the five alone are remarked
     script = tmp_path / "python"
     script.write_text("#!/bin/sh\nsleep 30\n")
     script.chmod(0o700)

@@ -289,7 +289,7 @@ def test_the_trainer_is_asked_in_a_process_of_its_own(
     slow = found(f"echo '['; echo '{model}'; sleep 30", 0.5)
     assert [item.level for item in slow] == ["problem", "remark"] and "longer than 0.5 seconds" in slow[1].message
     assert "failed to run on this server" in found("echo nonsense; exit 3")[0].message
-    assert "DATABASE_URL" not in preflight._environment({})
+    assert "DATABASE_URL" not in preflight.child_environment({})
 
 
 def test_a_finding_is_said_while_the_next_one_is_made(

@@ -73,8 +73,8 @@ def test_edit_makes_the_next_version_and_no_change_makes_none(
     second = RewardSpec.objects.get(version=2)
     changes = {change.what: (change.before, change.after) for change in changes_between(first, second)}
     assert changes == {
-        "Final answer · weight": ("0.2", "0.3"),
-        "Coherence · weight": ("0.1", ""),
+        "Final answer · weight": ("0.08", "0.3"),
+        "Coherence · weight": ("0.04", ""),
         "Use of results · CJK n-gram": ("", "3"),
     }
     page = client.get(reverse("reward-detail", args=[project.slug, second.pk])).content.decode()
