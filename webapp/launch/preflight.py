@@ -29,9 +29,6 @@ from training.config import JobConfig, config_to_yaml
 from training.errors import ConfigError, TiltyardError
 from training.limited import limited_child
 from training.policy.vllm_server import PYTHON_VARIABLE
-from training.rewards.lab.worth import worth_of
-from training.rewards.registry import default_components
-from training.rewards.scoring import validate_components
 from webapp.endpoints.selectors import endpoint_named, endpoint_state
 from webapp.endpoints.spending import day_over
 from webapp.engine.resolve import environments_of, resolve
@@ -41,6 +38,7 @@ from webapp.environments.models import Environment
 from webapp.environments.selectors import environment_named
 from webapp.environments.tokens import reach, trainer_access
 from webapp.failures import failure
+from webapp.launch.checking_rewards import check_paid, check_rewards
 from webapp.launch.disk import disk_forecast, disk_sentence
 from webapp.launch.findings import Check, Offer, Outcome, option_title
 from webapp.learned.overlap import overlap_of
@@ -100,10 +98,10 @@ def _quick(project: Project, config: JobConfig, resolved: JobConfig) -> Iterator
     """What is known here at once."""
     yield Check(_("References"), True, _("Dataset, model, environment and reward were found."))
     if resolved.method.plays:
-        yield from (_check_rewards(each.resolved).of(each.stage) for each in _courses(config, resolved))
+        yield from (check_rewards(each.resolved).of(each.stage) for each in _courses(config, resolved))
     if resolved.method.learns_from == "rollouts":
         for each in _courses(config, resolved):
-            yield from (check.of(each.stage) for check in _check_paid(each.resolved))
+            yield from (check.of(each.stage) for check in check_paid(each.resolved))
     if resolved.method.learns_from == "rollouts":
         yield from _check_pull(project, config)
     for course, environment in _played(project, config, resolved):
@@ -161,30 +159,6 @@ def _played(project: Project, config: JobConfig, resolved: JobConfig) -> Iterato
         environment = environment_named(project, name.removeprefix("environment:"))
         if environment is not None:
             yield course, environment
-
-
-def _check_rewards(config: JobConfig) -> Check:
-    problems = validate_components(config.rewards.components) if config.rewards.components else []
-    if problems:
-        sentence, detail = _("These reward components cannot be scored."), " ".join(map(in_words, problems))
-        return Check(_("Rewards"), False, sentence, "", True, "rewards.components", detail)
-    message = _("%(count)s components can be scored.") % {"count": len(config.rewards.components)}
-    return Check(_("Rewards"), True, message, "", True)
-
-
-def _check_paid(config: JobConfig) -> Iterator[Check]:
-    """Whether the reward pays for solving the task, and more for it than for all else."""
-    found = worth_of(config.rewards.components or default_components())
-    hint = _("Give a component that judges the task, such as Task success, the largest weight.")
-    if found.unpaid:
-        said = _("Nothing here pays for solving the task.")
-    elif found.outranked:
-        said = _(
-            "A failed task can earn more than a solved one: all else is worth up to %(others)s, solving it %(outcome)s."
-        ) % {"others": f"{found.others:.3g}", "outcome": f"{found.outcome:.3g}"}
-    else:
-        return
-    yield Check(_("What is paid for"), False, said, hint, path="rewards.components", remark=True)
 
 
 def _check_pull(project: Project, config: JobConfig) -> list[Check]:

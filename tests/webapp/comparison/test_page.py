@@ -18,12 +18,11 @@ from django.urls import reverse
 
 from tests.evaluations import play
 from tests.growth import MOST_QUERIES
-from training.evaluation.paired import FLOOR
 from webapp.comparison import numbers
 from webapp.comparison.contestants import contestants_of
 from webapp.comparison.page import Comparison, compare
 from webapp.comparison.transcripts import played
-from webapp.comparison.verdicts import at_floor, p_text
+from webapp.comparison.verdicts import p_text
 from webapp.datasets.models import Dataset
 from webapp.rewards.models import RewardSpec
 from webapp.rollouts.models import Rollout, Turn
@@ -89,18 +88,6 @@ def test_the_verdict_counts_tasks_and_names_the_better_one_first(
         )
         # the chance of 8 or fewer of 38 tosses, twice: 2 × 64,869,364 / 2^38 = 0.00047
         assert verdict.text.endswith("), p = 0.00047, n = 40 tasks.")
-
-
-def test_a_p_value_that_is_only_bounded_reads_as_a_bound(
-    project: Project, evaluation: Evaluation, make_dataset: Any
-) -> None:
-    """Three different effects all read p = 0.00015 once: the least that 20,000 sign flips can give, times three."""
-    data = make_dataset(name="many", lines=[{"messages": [{"role": "user", "content": str(n)}]} for n in range(30)])
-    a = evaluation("a", {n: [1.0, float(n == 0)] for n in range(30)}, dataset=data)
-    b = evaluation("b", {n: [1.0, float(n != 1)] for n in range(30)}, dataset=data)
-    c = evaluation("c", {n: [0.0, float(n == 2)] for n in range(30)}, dataset=data)
-    texts = [verdict.text for verdict in _found(project, a, b, c).verdicts]
-    assert len(texts) == 3 and all(", p < 0.0002, n = 30 tasks × 2." in text for text in texts), texts
 
 
 def test_too_few_tasks_cannot_tell(project: Project, two: tuple[Run, Run]) -> None:
@@ -232,9 +219,6 @@ def test_the_rollouts_of_all_contestants_are_found_together(
 
 def test_a_p_value_is_never_zero_and_never_an_equation_with_a_bound() -> None:
     assert [p_text(value) for value in (None, 0.25, 0.00047, 1e-9)] == ["p –", "p = 0.25", "p = 0.00047", "p < 0.0001"]
-    bounds = [p_text(value, floor=True) for value in (3 * FLOOR, 2e-4, 9.5e-4, FLOOR, None)]
-    assert bounds == ["p < 0.0002", "p < 0.0003", "p < 0.001", "p < 0.0001", "p –"]
-    assert [at_floor(value) for value in (None, FLOOR, 2 * FLOOR, 1e-9)] == [False, True, False, True]
 
 
 @pytest.mark.parametrize("count", [0, 1])
