@@ -13,9 +13,11 @@ from urllib.parse import urlencode
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
+from training.evaluation.paired import Z_ALPHA
 from webapp.advisories.selectors import AdvisoryView
 from webapp.figures import figure, percent
 from webapp.metrics.ends import Ends
+from webapp.runs.config import config_of
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
 from webapp.summary.facts import REWARD, SUCCESS, Best, HeldOut
@@ -148,10 +150,29 @@ def _of_success(seen: Seen) -> Iterator[Advice]:
     elif max(way.before, way.after) <= HARDLY:
         why = _("Hardly any task was solved, so there was little to learn from: begin with easier tasks or a warm-up.")
         yield _easier(seen, why)
-    elif way.late is not None and way.after - way.late >= RISE and seen.branch and _finished(seen.run):
-        why = _("Success was still rising: %(late)s, then %(after)s in the last tenth of the steps.")
-        said = why % {"late": percent(way.late), "after": percent(way.after)}
-        yield Advice("longer", said, _("Train on from its end"), seen.branch)
+    elif seen.branch and _finished(seen.run):
+        yield from _of_rise(seen, way)
+
+
+def _of_rise(seen: Seen, way: Ends) -> Iterator[Advice]:
+    """Success rises still, by more than chance moves shares of so many rollouts; none where nobody knows how many."""
+    config = config_of(seen.run)
+    tries = way.part * config.rollouts_per_step if config is not None else 0
+    if way.late is None or not tries or way.after - way.late < max(RISE, _chance(way.late, way.after, tries)):
+        return
+    why = _(
+        "Success was still rising: %(late)s, then %(after)s in the last tenth of the steps (%(n)s rollouts each, "
+        "95%%: ± %(chance)s)."
+    )
+    chance = percent(_chance(way.late, way.after, tries))
+    said = why % {"late": percent(way.late), "after": percent(way.after), "n": f"{tries:,}", "chance": chance}
+    yield Advice("longer", said, _("Train on from its end"), seen.branch)
+
+
+def _chance(before: float, after: float, tries: int) -> float:
+    """How far two shares of so many rollouts lie apart by chance, at most, in 95% of cases (normal approximation)."""
+    spread: float = sum(share * (1 - share) for share in (before, after)) / tries
+    return Z_ALPHA * spread**0.5
 
 
 def _of_best(seen: Seen) -> Iterator[Advice]:

@@ -56,9 +56,12 @@ def test_tasks_that_hardly_any_rollout_solves_want_easier_ones(ended: Ended) -> 
 
 
 def test_success_that_still_rises_wants_more_steps(ended: Ended) -> None:
-    rising = ended(success=[0.1] * 8 + [0.50, 0.53], health=HELD)
+    rising = ended(success=[0.1] * 8 + [0.50, 0.71], health=HELD)
     said = advised(rising)["longer"]
-    assert said.url == BRANCH and "50%, then 53%" in said.sentence
+    assert said.url == BRANCH and "50%, then 71%" in said.sentence
+    assert "(64 rollouts each, 95%: ± 16.5%)" in said.sentence
+    noise = ended(name="n", success=[0.1] * 8 + [0.406, 0.477], health=HELD)
+    assert "longer" not in advised(noise), "64 rollouts move by more than this"
     assert "longer" not in advised(rising, branch=""), "nothing to go on from"
     assert "longer" not in advised(ended(name="b", success=[0.1] * 8 + [0.50, 0.51], health=HELD))
     assert "longer" not in advised(ended(name="c", success=[0.1] * 8 + [0.5, 0.6], health=HELD, state="cancelled"))
