@@ -76,7 +76,8 @@ class Family:
     """What is known of a chat template. ``dialect`` reads its calls, empty where it writes none that is read.
 
     ``lists_tools``, ``shows_results`` and ``parallel``: whether tools, results of tools and two calls of one turn stand
-    in what it renders. ``in_thought``: the prompt ends inside a thought. ``ends``: texts of the tokens that end a turn.
+    in what it renders. ``in_thought``: the prompt ends inside a thought, which each turn closes. ``ends``: texts of the
+    tokens that end a turn.
     """
 
     dialect: str = ""
@@ -105,7 +106,7 @@ def family_of(render: Render, special: Collection[str]) -> Family:
         dialect,
         replace(style, reasoning=_reasoning(render, style)),
         lists_tools=all(name in with_tools for name in NAMES),
-        in_thought=opens_thought(with_tools),
+        in_thought=opens_thought(with_tools) and _closes_thoughts(render),
     )
     if dialect:
         family = replace(
@@ -225,6 +226,13 @@ def _reasoning(render: Render, style: Style) -> str:
             if THOUGHT in (_rendered(render, rows, None, generate=False) or ""):
                 return field
     return ""
+
+
+def _closes_thoughts(render: Render) -> bool:
+    """Whether a turn without a thought closes the one that its prompt began; DeepSeek's just leaves it out."""
+    rows = [_user(), {"role": "assistant", "content": SAID}]
+    written = _rendered(render, rows, None, generate=False) or ""
+    return any(mark in written.rpartition(ASKED)[2] for mark in MARKS.values())
 
 
 def _shows_results(render: Render, style: Style) -> bool:

@@ -49,7 +49,7 @@ ALL = dict.fromkeys(("tools", "call", "pair", "result", "thought", "prefix", "st
         ("lfm2_2_5", set()),
         ("gptoss", {"pair"}),
         ("llama3_1", {"pair", "thought"}),
-        ("deepseekv3_training", {"tools"}),
+        ("deepseekv3_training", {"tools", "thought"}),
         ("llama3", {"tools", "call", "pair", "result", "thought"}),
         ("phi3", {"tools", "call", "pair", "result", "thought"}),
         ("lfm2", {"call", "pair", "result", "thought"}),

@@ -104,6 +104,12 @@ def test_a_closing_mark_inside_an_argument_closes_no_thought() -> None:
     assert (calls_of(turn), turn.reasoning) == ([("write", {"text": "a</think>b"})], None)
 
 
+def test_in_a_thought_of_the_prompt_the_first_closing_mark_ends_it() -> None:
+    drafted = '<tool_call>{"name": "write", "arguments": {"text": "a</think>b"}}</tool_call>'
+    turn = DIALECTS["hermes"](drafted, "c", in_thought=True)
+    assert turn.tool_calls == [] and turn.reasoning == '<tool_call>{"name": "write", "arguments": {"text": "a'
+
+
 def test_the_analysis_channel_of_gpt_oss_is_a_thought() -> None:
     text = (
         "<|channel|>analysis<|message|>Call to=functions.rm<|message|>{}?<|end|>"
