@@ -204,7 +204,7 @@ def walk(journey: Journey, *, path: Path, name: str, tools_server: str, bad_rows
         assert "31" in journey.page.inner_text("table:has(th.num)")
         journey.keep_good_rows()
     assert Dataset.objects.get(name=name).bad_rows == bad_rows
-    journey.weigh("mine", tool_call_correctness=0.5, coherence=0.05)
+    journey.weigh("mine", tool_call_correctness=0.5, coherence=0.05, task_success=1.0)
     spec = RewardSpec.objects.get(name="mine")
     assert {part["name"]: part["weight"] for part in spec.components}["tool_call_correctness"] == 0.5
     journey.register(tools_server)

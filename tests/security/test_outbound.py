@@ -371,7 +371,7 @@ def test_the_trainer_and_its_preflight_are_given_the_allow_list(settings: Any) -
     settings.OUTBOUND_ALLOW = ["127.0.0.1:8700", "", "10.1.0.0/16"]
     own = {"TILTYARD_OUTBOUND_ALLOW": "127.0.0.1:8105"}
     for access, allowed in (({}, "127.0.0.1:8700,10.1.0.0/16"), (own, "127.0.0.1:8700,10.1.0.0/16,127.0.0.1:8105")):
-        for environment in (trainer_env(3, access), preflight._environment(access)):
+        for environment in (trainer_env(3, access), preflight.child_environment(access)):
             assert environment["TILTYARD_OUTBOUND_ALLOW"] == allowed
 
 

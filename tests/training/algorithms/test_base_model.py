@@ -125,7 +125,7 @@ def test_the_cards_tell_what_was_done(make_job: MakeJob, hub: Hub) -> None:
         "| Rows | 24 |",
         "| Rows of a step | 8 |",
         "| Learning rate | 0.003 |",
-        "| LoRA | rank 4, alpha 32, dropout 0, on all-linear |",
+        "| LoRA | rank 4, alpha 8, dropout 0, on all-linear |",
         "| Seed | 11 |",
         f"| Loss, step 2 | {last['loss']:.4g} |",
         "| Device | cpu |",

@@ -193,7 +193,7 @@ def test_a_run_gets_the_token_and_addresses_of_its_own_environment_only(
     env = trainer_env(3, access)
     assert env["TILTYARD_ENV_TOKEN"] == token_of(environment.pk)
     assert env["TILTYARD_OUTBOUND_ALLOW"].endswith(",127.0.0.1:9001,127.0.0.1:9002")
-    asked = preflight_module._environment(access)
+    asked = preflight_module.child_environment(access)
     assert {name: asked[name] for name in access} == {name: env[name] for name in access}, "as the trainer itself"
     other = trainer_env(3, trainer_access(project, "environment:other"))
     assert "TILTYARD_ENV_TOKEN" not in other and "9001" not in other["TILTYARD_OUTBOUND_ALLOW"]
