@@ -38,6 +38,7 @@ UNAUDITED = {
     API + "runs/<uuidstr:run_id>/star": "as the page's",
     PROJECT + "runs/new/preflight/": "checks, and changes nothing",
     PROJECT + "runs/new/memory/": "works a figure out, and changes nothing",
+    PROJECT + "runs/new/rendered/of-form/": "leads to a page, and changes nothing",
     API + "projects/<slug:slug>/memory": "works a figure out, and changes nothing",
     API + "rollouts/<uuidstr:rollout_id>/branches": "keeps an episode beside the rollout, and changes nothing",
     PROJECT + "rollouts/" + OWN_PK + "branches/new/": "as over the API",

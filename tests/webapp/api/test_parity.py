@@ -38,6 +38,7 @@ ALONE |= dict.fromkeys(
 # Parts of a form that is being filled in; the operation that takes the whole does the same checks.
 ALONE |= {
     PROJECT + "runs/new/yaml/": "turns a form into text and back",
+    PROJECT + "runs/new/rendered/of-form/": "leads from a form to a page; python -m training rendered prints the same",
     PROJECT + "runs/new/needs/": "fills the form of a preset; datasets and environments have operations of their own",
     PROJECT + "runs/new/needs/" + OWN_PK + "leave/": "as runs/new/needs/",
     PROJECT + "datasets/" + OWN_PK + "read/preview/": "shows the first rows beside a form",
