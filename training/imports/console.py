@@ -25,15 +25,19 @@ _TIME = re.compile(rb"\b(20\d\d-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)")
 _PIECE_BYTES = 1 << 20
 
 
-def _recognise(path: Path) -> str:
-    """Read until the first such line, in pieces that overlap, so that no line is too long."""
+def holds(path: Path, pattern: re.Pattern[bytes]) -> bool:
+    """Whether a file has a match of at most 400 bytes; read in pieces that overlap, so that no line is too long."""
     with open_regular(path) as file:
         kept = b""
         while piece := file.read(_PIECE_BYTES):
-            if _STEP_BYTES.search(kept + piece):
-                return "It has lines such as “step:1 - critic/score/mean:0.5”."
+            if pattern.search(kept + piece):
+                return True
             kept = piece[-400:]
-    return ""
+    return False
+
+
+def _recognise(path: Path) -> str:
+    return "It has lines such as “step:1 - critic/score/mean:0.5”." if holds(path, _STEP_BYTES) else ""
 
 
 def _read(path: Path, notes: Notes) -> Iterator[Item]:

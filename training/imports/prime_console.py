@@ -9,24 +9,17 @@ from pathlib import Path
 from training.data.files.sniff import open_regular
 from training.data.limits import MAX_LINE_BYTES
 from training.imports.base import MAX_NAME_CHARS, Figures, Item, Notes, Reader, shown, step_of
-from training.imports.console import COLOUR
+from training.imports.console import COLOUR, holds
 from training.words import _, sentence
 
 _STEP = re.compile(r"\bStep (\d{1,10}) \| (?=Time: [\d.]{1,20}s\b)")
 _STEP_BYTES = re.compile(rb"\bStep \d{1,10} \| Time: [\d.]{1,20}s\b")
 _NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+|inf|nan)(?:[eE][-+]?\d+)?(?![\d.])")
 _NAMES = {"time": "timing/step", "lr": "learning_rate"}
-_PIECE_BYTES = 1 << 20
 
 
 def _recognise(path: Path) -> str:
-    with open_regular(path) as file:
-        kept = b""
-        while piece := file.read(_PIECE_BYTES):
-            if _STEP_BYTES.search(kept + piece):
-                return "It has lines such as “Step 1 | Time: 4.20s | Reward: 0.5”."
-            kept = piece[-400:]
-    return ""
+    return "It has lines such as “Step 1 | Time: 4.20s | Reward: 0.5”." if holds(path, _STEP_BYTES) else ""
 
 
 def _read(path: Path, _notes: Notes) -> Iterator[Item]:
