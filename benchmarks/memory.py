@@ -37,14 +37,36 @@ ROWS, PROMPTS, MICRO = 8, 2, 4
 LENGTHS = (256, 640)
 
 
+OTHERS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("qwen3", {"method": "ppo"}),
+    ("mistral, wide", {"method": "ppo", "lora_rank": 16}),
+    ("qwen2, deep", {"method": "ppo", "recompute": True}),
+    ("llama", {"beta": 0.05}),
+    ("gemma3", {"beta": 0.05, "recompute": True}),
+    ("mistral, wide", {"beta": 0.05, "lora_rank": 16}),
+    ("llama", {"optimizer": "adamw_bf16"}),
+    ("qwen3", {"optimizer": "adamw_offload"}),
+    ("mistral, wide", {"optimizer": "adafactor"}),
+    ("llama", {"micro": 1}),
+    ("qwen3", {"micro": 1, "recompute": True}),
+    ("gemma3", {"micro": 8}),
+    ("qwen2, deep", {"lora_rank": 16, "recompute": True}),
+    ("llama", {"lora_rank": 16, "recompute": True}),
+)
+"""Beside the plain ones: a value head, a reference, other optimisers, other micro batches."""
+
+
 def cases() -> list[dict[str, Any]]:
-    """Every shape with all weights and with LoRA, short and long; the long ones recompute in one more case."""
+    """Every shape with all weights and with LoRA, short and long; the long ones recompute in one more case. Then
+    ``OTHERS``, which are long."""
     found = []
     for name in SHAPES:
         for rank in (0, 16):
             for length in LENGTHS:
                 found.append({"shape": name, "lora_rank": rank, "length": length, "recompute": False})
         found.append({"shape": name, "lora_rank": 0, "length": LENGTHS[-1], "recompute": True})
+    for name, over in OTHERS:
+        found.append({"shape": name, "lora_rank": 0, "length": LENGTHS[-1], "recompute": False, **over})
     return found
 
 
@@ -111,6 +133,7 @@ def child(folder: Path, case: dict[str, Any]) -> dict[str, Any]:
     """Train two steps; what was resident at most, and before the weights were loaded."""
     from training.algorithms.grpo import run_grpo
     from training.algorithms.job import Job
+    from training.algorithms.ppo import run_ppo
     from training.config import JobConfig
     from training.journal import Journal
     from training.rewards.base import Score
@@ -129,14 +152,17 @@ def child(folder: Path, case: dict[str, Any]) -> dict[str, Any]:
         value = random.random()
         return Score({config.rewards.components[0].name: value}, value)
 
-    run_grpo(job, scorer=score, engine=Longest())
+    run = run_ppo if config.learns_values else run_grpo
+    run(job, scorer=score, engine=Longest())
     return {"program": before, "most": resident("VmHWM")}
 
 
 def job_of(folder: Path, case: dict[str, Any]) -> dict[str, Any]:
     """The job of a case."""
+    method = case.get("method", "grpo")
     return {
-        "kind": "grpo",
+        "kind": method,
+        method: {"beta": case.get("beta", 0.0)},
         "model": {
             "source": str(folder),
             "lora_rank": case["lora_rank"],
@@ -152,7 +178,10 @@ def job_of(folder: Path, case: dict[str, Any]) -> dict[str, Any]:
             "max_completion_tokens": case["length"],
             "max_prompt_tokens": 16,
         },
-        "optim": {"micro_batch_size": MICRO},
+        "optim": {
+            "micro_batch_size": case.get("micro", MICRO),
+            "optimizer": case.get("optimizer", "adamw"),
+        },
         "run": {"max_steps": 2, "device": "cpu", "save_every": 0},
     }
 

@@ -3,8 +3,8 @@
 One GRPO step of a long-tailed sampling: 4 prompts of 527, 29, 30 and 30 tokens × 8 rollouts, of which one has 240
 tokens and seven have 16. Counted are the ids that enter the model: in the forward of the loss, and in the two without
 a gradient (old log-probabilities, because a step has two mini batches, and the reference, because β is not 0). Beside
-micro batches of rows the same with a limit of tokens. ``untrimmed`` is what TRL's one width for all would be. Prints
-JSON.
+micro batches of rows the same with a limit of tokens, and packed (there with the 208 cells of the trial before the
+run). ``untrimmed`` is what TRL's one width for all would be. Prints JSON.
 """
 
 from __future__ import annotations
@@ -109,6 +109,7 @@ def main() -> int:
         figures: dict[str, Any] = {"tokens": EXIST, "untrimmed": round(UNTRIMMED / EXIST, 2)}
         figures[f"micro_batches_of_{micro}"] = counted(starter, folder, {"micro_batch_size": micro})
         figures["tokens_of_a_micro_batch_1536"] = counted(starter, folder, {"max_tokens_per_micro_batch": 1536})
+        figures["packed"] = counted(starter, folder, {"max_tokens_per_micro_batch": 1536, "packing": True})
     print(json.dumps({"cells_over_tokens": figures}))
     return 0
 

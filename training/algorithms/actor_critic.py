@@ -19,7 +19,7 @@ from trl.models.utils import disable_gradient_checkpointing
 
 from training.algorithms.contents import load_value_head
 from training.algorithms.correction import Rows
-from training.algorithms.micro_batches import Packed, in_micro_batches
+from training.algorithms.micro_batches import Joined, Packed, in_micro_batches
 from training.algorithms.pull import PullInRewardTrainer, forward_inputs, own_tokens
 from training.algorithms.values import at_last_token, estimate, explained_variance, value_loss, whitened
 from training.config import JobConfig
@@ -107,17 +107,18 @@ class ActorCriticTrainer(PullInRewardTrainer):
         def forward(packed: Packed) -> list[torch.Tensor]:
             with values_read(self._bare, packed.of_completions, reaches_base=False) as found:
                 with self.accelerator.autocast():
-                    body(input_ids=packed.ids, attention_mask=packed.mask, use_cache=False)
+                    body(**packed.inputs, use_cache=False)
                 return found
 
         sizes = {"rows": arguments.per_device_train_batch_size, "tokens": self.micro_tokens}
         with torch.no_grad(), plainly:
-            return in_micro_batches(forward, ids, marks, keep, **sizes)[0]
+            return in_micro_batches(forward, ids, marks, keep, **sizes, joined=self.join_rows)[0]
 
     def _compute_loss(self, model: Any, inputs: Rows) -> torch.Tensor:
         if not len(inputs["advantages"]):
             return super()._compute_loss(model, inputs)
-        weight, packed = self.options.value_coef, Packed(*forward_inputs(inputs))
+        lay_out = Joined if self.join_rows else Packed
+        weight, packed = self.options.value_coef, lay_out(*forward_inputs(inputs))
         with values_read(self._bare, packed.of_completions, reaches_base=weight > 0) as found:
             loss = super()._compute_loss(model, inputs)
         mask = own_tokens(inputs)

@@ -260,5 +260,19 @@ def _make_trainer(
     )
     trainer.callback = callback
     trainer.micro_tokens = config.optim.max_tokens_per_micro_batch
+    if config.optim.packing:
+        _join_rows(trainer)
     callback.attach(trainer)
     return trainer
+
+
+def _join_rows(trainer: Any) -> None:
+    """Let the rows of a micro batch follow each other. Raises ``ConfigError`` for a model that would mix them up."""
+    from training.algorithms.packing import require_apart
+    from training.policy.rows_attention import attend_by_rows
+
+    trainer.join_rows = True
+    for model in (trainer.model, trainer.ref_model):
+        if model is not None:
+            attend_by_rows(model)
+    require_apart(trainer, "optim.packing")

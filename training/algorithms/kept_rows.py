@@ -48,11 +48,13 @@ STEP_NORMALISED = ("dapo", "cispo", "vespo")
 class KeptRowsTrainer(FiniteUpdates, GRPOTrainer):  # type: ignore[misc]
     """``callback`` is told how many rows each update learns from, and asked for the weights' health.
 
-    ``micro_tokens`` limits the token cells of a micro batch, in place of a number of rows; 0 is off.
+    ``micro_tokens`` limits the token cells of a micro batch, in place of a number of rows; 0 is off. With
+    ``join_rows`` the rows of a micro batch follow each other in a single one.
     """
 
     callback: JournalCallback
     micro_tokens: int = 0
+    join_rows: bool = False
     _random_of: str | None = None
     _places: torch.Tensor | None = None
     _told_long = False
@@ -109,7 +111,8 @@ class KeptRowsTrainer(FiniteUpdates, GRPOTrainer):  # type: ignore[misc]
                 self.callback.tokens.dealt(batch)
         mini_batches = self.args.steps_per_generation // self.args.gradient_accumulation_steps
         by_length = not self._micro_means
-        batches = dealt(self._buffered_inputs, mini_batches, tokens=self.micro_tokens, by_length=by_length)
+        sizes = self._buffered_inputs, mini_batches
+        batches = dealt(*sizes, tokens=self.micro_tokens, by_length=by_length, joined=self.join_rows)
         self._buffered_inputs = batches
         self._tell_long_rows(max(_longest(batch) for batch in batches))
         return self._buffered_inputs[self._step % self.args.steps_per_generation]
@@ -149,15 +152,15 @@ class KeptRowsTrainer(FiniteUpdates, GRPOTrainer):  # type: ignore[misc]
         aux = []
 
         def forward(packed: Packed) -> list[torch.Tensor]:
-            given = {"input_ids": packed.ids, "attention_mask": packed.mask, "labels": packed.labels, **extra}
             with self.accelerator.autocast():
-                found = model(**given, fused_lm_head=True)
+                found = model(**packed.inputs, labels=packed.labels, **extra, fused_lm_head=True)
             aux.append(found.aux_loss)
             wanted = [found.log_probs, found.entropy] if compute_entropy else [found.log_probs]
             return [packed.of_completions(values) for values in wanted]
 
-        sizes = {"rows": batch_size or len(input_ids), "tokens": self.micro_tokens if batch_size else 0}
-        logps, *entropies = in_micro_batches(forward, input_ids, attention_mask, logits_to_keep, **sizes)
+        given = input_ids, attention_mask, logits_to_keep
+        rows, tokens = batch_size or len(input_ids), self.micro_tokens if batch_size else 0
+        logps, *entropies = in_micro_batches(forward, *given, rows=rows, tokens=tokens, joined=self.join_rows)
         if self._places is not None and self.callback.tokens is not None and entropies:
             self.callback.tokens.seen(self._places, logps, entropies[0])
         return logps, entropies[0] if entropies else None, torch.stack(aux).mean() if compute_aux_loss else None
@@ -186,7 +189,9 @@ class KeptRowsTrainer(FiniteUpdates, GRPOTrainer):  # type: ignore[misc]
             self.current_gradient_accumulation_steps = steps
 
 
-def dealt(batches: list[Rows], mini_batches: int, *, tokens: int = 0, by_length: bool = True) -> list[Rows]:
+def dealt(
+    batches: list[Rows], mini_batches: int, *, tokens: int = 0, by_length: bool = True, joined: bool = False
+) -> list[Rows]:
     """As many micro batches of a sampling, without the rows that have no token to learn from and cut to their longest.
 
     Each gets ``KEPT_SHARE``: how many kept rows a mini batch has on average. With ``tokens`` micro batches hold as many
@@ -202,7 +207,7 @@ def dealt(batches: list[Rows], mini_batches: int, *, tokens: int = 0, by_length:
     for number in range(mini_batches):
         own = kept[number::mini_batches] if empty else kept[number * slots * micro : (number + 1) * slots * micro]
         if by_length or tokens:
-            parts = dealt_by_length(lengths[own].tolist(), micro, tokens)
+            parts = dealt_by_length(lengths[own].tolist(), micro, tokens, joined=joined)
         else:
             parts = [list(range(begin, min(begin + micro, len(own)))) for begin in range(0, len(own), micro)]
         parts += [[]] * (slots - len(parts))

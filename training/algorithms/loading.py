@@ -159,6 +159,22 @@ def four_bits(device: str) -> Any:
     )
 
 
+def attention_of(config: JobConfig, device: str) -> dict[str, str]:
+    """What transformers is given of ``model.attention``. Raises ``ConfigError`` where it cannot be had."""
+    chosen = config.model.attention
+    if chosen == "auto":
+        return {}
+    if chosen == "flash_attention_2":
+        option = "model.attention"
+        if device != "cuda" or autocast_dtype(device) is None:
+            what = "FlashAttention computes in bfloat16 on a CUDA GPU, and there is none here that can."
+            raise ConfigError(what, option=option, hint="Set model.attention to auto.")
+        if find_spec("flash_attn") is None:
+            hint = "Install it beside the trainer (pip install flash-attn), or set model.attention to auto."
+            raise ConfigError("FlashAttention needs flash-attn, which is not installed.", option=option, hint=hint)
+    return {"attn_implementation": chosen}
+
+
 def load_model(config: JobConfig, folder: Path, device: str) -> Any:
     """The causal language model, on the CPU; the trainer moves it to its device. Raises ``ModelError``.
 
@@ -173,6 +189,7 @@ def load_model(config: JobConfig, folder: Path, device: str) -> Any:
         wanted = "bfloat16" if autocast_dtype(device) is not None and config.model.lora_rank else "float32"
     quantized = config.method.trains and config.model.quantization != "none"
     more = {"quantization_config": four_bits(device)} if quantized else {}
+    more |= attention_of(config, device)
     try:
         return AutoModelForCausalLM.from_pretrained(
             folder,
@@ -184,5 +201,10 @@ def load_model(config: JobConfig, folder: Path, device: str) -> Any:
         )
     except TiltyardError:
         raise
+    except ValueError as exc:
+        if "attn_implementation" not in more or "ttention" not in str(exc):
+            raise ModelError(f"The model cannot be loaded: {type(exc).__name__}: {str(exc)[:200]}") from exc
+        what = f"This model has no attention by {config.model.attention}."
+        raise ConfigError(what, option="model.attention", hint="Set model.attention to auto.") from exc
     except Exception as exc:  # whatever a broken weight file makes the library raise
         raise ModelError(f"The model cannot be loaded: {type(exc).__name__}: {str(exc)[:200]}") from exc

@@ -114,6 +114,6 @@ def _make_trainer(
         peft_config=lora_config(config),
     )
     if config.sft.packing:
-        require_apart(trainer, examples)
+        require_apart(trainer, "sft.packing")
     callback.attach(trainer)
     return trainer

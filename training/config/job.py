@@ -83,6 +83,12 @@ class JobConfig(Group):
             raise OptionError("model.lora_alpha", sentence(text))
         if self.method.trains and self.optim.max_tokens_per_micro_batch:
             self._check_micro_tokens()
+        if self.method.trains and self.optim.packing and self.method.learns_from != "rollouts":
+            text = _("only methods that learn from rollouts pack them: set false; SFT has sft.packing")
+            raise OptionError("optim.packing", sentence(text))
+        if self.model.attention == "flash_attention_2" and self.run.device == "cpu":
+            text = _("FlashAttention needs a CUDA GPU: choose another attention, or another device")
+            raise OptionError("model.attention", sentence(text))
         if not self.method.plays:
             return self
         if len(set(self.sample.policies)) != len(self.sample.policies):

@@ -47,6 +47,20 @@ class ModelConfig(Group):
         ),
         choices={"none": _("no"), "nf4": _("4 bits, NF4")},
     )
+    attention: Literal["auto", "sdpa", "eager", "flash_attention_2"] = option(
+        "auto",
+        title=_("Attention"),
+        help=_(
+            "What computes attention in training. `auto` is PyTorch's own wherever the model can. FlashAttention 2 "
+            "needs a CUDA GPU with bfloat16 and the package flash-attn."
+        ),
+        choices={
+            "auto": _("what suits the model"),
+            "sdpa": _("PyTorch's own"),
+            "eager": _("written out: slow, for comparison"),
+            "flash_attention_2": "FlashAttention 2",
+        },
+    )
     gradient_checkpointing: bool = option(
         False,
         title=_("Gradient checkpointing"),

@@ -47,6 +47,15 @@ class OptimConfig(Group):
         ge=0,
         le=16_777_216,
     )
+    packing: bool = option(
+        False,
+        title=_("Pack rollouts"),
+        help=_(
+            "The rollouts of a micro batch follow each other in one row without any padding, and do not see each "
+            "other: the same gradient. With a limit of tokens a micro batch then holds so many real ones. Models whose "
+            "layers would mix up the rollouts are refused when the run starts."
+        ),
+    )
     mini_batch_size: int = option(
         0,
         title=_("Mini batch"),

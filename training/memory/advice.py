@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from training.config import JobConfig
 from training.memory.devices import CLOSE, DEVICES, Device, gib
-from training.memory.table import Model, Need, longest_shape, memory_of, micro_rows, update_rows
+from training.memory.need import Need
+from training.memory.table import Model, longest_shape, memory_of, micro_rows, update_rows
 from training.words import Sentence, _, sentence
 
 LORA_RANK = 16

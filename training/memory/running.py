@@ -13,8 +13,9 @@ from training.config import JobConfig
 from training.errors import MemoryShort, ModelError
 from training.memory.advice import Verdict, halved, judge
 from training.memory.devices import device_here, gib
+from training.memory.need import LEARNING, Term
 from training.memory.optimizers import Weight, kept_by
-from training.memory.table import LEARNING, Model, Term, longest_shape, plainly_fits
+from training.memory.table import Model, longest_shape, plainly_fits
 from training.memory.tracing import loss_like
 from training.policy.memory import is_out_of_memory
 from training.words import _, sentence

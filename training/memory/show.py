@@ -9,7 +9,8 @@ from training.config import JobConfig
 from training.errors import ConfigError
 from training.memory.advice import Verdict, judge
 from training.memory.devices import device_here, device_named, gib
-from training.memory.table import Model, Term
+from training.memory.need import Term
+from training.memory.table import Model
 
 NOT_FOUND = "The size of {source} is not known: it has to be a local folder here, or one of the ids in known.py."
 

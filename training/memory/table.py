@@ -8,18 +8,21 @@ room for one: the rest of its cache is an opportunity, no need.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
 from training.config import JobConfig
 from training.errors import ModelError
-from training.memory.devices import GIB, Device, gib
+from training.memory.devices import Device
 from training.memory.known import KNOWN
+from training.memory.need import PROGRAM, Need, Term
 from training.memory.optimizers import Weight, kept_by
+from training.memory.sampling import cache_terms, vllm_terms
 from training.memory.tracing import (
     Precision,
     Shape,
@@ -31,99 +34,19 @@ from training.memory.tracing import (
     trained_weights,
 )
 from training.policy.adapter import lora_config
-from training.policy.memory import BATCH_SHARE, RowCost
+from training.policy.memory import RowCost
 from training.starter import starter_config
-from training.words import Sentence, _, sentence
+from training.words import _, sentence
 
 Found = TypeVar("Found")
 ADAM_MOMENTS = 2
 # Half a byte; for each 64 weights a constant of a byte, and for each 256 of those one of four (QLoRA, section 3).
 NF4_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)
 PLAIN = 0.25
-# The libraries' own memory: on a GPU their context, on a processor what is resident before a model is loaded.
-PROGRAM = {"cuda": round(0.75 * GIB), "cpu": round(0.45 * GIB)}
 # The heap of a processor's allocator keeps the holes that freed tensors leave between activations that stay. An adapter
 # leaves twice as many, and layers that are computed again leave half of theirs. Shares of the activations of all
 # layers, fitted to measured peaks (benchmarks/memory.py). A GPU's allocator joins its holes.
 HOLES, HOLES_OF_ADAPTER, COMPUTED_AGAIN = 0.4, 0.9, 0.5
-
-TITLES = {
-    "weights": _("Weights of the model"),
-    "lora": _("LoRA adapter"),
-    "gradients": _("Gradients"),
-    "optimizer": _("Optimiser"),
-    "reference": _("Reference model"),
-    "values": _("Value head and values"),
-    "activations": _("Activations"),
-    "head": _("Output head, loss and the layer at work"),
-    "holes": _("Holes that the allocator keeps"),
-    "cache": _("Key-value cache of the rollouts"),
-    "copy": _("Weights in the precision of sampling"),
-    "vllm": _("vLLM"),
-    "program": _("Program and libraries"),
-}
-LEARNING, SAMPLING = ("gradients", "activations", "head", "holes"), ("cache", "copy")
-
-
-class Term(NamedTuple):
-    """One line of the table. ``why`` says what it is made of; ``spare`` is what of it is taken where there is room,
-    and needed by nothing."""
-
-    key: str
-    bytes: int
-    why: Sentence
-    spare: int = 0
-
-    @property
-    def title(self) -> str:
-        """Its name, to be translated where it is shown."""
-        return TITLES[self.key]
-
-    @property
-    def part(self) -> str:
-        """When it is there: ``learning``, ``sampling``, or ``kept`` for the whole run."""
-        return "learning" if self.key in LEARNING else "sampling" if self.key in SAMPLING else "kept"
-
-
-class Need(NamedTuple):
-    """What a job needs on a device."""
-
-    device: Device
-    terms: tuple[Term, ...]
-
-    def bytes_of(self, *keys: str) -> int:
-        """The sum of these terms."""
-        return sum(term.bytes for term in self.terms if term.key in keys)
-
-    @property
-    def fixed(self) -> int:
-        """What stays for the whole run."""
-        return sum(term.bytes for term in self.terms if term.key not in (*LEARNING, *SAMPLING))
-
-    @property
-    def learning(self) -> int:
-        """At the moment of most in a forward and backward."""
-        return self.fixed + self.bytes_of(*LEARNING)
-
-    @property
-    def sampling(self) -> int:
-        """While all rollouts that may be in flight are at their longest."""
-        return self.fixed + self.bytes_of(*SAMPLING)
-
-    @property
-    def whole(self) -> int:
-        """Bytes that it needs at the moment of most: with less it cannot run."""
-        return max(self.learning, self.sampling - sum(term.spare for term in self.terms))
-
-    @property
-    def most(self) -> int:
-        """Bytes that it takes at most where there is room."""
-        return max(self.learning, self.sampling)
-
-    @property
-    def fits(self) -> bool:
-        """Whether the device has as much."""
-        return self.whole <= self.device.bytes
 
 
 class Model:
@@ -158,6 +81,12 @@ class Model:
         outputs = model.get_output_embeddings()
         linear = (m for m in model.modules() if isinstance(m, torch.nn.Linear) and m is not outputs)
         return sum(module.weight.numel() for module in linear)
+
+    def attending(self, how: str) -> Model:
+        """The same with attention written out where it is asked for, whose scores are kept; any other keeps none."""
+        if how != "eager":
+            return self
+        return self._once(("eager",), lambda: Model(_with_eager(self.config)))
 
     def adapter(self, lora: Any) -> int:
         """Weights of a LoRA adapter."""
@@ -199,6 +128,12 @@ def plainly_fits(config: JobConfig, model: Model, device: Device) -> bool:
     weights = 2 * text.vocab_size * text.hidden_size + layers * 12 * text.hidden_size * widest
     each = 4 * (layers * 40 * widest + 40 * text.hidden_size)
     return 24 * weights + tokens * each + 8 * 4096 * min(text.vocab_size, 32768) * 4 < PLAIN * device.bytes
+
+
+def _with_eager(config: Any) -> Any:
+    found = copy.deepcopy(config)
+    found._attn_implementation = "eager"
+    return found
 
 
 def _read(folder: Path) -> Any:
@@ -249,6 +184,7 @@ def update_rows(config: JobConfig) -> int:
 
 def memory_of(config: JobConfig, model: Model, device: Device) -> Need:
     """The table of a job. Raises ``ModelError`` for a model that cannot be traced."""
+    model = model.attending(config.model.attention)
     precision, lora = precision_of(config, device), lora_config(config)
     size = precision.weights.itemsize
     terms = [_weights(config, model, precision)]
@@ -264,9 +200,9 @@ def memory_of(config: JobConfig, model: Model, device: Device) -> Need:
         if device.kind == "cpu":
             terms.append(_holes(config, model, precision, lora))
     if config.method.plays and config.rollout.engine == "vllm":
-        terms += _vllm(config, device)
+        terms += vllm_terms(config, device)
     elif config.method.plays:
-        terms += _sampling(config, model, precision, device, terms)
+        terms += cache_terms(config, model, precision, device, terms)
     terms.append(Term("program", PROGRAM[device.kind], sentence(_("Python, PyTorch and what the device keeps"))))
     return Need(device, tuple(terms))
 
@@ -352,32 +288,3 @@ def _keeps_reference(config: JobConfig) -> bool:
     if config.method.learns_from == "preferences":
         return True
     return config.method.plays and config.gradient.beta > 0
-
-
-def _sampling(config: JobConfig, model: Model, precision: Precision, device: Device, fixed: list[Term]) -> list[Term]:
-    """The cache of the rollouts in flight: as many as are wanted, at most as many as the sampler admits."""
-    rows, rollout = config.rollouts_per_step, config.rollout
-    columns = rollout.max_prompt_tokens + rollout.max_completion_tokens
-    cost = model.row(precision)
-    wanted = cost.of(rows, columns)
-    left = max(0, device.bytes - PROGRAM[device.kind] - sum(t.bytes for t in fixed if t.key not in LEARNING))
-    admitted = min(rows, max(1, int(left * BATCH_SHARE) // max(1, cost.of(1, columns))))
-    if admitted < rows:
-        text = _("{admitted} of {rows} rollouts of {tokens} tokens at once, as many as fit; all would take {all}")
-        why = sentence(text, admitted=admitted, rows=rows, tokens=f"{columns:,}", all=gib(wanted))
-    else:
-        why = sentence(_("{rows} rollouts of {tokens} tokens at once"), rows=rows, tokens=f"{columns:,}")
-    terms = [Term("cache", cost.of(admitted, columns), why, spare=cost.of(admitted, columns) - cost.of(1, columns))]
-    if precision.autocast is not None and precision.autocast != precision.weights:
-        text = sentence(_("cast once for a step's sampling"))
-        terms.append(Term("copy", model.parameters * precision.autocast.itemsize, text))
-    return terms
-
-
-def _vllm(config: JobConfig, device: Device) -> list[Term]:
-    """What a vLLM that the run starts keeps for itself; one that runs elsewhere keeps nothing here."""
-    if config.vllm.mode != "managed":
-        return []
-    share = config.vllm.gpu_memory_share
-    why = sentence(_("{share} % of the device, kept for the whole run"), share=round(100 * share))
-    return [Term("vllm", round(share * device.bytes), why)]

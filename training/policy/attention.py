@@ -22,6 +22,8 @@ from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface, eager_mask, sdpa_mask
 
+from training.policy.rows_attention import PLAIN_OF
+
 GROUPED = "tiltyard_grouped_decode"
 MakeMask = Callable[..., Tensor | None]
 
@@ -81,17 +83,20 @@ def _by_tokens(make: MakeMask) -> MakeMask:
     return mask
 
 
+GROUPED_FOR = {"sdpa", "flash_attention_2"}
+"""What a model attends by in training, where grouped decoding computes the same over the cache."""
 AttentionInterface.register(GROUPED, grouped_attention)
 AttentionMaskInterface.register(GROUPED, sdpa_mask)
 
 
 @contextmanager
 def sampling_attention(model: Any, *, gaps: bool = True) -> Iterator[None]:
-    """For the block: grouped decoding where the model would use SDPA; with ``gaps`` in rows, windows count tokens."""
+    """For the block: grouped decoding where the model would use SDPA or FlashAttention; with ``gaps`` in rows, windows
+    count tokens."""
     config = model.config.get_text_config()
     before = config._attn_implementation
-    if before == "sdpa":
-        config._attn_implementation = GROUPED
+    plain = PLAIN_OF.get(before, before)
+    config._attn_implementation = GROUPED if plain in GROUPED_FOR else plain
     masks = {GROUPED: _by_tokens(sdpa_mask), "eager": _by_tokens(eager_mask)} if gaps else {}
     ALL_MASK_ATTENTION_FUNCTIONS.update(masks)
     try:

@@ -43,6 +43,22 @@ def test_a_run_on_the_device_goes_on_from_its_checkpoint(make_job: MakeJob) -> N
     assert [event.step for event in of_type(second.run_dir, "metrics")] == [3, 4]
 
 
+@pytest.mark.parametrize("attention", ["sdpa", "flash_attention_2"])
+def test_rollouts_that_follow_each_other_learn_the_same(make_job: MakeJob, attention: str) -> None:
+    if attention == "flash_attention_2":
+        pytest.importorskip("flash_attn", reason="flash-attn is installed by hand (docs/configuration.md)")
+    norms = {}
+    for packing in (False, True):
+        with scripted_server() as url:
+            shared = {"environment": {"url": url}, "rewards": {"components": COMPONENTS}}
+            optim, model = {"packing": packing}, {"attention": attention}
+            job = make_job(f"packing{packing}", **shared, optim=optim, model=model, run={**CUDA, "max_steps": 1})
+            run_grpo(job, scorer=by_length)
+        (step,) = of_type(job.run_dir, "metrics")
+        norms[packing] = step.values["grad_norm"]
+    assert norms[True] == pytest.approx(norms[False], rel=0.05)  # bfloat16
+
+
 def test_an_adapter_is_trained_over_a_base_of_4_bits(make_job: MakeJob, starter_folder: object) -> None:
     pytest.importorskip("bitsandbytes", reason="QLoRA's layers are installed by hand (docs/memory.md)")
     model = {"source": str(starter_folder), "lora_rank": 8, "quantization": "nf4"}

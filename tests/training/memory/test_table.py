@@ -292,3 +292,11 @@ def _starter() -> Model:
     found = Model.of("starter")
     assert found is not None
     return found
+
+
+def test_attention_that_is_written_out_keeps_the_scores_of_every_head(folder: Path) -> None:
+    plain, out = (_terms(_job(folder, model__attention=how), folder) for how in ("auto", "eager"))
+    scores = 16 * 8 * 512 * 512 * 4  # rows × heads × tokens², in float32 after the softmax
+    assert out["activations"] - plain["activations"] >= 4 * scores, "of each of the four layers"
+    assert _terms(_job(folder, model__attention="flash_attention_2"), folder) == plain
+    assert _terms(_job(folder, optim__packing=True), folder) == plain
