@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,9 @@ def rows_of(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TEN)
-def test_a_family_writes_readable_calls_in_every_stage(name: str, rows_of: dict[str, Path], tmp_path: Path) -> None:
+def test_a_family_writes_readable_calls_in_every_stage(
+    name: str, rows_of: dict[str, Path], tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     """Warm-up, GRPO and an evaluation of a tiny random model, whose calls were read by nobody before."""
     base = make_model(name, load_rows(rows_of["demonstrations"], 300), tmp_path / "base")
     learning = {"batch_size": 4, "max_length": 2048}
@@ -77,4 +80,5 @@ def test_a_family_writes_readable_calls_in_every_stage(name: str, rows_of: dict[
         finished = of_type(made.run_dir, "rollout_finished")
         assert not [rollout.error for rollout in finished if rollout.error]
         called, broken = sum(r.calls for r in finished), sum(r.parse_errors for r in finished)
+        record_property(made.config.kind, f"{called} calls, {broken} unreadable, {len(finished)} rollouts")
         assert called >= len(finished) / 2 and broken <= called, (called, broken, len(finished))

@@ -14,17 +14,19 @@ from training.rollout.dialects.reading import Block, Form
 from training.rollout.dialects.values import parameters_of, typed, types_of
 
 
-def tagged(opening: str, argument: str, closing: str, mark: str, *, closing_mark: str) -> Form:
+def tagged(opening: str, argument: str, value_end: str, closing: str, mark: str, *, closing_mark: str) -> Form:
     """``opening`` is a pattern with a group ``name``, ``argument`` one with ``key``, ``value`` and maybe ``text``
-    (``true`` where the value is a text whatever the schema says), ``closing`` ends a call. The two marks stand for the
-    ends of a block in sentences and where a broken call is skipped."""
-    pair, end = re.compile(argument, re.DOTALL), re.compile(closing)
+    (``true`` where the value is a text whatever the schema says), ``closing`` ends a call. ``value_end`` is the tag
+    that closes an argument. The two marks stand for the ends of a block in sentences and where a broken call is
+    skipped."""
+    pair, end, last = re.compile(argument, re.DOTALL), re.compile(closing), re.compile(value_end)
 
     def read(text: str, match: re.Match[str], tools: Tools | None) -> Block:
         name, at = match["name"].strip(), match.end()
         parameters = parameters_of(tools, name)
         given: dict[str, Any] = {}
-        while (found := pair.match(text, at)) is not None:
+        # Without a closing tag the pattern would try every character of the rest, for each broken call.
+        while last.search(text, at) is not None and (found := pair.match(text, at)) is not None:
             given[found["key"].strip()] = _value(found, parameters)
             at = found.end()
         closed = end.match(text, at)
@@ -56,6 +58,7 @@ XML = (
     tagged(
         r"<(?:seed:)?tool_call>\s*<function=(?P<name>[^>\n]+)>",
         r"\s*<parameter=(?P<key>[^>\n]+)>\n?(?P<value>.*?)\n?</parameter>(?=\s*(?:<parameter=|</function>|</(?:seed:)?tool_call>))",
+        "</parameter>",
         _END,
         "<tool_call>",
         closing_mark="</tool_call>",
@@ -66,6 +69,7 @@ GLM = (
     tagged(
         rf"<tool_call{_TAG}>\s*(?P<name>[^\s<>{{}}]+)\s*(?:<tool_sep{_TAG}>\s*)?(?=<arg_key|</tool_call)",
         rf"\s*<arg_key{_TAG}>(?P<key>[^<]+)</arg_key{_TAG}>\s*<arg_value{_TAG}>(?P<value>.*?)</arg_value{_TAG}>(?=\s*(?:<arg_key|</tool_call))",
+        "</arg_value",
         rf"\s*</tool_call{_TAG}>",
         "<tool_call>",
         closing_mark="</tool_call>",
@@ -77,6 +81,7 @@ INVOKE = (
         rf'<{_SPACE}(?:invoke|function) name="(?P<name>[^"\n]+)">',
         rf'\s*<{_SPACE}param(?:eter)? name="(?P<key>[^"\n]+)"(?: string="(?P<text>true|false)")?>(?P<value>.*?)'
         rf"</{_SPACE}param(?:eter)?>(?=\s*(?:<{_SPACE}param|</{_SPACE}(?:invoke|function)>))",
+        rf"</{_SPACE}param",
         rf"\s*</{_SPACE}(?:invoke|function)>",
         "<invoke>",
         closing_mark="</invoke>",
