@@ -29,9 +29,9 @@ from tests.training.rollout.templates import random_call, tokenizer_for, tool_fo
 from training.config import EnvironmentConfig, JobConfig, RolloutConfig  # noqa: E402
 from training.data.reader import load_rows  # noqa: E402
 from training.data.schema import Row  # noqa: E402
+from training.dialects import DIALECTS, Parse  # noqa: E402
 from training.errors import TemplateError  # noqa: E402
 from training.policy.engine import EngineFigures, Sample  # noqa: E402
-from training.rollout.dialects import DIALECTS, Parse  # noqa: E402
 from training.rollout.family import read_by  # noqa: E402
 from training.rollout.family_reference import templates  # noqa: E402
 from training.rollout.replicas import Replicas  # noqa: E402

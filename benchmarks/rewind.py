@@ -28,13 +28,13 @@ from benchmarks.environment import environment_server  # noqa: E402
 from benchmarks.envs import EPISODES, Told  # noqa: E402
 from envs.wire import Message, ResetRequest, ToolCall  # noqa: E402
 from training.config import EnvironmentConfig, RolloutConfig  # noqa: E402
+from training.dialects import ParsedTurn  # noqa: E402
+from training.dialects.base import Tools  # noqa: E402
+from training.dialects.hermes import parse  # noqa: E402
 from training.events import TurnAdded  # noqa: E402
 from training.journal import JOURNAL_NAME, Journal, read_events  # noqa: E402
 from training.policy.engine import Sample  # noqa: E402
 from training.policy.scripted.words import END, WordTemplate  # noqa: E402
-from training.rollout.dialects import ParsedTurn  # noqa: E402
-from training.rollout.dialects.base import Tools  # noqa: E402
-from training.rollout.dialects.hermes import parse  # noqa: E402
 from training.rollout.endpoint import Answered  # noqa: E402
 from training.rollout.protocols import open_session  # noqa: E402
 from training.rollout.rewinding import Recording, Rewound, Taken, rewind  # noqa: E402

@@ -18,8 +18,8 @@ from training.algorithms.lessons import LEFT_OUT, unwritten_in
 from training.data.learned import lesson_of
 from training.data.pairs import pair_of
 from training.data.schema import Row
+from training.dialects import DIALECTS
 from training.errors import TemplateError
-from training.rollout.dialects import DIALECTS
 from training.rollout.tokens import ChatTemplate
 from training.rollout.turns import Piece, pieces_of
 

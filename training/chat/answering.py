@@ -20,10 +20,10 @@ from training.chat.speakers import Speaker, Spoken, Wish
 from training.chat.wire import Ask, Ended, Ending, Line, Place, Said, Text
 from training.config import JobConfig
 from training.connections import Access, reaching
+from training.dialects import dialect_name
 from training.errors import PolicyFault, TiltyardError
 from training.rollout import protocols
 from training.rollout.conversation import heard, opening
-from training.rollout.dialects import dialect_name
 from training.rollout.seeds import mix_seed
 from training.rollout.session import Session
 from training.rollout.tokens import Tools

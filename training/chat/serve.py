@@ -25,8 +25,8 @@ from training.chat.answering import Answering
 from training.chat.speakers import EndpointSpeaker, ModelSpeaker, Speaker, Wish
 from training.chat.wire import LINE_BYTES, Ask, Failed, Line, Open, Ready, Stop, heard_adapter
 from training.config import JobConfig
+from training.dialects import text
 from training.errors import ConfigError, PolicyFault, TiltyardError
-from training.rollout.dialects import text
 from training.rollout.endpoint import endpoint_of
 
 EXIT_FAILED = 1

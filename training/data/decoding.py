@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from training.data.literals import LiteralError, literal
 from training.data.problems import RowError
-from training.data.strict import strict_loads
+from training.data.strict import check_tree, strict_loads
+from training.literals import LiteralError, literal
 
 
 def decoded(value: Any, where: str, *, python: bool = False) -> Any:
@@ -21,7 +21,17 @@ def decoded(value: Any, where: str, *, python: bool = False) -> Any:
     except RowError as exc:
         if python:
             try:
-                return literal(value.strip())
+                return read_literal(value.strip())
             except LiteralError:
                 pass
         raise exc.within(where) from exc
+
+
+def read_literal(text: str) -> Any:
+    """A Python literal that a row may hold. Raises ``LiteralError``."""
+    value = literal(text)
+    try:
+        check_tree(value)
+    except RowError as exc:
+        raise LiteralError(str(exc)) from None
+    return value

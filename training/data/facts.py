@@ -29,8 +29,8 @@ FACTS: dict[str, str] = {
     ),
     "marked": _("{count} rows hold their conversation as one text; it is split at the marks of a chat template."),
     "native_calls": _(
-        "{count} rows have calls in their texts, between <tool_call> marks; they are read as calls, which each model's "
-        "chat template writes in its own form."
+        "{count} rows have calls in their texts, in the form of some family of models, such as between <tool_call> "
+        "marks; they are read as calls, which each model's chat template writes in its own form."
     ),
     "native_results": _("{count} rows have results of tools between <tool_response> marks, which are taken off."),
     "rollouts": _(

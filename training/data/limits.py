@@ -9,8 +9,6 @@ MAX_LINE_BYTES = 4 << 20
 MAX_FIELD_BYTES = 1 << 20
 """Longest single text or key of a row, in UTF-8: some 250,000 tokens, twice the window of the models trained here. A
 longer one is more likely a file's worth of text that a quote never closed. A row ends at ``MAX_LINE_BYTES``."""
-MAX_LITERAL_CHARS = 64 << 10
-"""Longest Python literal that is parsed: its syntax tree takes some 200 times its size."""
 MAX_DEPTH = 32
 """Deepest nesting of lists and objects, the row itself being 1."""
 MAX_COLUMNS = 200

@@ -1,8 +1,14 @@
-"""Calls and results that stand in a text as Hermes and Qwen write them, read as what they are.
+"""Calls and results that stand in a text as some family of models writes them, read as what they are.
 
-``<tool_call>`` holds a call, or a list of calls, as JSON or as a Python literal; ``<tool_response>`` a result. A chat
-template writes such marks itself, and other models have others, so a text that holds them teaches one family's marks,
-or both twice. A call inside ``<think>`` is a draft and stays text; so does one that cannot be read, with a remark.
+A chat template writes a family's marks itself, and other models have others, so a text that holds them teaches one
+family's marks, or both twice. A call inside ``<think>`` is a draft and stays text; so does one that cannot be read,
+with a remark.
+
+1. Hermes and Qwen: ``<tool_call>`` holds a call, or a list of calls, as JSON or as a Python literal;
+   ``<tool_response>`` a result.
+2. All other families that ``training.dialects`` reads by marks, and Llama's bare ``{"name": ..., "parameters": ...}``,
+   are read where they are meant as calls and not shown in an answer: a tool's result follows, or the row offers the
+   tool. A dataset may mix families.
 """
 
 from __future__ import annotations
@@ -15,17 +21,23 @@ from training.data.decoding import decoded
 from training.data.problems import RowError
 from training.data.schema import Message, Row, ToolCall, others_of
 from training.data.tools import tools_of
+from training.dialects import FAMILY_DIALECTS, MARKED, Parse, ParsedTurn
 
 CALL, CALL_END = "<tool_call>", "</tool_call>"
 RESULT, RESULT_END = "<tool_response>", "</tool_response>"
 _TOOLS, _TOOLS_END = "<tools>", "</tools>"
-MARK = "<tool"
-"""What all of these marks begin with."""
 MAX_CALLS = 64
+MAX_SHOWN = 40
 _MARKS = re.compile(
-    r"<functioncall>|<function_call>|<function=\w|\[TOOL_CALLS\]|<\|python_tag\|>|<\|tool_call|<｜tool▁call|<tool_call>"
+    r"<functioncall>|<function_call>|<function=\w|<(?:[\w.-]+:|｜DSML｜)?(?:invoke|function) name=|<(?:seed:)?tool_call"
+    r"|\[TOOL_CALLS\]|<TOOLCALL>|<\|(?:python_tag|tool_?calls?|tools_prefix|function_call|START_ACTION)|<｜tool▁call"
+    r"|\bto=functions\.\w|\bfunctools\["
 )
-"""What other families, and Hermes where it cannot be read, begin a call with."""
+"""What a call begins with, in any family."""
+_HINTS = ("<tool", "<func", "<|", "<｜", "<invoke", ":invoke", ":tool_call>", "[TOOL_CALLS]", "<TOOLCALL>")
+_JSON_HINTS = ("functools[", "to=functions.", '\\"parameters\\"', '\\"arguments\\"', "\\u003", "\\u005", "\\uff5c")
+_BARE = re.compile(r'(?:```(?:json)?\s*|<\|python_tag\|>\s*)?\{\s*"(?:name|type)"\s*:')
+_FENCE = re.compile(r"```(?:json)?\s*(.*?)\s*```", re.DOTALL)
 
 
 class _Said(NamedTuple):
@@ -35,19 +47,24 @@ class _Said(NamedTuple):
     fact: str
 
 
+def may_hold_calls(text: str) -> bool:
+    """Whether the JSON text of a row may hold what ``read_native`` reads: a quick look, since most rows do not."""
+    return any(hint in text for hint in _HINTS) or any(hint in text for hint in _JSON_HINTS)
+
+
 def read_native(row: Row) -> Row:
     """The row with the calls and results of its texts as calls and results; its ``facts`` say where some were."""
-    if not any(MARK in message.content for message in row.messages):
+    if not any("<" in m.content or "[" in m.content or "{" in m.content for m in row.messages):
         return row
+    if not row.tools and not row.offered and row.messages and row.messages[0].role == "system":
+        row.offered = _offered(row.messages[0].content)
     found: list[tuple[int, _Said]] = []
     calling = False
     for place, message in enumerate(row.messages):
-        said = _read(message, place + 1, calling)
+        said = _read(message, place + 1, calling) or _of_family(row, place)
         if said is not None:
             found.append((place, said))
         calling = bool((said.messages[-1] if said else message).tool_calls)
-    if not row.tools and not row.offered and row.messages and row.messages[0].role == "system":
-        row.offered = _offered(row.messages[0].content)
     if found:
         _replace(row, found)
     return row
@@ -70,6 +87,41 @@ def _read(message: Message, number: int, after_call: bool) -> _Said | None:
     return _Said(results, "native_results")
 
 
+def _of_family(row: Row, place: int) -> _Said | None:
+    """A message's calls in the form of another family; ``None`` where it has none that are meant as calls."""
+    message = row.messages[place]
+    if message.role != "assistant" or message.tool_calls:
+        return None
+    thought, closed, said = message.content.rpartition(THOUGHT)
+    if (turn := _turn_of(said, row.tools)) is None:
+        return None
+    answered = place + 1 < len(row.messages) and row.messages[place + 1].role == "tool"
+    if not answered and not {call.name for call in turn.tool_calls} <= _names_offered(row):
+        return None
+    calls = [call.model_copy(update={"id": f"call_{place + 1}_{n}"}) for n, call in enumerate(turn.tool_calls, 1)]
+    made = message.model_copy(update={"content": thought + closed + turn.text, "tool_calls": calls})
+    return _Said([made], "native_calls")
+
+
+def _turn_of(text: str, tools: list[dict[str, Any]] | None) -> ParsedTurn | None:
+    """A text read by the first family whose calls it holds, all of them whole."""
+    readers: list[Parse] = []
+    if _MARKS.search(text):
+        readers += [dialect for dialect in MARKED.values() if dialect.opens(text)]
+    if _BARE.match(text.lstrip()):
+        readers.append(FAMILY_DIALECTS["llama"])
+        fenced = _FENCE.fullmatch(text.strip())
+        text = fenced[1] if fenced else text
+    turns = (read(text, "", tools) for read in readers)
+    return next((turn for turn in turns if turn.tool_calls and turn.parse_error is None), None)
+
+
+def _names_offered(row: Row) -> set[str]:
+    """Names of the tools that a row offers as schemas."""
+    tools = [tool.get("function") or tool for tool in row.tools or []]
+    return {*row.offered, *(str(tool.get("name")) for tool in tools if isinstance(tool, dict))}
+
+
 def split_calls(text: str, where: str, default_id: str) -> tuple[str, list[ToolCall]]:
     """A text without its calls, and the calls; the text as it is where one of them cannot be read."""
     thought, closed, said = text.rpartition(THOUGHT)
@@ -89,10 +141,23 @@ def split_calls(text: str, where: str, default_id: str) -> tuple[str, list[ToolC
     return thought + closed + words.rstrip(), calls
 
 
-def unread_call(text: str) -> str:
-    """The mark of a call that a text still holds, apart from drafts of it; "" where it holds none."""
-    found = _MARKS.search(text.rpartition(THOUGHT)[2])
-    return found[0] if found else ""
+def unread_call(text: str, answer: Message | None = None) -> str:
+    """The mark of a call that a text still holds, apart from drafts of it; "" where it holds none.
+
+    A list of Python calls, or an ``Action:``, may be what the prompt asks for: it counts where a result follows, the
+    ``answer``.
+    """
+    said = text.rpartition(THOUGHT)[2].strip()
+    if (found := _MARKS.search(said)) is not None:
+        return found[0]
+    if _BARE.match(said) and any(f'"{key}"' in said for key in ("parameters", "arguments")):
+        return '{"name"'
+    if answer is None:
+        return ""
+    if answer.role == "tool" and FAMILY_DIALECTS["bfcl"](said, "").tool_calls:
+        return said[: said.index("(") + 1][:MAX_SHOWN]
+    observed = answer.role == "user" and answer.content.startswith("Observation:")
+    return "Action:" if observed and "Action:" in said else ""
 
 
 def _results(text: str) -> list[str]:

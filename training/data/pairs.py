@@ -74,7 +74,7 @@ def _answer(row: Row, value: Any) -> tuple[list[Message], list[bool]]:
     except RowError:
         return [], []
     clean_calls(messages, row.tools, value)
-    answer = read_native(make_row(messages, {}, others=others))
+    answer = read_native(make_row(messages, {"tools": row.tools} if row.tools else {}, others=others))
     messages, others = answer.messages, list(others_of(answer))
     repeated = len(row.messages)
     if messages[:repeated] == row.messages:

@@ -29,8 +29,8 @@ from training.errors import (
     EnvironmentUnreachable,
     TiltyardError,
 )
+from training.plain import json_problem
 from training.rollout.http import HttpLink, http_failure
-from training.rollout.plain import json_problem
 from training.rollout.session import (
     CLOSE_TIMEOUT_S,
     MAX_MESSAGE_BYTES,

@@ -24,14 +24,14 @@ from training.chat_reply import Reply, well_formed
 from training.chat_stream import MAX_CALLS
 from training.config import EndpointConfig, JobConfig
 from training.config.evaluation import cost_of
+from training.dialects import Parse, ParsedTurn, choose_dialect
+from training.dialects.base import json_decoder, json_reason
 from training.errors import BudgetSpent, EndpointAway, TiltyardError
 from training.journal import Event, LogLine
+from training.plain import json_problem
 from training.policy.engine import Sample
 from training.policy.scripted.words import HEARD, WordTemplate, count
-from training.rollout.dialects import Parse, ParsedTurn, choose_dialect
-from training.rollout.dialects.base import json_decoder, json_reason
 from training.rollout.holding import Wait
-from training.rollout.plain import json_problem
 from training.rollout.replicas import Replicas
 from training.rollout.scripted import NoEngine
 from training.rollout.tokens import Tools

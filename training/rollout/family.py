@@ -14,10 +14,10 @@ from functools import partial
 from typing import Any, Literal
 
 from training.config import JobConfig
+from training.dialects import CALL_MARKS, DIALECTS, FAMILY_DIALECTS, Parse, dialect_name
+from training.dialects.base import Tools
+from training.dialects.thoughts import MARKS, opens_thought
 from training.errors import TemplateError
-from training.rollout.dialects import CALL_MARKS, DIALECTS, FAMILY_DIALECTS, Parse, dialect_name
-from training.rollout.dialects.base import Tools
-from training.rollout.dialects.thoughts import MARKS, opens_thought
 
 Rows = list[dict[str, Any]]
 Render = Callable[[Rows, "Tools | None", bool], str]

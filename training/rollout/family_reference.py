@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from training.dialects import CALL_MARKS
+from training.dialects.thoughts import MARKS
 from training.errors import TemplateError
 from training.policy.families import sampled_families
-from training.rollout.dialects import CALL_MARKS
-from training.rollout.dialects.thoughts import MARKS
 from training.rollout.family import Family, Rows, Tools, family_of
 
 CONTROL = re.compile(

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import cast
 
 from training.config import JobConfig, Policy
+from training.dialects import DIALECTS, dialect_name
 from training.errors import PolicyFault, boundary
 from training.policy.engine import EngineFigures, Sample
 from training.policy.scripted import POLICIES, Scene, WordTemplate
-from training.rollout.dialects import DIALECTS, dialect_name
 from training.rollout.replicas import Replicas
 from training.rollout.trajectory import Player, Task, Trajectory
 from training.rows import answer_of

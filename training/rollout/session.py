@@ -26,9 +26,9 @@ from training.errors import (
     EnvironmentUnreachable,
     TiltyardError,
 )
+from training.plain import json_problem
 from training.reasons import json_reason, os_reason
 from training.rewards.bounds import MAX_REWARD, within_bounds
-from training.rollout.plain import json_problem
 
 CAUSES_MAX = 5  # how deep a client's exception is followed
 MAX_MESSAGE_BYTES = 4 << 20

@@ -13,8 +13,8 @@ from typing import Literal
 from envs.wire import Message, ToolCall
 from training.config import JobConfig
 from training.data.schema import Row
+from training.dialects import DIALECTS, FAMILY_DIALECTS, TEXT_PROTOCOLS
 from training.errors import TemplateError
-from training.rollout.dialects import DIALECTS, FAMILY_DIALECTS, TEXT_PROTOCOLS
 from training.rollout.family import ASKED, RESULT, SAID, THOUGHT, probe_calls, probe_tools, probe_turn
 from training.rollout.tokens import ChatTemplate
 from training.rollout.turns import pieces_of

@@ -15,9 +15,9 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from envs.wire import Message
+from training.dialects import CALL_MARKS
+from training.dialects.thoughts import MARKS
 from training.errors import TemplateError
-from training.rollout.dialects import CALL_MARKS
-from training.rollout.dialects.thoughts import MARKS
 from training.rollout.family import REASONING, Family, family_of, render_with_tools, turn_end
 
 if TYPE_CHECKING:

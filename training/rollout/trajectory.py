@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from envs.wire import Message, Observation, ResetRequest, StepRequest
 from training.config import EnvironmentConfig, RolloutConfig
+from training.dialects import Parse, ParsedTurn
 from training.errors import (
     CannotContinue,
     DataError,
@@ -30,7 +31,6 @@ from training.rewards.base import Episode
 from training.rewards.facts import call_outcomes
 from training.rewards.verdict import ENVIRONMENT
 from training.rollout.conversation import heard, opening
-from training.rollout.dialects import Parse, ParsedTurn
 from training.rollout.past import Past
 from training.rollout.protocols import STATELESS
 from training.rollout.rewinding import replay

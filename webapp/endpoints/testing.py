@@ -19,6 +19,7 @@ from training.chat_client import Endpoint as Asked
 from training.chat_client import complete
 from training.chat_reply import Reply
 from training.connections import reaching
+from training.dialects import ANYONE
 from training.errors import (
     EndpointAway,
     EndpointBusy,
@@ -28,7 +29,6 @@ from training.errors import (
     EndpointTimeout,
     TiltyardError,
 )
-from training.rollout.dialects import ANYONE
 from training.rollout.endpoint import calls_of, in_words, tool_call, written
 from webapp.endpoints.keys import key_of
 from webapp.endpoints.models import Endpoint, ToolFormat

@@ -9,9 +9,9 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
 from training.config import JobConfig, Policy
+from training.dialects import DIALECTS, dialect_name
 from training.errors import EnvironmentTimeout
 from training.policy.scripted import POLICIES, Scene
-from training.rollout.dialects import DIALECTS, dialect_name
 from training.rollout.rewinding import Taken
 from webapp.environments.playground.episode import Played
 from webapp.environments.playground.play import Play, PlayRefused

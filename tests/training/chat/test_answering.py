@@ -14,8 +14,8 @@ from training.chat.answering import Answering
 from training.chat.speakers import Spoken
 from training.chat.wire import Ask, Ended, Line, Place, Said, Text
 from training.config import EnvironmentConfig, JobConfig
+from training.dialects import choose_dialect
 from training.errors import EnvironmentUnreachable
-from training.rollout.dialects import choose_dialect
 
 SUM = '<tool_call>{"name": "calculator", "arguments": {"expression": "2 + 3"}}</tool_call>'
 

@@ -14,8 +14,8 @@ from tests.training.imports.test_recorded import sizes, turns
 from tests.training.imports.test_trainers import figures
 from training.chat_reply import Reply
 from training.data.files.archive import Given
+from training.dialects import hermes
 from training.imports.read import import_files
-from training.rollout.dialects import hermes
 from training.rollout.endpoint import message_of, turn_of
 
 CASES = Path(__file__).parents[4] / "shared" / "cases"

@@ -16,12 +16,12 @@ from envs.base import ToolEnvironment
 from envs.wire import Message, Observation, ResetRequest, StepRequest
 from training.config import JobConfig, Policy, RewardComponent
 from training.data.schema import Row
+from training.dialects import DIALECTS
 from training.journal import Journal
 from training.policy.scripted import POLICIES, Scene, WordTemplate
 from training.policy.scripted.words import count
 from training.rewards.scoring import score_episode
 from training.rollout.collector import Collector
-from training.rollout.dialects import DIALECTS
 from training.rollout.finished import Rollout
 from training.rollout.scripted import scripted_player
 

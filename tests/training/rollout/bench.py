@@ -22,13 +22,13 @@ from tests.training.helpers import (
     job_config,
     of_type,
 )
+from training.dialects import DIALECTS
 from training.errors import (
     RewardFault,
 )
 from training.journal import Journal
 from training.rewards.base import Episode, Score
 from training.rollout.collector import Collector
-from training.rollout.dialects import DIALECTS
 from training.rollout.finished import StepRollouts
 from training.rollout.replicas import Replicas
 from training.rollout.tokens import ChatTemplate

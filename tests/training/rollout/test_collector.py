@@ -25,12 +25,12 @@ from tests.training.helpers import (
     scripted_server,
 )
 from training.config import JobConfig
+from training.dialects import DIALECTS
 from training.errors import RewardFault, StopRequested, TooManyFailures
 from training.journal import Journal
 from training.rewards.base import Episode, Score
 from training.rollout.client import SocketSession
 from training.rollout.collector import Collector
-from training.rollout.dialects import DIALECTS
 from training.rollout.finished import StepRollouts
 from training.rollout.tokens import ChatTemplate
 from training.rollout.trajectory import Player

@@ -14,8 +14,8 @@ from tests.training.helpers import of_type, scripted_server
 from tests.training.rollout.test_endpoint import evaluation
 from training.algorithms.evaluate import run_evaluate
 from training.chat_reply import Reply, counted, read_reply, text_of, well_formed
+from training.dialects import hermes
 from training.events import TurnAdded
-from training.rollout.dialects import hermes
 from training.rollout.endpoint import message_of, tool_call, turn_of
 
 __all__ = ["stub"]

@@ -10,9 +10,9 @@ import pytest
 
 from envs.wire import Message, ToolCall
 from tests.training.rollout.templates import TEMPLATES, random_call, text_of, tokenizer_for, tool_for
+from training.dialects import DIALECTS, FAMILY_DIALECTS
 from training.errors import TemplateError
 from training.policy.families import sampled_families
-from training.rollout.dialects import DIALECTS, FAMILY_DIALECTS
 from training.rollout.family import turn_text
 from training.rollout.family_reference import PUBLISHED, family_of_text, reference
 from training.rollout.tokens import ChatTemplate

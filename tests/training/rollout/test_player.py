@@ -9,6 +9,7 @@ import pytest
 
 from envs.wire import Message, Observation, ResetRequest, StepRequest, ToolCall
 from training.config import EnvironmentConfig, RolloutConfig
+from training.dialects import ParsedTurn
 from training.errors import (
     DataError,
     EnvironmentFault,
@@ -18,7 +19,6 @@ from training.errors import (
 )
 from training.policy.engine import Sample
 from training.rollout import trajectory as trajectories
-from training.rollout.dialects import ParsedTurn
 from training.rollout.trajectory import PlayedTurn, Player, Task, Trajectory
 
 EOS = 9

@@ -12,7 +12,7 @@ from tests.training.rollout.test_template_check import template_check
 from training.algorithms.base import IGNORED
 from training.algorithms.lessons import encode_rows
 from training.data.schema import row_from_dict
-from training.rollout.dialects import ANYONE, DIALECTS
+from training.dialects import ANYONE, DIALECTS
 from training.rollout.tokens import ChatTemplate
 
 CASES = Path(__file__).parents[4] / "shared" / "cases"

@@ -189,9 +189,10 @@ def text_remarks(row: Row) -> Iterator[Remark]:
     """Calls that stand in an assistant's text and were not read as calls, and marks of chat templates."""
     for number, message in enumerate(row.messages, 1):
         content = message.content
-        if "<" not in content and "[" not in content:  # nearly all texts
+        if not any(mark in content for mark in ("<", "[", "{", "Action:", "(")):  # nearly all texts
             continue
-        if message.role == "assistant" and (mark := unread_call(content)):
+        answer = row.messages[number] if number < len(row.messages) else None
+        if message.role == "assistant" and (mark := unread_call(content, answer)):
             yield "call_as_text", {"where": f"message {number}", "mark": mark}
         if mark := mark_in(content):
             yield "template_mark", {"where": f"message {number}", "mark": mark}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from training.data.native import MARK, read_native
+from training.data.native import may_hold_calls, read_native
 from training.data.nulls import without_nulls
 from training.data.options import ReadOptions
 from training.data.problems import RowError, kind
@@ -102,7 +102,7 @@ def converted(raws: Iterable[Raw], convert: Callable[[Value], Row]) -> Iterator[
 def _as_meant(row: Row, raw: Raw) -> Row:
     """The row with calls that stand in texts as calls, and without Arrow's nulls; most texts can have neither."""
     text = raw.text
-    if not text or MARK in text or "\\u003" in text:  # as some programs write a "<"
+    if not text or may_hold_calls(text):
         row = read_native(row)
     if not text or "null" in text or "None" in text:
         row = without_nulls(row, raw.value or {})

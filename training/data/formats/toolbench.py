@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 
+from training.data.decoding import read_literal
 from training.data.formats.base import DataFormat, Value, each, fits, text_of, without, written_messages
-from training.data.literals import LiteralError, literal
 from training.data.messages import messages_of
 from training.data.problems import RowError, shown
 from training.data.raw import Sample
 from training.data.schema import Row, Spelling, make_row
 from training.data.strict import strict_loads
+from training.literals import LiteralError
 from training.words import _, sentence
 
 APIS = "access to the following APIs: "
@@ -37,7 +38,7 @@ def apis_of(system: str) -> list[Value]:
     _, found, text = system.partition(APIS)
     if not found:
         return []
-    value = literal(text.strip())
+    value = read_literal(text.strip())
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         raise LiteralError("it is no list of APIs")
     return value

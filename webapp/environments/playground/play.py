@@ -15,8 +15,8 @@ from envs.wire import Message, Observation, ResetRequest, StepRequest
 from training.config import EnvironmentConfig
 from training.connections import Access, reaching
 from training.errors import EnvironmentFault, EnvironmentFull, TiltyardError
+from training.plain import json_problem
 from training.rollout import protocols
-from training.rollout.plain import json_problem
 from training.rollout.rewinding import Recording, Rewound, Taken, rewind
 from training.rollout.session import Session
 from training.rollout.tokens import Tools

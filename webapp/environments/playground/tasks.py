@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 
 from envs.wire import Message
 from training.data.schema import Row, RowError, check_tree, conversation_key, row_from_dict, strict_loads
-from training.rollout.plain import json_problem
+from training.plain import json_problem
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.selectors import datasets_of
 from webapp.environments.playground.commands import Empty, FromRow, Pasted

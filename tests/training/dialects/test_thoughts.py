@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.growth import assert_linear
-from training.rollout.dialects import ANYONE, DIALECTS, FAMILY_DIALECTS
-from training.rollout.dialects.base import ParsedTurn
+from training.dialects import ANYONE, DIALECTS, FAMILY_DIALECTS
+from training.dialects.base import ParsedTurn
 
 CALLS = {
     "hermes": '<tool_call>\n{{"name": "{name}", "arguments": {{"id": 1}}}}\n</tool_call>',

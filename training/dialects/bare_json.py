@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 
-from training.rollout.dialects.base import Tools, Unreadable, skip_spaces
-from training.rollout.dialects.json_calls import call_of, decode
-from training.rollout.dialects.reading import Block, Form
+from training.dialects.base import Tools, Unreadable, skip_spaces
+from training.dialects.json_calls import call_of, decode
+from training.dialects.reading import Block, Form
 
 _OPENING = re.compile(r'(?:<\|python_tag\|>\s*)?\{(?=\s*"(?:name|type|parameters|arguments)"\s*:)')
 KEYS = ("parameters", "arguments")

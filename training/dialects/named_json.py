@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from training.rollout.dialects.base import Tools, Unreadable, checked, skip_spaces
-from training.rollout.dialects.json_calls import arguments_of, decode
-from training.rollout.dialects.reading import Block, Form
+from training.dialects.base import Tools, Unreadable, checked, skip_spaces
+from training.dialects.json_calls import arguments_of, decode
+from training.dialects.reading import Block, Form
 
 EMPTY = re.compile(r"\s*(?=<|\Z)")
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from training.rollout.dialects import reading
-from training.rollout.dialects.base import ParsedTurn, Tools
-from training.rollout.dialects.json_calls import marked
+from training.dialects import reading
+from training.dialects.base import ParsedTurn, Tools
+from training.dialects.json_calls import marked
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 MAX_CALLS = reading.MAX_CALLS

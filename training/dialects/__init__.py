@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from training.config import JobConfig
-from training.rollout.dialects import (
+from training.dialects import (
     bare_json,
     bfcl,
     braces,
@@ -23,9 +23,9 @@ from training.rollout.dialects import (
     toolbench,
     webshop,
 )
-from training.rollout.dialects.anyone import Anyone
-from training.rollout.dialects.base import Parse, ParsedTurn
-from training.rollout.dialects.reading import Marked
+from training.dialects.anyone import Anyone
+from training.dialects.base import Parse, ParsedTurn
+from training.dialects.reading import Marked
 
 
 def _noise(*marks: str) -> re.Pattern[str]:
@@ -38,11 +38,6 @@ MARKED: dict[str, Marked] = {
     "mistral": Marked((named_json.MISTRAL, json_calls.MISTRAL)),
     "deepseek": Marked(named_json.DEEPSEEK, _noise("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")),
     "kimi": Marked(named_json.KIMI, _noise(r"<\|tool_calls_section_(?:begin|end)\|>")),
-    "harmony": Marked(
-        named_json.HARMONY,
-        _noise(r"<\|start\|>assistant", r"<\|channel\|>(?:final|commentary|analysis)", r"<\|message\|>", r"<\|end\|>"),
-    ),
-    "gemma": Marked(braces.FORMS),
     "invoke": Marked(
         named_tags.INVOKE,
         _noise(
@@ -50,6 +45,11 @@ MARKED: dict[str, Marked] = {
             r"(?:<\|start\|>assistant)?\s*to=\S*?<\|message\|>",
         ),
     ),
+    "harmony": Marked(
+        named_json.HARMONY,
+        _noise(r"<\|start\|>assistant", r"<\|channel\|>(?:final|commentary|analysis)", r"<\|message\|>", r"<\|end\|>"),
+    ),
+    "gemma": Marked(braces.FORMS),
     "command": Marked(json_calls.COMMAND, _noise(r"<\|(?:START|END)_(?:RESPONSE|TEXT|THINKING)\|>")),
     "lfm2": Marked(lfm2.ESCAPED),
     "lfm2-raw": Marked(lfm2.RAW),

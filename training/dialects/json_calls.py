@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from training.rollout.dialects.base import (
+from training.dialects.base import (
     MAX_NAME,
     Found,
     Tools,
@@ -19,7 +19,7 @@ from training.rollout.dialects.base import (
     json_reason,
     skip_spaces,
 )
-from training.rollout.dialects.reading import Block, Form, after_broken
+from training.dialects.reading import Block, Form, after_broken
 
 BESIDE = frozenset({"id", "type", "index", "tool_call_id"})
 """Keys of a call that are neither its name nor arguments."""

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from envs.wire import ToolCall
-from training.rollout.dialects.base import Found, ParsedTurn, Tools, Unreadable
-from training.rollout.dialects.thoughts import MARKS, OPENING, first_closing
+from training.dialects.base import Found, ParsedTurn, Tools, Unreadable
+from training.dialects.thoughts import MARKS, OPENING, first_closing
 
 MAX_CALLS = 16
 MAX_TRIED = 64

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from training.rollout.dialects.bare_json import names_of
-from training.rollout.dialects.base import Parse, ParsedTurn, Tools
-from training.rollout.dialects.reading import Marked
+from training.dialects.bare_json import names_of
+from training.dialects.base import Parse, ParsedTurn, Tools
+from training.dialects.reading import Marked
 
 
 class Anyone:

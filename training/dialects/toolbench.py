@@ -10,9 +10,9 @@ import re
 from typing import Any
 
 from envs.wire import ToolCall
-from training.rollout.dialects.base import Found, ParsedTurn, Tools, Unreadable, checked, json_decoder, json_reason
-from training.rollout.dialects.reading import UNCLOSED
-from training.rollout.dialects.thoughts import split_thought
+from training.dialects.base import Found, ParsedTurn, Tools, Unreadable, checked, json_decoder, json_reason
+from training.dialects.reading import UNCLOSED
+from training.dialects.thoughts import split_thought
 
 _THOUGHT = re.compile(r"^\s*Thought:[ \t]*")
 _ACTION = re.compile(r"(?:^|\n)[ \t]*Action:[ \t]*([^\n]*)")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.growth import assert_linear
-from training.rollout.dialects import DIALECTS, hermes
+from training.dialects import DIALECTS, hermes
 
 C, E = "<tool_call>", "</tool_call>"
 A = '{"name": "a", "arguments": {"x": 1}}'

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from training.rollout.dialects.base import MAX_NAME, Tools, Unreadable, checked
-from training.rollout.dialects.reading import Block, Form
-from training.rollout.dialects.values import parameters_of, typed, types_of
+from training.dialects.base import MAX_NAME, Tools, Unreadable, checked
+from training.dialects.reading import Block, Form
+from training.dialects.values import parameters_of, typed, types_of
 
 
 def tagged(opening: str, argument: str, value_end: str, closing: str, mark: str, *, closing_mark: str) -> Form:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from training.rollout.dialects.base import ParsedTurn, Tools
+from training.dialects.base import ParsedTurn, Tools
 
 
 def parse(text: str, call_prefix: str, tools: Tools | None = None, *, in_thought: bool = False) -> ParsedTurn:

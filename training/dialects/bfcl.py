@@ -12,9 +12,9 @@ import warnings
 from typing import Any
 
 from envs.wire import ToolCall
-from training.rollout.dialects.base import Found, ParsedTurn, Tools, Unreadable, checked
-from training.rollout.dialects.reading import UNCLOSED
-from training.rollout.dialects.thoughts import split_thought
+from training.dialects.base import Found, ParsedTurn, Tools, Unreadable, checked
+from training.dialects.reading import UNCLOSED
+from training.dialects.thoughts import split_thought
 
 MAX_CALLS, MAX_CHARS = 64, 65_536
 _START = re.compile(r"\[\s*[A-Za-z_][\w.]*\s*\(")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from training.data.limits import MAX_DEPTH, MAX_LITERAL_CHARS
-from training.data.problems import RowError
-from training.data.strict import check_tree
+from training.plain import MAX_DEPTH, json_problem
+
+MAX_CHARS = 64 << 10
+"""Longest text that is parsed: its syntax tree takes some 200 times its size."""
 
 
 class LiteralError(ValueError):
@@ -19,18 +20,33 @@ def literal(text: str) -> Any:
 
     ``ast.literal_eval`` builds only constants and containers; its parser is kept from deep nesting and long texts.
     """
-    if len(text) > MAX_LITERAL_CHARS:
+    if len(text) > MAX_CHARS:
         raise LiteralError("it is too long")
     if _depth(text) > MAX_DEPTH:
         raise LiteralError(f"it is nested deeper than {MAX_DEPTH} levels")
     try:
         value = ast.literal_eval(text)
-        check_tree(value)
-    except RowError as exc:
-        raise LiteralError(str(exc)) from None
     except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
         raise LiteralError("it is no list that Python could have written") from None
+    if (problem := _other_type(value) or json_problem(value)) is not None:
+        raise LiteralError(problem)
     return value
+
+
+def _other_type(value: Any) -> str | None:
+    """What JSON has no type for, such as a set, as a reason; ``None`` without any."""
+    stack = [value]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, dict):
+            stack += [*node, *node.values()]
+            if not all(isinstance(key, str) for key in node):
+                return "a key of it is no text"
+        elif isinstance(node, list):
+            stack += node
+        elif node is not None and not isinstance(node, str | bool | int | float):
+            return f"it contains a value of the type {type(node).__name__}"
+    return None
 
 
 def _depth(text: str) -> int:

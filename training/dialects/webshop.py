@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 
 from envs.wire import ToolCall
-from training.rollout.dialects.base import ParsedTurn, Tools
-from training.rollout.dialects.thoughts import split_thought
-from training.rollout.plain import json_problem
+from training.dialects.base import ParsedTurn, Tools
+from training.dialects.thoughts import split_thought
+from training.plain import json_problem
 
 ARGUMENTS = {"search": "keywords", "click": "value"}
 # Values of options may hold one level of brackets themselves.

@@ -10,7 +10,7 @@ import pytest
 from envs.wire import StepRequest
 from tests.training.helpers import job_config
 from training.config import Dialect, Protocol
-from training.rollout.dialects import DIALECTS, ParsedTurn, dialect_name
+from training.dialects import DIALECTS, ParsedTurn, dialect_name
 
 Calls = list[tuple[str, dict[str, object]]]
 

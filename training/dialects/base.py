@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from envs.wire import Message, ToolCall
-from training.rollout.plain import json_problem
+from training.plain import json_problem
 
 Tools = list[dict[str, Any]]
 Found = tuple[str, dict[str, Any]]

@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from training.rollout.dialects.base import MAX_NAME, Tools, Unreadable, checked, json_decoder, skip_spaces
-from training.rollout.dialects.reading import Block, Form
-from training.rollout.plain import MAX_DEPTH
+from training.dialects.base import MAX_NAME, Tools, Unreadable, checked, json_decoder, skip_spaces
+from training.dialects.reading import Block, Form
+from training.plain import MAX_DEPTH
 
 QUOTE, CLOSE = '<|"|>', "<tool_call|>"
 _BARE = re.compile(r"[^,}\]]+")

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from training.rollout.dialects.base import Found, Tools, Unreadable, checked, skip_spaces
-from training.rollout.dialects.bfcl import MAX_CALLS, MAX_CHARS, python_calls
-from training.rollout.dialects.reading import Block, Form
+from training.dialects.base import Found, Tools, Unreadable, checked, skip_spaces
+from training.dialects.bfcl import MAX_CALLS, MAX_CHARS, python_calls
+from training.dialects.reading import Block, Form
 
 OPEN, CLOSE = "<|tool_call_start|>", "<|tool_call_end|>"
 _NAME = re.compile(r"\s*([A-Za-z_][\w.-]*)\s*\(\s*")
