@@ -1,8 +1,8 @@
 """The catalogue of metrics: every figure that a trainer journals, with its title, unit and meaning.
 
 Tiles, charts, the API and docs/metrics.md take titles from here. Names are TRL's own; ours stand under ``rollouts/``,
-``heldout/``, ``groups/``, ``value/``, ``env/``, ``timing/``, ``judge/``, ``sampling/`` and ``updates/``. A figure that
-cannot be computed is left out, never 0.
+``heldout/``, ``groups/``, ``tasks/``, ``value/``, ``env/``, ``timing/``, ``judge/``, ``sampling/`` and ``updates/``. A
+figure that cannot be computed is left out, never 0.
 """
 
 from __future__ import annotations
@@ -142,6 +142,22 @@ METRICS: dict[str, Metric] = {
     ),
     "rollouts/extra": Metric(
         _("Extra rollouts"), _("Rollouts that were played to refill groups, beyond the step's own.")
+    ),
+    "tasks/drawn_distinct": Metric(
+        _("Tasks played"), _("Different tasks that were played until now, where they are drawn by their pass rate.")
+    ),
+    "tasks/new_share": Metric(
+        _("New tasks"), _("Share of the step's tasks that were never played before (`data.draw`)."), form="percent"
+    ),
+    "tasks/solved_share": Metric(
+        _("Believed solved"),
+        _("Share of all tasks whose expected outcome is at least 0.9; they are drawn less (`data.draw`)."),
+        form="percent",
+    ),
+    "tasks/hopeless_share": Metric(
+        _("Believed hopeless"),
+        _("Share of all tasks whose expected outcome is at most 0.1; they are drawn less (`data.draw`)."),
+        form="percent",
     ),
     "rollouts/staleness_mean": Metric(
         _("Staleness"),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from training.algorithms.checkpoints import ADAPTER, ADAPTER_CONFIG, FINAL, PREFIX, HubModel, StageMark, write_whole
+from training.algorithms.task_memory import Memory
 from training.errors import ModelError
 from training.policy.attached import value_head_of, without_value_head
 
@@ -73,12 +74,13 @@ def save_checkpoint(
     *,
     base: HubModel | None = None,
     stage: StageMark | None = None,
+    memory: Memory | None = None,
 ) -> tuple[Path, int]:
     """Everything that resuming needs: weights, optimiser, schedule, random states, step. Returns (folder, bytes).
 
     The layout is the one that ``transformers.Trainer`` resumes from; it loads these files with ``weights_only=True``,
     and we hand it a folder only after checking its manifest. With LoRA the weights are the adapter alone, which names
-    ``base``.
+    ``base``. ``memory`` is what the run knows of its tasks.
     """
     target = run_dir / f"{PREFIX}{step}"
 
@@ -95,6 +97,8 @@ def save_checkpoint(
         trainer.state.save_to_json(str(folder / "trainer_state.json"))
         if (reference := following_reference(trainer)) is not None:
             save_reference(reference, folder)
+        if memory is not None:
+            memory.write(folder)
 
     return target, write_whole(target, step, fill, reward, held_out, stage)
 

@@ -1,7 +1,8 @@
 """GRPO: our rollouts, TRL's loss.
 
 Group Relative Policy Optimization: Shao et al. 2024, *DeepSeekMath*; the loss is ``trl.GRPOTrainer`` 1.16. The
-dataset's prompt column is just the row's index: TRL hands it to ``rollout_func``, which plays the row. Each reward
+dataset's prompt column is just a place in the run's order: TRL hands it to ``rollout_func``, which plays the row that
+has it, or that is drawn for it. Each reward
 component is a TRL reward function that returns the parts our collector stored; an excluded rollout gives ``None`` in
 all of them, so TRL leaves it out of the baseline. A job with stages has a trainer for each
 (``training/algorithms/stages.py``).
@@ -27,6 +28,7 @@ from training.algorithms.loading import (
 from training.algorithms.rollouts import PARTS_FIELD, Prompts, Rollouts
 from training.algorithms.sampler import JobSampler
 from training.algorithms.stages import Course, StageEnd
+from training.algorithms.task_memory import Drawing, Memory, entered, read_memory
 from training.algorithms.tasks import reward_components
 from training.algorithms.token_values import TokenRecord, speller
 from training.config import GrpoConfig, JobConfig, RewardComponent
@@ -101,14 +103,14 @@ def _train_course(
         callback = JournalCallback(job, config.updates_per_step)
         if config.run.keep_tokens_mib:
             callback.tokens = TokenRecord(job.run_dir, config.run.keep_tokens_mib << 20, speller(tokenizer))
-        prompts = Prompts(
-            _order(job, tasks.train, course.step), tasks.train, course.step if job.stage else 0, course.last_step
-        )
+        drawing = callback.saver.drawing = _drawing(course, tasks.train)
+        order = _order(job, tasks.train, course.step)
+        prompts = Prompts(order, tasks.train, course.step if job.stage else 0, course.last_step, drawing)
         rollouts = after.enter_context(closing(Rollouts(job, callback, rows, prompts, template, components, scorer)))
         weights = [component.weight for component in components]
         arguments = rollout_arguments(config, job.run_dir, device, weights) | loss
         arguments["ignore_data_skip"] = job.stage is not None  # the order of its prompts begins where it goes on
-        dataset = _prompts(prompts.order)
+        dataset = _prompts(len(order))
         given = {"model": model, "processing_class": tokenizer, "train_dataset": dataset, "rollout_func": rollouts}
         trainer = _make_trainer(config, trainer_class, arguments, components, callback, **given)
         check = None
@@ -233,11 +235,27 @@ def _order(job: Job, places: list[int], step: int) -> list[int]:
     return [places[place] for place in order]
 
 
-def _prompts(order: list[int]) -> Any:
-    """The rows as texts, the prompts of TRL's dataset."""
+def _drawing(course: Course, places: list[int]) -> Drawing | None:
+    """What draws the tasks, where that is not their order: it remembers what the checkpoint does."""
+    job, checkpoint = course.job, course.checkpoint
+    config, stage = job.config, job.stage.name if job.stage is not None else ""
+    if config.data.draw == "order":
+        return None
+    memory = entered(read_memory(checkpoint), stage) if checkpoint is not None else None
+    drawing = Drawing(config.data, course.rows, places, config.run.seed, memory or Memory(stage=stage))
+    said = f"Tasks are drawn by their pass rate: {drawing.known} of {len(places)} have been played before."
+    if checkpoint is not None and memory is None:
+        job.log(f"{said} {checkpoint.name} remembers no tasks.", "warning")
+    else:
+        job.log(said)
+    return drawing
+
+
+def _prompts(count: int) -> Any:
+    """Places of the order as texts, the prompts of TRL's dataset."""
     from datasets import Dataset
 
-    return Dataset.from_dict({"prompt": [str(row) for row in order]})
+    return Dataset.from_dict({"prompt": [str(place) for place in range(count)]})
 
 
 def _make_trainer(

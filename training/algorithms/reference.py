@@ -237,6 +237,17 @@ SETTINGS = (
         "that are played on top (`rollouts/extra`).",
     ),
     Entry(
+        ("data.draw",),
+        "Foster et al. 2025, *Learning to Reason at the Frontier of Learnability*; Qu et al. 2025, *Can Prompt "
+        "Difficulty be Online Predicted*",
+        "chance = (1 − u) L / Σ L + u / tasks, L = αβ / ((α + β)(α + β + 1)), α = m/2 + solved, β = m/2 + failed; a "
+        "rollout counts half after h samplings",
+        "Sets of which most tasks are solved or hopeless, and which are played several times: rollouts go where a "
+        "group teaches. Whether a task is solved is the environment's verdict, else the reward between the lowest and "
+        "the highest that were seen. See [curriculum.md](curriculum.md#tasks-drawn-by-their-own-pass-rate).",
+        ("data.draw_even_share", "data.draw_prior", "data.draw_half_life"),
+    ),
+    Entry(
         ("rollout.max_staleness",),
         "Noukhovitch et al. 2024, *Asynchronous RLHF*",
         "rollouts come from weights that miss at most so many samplings' updates",

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from training.algorithms.ahead import Ahead
 from training.algorithms.base import JournalCallback
 from training.algorithms.job import Job
+from training.algorithms.task_memory import Drawing
 from training.config import RewardComponent
 from training.data.schema import Row
 from training.journal import PhaseChanged
@@ -30,17 +31,19 @@ class Prompts(NamedTuple):
     """The rows that a trainer is given, one a group, in the order of its samplings.
 
     The first of them are played for the step after ``begin``; none is played for a step beyond ``last_step``. ``tasks``
-    are all that there are, whatever part of them the order reaches.
+    are all that there are, whatever part of them the order reaches. With ``drawing`` it is the tasks of a sampling that
+    are drawn when it begins, and of the order only its length counts.
     """
 
     order: list[int]
     tasks: list[int]
     begin: int
     last_step: int
+    drawing: Drawing | None = None
 
 
 class Rollouts:
-    """TRL's ``rollout_func``: plays the prompts it is given and hands back ids, masks and reward parts.
+    """TRL's ``rollout_func``: plays the rows that the places it is given have, and hands back ids, masks and parts.
 
     With ``rollout.max_staleness`` those of the next samplings are played meanwhile (``training/algorithms/ahead.py``);
     ``prompts`` says which they are.
@@ -111,7 +114,9 @@ class Rollouts:
         assert self._engine is not None  # noqa: S101 - attach() ran before training
         step = trainer.state.global_step + 1
         before = self._engine.figures
-        result, figures = self._play(step, [int(prompt) for prompt in prompts])
+        if [int(prompt) for prompt in prompts] != self._places_of(step):
+            raise AssertionError(f"step {step} was given other places of the order than its own")
+        result, figures = self._play(step, self._rows_of(step))
         if self._engine.figures.memory_retries > before.memory_retries:
             self._job.log(MEMORY_NOTE % step, "warning")
         synced = self._engine.figures.synced_seconds - before.synced_seconds
@@ -134,9 +139,10 @@ class Rollouts:
             return self._take(self._ahead, step, rows)
         self._hand_over(step)
         result = self._collect(step, rows)
+        figures = self._took(step, result)
         if self._check is None:
-            return result, {}
-        figures = self._check(step, [rollout.trajectory for rollout in result.played or result.rollouts])
+            return result, figures
+        figures |= self._check(step, [rollout.trajectory for rollout in result.played or result.rollouts])
         if self._check.copies:
             self._check.prove(step, self._probes(result))
         return result, figures
@@ -151,7 +157,7 @@ class Rollouts:
         result = ahead.take(step, rows)
         waited = time.monotonic() - began
         self._hand_over(step)
-        figures = self._staleness(step, result) | {"timing/waiting": waited}
+        figures = self._staleness(step, result) | {"timing/waiting": waited} | self._took(step, result)
         if self._check is not None:
             probes = self._probes(result)
             figures |= self._check(step, probes)
@@ -196,11 +202,24 @@ class Rollouts:
         steps = [step + updates * number for number in range(1, config.rollout.max_staleness + 1)]
         return [later for later in steps if later <= self._prompts.last_step]
 
+    def _took(self, step: int, result: StepRollouts) -> dict[str, float]:
+        """Where tasks are drawn by how they went, these have gone now."""
+        drawing = self._prompts.drawing
+        return drawing.took(step, result.played or result.rollouts) if drawing is not None else {}
+
     def _rows_of(self, step: int) -> list[int]:
+        rollout, drawing = self._job.config.rollout, self._prompts.drawing
+        if drawing is not None:
+            rows = drawing.tasks_of(step, rollout.prompts_per_step)
+            return [row for row in rows for _ in range(rollout.num_generations)]
+        return [self._prompts.order[place] for place in self._places_of(step)]
+
+    def _places_of(self, step: int) -> list[int]:
+        """Which places of the order a step's rollouts have, the same for all of a group."""
         config = self._job.config
         prompts, size = config.rollout.prompts_per_step, config.rollout.num_generations
         first = (step - 1 - self._prompts.begin) // config.updates_per_step * prompts
-        return [row for row in self._prompts.order[first : first + prompts] for _ in range(size)]
+        return [place for place in range(first, first + prompts) for _ in range(size)]
 
 
 def trl_batch(result: StepRollouts, eos_id: int, *, mask_truncated: bool) -> dict[str, list[Any]]:

@@ -7,7 +7,8 @@
    after an evaluation that was the best of the run, where a stage ends, and at the last step, so that the run can be
    extended.
 3. A run that is asked to stop, or pauses, saves the last border if it trained since the last save. The weights stand
-   there until the first update of the next sampling; the random states are kept as they were at the border.
+   there until the first update of the next sampling; the random states, and what is remembered of tasks, are kept as
+   they were at the border.
 4. Before a save: weights must be finite, and the disk must have room for it beside the reserve. A run that pauses
    because the disk is full may take half of the reserve for its last save: that is what it is there for.
 5. After a save the checkpoints of this attempt and of those before it go that are neither among the newest
@@ -34,6 +35,7 @@ from training.algorithms.contents import (
     save_final,
 )
 from training.algorithms.job import Job
+from training.algorithms.task_memory import Drawing, Memory
 from training.errors import NotFinite, StorageFull, TiltyardError
 from training.journal import CheckpointSaved, CheckpointsRemoved, PhaseChanged
 from training.machine import require_room
@@ -47,7 +49,8 @@ LAST_SAVE_SHARE = 0.5
 
 class Saver:
     """Saves one trainer's state. ``updates`` is how many updates are made of one sampling, the first of which follows
-    step ``origin``; ``held_out`` tells the success of a step's weights on held-out tasks, where they were played."""
+    step ``origin``; ``held_out`` tells the success of a step's weights on held-out tasks, where they were played;
+    ``drawing`` draws tasks by what it remembers of them."""
 
     def __init__(self, job: Job, updates: int = 1) -> None:
         self.job = job
@@ -57,9 +60,11 @@ class Saver:
         self._saved_at = time.monotonic()
         self._bytes = 0
         self._random: dict[str, Any] | None = None
+        self._memory: Memory | None = None
         self._rewards: list[float] = []
         self._figures: dict[str, float] = {}
         self.held_out: Callable[[int], float | None] = lambda _step: None
+        self.drawing: Drawing | None = None
 
     def attach(self, trainer: Any) -> None:
         """Take the trainer, and estimate from its parameters what a checkpoint needs."""
@@ -86,9 +91,11 @@ class Saver:
         return -(step - self.origin) % self.updates
 
     def updated(self, step: int) -> None:
-        """An update has been made: at a border the random states are kept, for a save that comes later."""
+        """An update has been made: at a border what changes before the next update is kept, for a save that comes
+        later."""
         if self.at_border(step):
             self._random = random_states()
+            self._memory = self.drawing.memory.copied() if self.drawing is not None else None
 
     def finished(self, step: int, values: dict[str, float], *, wanted: bool = False) -> bool:
         """The metrics of ``step`` are journalled: save if a checkpoint is due. True if it did. ``wanted``: it is due
@@ -121,7 +128,14 @@ class Saver:
         restore_random(self._random or now)
         try:
             folder, self._bytes = save_checkpoint(
-                self._trainer, job.run_dir, step, reward, held_out, base=job.hub_base, stage=job.stage
+                self._trainer,
+                job.run_dir,
+                step,
+                reward,
+                held_out,
+                base=job.hub_base,
+                stage=job.stage,
+                memory=self._memory,
             )
         finally:
             restore_random(now)

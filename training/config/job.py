@@ -89,6 +89,7 @@ class JobConfig(Group):
         if self.model.attention == "flash_attention_2" and self.run.device == "cpu":
             text = _("FlashAttention needs a CUDA GPU: choose another attention, or another device")
             raise OptionError("model.attention", sentence(text))
+        self.data.check_draw(self.method.learns_from == "rollouts")
         if not self.method.plays:
             return self
         if len(set(self.sample.policies)) != len(self.sample.policies):

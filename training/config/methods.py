@@ -71,6 +71,10 @@ _ROLLOUT_TILES = (
 )
 
 
+_TASK_CURVES = ("tasks/new_share", "tasks/solved_share", "tasks/hopeless_share")
+"""Where tasks are drawn by their pass rate."""
+
+
 def _rollout_groups(gradient: Literal["grpo", "rloo", "ppo"]) -> tuple[str, ...]:
     """The groups of a method that learns from rollouts, with those of its own gradient in their place."""
     played = ("model", "data", "environment", "rewards", "rollout", "vllm")
@@ -97,6 +101,7 @@ METHODS: dict[str, Method] = {
             "completions/mean_length",
             "learning_rate",
             "groups/zero_variance_share",
+            *_TASK_CURVES,
             "rollouts/excluded_share",
             "sampling/logprob_gap_max",
             "sampling/logprob_gap_mean",
@@ -125,6 +130,7 @@ METHODS: dict[str, Method] = {
             "completions/mean_length",
             "learning_rate",
             "groups/zero_variance_share",
+            *_TASK_CURVES,
             "rollouts/excluded_share",
             "judge/failures",
             "judge/cost",
@@ -162,6 +168,7 @@ METHODS: dict[str, Method] = {
             "clip_ratio/region_mean",
             "completions/mean_length",
             "learning_rate",
+            *_TASK_CURVES,
             "rollouts/excluded_share",
             "sampling/logprob_gap_max",
             "sampling/logprob_gap_mean",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from training.config.option import Group, option
-from training.words import _
+from training.words import OptionError, _, sentence
 
 
 class ModelConfig(Group):
@@ -127,3 +127,58 @@ class DataConfig(Group):
         ge=0,
     )
     shuffle: bool = option(True, title=_("Shuffle"), help=_("Draw the rows in a random order set by the seed."))
+    draw: Literal["order", "pass_rate"] = option(
+        "order",
+        title=_("Drawing of tasks"),
+        help=_(
+            "Which tasks a run that learns from rollouts plays next: every task as often, or more often those that are "
+            "solved sometimes. Solved and hopeless ones are drawn less, and never not at all."
+        ),
+        choices={
+            "order": _("one after another, all of them before any comes again"),
+            "pass_rate": _("by their own pass rate: those that are solved sometimes are drawn more"),
+        },
+    )
+    draw_even_share: float = option(
+        0.1,
+        title=_("Drawn evenly"),
+        help=_(
+            "With tasks drawn by pass rate: this share of the chances is the same for all tasks; 1 draws all evenly."
+        ),
+        unit=_("share"),
+        ge=0,
+        le=1,
+    )
+    draw_prior: float = option(
+        1.0,
+        title=_("Weight of the prior"),
+        help=_(
+            "With tasks drawn by pass rate: a task that was never played counts as half solved, as if by so many "
+            "rollouts. The less, the sooner a task is taken for solved or hopeless."
+        ),
+        unit=_("rollouts"),
+        ge=0.01,
+        le=100,
+    )
+    draw_half_life: int = option(
+        50,
+        title=_("Half-life of evidence"),
+        help=_(
+            "With tasks drawn by pass rate: after so many samplings a rollout counts half, because the policy has "
+            "changed since; so every task is tried again. 0: all count the same for ever."
+        ),
+        unit=_("samplings"),
+        ge=0,
+        le=1_000_000,
+    )
+
+    def check_draw(self, learns: bool) -> None:
+        """Raise ``OptionError`` where tasks cannot be drawn so. ``learns``: whether the job learns from rollouts."""
+        if self.draw == "order":
+            return
+        if not learns:
+            text = _("only a run that learns from rollouts sees how often a task is solved: choose one after another")
+            raise OptionError("data.draw", sentence(text))
+        if not self.shuffle:
+            text = _("tasks that are drawn by their pass rate have no order of the file: turn this on")
+            raise OptionError("data.shuffle", sentence(text))

@@ -164,7 +164,7 @@ _REWARD = "verl computes rewards in code of its own: name it in custom_reward_fu
 _FAILURES = "verl has no limit of failed rollouts"
 _NO_VESPO, _NO_SYNC = "verl has no loss like vespo", "verl's reference model stays what it was"
 _TRUNCATED = "verl keeps truncated rollouts in the loss"
-_SPANNING = _never("")
+_SPANNING = _DRAWN = _never("")
 OPTIONS: dict[str, Callable[[Value], Carried]] = {
     "model.source": _model,
     "model.revision": lambda value: Carried({}, "verl takes no revision; download that one" if value else ""),
@@ -177,6 +177,10 @@ OPTIONS: dict[str, Callable[[Value], Carried]] = {
     "data.train": lambda _value: Carried({"data.train_files": TRAIN_NAME, "data.val_files": TRAIN_NAME}),
     "data.max_rows": lambda value: Carried({"data.train_max_samples": value or -1}),
     "data.shuffle": _key("data.shuffle"),
+    "data.draw": _changed("order", "verl draws all tasks evenly"),
+    "data.draw_even_share": _DRAWN,
+    "data.draw_prior": _DRAWN,
+    "data.draw_half_life": _DRAWN,
     "environment.name": _never(_SERVER),
     "environment.url": _never(_SERVER),
     "environment.protocol": _never(_SERVER),

@@ -19,11 +19,16 @@ def teaches(members: Sequence[Rollout], statistics: GroupStatistics, signal: Sig
     """Whether a group is learned from. Where the environment tells no outcome, its rewards have to differ."""
     if signal == "all":
         return True
-    kept = [rollout.trajectory.env_parts for rollout in members if rollout.parts is not None]
-    outcomes = [parts[SUCCESS_PART] for parts in kept if SUCCESS_PART in parts]
+    outcomes = outcomes_of(members)
     if signal == "outcome" and outcomes:
         return max(outcomes) - min(outcomes) > ZERO_VARIANCE_TOLERANCE
     return not statistics.zero_variance
+
+
+def outcomes_of(members: Sequence[Rollout]) -> list[float]:
+    """What the environment says about the group's rollouts, excluded ones left out; none where it tells no outcome."""
+    kept = [rollout.trajectory.env_parts for rollout in members if rollout.parts is not None]
+    return [parts[SUCCESS_PART] for parts in kept if SUCCESS_PART in parts]
 
 
 def without_signal(statistics: GroupStatistics) -> GroupStatistics:

@@ -208,8 +208,8 @@ SIGNAL: dict[str, Rule] = {
         ),
         OWN,
         _(
-            "Draw tasks that are solved sometimes (`rollout.refill_rounds`, a curriculum), or repair what excludes "
-            "rollouts."
+            "Draw tasks that are solved sometimes (`data.draw`, `rollout.refill_rounds`, a curriculum), or repair what "
+            "excludes rollouts."
         ),
         ("wasted_hours", "wasted_share"),
         ("stop",),
