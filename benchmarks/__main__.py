@@ -30,6 +30,7 @@ NAMES = (
     "sampler",
     "step",
     "padding",
+    "drawing",
     "handover",
     "overlap",
     "tokens",

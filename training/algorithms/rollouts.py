@@ -169,8 +169,10 @@ class Rollouts:
     def _collect(self, step: int, rows: Sequence[int]) -> StepRollouts:
         assert self._collector is not None and self._engine is not None  # noqa: S101 - attach() ran before training
         self._step = step  # what schedules of rewards go by; steps are played one after another
+        drawing, prompts = self._prompts.drawing, self._job.config.rollout.prompts_per_step
+        spare = drawing.spare_of(step, prompts) if drawing is not None else None
         with self._engine.sampling():
-            return self._collector.collect(step, rows)
+            return self._collector.collect(step, rows, spare)
 
     def _hand_over(self, step: int) -> None:
         assert self._engine is not None  # noqa: S101 - attach() ran before training
@@ -210,7 +212,7 @@ class Rollouts:
     def _rows_of(self, step: int) -> list[int]:
         rollout, drawing = self._job.config.rollout, self._prompts.drawing
         if drawing is not None:
-            rows = drawing.tasks_of(step, rollout.prompts_per_step)
+            rows = drawing.tasks_of(step, rollout.prompts_per_step, rollout.prompts_per_step * rollout.refill_rounds)
             return [row for row in rows for _ in range(rollout.num_generations)]
         return [self._prompts.order[place] for place in self._places_of(step)]
 

@@ -8,7 +8,8 @@
 3. Tasks are known by what they ask and expect (``training/data/identity.py``), so evidence outlives a change of stage,
    another order of the rows and another spelling of them; rows that ask the same are counted apart, by their order.
    A change of stage drops what is planned, and the range of the rewards, which are another stage's.
-4. An outcome is the environment's verdict where a group has any, else the reward between the lowest and the highest
+4. The tasks of a refill are those that were drawn after the sampling's own, by the same chances.
+5. An outcome is the environment's verdict where a group has any, else the reward between the lowest and the highest
    that the run has seen. Excluded rollouts are no evidence. Those of groups that gave their place to others are.
 """
 
@@ -108,33 +109,39 @@ class Drawing:
         """How many of the tasks there is evidence of."""
         return sum(name in self.memory.tasks for name in self._places)
 
-    def tasks_of(self, step: int, count: int) -> list[int]:
-        """The places of ``count`` tasks that are played for ``step``: drawn now, or when they were first asked for."""
-        memory = self.memory
+    def tasks_of(self, step: int, count: int, spare: int = 0) -> list[int]:
+        """The places of ``count`` tasks that are played for ``step``: drawn now, or when they were first asked for.
+        ``spare`` more are drawn after them, for groups that give up their place (``spare_of``)."""
+        memory, options = self.memory, self._options
         planned = memory.planned.get(step)
-        if planned is None or len(planned) != count or any(name not in self._places for name in planned):
+        if planned is None or len(planned) != count + spare or any(name not in self._places for name in planned):
             names = list(self._places)
-            by = chances([worth(self._evidence(name), self._options.draw_prior) for name in names], self._share)
-            planned = [names[number] for number in drawn(by, count, mix_seed(self._seed, step, _DRAWS))]
+            worths = [worth(self._evidence(name), options.draw_prior) for name in names]
+            by, seed = chances(worths, options.draw_even_share), mix_seed(self._seed, step, _DRAWS)
+            planned = [names[number] for number in drawn(by, count + spare, seed)]
             memory.planned[step] = planned
-        return [self._places[name] for name in planned]
+        return [self._places[name] for name in planned[:count]]
+
+    def spare_of(self, step: int, count: int) -> list[int]:
+        """The places that were drawn after the ``count`` tasks of a step, which was not taken yet."""
+        return [self._places[name] for name in self.memory.planned[step][count:]]
 
     def took(self, step: int, played: Sequence[Rollout]) -> dict[str, float]:
         """The trainer has taken the sampling of ``step``, with all that was ``played`` for it. Returns the figures."""
         memory = self.memory
-        planned = memory.planned.pop(step, [])
-        new = sum(name not in memory.tasks for name in planned)
+        memory.planned.pop(step, None)
         memory.samplings += 1
         groups: dict[int, list[Rollout]] = {}
         for rollout in played:
             groups.setdefault(rollout.row, []).append(rollout)
+        new = sum(self._keys[place] not in memory.tasks for place in groups)
         self._widen(list(groups.values()))
         for place, members in groups.items():
             if found := self._outcomes(members):
                 name = self._keys[place]
                 before = memory.tasks.get(name, NONE)
                 memory.tasks[name] = added(before, found, memory.samplings, self._options.draw_half_life)
-        return self._figures(new / len(planned) if planned else None)
+        return self._figures(new / len(groups) if groups else None)
 
     def _figures(self, new: float | None) -> dict[str, float]:
         means = [expected(self._evidence(name), self._options.draw_prior) for name in self._places]
@@ -144,10 +151,6 @@ class Drawing:
             "tasks/hopeless_share": sum(mean <= HOPELESS for mean in means) / len(means),
         }
         return figures if new is None else figures | {"tasks/new_share": new}
-
-    @property
-    def _share(self) -> float:
-        return self._options.draw_even_share
 
     def _evidence(self, name: str) -> Evidence:
         memory = self.memory

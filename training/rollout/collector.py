@@ -92,25 +92,26 @@ class Collector:
         self.scoring.close()
         self._runner.close()
 
-    def collect(self, step: int, row_indices: Sequence[int]) -> StepRollouts:
+    def collect(self, step: int, row_indices: Sequence[int], drawn: Sequence[int] | None = None) -> StepRollouts:
         """Play one rollout for each entry of ``row_indices``, in groups of ``group_size`` equal ones.
 
+        A refill plays the rows of ``drawn`` in their order, or where there are none, some of those that are spare.
         Raises ``StopRequested``, ``StorageFull`` or an error that pauses the run: ``TooManyFailures``, or that of an
         environment which stayed away. Failures of single rollouts are data.
         """
         began = time.monotonic()
         self.hold.step = step
         self.phase("generating", step)
-        result = self._runner.run(self._collect(step, row_indices))
+        result = self._runner.run(self._collect(step, row_indices, drawn))
         self._failures.check(step, result.played or result.rollouts, time.monotonic() - began)
         return result
 
-    async def _collect(self, step: int, row_indices: Sequence[int]) -> StepRollouts:
+    async def _collect(self, step: int, row_indices: Sequence[int], drawn: Sequence[int] | None) -> StepRollouts:
         work = Step(self, step, row_indices)
         busy_before, began = self.player.engine.figures.busy_seconds, time.monotonic()
         asked_before = usage.total()
         played = await self._play_all(work, range(len(row_indices)))
-        refill = Refill(self.config, step, row_indices, self._spare)
+        refill = Refill(self.config, step, row_indices, self._spare, drawn)
         while more := refill.next(played):
             played += await self._play_all(work, work.extend(more))
         batch = refill.batch(played)

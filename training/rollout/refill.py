@@ -2,7 +2,8 @@
 
 A group whose rewards are equal teaches nothing, so a step of many of them learns from few. After a step is played, each
 such group's place is given to a group of another task, in up to ``rollout.refill_rounds`` rounds; places that are still
-without spread then keep their first group. The tasks are drawn by seed, so a step that is played again is the same.
+without spread then keep their first group. The tasks are drawn by seed, so a step that is played again is the same;
+where the run draws tasks itself (``data.draw``) they come as it drew them.
 """
 
 from __future__ import annotations
@@ -18,10 +19,18 @@ from training.rollout.signal import teaches
 
 
 class Refill:
-    """The places of one step. ``kept`` has the number of the group in each; ``spare`` are rows that may be played."""
+    """The places of one step. ``kept`` has the number of the group in each; ``spare`` are rows that may be played, and
+    ``drawn`` such rows in the order in which they are to be."""
 
-    def __init__(self, config: JobConfig, step: int, rows: Sequence[int], spare: Sequence[int]) -> None:
-        self._config, self._step, self._spare = config, step, spare
+    def __init__(
+        self,
+        config: JobConfig,
+        step: int,
+        rows: Sequence[int],
+        spare: Sequence[int],
+        drawn: Sequence[int] | None = None,
+    ) -> None:
+        self._config, self._step, self._spare, self._drawn = config, step, spare, drawn
         self._size = config.group_size
         self._used = list(rows[:: self._size])
         self.kept = list(range(len(self._used)))
@@ -75,8 +84,16 @@ class Refill:
 
     def _draw(self, count: int) -> list[int]:
         """Tasks that the step has not played, as far as there are any."""
+        if self._drawn is not None:
+            return self._next_drawn(count)
         fresh = sorted(set(self._spare).difference(self._used))
         draw = random.Random(mix_seed(self._config.run.seed, self._step, self._round, -1))  # noqa: S311 - draws tasks
         if len(fresh) >= count:
             return draw.sample(fresh, count)
         return fresh + draw.choices(list(self._spare), k=count - len(fresh))
+
+    def _next_drawn(self, count: int) -> list[int]:
+        """The next of those that were drawn; where the step has played all of them, the first of them again."""
+        drawn = list(dict.fromkeys(self._drawn or self._spare))
+        fresh = [row for row in drawn if row not in self._used][:count]
+        return fresh + [drawn[number % len(drawn)] for number in range(count - len(fresh))]

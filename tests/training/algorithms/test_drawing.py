@@ -117,6 +117,11 @@ def test_no_task_comes_again_before_all_have_come(count: int, most: int) -> None
         assert set(times) == set(range(4)) or count < 4
 
 
+def test_every_time_that_all_come_they_come_in_another_order() -> None:
+    found = drawn([0.1] * 10, 20, 3)
+    assert sorted(found[:10]) == sorted(found[10:]) == list(range(10)) and found[:10] != found[10:]
+
+
 def test_one_task_is_drawn_as_often_as_is_asked() -> None:
     assert drawn([1.0], 3, 1) == [0, 0, 0]
 

@@ -59,6 +59,8 @@ def test_without_a_verdict_rewards_count_between_the_lowest_and_the_highest_unti
     found.took(2, played(2, [10.0, 2.0]))
     assert evidence(found, 2) == Evidence(2.0, 1.0, 1.0, 2) and (found.memory.low, found.memory.high) == (2.0, 10.0)
     assert evidence(found, 0) == Evidence(2.0, 0.5, 0.25, 1)  # what was said of it stays
+    found.took(3, played(3, [4.0, 8.0]))  # inside of the range, which stays
+    assert evidence(found, 3) == Evidence(2.0, 1.0, 0.625, 3) and (found.memory.low, found.memory.high) == (2.0, 10.0)
 
 
 def test_an_excluded_rollout_is_no_evidence_and_never_a_failure() -> None:
@@ -67,6 +69,10 @@ def test_an_excluded_rollout_is_no_evidence_and_never_a_failure() -> None:
     assert evidence(found, 0) == Evidence(1.0, 1.0, 1.0, 1)
     assert evidence(found, 1) == evidence(found, 2) == NONE and found.known == 1
     assert found.memory.low is None
+    without_parts = played(3, [0.2, 0.8])
+    without_parts[0].parts = None  # whatever reward it may have kept
+    found.took(2, without_parts)
+    assert evidence(found, 3).rollouts == 1.0 and (found.memory.low, found.memory.high) == (0.8, 0.8)
 
 
 def test_rollouts_without_a_verdict_beside_some_that_have_one_are_no_evidence() -> None:
@@ -95,6 +101,13 @@ def test_evidence_fades_with_the_samplings_that_are_taken() -> None:
         found.took(step, [])
     found.took(17, played(0, [1.0], [0.0]))
     assert evidence(found, 0) == pytest.approx(Evidence(4 * 0.5**1.5 + 1, 4 * 0.5**1.5, 4 * 0.5**1.5, 4))
+
+
+def test_what_is_believed_fades_while_other_tasks_are_played() -> None:
+    found = drawing(2, draw_half_life=1)
+    assert found.took(1, played(0, [1.0] * 8, [0.0] * 8))["tasks/hopeless_share"] == 0.5
+    assert found.took(2, played(1, [1.0], [1.0]))["tasks/hopeless_share"] == 0.5  # (0 + ½) / (4 + 1)
+    assert found.took(3, [])["tasks/hopeless_share"] == 0.0  # (0 + ½) / (2 + 1)
 
 
 # --- what is drawn ---------------------------------------------------------------------------------------------------
@@ -156,19 +169,33 @@ def test_the_draw_hangs_on_seed_step_and_evidence_alone() -> None:
     assert Drawing(options, rows(30), range(30), 8).tasks_of(4, 5) != draws[0]
 
 
+def test_tasks_of_a_refill_follow_those_of_the_sampling() -> None:
+    """The draw goes on, so the sampling's own are the same with and without."""
+    found, without = drawing(20), drawing(20)
+    own = found.tasks_of(1, 3, 6)
+    assert own == without.tasks_of(1, 3) and without.spare_of(1, 3) == []
+    spare = found.spare_of(1, 3)
+    assert len(spare) == 6 and len({*own, *spare}) == 9
+    assert found.tasks_of(1, 3, 6) == own and found.spare_of(1, 3) == spare
+    assert found.tasks_of(1, 3, 3) == own and found.spare_of(1, 3) == spare[:3]
+
+
 def test_figures_of_a_sampling() -> None:
     found = drawing(4)
-    first = found.tasks_of(1, 2)
-    said = found.took(1, [*played(first[0], [1.0] * 4, [1.0] * 4), *played(first[1], [1.0] * 3, [0.0] * 3)])
+    said = found.took(1, [*played(0, [1.0] * 4, [1.0] * 4), *played(3, [1.0] * 3, [0.0] * 3)])
     assert said == {
         "tasks/new_share": 1.0,
         "tasks/drawn_distinct": 2.0,
         "tasks/solved_share": 0.25,
         "tasks/hopeless_share": 0.0,  # three failures leave (0 + ½) / 4
     }
-    found.memory.planned[2] = [found._keys[first[0]], found._keys[3 - first[0]]]
-    new = float(3 - first[0] != first[1])
-    assert found.took(2, [])["tasks/new_share"] == new / 2
+    said = found.took(2, [*played(3, [1.0], [0.0]), *played(1, [1.0], [0.0]), *played(2, [None])])
+    assert said == {
+        "tasks/new_share": 2 / 3,
+        "tasks/drawn_distinct": 3.0,
+        "tasks/solved_share": 0.25,
+        "tasks/hopeless_share": 0.25,
+    }
     assert "tasks/new_share" not in found.took(3, [])
 
 

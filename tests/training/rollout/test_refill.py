@@ -64,6 +64,22 @@ def test_where_tasks_are_few_they_come_again_with_other_seeds() -> None:
     assert set(found.next(members(FLAT, FLAT, FLAT))) <= {0, 1, 2}
 
 
+def test_rows_that_were_drawn_come_in_their_order() -> None:
+    config = job_config(rollout={"num_generations": 2, "prompts_per_step": 3, "refill_rounds": 3})
+    found = Refill(config, 3, [0, 0, 1, 1, 2, 2], range(10), [7, 0, 7, 5, 1, 3, 9])
+    played = members(FLAT, FLAT, FLAT)
+    assert found.next(played) == [7, 5, 3]  # none that the step has, and none twice
+    played += members(FLAT, SPREAD, FLAT)
+    assert found.next(played) == [9, 7]
+    played += members(FLAT, FLAT)
+    assert found.next(played) == [7, 0] and found.kept == [4, 1, 2]
+
+
+def test_where_nothing_was_drawn_the_spare_rows_come() -> None:
+    config = job_config(rollout={"num_generations": 2, "prompts_per_step": 2, "refill_rounds": 1})
+    assert Refill(config, 3, [0, 0, 1, 1], range(4), []).next(members(FLAT, FLAT)) == [2, 3]
+
+
 def test_each_round_draws_anew_where_tasks_are_few() -> None:
     found = refill(3, [0, 1, 2, 3], range(4))
     played, rounds = members(*[FLAT] * 4), []
