@@ -30,6 +30,7 @@ from training.journal import JOURNAL_NAME, Journal, LogLine, RunFinished
 from training.machine import DISK_FULL, disk_full
 from training.outputs import Outputs
 from training.reporting.starting import Reports
+from training.rewards.defaults import said, with_rewards
 from training.tail import last_attempt
 
 EXIT_SUCCEEDED, EXIT_FAILED, EXIT_PARENT_DIED, EXIT_STOPPED, EXIT_PAUSED = 0, 1, 3, 4, 5
@@ -54,6 +55,7 @@ def run_job(
     other trackers know the run by; without it, what its folder makes of it.
     """
     run_dir.mkdir(parents=True, exist_ok=True)
+    chosen, config = config, with_rewards(config)
     attempt = attempt or last_attempt(run_dir / JOURNAL_NAME) + 1
     stop = threading.Event()
     outputs = Outputs(config, run_dir, earlier)
@@ -64,6 +66,8 @@ def run_job(
     try:
         (run_dir / CONFIG_NAME).write_text(config_to_yaml(config), encoding="utf-8")
         job = Job(config, run_dir, journal, stop, attempt, tuple(resume_from), tuple(earlier))
+        if config is not chosen:
+            job.log(said(chosen))
         if config.report.to:
             place = run_dir / CONFIG_NAME
             reports = Reports(config, place, run_dir, journal, attempt=attempt, earlier=earlier, run_id=run_id)

@@ -279,10 +279,10 @@ def _slots(config: JobConfig) -> Sentence:
 
 def _rewards(config: JobConfig) -> Sentence:
     from training.rewards.custom import refuse_custom
-    from training.rewards.registry import default_components
+    from training.rewards.registry import form_components
     from training.rewards.scoring import validate_components
 
-    components = config.rewards.components or default_components()
+    components = config.rewards.components or form_components()
     refuse_custom(components)
     problems = validate_components(components)
     if problems:

@@ -8,7 +8,7 @@ from pathlib import Path
 from training.algorithms.job import Job
 from training.algorithms.loading import STARTER
 from training.metrics import METRICS
-from training.rewards.registry import default_components
+from training.rewards.registry import form_components
 
 USE = """\
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -62,7 +62,7 @@ def _training(job: Job, step: int) -> dict[str, str]:
         facts["Rows"] = str(job.begun.rows)
     if config.method.plays:
         facts["Rollouts of a step"] = f"{config.rollout.prompts_per_step} prompts × {config.group_size}"
-        parts = config.rewards.components or default_components()
+        parts = config.rewards.components or form_components()
         facts["Rewards"] = ", ".join(f"{part.name} × {part.weight:g}" for part in parts)
         facts["KL β"] = f"{config.gradient.beta:g}"
     else:

@@ -11,14 +11,14 @@ from training.data.schema import Row
 from training.errors import ConfigError, DataError, TemplateError
 from training.evaluation.tasks import DRAWN_TASKS
 from training.rewards.custom import refuse_custom
-from training.rewards.registry import default_components
+from training.rewards.registry import form_components
 from training.rewards.scoring import validate_components
 from training.rollout.tokens import Template
 
 
 def reward_components(config: JobConfig) -> list[RewardComponent]:
     """The configured components or the default ones. Raises ``ConfigError`` when one is unknown or wrong."""
-    components = config.rewards.components or default_components()
+    components = config.rewards.components or form_components()
     refuse_custom(components)
     problems = validate_components(components)
     if problems:

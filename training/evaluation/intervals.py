@@ -82,6 +82,13 @@ def _one_sided(values: Values) -> Interval:
     return Interval(mean, min(mean, max(-1.0, middle - half)), max(mean, min(1.0, middle + half)), count)
 
 
+def share_interval(cases: int, count: int) -> tuple[float, float]:
+    """Where a share of ``count`` independent cases lies with 95% confidence (Wilson). Raises ``ValueError`` of none."""
+    if not 0 <= cases <= count or not count:
+        raise ValueError(f"{cases} of {count} is no share")
+    return _wilson(cases / count, count)
+
+
 def _interval(values: Values, resampled: Values, share: bool = True) -> Interval:
     count = int(values.size)
     if not count:

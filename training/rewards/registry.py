@@ -30,13 +30,16 @@ FAMILIES: dict[str, tuple[Component, ...]] = {
 COMPONENTS: dict[str, Component] = {component.name: component for family in FAMILIES.values() for component in family}
 
 
-def starting_components() -> list[RewardComponent]:
-    """What a new spec begins with: the environment's verdict weighs most, and tool calling shapes the rest; they sum
-    to 1."""
-    shaping = [part.model_copy(update={"weight": round(0.4 * part.weight, 6)}) for part in default_components()]
-    return [RewardComponent(name="task_success", weight=0.6), *shaping]
+def starting_components(judge: RewardComponent | None = None) -> list[RewardComponent]:
+    """What a new spec begins with, and what a run without one is scored by: what judges the task weighs most (the
+    environment's verdict, unless another is given), and tool calling shapes the rest; they sum to 1."""
+    shaping = [part.model_copy(update={"weight": round(0.4 * part.weight, 6)}) for part in form_components()]
+    return [judge or RewardComponent(name="task_success", weight=0.6), *shaping]
 
 
-def default_components() -> list[RewardComponent]:
-    """The five components of tool calling with the weights of SEED 2, which sum to 1."""
+def form_components() -> list[RewardComponent]:
+    """The five components of tool calling with the weights of SEED 2, which sum to 1: they pay for form alone.
+
+    They score where nothing tells whether a task was done, and scored every run without a spec before 0.2.
+    """
     return [RewardComponent(name=item.name, weight=item.default_weight) for item in TOOL_CALLING]

@@ -21,7 +21,7 @@ from training.errors import (
 from training.journal import Event, GroupScored, LogLine, RolloutFinished, RolloutStarted, TurnAdded
 from training.rewards.advantages import GroupStatistics, group_statistics, reward_std
 from training.rewards.combining import advantages, terms_of, total_of
-from training.rewards.registry import default_components
+from training.rewards.registry import form_components
 from training.rewards.verdict import OUTCOMES
 from training.rollout.finished import Rollout
 from training.rollout.holding import Hold
@@ -123,7 +123,7 @@ class Step:
         """No component that judges the task itself may find that it was done."""
         if rollout.parts is None:
             return
-        chosen = self._c.config.rewards.components or default_components()
+        chosen = self._c.config.rewards.components or form_components()
         judges = {item.name for item in chosen if item.registered in OUTCOMES}
         rollout.parts = {name: 0.0 if name in judges else value for name, value in rollout.parts.items()}
         rollout.reward = total_of(terms_of(rollout.parts, chosen, self._weighed_at), chosen)
@@ -268,7 +268,7 @@ class Step:
         rewards = self._c.config.rewards
         if rewards.aggregation == "sum_then_normalize":
             return None
-        chosen = rewards.components or default_components()
+        chosen = rewards.components or form_components()
         terms = [None if r.parts is None else terms_of(r.parts, chosen, self.step) for r in rollouts]
         return advantages(terms, chosen, self._size, aggregation=rewards.aggregation)
 

@@ -8,7 +8,7 @@ from uuid import UUID
 from django.http import HttpRequest
 from ninja import Router
 
-from training.rewards.registry import default_components
+from training.rewards.registry import form_components
 from webapp.api.answers import runs as answers
 from webapp.comparison.sheets import same_rewards
 from webapp.records.axes import run_axes
@@ -37,5 +37,5 @@ def run_axes_of(request: HttpRequest, run_id: UUID, beside: UUID | None = None) 
 def _rewarded_alike(run: Run, other: Run) -> bool:
     """Not where nobody knows how: of a run that another trainer made, or whose config can no longer be read."""
     configs = [None if each.imported_from else config_of(each) for each in (run, other)]
-    parts = [all_components(config) or default_components() for config in configs if config is not None]
+    parts = [all_components(config) or form_components() for config in configs if config is not None]
     return len(parts) == 2 and same_rewards(*parts)

@@ -14,7 +14,7 @@ from training.config import JobConfig, RewardComponent
 from training.data.reader import load_rows
 from training.errors import DataError
 from training.evaluation.tasks import DRAWN_TASKS, drawn_tasks, evaluated_places
-from training.rewards.registry import default_components
+from training.rewards.registry import form_components
 from webapp.datasets.models import Dataset
 from webapp.runs.config import config_of
 from webapp.runs.models import Run
@@ -64,7 +64,7 @@ class Contestant:
     @property
     def components(self) -> list[RewardComponent]:
         """What its rewards were made of."""
-        return (self.config.rewards.components or default_components()) if self.config else []
+        return (self.config.rewards.components or form_components()) if self.config else []
 
     @property
     def spec(self) -> str:

@@ -26,6 +26,7 @@ from training.config import (
     Stage,
 )
 from training.errors import ConfigError
+from training.rewards.defaults import with_rewards
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.endpoints.keys import asked_with
 from webapp.endpoints.models import Endpoint
@@ -58,8 +59,12 @@ class Resolved:
     environment_version: str = ""
 
 
-def resolve(project: Project, config: JobConfig) -> Resolved:
-    """Replace every reference of ``config`` by what it means now in ``project``."""
+def resolve(project: Project, config: JobConfig, *, launched: bool = False) -> Resolved:
+    """Replace every reference of ``config`` by what it means now in ``project``.
+
+    ``launched``: the run that it belongs to was launched without components, by a version that paid such runs for form
+    alone; it keeps what it began with.
+    """
     plain = config.model_copy(deep=True)
     after = _model(project, plain) if plain.needs_model else None
     _endpoint(project, plain)
@@ -76,9 +81,17 @@ def resolve(project: Project, config: JobConfig) -> Resolved:
     _rewards(project, plain)
     if config.stages:
         _stages(project, config, plain)
+    if not (config.rewards.spec or config.rewards.components or launched):
+        plain.rewards.components = []
+        plain = with_rewards(plain)
     if environment is None:
         return Resolved(plain, after)
     return Resolved(plain, after, environment.baselines(), environment.version)
+
+
+def launched_without_rewards(run: Run) -> bool:
+    """Whether it was launched, and is scored, without components: by a version that paid such runs for form alone."""
+    return bool(run.resolved) and not run.resolved.get("rewards", {}).get("components")
 
 
 def _past(project: Project, config: JobConfig) -> None:
@@ -232,12 +245,12 @@ def _environment(project: Project, config: JobConfig) -> Environment | None:
 
 
 def components_meant(project: Project, config: JobConfig) -> list[RewardComponent]:
-    """The reward components that a config means now: its spec's, its own, or the defaults. Raises ``ConfigError``."""
+    """The reward components that a config means now: its spec's, its own, or form alone. Raises ``ConfigError``."""
     option, reference = "rewards.spec", config.rewards.spec
     if not reference:
-        from training.rewards.registry import default_components
+        from training.rewards.registry import form_components
 
-        return config.rewards.components or default_components()
+        return config.rewards.components or form_components()
     if not reference.startswith("reward:"):
         _refuse(option, _("choose a registered reward spec."))
     name, version = _split(option, reference, "reward")

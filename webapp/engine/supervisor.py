@@ -39,7 +39,7 @@ from webapp.engine.orders import orders_pass
 from webapp.engine.outcome import WORKER_CLOSING, attempt_end, finished_before
 from webapp.engine.output import output_trim
 from webapp.engine.projection import Projector, rollouts_close
-from webapp.engine.resolve import environments_of, resolve
+from webapp.engine.resolve import environments_of, launched_without_rewards, resolve
 from webapp.engine.resuming import earlier_folders, pin_used, resume_from
 from webapp.engine.trainer import OUTPUT_NAME, Trainer, kill_orphan, output_tail, tracker_env
 from webapp.environments.tokens import trainer_access
@@ -201,7 +201,7 @@ class Supervisor:
         if run is None:
             raise LeaseLost("The run has gone.")
         config = JobConfig.model_validate(run.config)
-        found = resolve(run.project, config)
+        found = resolve(run.project, config, launched=launched_without_rewards(run))
         plain = found.config
         if over := day_over(run.project_id, plain.endpoint.name):
             raise over

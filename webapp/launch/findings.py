@@ -19,6 +19,7 @@ class Check(NamedTuple):
     """One finding. ``path`` names the option it belongs to; ``hard`` problems cannot be overridden, and a ``remark``
     (not ok either) stops nothing.
 
+    A ``grave`` remark is shown as a problem is, in red: the run can begin, and what it would learn is not the task.
     ``detail`` is what was reported in the words of the library or server that reported it.
     """
 
@@ -31,6 +32,7 @@ class Check(NamedTuple):
     detail: str = ""
     offer: Offer | None = None
     remark: bool = False
+    grave: bool = False
 
     def of(self, stage: str) -> Check:
         """The same about a stage of the run; about the run where that has none."""
@@ -39,7 +41,9 @@ class Check(NamedTuple):
     @property
     def level(self) -> str:
         """How the page shows it."""
-        return "ok" if self.ok else "remark" if self.remark else "problem"
+        if self.ok:
+            return "ok"
+        return "grave" if self.grave else "remark" if self.remark else "problem"
 
     @property
     def sentence(self) -> str:

@@ -12,9 +12,11 @@ from django.views.decorators.http import require_GET, require_POST
 
 from training.config import JobConfig
 from training.errors import ConfigError
+from webapp.engine.resolve import resolve
 from webapp.launch.memory import device_default, device_known, estimate_begin, other_devices, own_devices
 from webapp.launch.memory_view import MemoryView, Problems, job_of, refused_view, row_view, view_of
 from webapp.launch.start import Chosen
+from webapp.rewards.paid import Paid, paid_for
 from webapp.runs.models import MemoryEstimate
 from webapp.teams.access import can_edit, object_for, project_for
 from webapp.teams.models import Project, User
@@ -49,7 +51,8 @@ def run_memory(request: HttpRequest, slug: str) -> HttpResponse:
         return _card(request, project, MemoryView("invalid", problems=tuple(exc.found)))
     except ConfigError as exc:
         return _card(request, project, refused_view(exc))
-    return _card(request, project, view_of(asked, _shown(project, request.POST.get("memory_shown", ""))))
+    view = view_of(asked, _shown(project, request.POST.get("memory_shown", "")))
+    return _card(request, project, view, paid=_paid(project, config))
 
 
 @login_required
@@ -69,7 +72,17 @@ def _shown(project: Project, pk: str) -> MemoryEstimate | None:
         return None
 
 
-def _card(request: HttpRequest, project: Project, view: MemoryView) -> HttpResponse:
+def _paid(project: Project, config: JobConfig) -> Paid | None:
+    """What the first stage's reward pays for, where that is not solving the task; checks look at each stage."""
+    try:
+        course = resolve(project, config).config.courses[0]
+    except ConfigError:
+        return None
+    return paid_for(project, course.rewards.components) if course.method.learns_from == "rollouts" else None
+
+
+def _card(request: HttpRequest, project: Project, view: MemoryView, **more: Any) -> HttpResponse:
     yaml = "yaml" in request.POST or request.GET.get("tab") == "yaml"
-    context = {"project": project, "memory": view, "yaml_tab": yaml, "can_edit": can_edit(project)}
+    context = {"project": project, "memory": view, "yaml_tab": yaml, "can_edit": can_edit(project), **more}
+    context["of_form"] = request.method == "POST" and not yaml
     return render(request, "runs/_memory.html", context)

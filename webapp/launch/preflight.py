@@ -98,10 +98,10 @@ def _quick(project: Project, config: JobConfig, resolved: JobConfig) -> Iterator
     """What is known here at once."""
     yield Check(_("References"), True, _("Dataset, model, environment and reward were found."))
     if resolved.method.plays:
-        yield from (check_rewards(each.resolved).of(each.stage) for each in _courses(config, resolved))
+        yield from (check_rewards(each.asked, each.resolved).of(each.stage) for each in _courses(config, resolved))
     if resolved.method.learns_from == "rollouts":
         for each in _courses(config, resolved):
-            yield from (check.of(each.stage) for check in check_paid(each.resolved))
+            yield from (check.of(each.stage) for check in check_paid(project, each.resolved))
     if resolved.method.learns_from == "rollouts":
         yield from _check_pull(project, config)
     for course, environment in _played(project, config, resolved):

@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 
 from training.config import JobConfig, RewardComponent
 from training.rewards.combining import SCHEDULES_ENDED, factor, term_of
-from training.rewards.registry import default_components
+from training.rewards.registry import form_components
 from webapp.figures import figure
 from webapp.rollouts.models import Rollout
 from webapp.runs.config import component_curves, component_titles, config_at
@@ -37,7 +37,7 @@ def spec_of(rollout: Rollout, config: JobConfig | None) -> list[RewardComponent]
     if config is None:
         return []
     chosen = config.rewards.components
-    return chosen or ([] if rollout.run.imported_from else default_components())
+    return chosen or ([] if rollout.run.imported_from else form_components())
 
 
 def config_for(rollout: Rollout) -> JobConfig | None:

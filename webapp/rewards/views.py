@@ -20,6 +20,7 @@ from webapp.pages import add_errors, page_number
 from webapp.rewards import cases, selectors, services
 from webapp.rewards.forms import RewardSpecForm, TryForm, addable
 from webapp.rewards.models import RewardCase, RewardSpec
+from webapp.rewards.paid import paid_for
 from webapp.teams.access import can_edit, object_for, project_for
 from webapp.teams.models import Project, Role, User
 from webapp.teams.switches import custom_rewards_on
@@ -53,7 +54,7 @@ def reward_list(request: HttpRequest, slug: str) -> HttpResponse:
 @login_required
 @require_http_methods(["GET", "POST"])
 def reward_new(request: HttpRequest, slug: str) -> HttpResponse:
-    """A new spec; starts from the five components of tool calling."""
+    """A new spec; starts with task success and the five components of tool calling."""
     project = project_for(request.user, slug, need=Role.EDITOR)
     return _edit(request, project, None)
 
@@ -71,6 +72,7 @@ def _edit(request: HttpRequest, project: Project, spec: RewardSpec | None) -> Ht
     data = request.POST if request.method == "POST" else None
     form = RewardSpecForm(data, components=start, initial={"name": spec.name if spec else ""})
     context = {"project": project, "form": form, "spec": spec, "addable": addable(), "custom_on": custom_rewards_on()}
+    context["paid"] = paid_for(project, start) if start else None
     if data is None or "add" in data:
         return render(request, "rewards/edit.html", context, status=422 if form.add_problem else 200)
     if form.is_valid():
@@ -102,6 +104,7 @@ def _detail(request: HttpRequest, project: Project, spec: RewardSpec, **more: An
         "project": project,
         "spec": spec,
         "parts": selectors.parts_of(spec),
+        "paid": paid_for(project, _components(spec)),
         "versions": versions,
         "compared": compared if compared and compared.pk != spec.pk else None,
         "changes": changes,

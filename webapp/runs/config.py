@@ -8,7 +8,7 @@ from django.db.models import Q
 from pydantic import ValidationError
 
 from training.config import JobConfig, RewardComponent
-from training.rewards.registry import COMPONENTS, default_components
+from training.rewards.registry import COMPONENTS, form_components
 from webapp.runs.models import Run
 from webapp.text import translated
 
@@ -54,7 +54,7 @@ def scored_components(run: Run) -> list[RewardComponent]:
 
 def _scored_by(config: JobConfig | None) -> list[list[RewardComponent]]:
     """What each stage of a job is scored by, or the job itself; those that stand by default included."""
-    return [course.rewards.components or default_components() for course in (config.courses if config else [])]
+    return [course.rewards.components or form_components() for course in (config.courses if config else [])]
 
 
 def stack_weights(config: JobConfig | None) -> dict[str, float] | None:

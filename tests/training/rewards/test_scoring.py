@@ -15,7 +15,7 @@ from training.config import RewardComponent
 from training.errors import ConfigError, RewardFault
 from training.rewards.base import Component, Episode
 from training.rewards.bounds import MAX_REWARD
-from training.rewards.registry import COMPONENTS, default_components
+from training.rewards.registry import COMPONENTS, form_components
 from training.rewards.scoring import score_episode, validate_components
 
 from .episodes import GOLD_EN, GOLD_ZH, episode, says, tool
@@ -36,10 +36,10 @@ def fake(monkeypatch: pytest.MonkeyPatch, result: Any) -> list[RewardComponent]:
 
 
 def test_the_default_weights_are_the_seeds() -> None:
-    weights = {item.name: item.weight for item in default_components()}
+    weights = {item.name: item.weight for item in form_components()}
     assert list(weights.values()) == [0.3, 0.2, 0.2, 0.2, 0.1]
     assert "task_success" not in weights and "task_success" in COMPONENTS
-    assert validate_components(default_components()) == []
+    assert validate_components(form_components()) == []
 
 
 def test_task_success_is_the_environments_reward_or_missing() -> None:
@@ -107,7 +107,7 @@ def test_validate_names_each_problem_once() -> None:
 def test_gold_is_high_and_nothing_is_low() -> None:
     for gold in (GOLD_ZH, GOLD_EN):
         question = gold.messages[0].content
-        assert score_episode(gold, default_components()).total > 0.9
+        assert score_episode(gold, form_components()).total > 0.9
         for poor in (
             episode(question),
             episode(question, says("")),
@@ -115,7 +115,7 @@ def test_gold_is_high_and_nothing_is_low() -> None:
             episode(question, says("", "a"), tool("Error: nonsense", "a"), says("")),
             episode(question, says("{"), tool("Error: unreadable"), says("{"), parse_errors=2),
         ):
-            assert score_episode(poor, default_components()).total < 0.45
+            assert score_episode(poor, form_components()).total < 0.45
 
 
 def seconds_to_score(result: str) -> float:
@@ -125,7 +125,7 @@ def seconds_to_score(result: str) -> float:
     times = []
     for _ in range(50):
         start = time.thread_time()
-        score_episode(played, default_components())
+        score_episode(played, form_components())
         times.append(time.thread_time() - start)
     return min(times)
 
@@ -153,10 +153,10 @@ _messages = st.lists(
 @given(messages=_messages, prompt=st.integers(0, 14), errors=st.integers(0, 3))
 def test_any_episode_has_parts_between_0_and_1(messages: list[Message], prompt: int, errors: int) -> None:
     played = Episode(messages=messages, prompt_length=prompt, parse_errors=errors)
-    result = score_episode(played, default_components())
+    result = score_episode(played, form_components())
     assert all(0.0 <= value <= 1.0 for value in result.parts.values())
     assert -1e-12 <= result.total <= 1.0 + 1e-12
-    assert result == score_episode(played, default_components())
+    assert result == score_episode(played, form_components())
 
 
 @pytest.mark.parametrize("value", [1.0001e6, -2e6, 1e300, 10**400])

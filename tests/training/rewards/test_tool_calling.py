@@ -6,7 +6,7 @@ from typing import Literal, get_origin
 
 import pytest
 
-from training.rewards.registry import COMPONENTS, default_components
+from training.rewards.registry import COMPONENTS, form_components
 from training.rewards.scoring import score_episode
 
 from .episodes import GOLD_EN, GOLD_ZH, episode, says, score, tool, user
@@ -173,7 +173,7 @@ def test_coherence(turns: list[object], expected: float) -> None:
 def test_the_whole_worked_by_hand() -> None:
     """A needed call, its result in the answer: 1, 1, 1, then text and follow-up .9."""
     for gold in (GOLD_ZH, GOLD_EN):
-        result = score_episode(gold, default_components())
+        result = score_episode(gold, form_components())
         final = result.parts["final_answer"]
         assert result.parts == {
             "tool_call_correctness": 1.0,
@@ -185,7 +185,7 @@ def test_the_whole_worked_by_hand() -> None:
         assert result.total == pytest.approx(0.3 + 0.2 + 0.2 + 0.2 * final + 0.1 * 0.9)
     # of calculate 25 37 128 for me, all but none recur: .5 + .2 + .3 + .1, kept at 1
     assert score("final_answer", GOLD_EN) == 1.0
-    assert score_episode(GOLD_EN, default_components()).total == pytest.approx(0.99)
+    assert score_episode(GOLD_EN, form_components()).total == pytest.approx(0.99)
 
 
 def test_every_parameter_has_a_title_a_help_and_limits() -> None:

@@ -14,8 +14,10 @@ from webapp.launch.preflight import preflight
 from webapp.teams.models import Project
 
 pytestmark = pytest.mark.django_db
-UNPAID = "Nothing here pays for solving the task."
-OUTRANKED = "A failed task can earn more than a solved one: all else is worth up to 0.7, solving it 0.3."
+UNKNOWN = "How often that ranks a failure above a success is not known: no recorded group can tell."
+UNPAID = f"Nothing here pays for solving the task. {UNKNOWN}"
+OUTRANKED = f"A failed task can earn more than a solved one: all else is worth up to 0.7, solving it 0.3. {UNKNOWN}"
+ROWS = [{"messages": [{"role": "user", "content": "2 + 2?"}], "answer": "4"}]
 
 
 def said(project: Project, dataset: Dataset, place: Environment, **over: Any) -> list[tuple[str, str, str]]:
@@ -40,9 +42,10 @@ def test_a_reward_that_does_not_pay_for_the_outcome_is_remarked(
 ) -> None:
     data, place = make_dataset(), make_environment(name="arena")
     title = "What is paid for"
-    assert said(project, data, place) == [(title, "remark", UNPAID)]  # the five components alone
-    assert said(project, data, place, rewards=components(0.0, 1.0)) == [(title, "remark", UNPAID)]
-    assert said(project, data, place, rewards=components(0.3, 0.7)) == [(title, "remark", OUTRANKED)]
+    assert said(project, data, place) == [(title, "grave", UNPAID)]  # rows that nobody can judge: form alone
+    assert said(project, make_dataset(lines=ROWS), place) == []
+    assert said(project, data, place, rewards=components(0.0, 1.0)) == [(title, "grave", UNPAID)]
+    assert said(project, data, place, rewards=components(0.3, 0.7)) == [(title, "grave", OUTRANKED)]
     assert said(project, data, place, rewards=components(0.5, 0.5)) == []
     assert said(project, data, place, kind="evaluate") == []  # nothing learns from its rewards
 
@@ -56,4 +59,27 @@ def test_each_stage_is_looked_at_by_itself(
         {"name": "goal", "rewards": components(1.0, 0.0)},
     ]
     found = said(project, data, place, rewards=components(1.0, 0.0), curriculum={"stages": stages})
-    assert found == [("What is paid for · form", "remark", UNPAID)]
+    assert found == [("What is paid for · form", "grave", UNPAID)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "place", "counts"),
+    [
+        (ROWS, True, "6 components can be scored. No spec was chosen: the environment's verdict counts 0.6, "),
+        (ROWS, False, "6 components can be scored. No spec was chosen: the right answer of each row counts 0.6, "),
+        (None, True, "5 components can be scored. No spec was chosen, and nothing tells whether a task was solved: "),
+    ],
+)
+def test_the_check_says_what_stands_in_place_of_a_spec(
+    project: Project, make_dataset: Any, make_environment: Any, rows: Any, place: bool, counts: str
+) -> None:
+    options = {
+        "model": {"source": "starter"},
+        "data": {"train": make_dataset(lines=rows).reference},
+        "environment": {"name": make_environment().reference if place else "none"},
+    }
+    for rewards, told in (({}, True), (components(1.0, 0.0), False)):
+        outcome = preflight(project, JobConfig.model_validate(options | {"rewards": rewards}), full=False)
+        (found,) = [check for check in outcome.checks if check.title == "Rewards"]
+        assert found.ok and found.message.startswith(counts) is told, found.message
+        assert told or found.message == "1 components can be scored."

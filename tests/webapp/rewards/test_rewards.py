@@ -12,7 +12,7 @@ from django.test import Client
 from django.urls import reverse
 
 from training.config import RewardComponent
-from training.rewards.registry import COMPONENTS, default_components, starting_components
+from training.rewards.registry import COMPONENTS, form_components, starting_components
 from webapp.rewards.forms import RewardSpecForm
 from webapp.rewards.models import RewardSpec
 from webapp.rewards.selectors import changes_between
@@ -143,7 +143,7 @@ def test_trying_applies_gate_and_clip_and_asks_no_judge() -> None:
 
 
 def test_try_scores_a_conversation() -> None:
-    tried = reward_try(components=default_components(), text=json.dumps(TALK))
+    tried = reward_try(components=form_components(), text=json.dumps(TALK))
     assert len(tried.parts) == 5
     assert tried.total == pytest.approx(sum(product for *_rest, product in tried.parts))
 
@@ -168,14 +168,14 @@ def test_try_scores_a_conversation() -> None:
 )
 def test_try_says_what_is_wrong(text: str) -> None:
     with pytest.raises(ValidationError) as caught:
-        reward_try(components=default_components(), text=text)
+        reward_try(components=form_components(), text=text)
     assert caught.value.messages[0].endswith(".")
 
 
 def test_try_page_answers_as_fragment_and_as_page(
     project: Project, rita: User, client_for: Callable[..., Client]
 ) -> None:
-    spec = reward_spec_save(project=project, user=None, name="mine", components=default_components())
+    spec = reward_spec_save(project=project, user=None, name="mine", components=form_components())
     address, client = reverse("reward-try", args=[project.slug, spec.pk]), client_for(rita)
     fragment = client.post(address, {"conversation": json.dumps(TALK)}, headers={"HX-Request": "true"})
     assert fragment.status_code == 200 and b"<tfoot>" in fragment.content and b"<html" not in fragment.content
@@ -185,7 +185,7 @@ def test_try_page_answers_as_fragment_and_as_page(
 def test_spec_in_use_is_not_deleted(
     project: Project, bob: User, make_run: Any, client_for: Callable[..., Client]
 ) -> None:
-    spec = reward_spec_save(project=project, user=bob, name="mine", components=default_components())
+    spec = reward_spec_save(project=project, user=bob, name="mine", components=form_components())
     make_run(config={"rewards": {"spec": spec.reference}})
     answer = client_for(bob).post(reverse("reward-delete", args=[project.slug, spec.pk]), follow=True)
     assert "not ended" in answer.content.decode() and RewardSpec.objects.exists()

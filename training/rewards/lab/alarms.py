@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from training.config import RewardComponent
+from training.evaluation.intervals import share_interval
 from training.rewards.advantages import ZERO_VARIANCE_TOLERANCE
 from training.rewards.lab.figures import correlation, within
 from training.rewards.lab.groups import Statistics, group_of, statistics
@@ -42,7 +43,7 @@ from training.rewards.lab.rules import (
 from training.rewards.lab.scoring import is_asked
 from training.rewards.lab.table import Bools, Floats, Table
 from training.rewards.lab.terms import Scored
-from training.rewards.lab.worth import bounds_of
+from training.rewards.lab.worth import bounds_of, worth_of
 
 Severity = Literal["stop", "warn", "note"]
 
@@ -162,18 +163,23 @@ def _reference(case: _Case, honest: Bools) -> float | None:
 
 
 def _unpaid(case: _Case) -> Iterator[Alarm]:
-    """Whether an outcome that differs within groups makes any difference to the reward."""
-    if case.outcome is None:
-        return
+    """Whether an outcome that differs within groups makes any difference to the reward; else whether it can."""
+    found = list(_unpaid_here(case)) if case.outcome is not None else []
+    if not found and worth_of(case.found.components).unpaid:
+        found = [Alarm("outcome_unpaid", "stop", None, {}, [], other=True)]
+    yield from found
+
+
+def _unpaid_here(case: _Case) -> Iterator[Alarm]:
     of = group_of(case.table)
     mixed, best, worse = _mixed(case)
-    if int(mixed.sum()) < MIN_CASES:
+    if int(mixed.sum()) < MIN_CASES or case.outcome is None:
         return
     means = [statistics(np.where(mask, case.reward, np.nan), of, case.table.groups).mean for mask in (best, worse)]
     gain = float((means[0] - means[1])[mixed].mean())
     spread = float(np.subtract(*np.percentile(case.reward[case.found.included], [95, 5])))
     if spread > 0 and gain < UNPAID_SHARE * spread:
-        figures = {"groups": int(mixed.sum()), "gain": gain, "spread": spread}
+        figures = _ranked(int(_inverted(case).sum()), int(mixed.sum())) | {"gain": gain, "spread": spread}
         shown = _highest(case.reward, mixed[of] & worse)
         yield Alarm("outcome_unpaid", "stop", _payer(case, case.found.included, but=case.outcome.name), figures, shown)
 
@@ -187,14 +193,27 @@ def _mixed(case: _Case) -> tuple[Bools, Bools, Bools]:
     return ~seen.flat & (seen.members >= 2), best, np.isfinite(value) & ~best
 
 
-def _shaping(case: _Case) -> Iterator[Alarm]:
-    if case.outcome is None:
-        return
+def _inverted(case: _Case) -> Bools:
+    """The groups with mixed outcomes in which a worse one has the highest reward."""
     table, of = case.table, group_of(case.table)
     mixed, best, worse = _mixed(case)
     top_best = statistics(np.where(best, case.reward, np.nan), of, table.groups).high
     top_worse = statistics(np.where(worse, case.reward, np.nan), of, table.groups).high
-    inverted = mixed & (top_worse > top_best + ZERO_VARIANCE_TOLERANCE)
+    return mixed & (top_worse > top_best + ZERO_VARIANCE_TOLERANCE)
+
+
+def _ranked(cases: int, groups: int) -> dict[str, float]:
+    """How many groups rank a failure above a success, with the share and its 95% interval in percent."""
+    low, high = share_interval(cases, groups)
+    return {"cases": cases, "groups": groups, "share": 100 * cases / groups, "low": 100 * low, "high": 100 * high}
+
+
+def _shaping(case: _Case) -> Iterator[Alarm]:
+    if case.outcome is None:
+        return
+    of = group_of(case.table)
+    mixed, _best, worse = _mixed(case)
+    inverted = _inverted(case)
     cases, groups = int(inverted.sum()), int(mixed.sum())
     if cases >= MIN_CASES and cases >= INVERTED_SHARE * groups:
         paid = inverted[of] & worse
@@ -202,7 +221,7 @@ def _shaping(case: _Case) -> Iterator[Alarm]:
             "shaping_over_outcome",
             "stop",
             _payer(case, paid, but=case.outcome.name),
-            {"cases": cases, "groups": groups},
+            _ranked(cases, groups),
             _highest(case.reward, paid),
         )
     elif figures := _shaping_range(case):

@@ -66,7 +66,10 @@ ALARMS: dict[str, Words] = {
     ),
     "shaping_over_outcome": Words(
         _("Shaping outweighs the outcome"),
-        _("In %(cases)s of %(groups)s groups with mixed outcomes, a worse one earns the most."),
+        _(
+            "Of %(groups)s groups with both outcomes, %(share)s%% (%(cases)s of %(groups)s; 95%%: %(low)s to "
+            "%(high)s%%) rank a failure above a success."
+        ),
         "groups whose rollouts differ in outcome, in which one with a worse outcome has the highest reward: at least "
         f"{MIN_CASES} of them and {INVERTED_SHARE:.0%}; or, with the outcome rewarded, everything else together "
         "spreads wider (5th to 95th percentile) than the outcome's whole range is worth",
@@ -75,11 +78,15 @@ ALARMS: dict[str, Words] = {
     "outcome_unpaid": Words(
         _("Solving the task earns nothing"),
         _(
-            "In %(groups)s groups with mixed outcomes, the best earn %(gain)s more than the others on average, where "
-            "rewards spread over %(spread)s. Nothing here pays for the outcome."
+            "Of %(groups)s groups with both outcomes, %(share)s%% (%(cases)s of %(groups)s; 95%%: %(low)s to "
+            "%(high)s%%) rank a failure above a success: the best outcome earns %(gain)s more on average, where "
+            "rewards spread over %(spread)s."
         ),
         f"at least {MIN_CASES} groups with mixed outcomes, in which the mean reward of the best outcome less that of "
-        f"the others is below {UNPAID_SHARE:g} of the spread of all rewards (5th to 95th percentile), averaged",
+        f"the others is below {UNPAID_SHARE:g} of the spread of all rewards (5th to 95th percentile), averaged; or, "
+        "whatever was played, no component that judges the task has a weight above 0, and none may judge it in its own "
+        "way (code, judges, reward models)",
+        _("No component that judges the task has a weight, so solving it earns nothing, whatever is played."),
     ),
     "grows_with_length": Words(
         _("Reward grows with length"),

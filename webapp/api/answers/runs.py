@@ -296,7 +296,7 @@ class Finding(BaseModel):
     """One finding of a check."""
 
     title: str
-    level: str = Field(description="ok, remark or problem")
+    level: str = Field(description="ok, remark, grave (a remark that is shown in red) or problem")
     hard: bool = Field(description="a problem that needs a change of the config")
     message: str
     detail: str = Field(description="in the words of whatever reported it")

@@ -13,11 +13,12 @@ from django.utils.translation import gettext as _
 from pydantic import ValidationError as ShapeError
 
 from training.config import JobConfig, RewardComponent
-from training.rewards.registry import COMPONENTS, default_components
+from training.rewards.registry import COMPONENTS, form_components, starting_components
 from webapp.fields import error_sentence
 from webapp.rewards.models import RewardSpec, RolloutSet, SetKind
 from webapp.rewards.selectors import latest_specs, specs_of
 from webapp.rollouts.models import Rollout
+from webapp.runs.config import config_of
 from webapp.runs.models import Run
 from webapp.teams.models import Project
 from webapp.text import translated
@@ -48,16 +49,24 @@ def choices_for(project: Project, rollout_set: RolloutSet, asked: list[str]) -> 
     """What the set's run scored with first, then the newest version of each spec and those that the address names."""
     config = _config_of(rollout_set)
     own = _named(project, config.rewards.spec) if config else None
-    launched = config.rewards.components if config and own is None else []
+    launched = _launched(rollout_set, config) if config and own is None else []
     found = {spec.pk: spec for spec in [*([own] if own else []), *latest_specs(project)[:MAX_SPECS]]}
     wanted = [key for key in map(_uuid, asked) if key is not None and key not in found]
     found |= {spec.pk: spec for spec in specs_of(project).filter(pk__in=wanted)}
     as_launched = _("as launched by %(run)s") % {"run": rollout_set.run_name}
     first = [Choice(AS_LAUNCHED, as_launched, "", "", _plain(launched))] if launched else []
     saved = [_choice_of(spec) for spec in found.values()]
-    start = Choice(STARTING, _("the five tool-calling components"), "", "", _plain(default_components()))
-    by_default = config is not None and own is None and not launched  # a run without a spec scores with these five
-    return [start, *saved] if by_default else [*first, *saved, start]
+    form = Choice(STARTING, _("the five tool-calling components"), "", "", _plain(form_components()))
+    if config is not None and own is None and not launched:  # runs without a spec were scored so before 0.2
+        return [form, *saved]
+    start = Choice(STARTING, _("the start of a new spec"), "", "", _plain(starting_components()))
+    return [*first, *saved, start]
+
+
+def _launched(rollout_set: RolloutSet, config: JobConfig) -> list[RewardComponent]:
+    """What the set's run was launched with: its own components, else those that were filled in."""
+    filled = config_of(rollout_set.run) if rollout_set.run is not None else None
+    return config.rewards.components or (filled.rewards.components if filled is not None else [])
 
 
 def _named(project: Project, reference: str) -> RewardSpec | None:

@@ -267,4 +267,8 @@ def _labels() -> dict[str, str]:
         "ceiling": _("highest reward"),
         "shaping": _("spread of shaping"),
         "worth": _("worth of the outcome"),
+        "share": _("ranked wrongly, %"),
+        "low": _("at least, %"),
+        "high": _("at most, %"),
+        "spread": _("spread of all rewards"),
     }

@@ -186,7 +186,12 @@ def test_a_reward_that_pays_nothing_for_the_outcome(tmp_path: Path, weight: floa
         assert {place % 4 for place in alarm.places} <= {2, 3} and alarm.figures["spread"] == pytest.approx(
             0.6, abs=0.02
         )
-    assert "outcome_unpaid" not in found(tmp_path / "two", groups[:2], [form])
+        # 0 of 3, Wilson: 3.8415 / (3 + 3.8415) = 56.15%
+        share = {name: alarm.figures[name] for name in ("cases", "share", "low", "high")}
+        assert share == pytest.approx({"cases": 0, "share": 0, "low": 0, "high": 56.15}, abs=0.01)
+    few = found(tmp_path / "two", groups[:2], [*spec(task_success=weight), form]).get("outcome_unpaid")
+    assert (few is not None) is (weight == 0), "two groups are too few, and a weight of 0 needs none"
+    assert few is None or (few.severity, few.other, few.figures, few.places) == ("stop", True, {}, [])
 
 
 def test_what_the_outcome_makes_of_answers_that_are_known(tmp_path: Path) -> None:

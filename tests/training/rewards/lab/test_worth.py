@@ -9,7 +9,7 @@ import pytest
 
 from training.config import RewardComponent
 from training.rewards.lab.worth import Worth, worth_of
-from training.rewards.registry import default_components, starting_components
+from training.rewards.registry import form_components, starting_components
 
 
 def spec(*parts: dict[str, Any]) -> list[RewardComponent]:
@@ -52,8 +52,8 @@ def test_the_figures_are_what_the_ranges_are_worth() -> None:
 
 
 def test_the_five_components_alone_pay_for_form_and_a_new_spec_begins_with_the_outcome() -> None:
-    assert worth_of(default_components()) == Worth(0.0, pytest.approx(1.0), False)
+    assert worth_of(form_components()) == Worth(0.0, pytest.approx(1.0), False)
     start = starting_components()
     assert (start[0].name, start[0].weight) == ("task_success", 0.6)
-    assert [part.name for part in start[1:]] == [part.name for part in default_components()]
+    assert [part.name for part in start[1:]] == [part.name for part in form_components()]
     assert worth_of(start) == Worth(0.6, pytest.approx(0.4), False)

@@ -10,7 +10,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from training.rewards.registry import COMPONENTS, default_components
+from training.rewards.registry import COMPONENTS, form_components
 from webapp.rewards.lab.forms import editor_of
 from webapp.rewards.models import RewardSpec, RolloutSet, SetState
 from webapp.rewards.services import reward_spec_save
@@ -62,7 +62,7 @@ def test_a_run_leads_to_its_newest_set_and_makes_it_once(
 ) -> None:
     run, spec = (
         recorded_run(),
-        reward_spec_save(project=project, user=bob, name="mine", components=default_components()),
+        reward_spec_save(project=project, user=bob, name="mine", components=form_components()),
     )
     address = f"{reverse('lab', args=[project.slug])}?run={run.pk}"
     assert "ask an editor" in client_for(rita).get(address).content.decode() and not RolloutSet.objects.exists()
@@ -86,8 +86,8 @@ def test_the_page_starts_from_what_the_run_scored_with(
 ) -> None:
     run = recorded_run()
     made = built(kind="run", run=run)
-    older = reward_spec_save(project=project, user=bob, name="mine", components=default_components()[:1])
-    newest = reward_spec_save(project=project, user=bob, name="mine", components=default_components())
+    older = reward_spec_save(project=project, user=bob, name="mine", components=form_components()[:1])
+    newest = reward_spec_save(project=project, user=bob, name="mine", components=form_components())
     address = reverse("lab-set", args=[project.slug, made.pk])
     facts = _facts(client_for(rita).get(address))
     assert [item["key"] for item in facts["choices"]] == ["run", str(newest.pk), "start"] and facts["spec"] == "run"
@@ -102,7 +102,13 @@ def test_the_page_starts_from_what_the_run_scored_with(
     assert named["spec"] == str(older.pk)
     run.config["rewards"] = {}
     run.save(update_fields=["config"])
-    assert _facts(client_for(bob).get(address))["spec"] == "start"
+    assert _facts(client_for(bob).get(address))["spec"] == "run", "what was filled in at its launch"
+    run.resolved["rewards"] = {}
+    run.save(update_fields=["resolved"])
+    by_form = _facts(client_for(bob).get(address))
+    assert by_form["spec"] == "start", "as runs without a spec were scored before 0.2"
+    names = [part["name"] for part in by_form["choices"][0]["components"]]
+    assert names == [part.name for part in form_components()]
     page = client_for(bob).get(address).content.decode()
     assert all(f'<template data-editor="{name}">' in page for name in COMPONENTS)
     text = page.split('<script id="lab-data" type="application/json">')[1].split("</script>")[0]
