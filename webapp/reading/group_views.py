@@ -13,6 +13,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET
 
+from webapp.comparison.verdicts import p_text
 from webapp.pages import page_number
 from webapp.reading.columns import MOST_COLUMNS, beside, chosen_of
 from webapp.reading.courses import courses_of
@@ -37,6 +38,8 @@ KIND_LABELS = {
     "flickering": gettext_lazy("flickering"),
     "never": gettext_lazy("not learned"),
     "kept": gettext_lazy("still solved"),
+    "unclear": gettext_lazy("changed, maybe by chance"),
+    "once": gettext_lazy("seen once"),
 }
 SORT_LABELS = {
     "row": gettext_lazy("order of the dataset"),
@@ -164,11 +167,18 @@ def run_tasks(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "all": sum(found.counts.values()),
         "sorts": [(name, SORT_LABELS[name]) for name in SORTS],
         "labels": KIND_LABELS,
+        "p_values": {line.task.place: p_text(line.task.p) for line in found.lines if line.task},
         "pages": _pages(found, page),
         "ticks": _ticks(found),
         "flickers": FLICKERS,
+        "chance": _by_chance(found),
     }
     return render(request, "reading/tasks.html", context)
+
+
+def _by_chance(found: TaskMap) -> list[tuple[str, int, str]]:
+    """The words that are beyond chance, with how many tasks have them and would have them if none had changed."""
+    return [(str(KIND_LABELS[name]), found.counts[name], f"{value:.2g}") for name, value in found.by_chance.items()]
 
 
 def asked_for(kind: str, sort: str, page: Any) -> tuple[Kind | None, Sort, int]:

@@ -48,12 +48,14 @@ class Line(NamedTuple):
 
 
 class TaskMap(NamedTuple):
-    """A page of the map. ``columns`` are the first and last step of each; ``counts`` has tasks by kind."""
+    """A page of the map. ``columns`` are the first and last step of each; ``counts`` has tasks by kind, ``by_chance``
+    how many of two kinds there would be if no task had changed."""
 
     lines: list[Line]
     columns: list[tuple[int, int]]
     counts: dict[Kind, int]
     total: int
+    by_chance: dict[Kind, float] = {}
 
 
 def shade_of(share: float | None) -> int | None:
@@ -95,7 +97,7 @@ def task_map(run: Run, *, kind: Kind | None = None, sort: Sort = "row", page: in
         for task in found.tasks
     ]
     total = sum(found.counts.values()) if kind is None else found.counts[kind]
-    return TaskMap(lines, columns, found.counts, total)
+    return TaskMap(lines, columns, found.counts, total, found.by_chance)
 
 
 def category_map(run: Run) -> TaskMap:
@@ -139,6 +141,7 @@ def map_view(found: TaskMap, page: int) -> dict[str, Any]:
     return {
         "columns": [{"first": first, "last": last} for first, last in found.columns],
         "counts": found.counts,
+        "by_chance": found.by_chance,
         "items": [_line_view(line) for line in found.lines],
         "page": page,
         "pages": max(1, -(-found.total // PER_PAGE)),
@@ -153,6 +156,10 @@ def _line_view(line: Line) -> dict[str, Any]:
         "text": line.text,
         "category": line.category,
         "kind": task.kind if task else None,
+        "visits": task.visits if task else None,
+        "first": [task.first_hits, task.first_tries] if task else None,
+        "last": [task.last_hits, task.last_tries] if task else None,
+        "p": task.p if task else None,
         "changes": task.changes if task else None,
         "first_solved": task.first_solved if task else None,
         "last_solved": task.last_solved if task else None,

@@ -6,11 +6,16 @@ Visits without any verdict are left out.
 
 What became of a task, in this order:
 
+- ``once``: it has one visit, so nothing can have become of it;
+- ``forgotten``: at its last visit a smaller share solved it than at all visits before, by more than chance;
+- ``learned``: at its last visit a larger share solved it than at its first one, by more than chance;
 - ``never``: solved at no visit;
 - ``flickering``: from one visit to the next it changed between solved and not solved ``FLICKERS`` times or more;
-- ``forgotten``: solved at some visit, and not at its last one;
-- ``learned``: not solved at its first visit, solved at its last one;
-- ``kept``: solved at its first visit and at its last one.
+- ``kept``: solved at its first visit and at its last one;
+- ``unclear``: it changed, and chance explains the change.
+
+More than chance: Fisher's exact test, two-sided, at ``LEVEL``. Beside each of these two words stands how many tasks
+would get it if none had changed: the sum of the tests' own sizes, given how often each task was solved in all.
 """
 
 from __future__ import annotations
@@ -18,15 +23,17 @@ from __future__ import annotations
 import json
 from typing import Any, Literal, NamedTuple, get_args
 
+import numpy as np
 from django.db import connection
 from django.db.models import Max, Min
 
+from training.evaluation.exact import LEVEL, changes, fisher
 from webapp.outcomes import Outcome
 from webapp.reading.courses import Courses
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
 
-Kind = Literal["forgotten", "learned", "flickering", "never", "kept"]
+Kind = Literal["forgotten", "learned", "flickering", "never", "kept", "unclear", "once"]
 Sort = Literal["row", "gain", "drop", "changes", "share"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 SORTS: tuple[Sort, ...] = get_args(Sort)
@@ -58,13 +65,25 @@ stepped AS (
     SELECT dataset, row, count(*) AS visits, sum(solved)::int AS solved, sum(counted)::int AS counted,
         bool_or(ok) FILTER (WHERE before IS NULL) AS first_ok, bool_or(ok) FILTER (WHERE later IS NULL) AS last_ok,
         max(share) FILTER (WHERE before IS NULL) AS first_share, max(share) FILTER (WHERE later IS NULL) AS last_share,
+        max(solved) FILTER (WHERE before IS NULL)::int AS first_hits,
+        max(counted) FILTER (WHERE before IS NULL)::int AS first_tries,
+        max(solved) FILTER (WHERE later IS NULL)::int AS last_hits,
+        max(counted) FILTER (WHERE later IS NULL)::int AS last_tries,
         max(share) AS best_share, count(*) FILTER (WHERE ok <> before) AS changes,
         min(step) FILTER (WHERE ok) AS first_solved, max(step) FILTER (WHERE ok) AS last_solved
     FROM stepped GROUP BY dataset, row
-), tasks AS (
-    SELECT *, CASE WHEN first_solved IS NULL THEN 'never' WHEN changes >= %(flickers)s THEN 'flickering'
-        WHEN NOT last_ok THEN 'forgotten' WHEN NOT first_ok THEN 'learned' ELSE 'kept' END AS kind FROM told
 )"""
+_KINDS = """
+marks AS (
+    SELECT * FROM unnest(%(first_hits)s::int[], %(first_tries)s::int[], %(last_hits)s::int[], %(last_tries)s::int[],
+        %(solved)s::int[], %(counted)s::int[], %(mark)s::text[])
+        AS m(first_hits, first_tries, last_hits, last_tries, solved, counted, mark)
+), tasks AS (
+    SELECT told.*, CASE WHEN visits = 1 THEN 'once' WHEN mark IS NOT NULL THEN mark
+        WHEN first_solved IS NULL THEN 'never' WHEN changes >= %(flickers)s THEN 'flickering' WHEN first_ok AND last_ok THEN 'kept' ELSE 'unclear' END AS kind
+    FROM told LEFT JOIN marks USING (first_hits, first_tries, last_hits, last_tries, solved, counted)
+)"""
+_MARKED = ("first_hits", "first_tries", "last_hits", "last_tries", "solved", "counted")
 _ORDERS: dict[str, str] = {
     "row": "",
     "gain": "last_share - first_share DESC, ",
@@ -81,7 +100,8 @@ def usual_sort(kind: Kind | None) -> Sort:
 
 
 class Task(NamedTuple):
-    """A task and what became of it. ``row`` counts from 0; shares are of the rollouts with a verdict."""
+    """A task and what became of it. ``row`` counts from 0; shares are of the rollouts with a verdict, of which
+    ``first_tries`` and ``last_tries`` had one at its first and its last visit."""
 
     dataset: int
     row: int
@@ -94,13 +114,34 @@ class Task(NamedTuple):
     last_solved: int | None
     first_share: float
     last_share: float
+    first_hits: int = 0
+    first_tries: int = 0
+    last_hits: int = 0
+    last_tries: int = 0
+
+    @property
+    def place(self) -> str:
+        """Which task of the run it is."""
+        return f"{self.dataset}:{self.row}"
+
+    @property
+    def p(self) -> float | None:
+        """Of as large a change by chance alone: of the last visit against all before it for what was forgotten, else
+        against the first one; ``None`` of one visit."""
+        if self.visits < 2:
+            return None
+        before = (self.first_hits, self.first_tries)
+        if self.kind == "forgotten":
+            before = (self.solved - self.last_hits, self.counted - self.last_tries)
+        return fisher(before, (self.last_hits, self.last_tries))
 
 
 class Tasks(NamedTuple):
-    """A page of tasks, and how many there are of each kind."""
+    """A page of tasks, how many there are of each kind, and how many of two kinds chance alone would give."""
 
     tasks: list[Task]
     counts: dict[Kind, int]
+    by_chance: dict[Kind, float]
 
 
 class Cell(NamedTuple):
@@ -152,23 +193,49 @@ def _rows(sql: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
 def tasks_of(run: Run, courses: Courses, *, kind: Kind | None, sort: Sort, offset: int, limit: int) -> Tasks:
     """A page of the tasks of one kind, or of all, in an order."""
     order = _ORDERS[sort]
+    marks, by_chance = _marks(run, courses)
     sql = f"""
-        WITH {_visits(run)}, {_TASKS}, counts AS (
+        WITH {_visits(run)}, {_TASKS}, {_KINDS}, counts AS (
             SELECT coalesce(jsonb_object_agg(kind, n), '{{}}'::jsonb)::text AS found
             FROM (SELECT kind, count(*) AS n FROM tasks GROUP BY kind) AS each
         ), page AS (
             SELECT dataset, row, kind, visits, solved, counted, changes, first_solved, last_solved, first_share,
-                last_share, row_number() OVER (ORDER BY {order} dataset, row) AS place
+                last_share, first_hits, first_tries, last_hits, last_tries,
+                row_number() OVER (ORDER BY {order} dataset, row) AS place
             FROM tasks WHERE %(kind)s = '' OR kind = %(kind)s
             ORDER BY place OFFSET %(offset)s LIMIT %(limit)s
         )
         SELECT counts.found, page.* FROM counts LEFT JOIN page ON true ORDER BY place
     """  # noqa: S608 (the order is one of ours)
-    found = _rows(sql, _values(run, courses, kind=kind or "", offset=offset, limit=limit))
+    found = _rows(sql, _values(run, courses, kind=kind or "", offset=offset, limit=limit, **marks))
     counts = json.loads(found[0][0])
     return Tasks(
-        [Task(*row[1:-1]) for row in found if row[1] is not None], {kind: counts.get(kind, 0) for kind in KINDS}
+        [Task(*row[1:-1]) for row in found if row[1] is not None],
+        {kind: counts.get(kind, 0) for kind in KINDS},
+        by_chance,
     )
+
+
+def _marks(run: Run, courses: Courses) -> tuple[dict[str, list[Any]], dict[Kind, float]]:
+    """Which counts of a task mean that it was forgotten or learned, and how many tasks would be by chance alone.
+
+    Tasks of equal counts are tested once: there are far fewer of these than tasks.
+    """
+    names = ", ".join(_MARKED)
+    sql = f"WITH {_visits(run)}, {_TASKS} SELECT {names}, count(*) FROM told WHERE visits > 1 GROUP BY {names}"  # noqa: S608
+    rows = np.array(_rows(sql, _values(run, courses)), np.int64).reshape(-1, len(_MARKED) + 1)
+    first, last, whole, tasks = rows[:, 0:2], rows[:, 2:4], rows[:, 4:6], rows[:, 6]
+    forgotten, learned = changes(whole - last, last, LEVEL), changes(first, last, LEVEL)
+    fell = (forgotten.p <= LEVEL) & (last[:, 0] * (whole - last)[:, 1] < (whole - last)[:, 0] * last[:, 1])
+    rose = (learned.p <= LEVEL) & (last[:, 0] * first[:, 1] > first[:, 0] * last[:, 1]) & ~fell
+    marked = fell | rose
+    marks: dict[str, list[Any]] = {name: rows[marked, at].tolist() for at, name in enumerate(_MARKED)}
+    marks["mark"] = np.where(fell, "forgotten", "learned")[marked].tolist()
+    by_chance: dict[Kind, float] = {
+        "forgotten": float(forgotten.fell @ tasks),
+        "learned": float(learned.rose @ tasks),
+    }
+    return marks, by_chance
 
 
 def cells_of(run: Run, courses: Courses, tasks: list[Task], begin: int, width: int) -> list[Cell]:

@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from webapp.figures import NOTHING, duration, figure
+from webapp.figures import NOTHING, duration, figure, percent
 from webapp.learned.overlap import Overlap
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
@@ -91,9 +91,20 @@ def _gain(run: Run, gain: Gain, reader: Reader) -> Fact:
 
 def _best(run: Run, best: Best, reader: Reader) -> Fact:
     return Fact(
-        "best", _("Best step"), str(best.step), best.text, f"{_why_best(best)} · {_weights(best)}",
+        "best", _("Best step"), str(best.step), best.text, " · ".join([_why_best(best), *_sure(best), _weights(best)]),
         tuple(_best_acts(run, best)) if reader.editor else (),
     )  # fmt: skip
+
+
+def _sure(best: Best) -> Iterator[str]:
+    """How much the figure can say: what it is a share of, its interval, and of how many it is the highest."""
+    if best.tries and best.low is not None and best.high is not None:
+        words = _("%(n)s tasks, 95%%: %(low)s – %(high)s") if best.held_out else _(
+            "%(n)s rollouts, 95%%: %(low)s – %(high)s"
+        )  # fmt: skip
+        yield words % {"n": f"{best.tries:,}", "low": percent(best.low), "high": percent(best.high)}
+    if best.of > 1:
+        yield _("the highest of %(of)s such means, so partly luck") % {"of": best.of}
 
 
 def _why_best(best: Best) -> str:
@@ -114,14 +125,16 @@ def _weights(best: Best) -> str:
     found = best.checkpoint
     if found is None:
         return _("no checkpoint was kept")
+    if not best.kept:
+        return _("no weights of it were kept, the nearest are of step %(step)s") % {"step": found.step}
     if found.final:
-        return _("nearest weights: the finished model, of step %(step)s") % {"step": found.step}
-    return _("nearest weights: the checkpoint of step %(step)s") % {"step": found.step}
+        return _("its weights: the finished model, of step %(step)s") % {"step": found.step}
+    return _("its weights: the checkpoint of step %(step)s") % {"step": found.step}
 
 
 def _best_acts(run: Run, best: Best) -> Iterator[Act]:
     found, slug = best.checkpoint, run.project.slug
-    if found is None or found.final:  # the model has a cell of its own
+    if found is None or found.final or not best.kept:  # the model has a cell of its own
         return
     chat = {"model": f"checkpoint:{found.pk}"}
     yield Act(_("Chat"), f"{reverse('chat-new', args=[slug])}?{urlencode(chat)}", "chat")

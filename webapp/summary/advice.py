@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import NamedTuple
 from urllib.parse import urlencode
 
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
-from training.evaluation.paired import Z_ALPHA
+from training.evaluation.paired import ALPHA, Z_ALPHA
 from webapp.advisories.selectors import AdvisoryView
 from webapp.figures import figure, percent
 from webapp.metrics.ends import Ends
@@ -181,12 +182,25 @@ def _of_best(seen: Seen) -> Iterator[Advice]:
     if best is None or way is None or best.held_out or best.checkpoint is None or best.checkpoint.final:
         return
     worse = best.value - way.after >= FALL if seen.success else way.after < way.before < best.value
-    if worse and seen.branch:
+    if worse and seen.branch and not (seen.success and _by_chance(best, way)):
         shown = percent if seen.success else figure
         why = _("The end is worse than step %(step)s: %(best)s, then %(after)s. Go back, with half the learning rate.")
         said = why % {"step": best.step, "best": shown(best.value), "after": shown(way.after)}
         url = f"{seen.branch}&{urlencode({'checkpoint': best.checkpoint.pk, 'change': 'slower'})}"
         yield Advice("back", said, _("Roll back to step %(step)s") % {"step": best.checkpoint.step}, url)
+
+
+def _by_chance(best: Best, way: Ends) -> bool:
+    """Whether the end may be as good as the best step: normal approximation, the level shared by all means that the
+    best one is the highest of. Not where nobody knows of how many rollouts they are."""
+    if not best.tries:
+        return False
+    tries = best.tries // best.window
+    spread: float = sum(
+        share * (1 - share) / (steps * tries) for share, steps in ((best.value, best.window), (way.after, way.part))
+    )
+    limit: float = NormalDist().inv_cdf(1 - ALPHA / 2 / best.of) * spread**0.5
+    return best.value - way.after <= limit
 
 
 def _of_no_held_out(seen: Seen) -> Iterator[Advice]:

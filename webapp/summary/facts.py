@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from training.config import JobConfig
+from training.evaluation.intervals import share_interval
 from training.metrics import METRICS
 from webapp.figures import duration, figure, percent
 from webapp.learned.overlap import Overlap, overlap_of_held_out
@@ -48,13 +49,25 @@ class Gain(NamedTuple):
 
 class Best(NamedTuple):
     """The best step: by success on held-out tasks, else by the mean of success (of the reward where nothing judged the
-    tasks) over ``window`` steps that it ends. ``checkpoint`` is the whole one nearest to it."""
+    tasks) over ``window`` steps that it ends, the highest of ``of`` such means. ``checkpoint`` is the whole one nearest
+    to it. ``tries``: the rollouts, or the held-out tasks, that a success is the share of, with its 95% interval; 0 and
+    ``None`` where nobody knows."""
 
     step: int
     value: float
     metric: str
     window: int
     checkpoint: Checkpoint | None
+    of: int = 1
+    tries: int = 0
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def kept(self) -> bool:
+        """Whether the checkpoint has weights that the figure is of, and not those of another step."""
+        found = self.checkpoint
+        return found is not None and self.step - self.window < found.step <= self.step
 
     @property
     def held_out(self) -> bool:
@@ -123,12 +136,30 @@ def best_of(run: Run, ways: dict[str, Ends], checkpoints: Sequence[Checkpoint]) 
     """The best step of a run that learns from rollouts, and the checkpoint that has its weights, or nearly."""
     found: dict[str, Any] | None = (run.health.get("held_out") or {}).get("best")
     if found is not None:
-        return Best(found["step"], found["success"], "heldout/success", 1, nearest(checkpoints, found["step"]))
+        tasks = (run.health.get("held_out") or {}).get("tasks") or 0
+        return Best(
+            found["step"], found["success"], "heldout/success", 1, nearest(checkpoints, found["step"]),
+            tries=tasks, low=found.get("low"), high=found.get("high"),
+        )  # fmt: skip
     name = next((name for name in (SUCCESS, REWARD) if name in ways), None)
     if name is None or run.method.learns_from != "rollouts":
         return None
     way = ways[name]
-    return Best(way.best_step, way.best, name, way.window, nearest(checkpoints, way.best_step))
+    best = Best(
+        way.best_step, way.best, name, way.window, nearest(checkpoints, way.best_step), way.total - way.window + 1
+    )
+    tries = way.window * rollouts_of_step(run) if name == SUCCESS else 0
+    if not tries:
+        return best
+    low, high = share_interval(min(tries, round(way.best * tries)), tries)
+    return best._replace(tries=tries, low=low, high=high)
+
+
+def rollouts_of_step(run: Run) -> int:
+    """The rollouts that each step's figures are of; 0 where nobody knows, or stages differ in it."""
+    config = config_of(run)
+    sizes = {course.rollouts_per_step for course in config.courses} if config is not None else set()
+    return sizes.pop() if len(sizes) == 1 and not run.imported_from else 0
 
 
 def nearest(checkpoints: Sequence[Checkpoint], step: int) -> Checkpoint | None:

@@ -8,22 +8,27 @@ from typing import Any
 
 import pytest
 
+from training.evaluation.exact import changes
 from webapp.reading.courses import courses_of
 from webapp.reading.task_map import COLUMNS, category_map, columns_of, shade_of, task_map
-from webapp.reading.visits import visits_of
+from webapp.reading.visits import KINDS, visits_of
 from webapp.runs.models import Run
 from webapp.teams.models import User
 
 Make = Callable[..., Any]
-# Row: its visits, each a step and how many of its two rollouts solved it; None is without a verdict.
+# Row: its visits, each a step and how many of its eight rollouts solved it; None is without a verdict.
+TRIES = 8
 LIVES: dict[int, list[tuple[int, int | None]]] = {
-    0: [(1, 0), (3, 2), (6, 2)],  # learned
-    1: [(1, 2), (4, 2), (7, 0)],  # forgotten
-    2: [(2, 0), (5, 1), (8, 0)],  # never: half is not more than half
-    3: [(2, 2), (3, 0), (5, 2), (8, 0)],  # flickering: three changes, before forgotten
-    4: [(1, 2), (4, 0), (9, 2)],  # kept: two changes
+    0: [(1, 0), (3, 8), (6, 8)],  # learned
+    1: [(1, 8), (4, 8), (7, 0)],  # forgotten
+    2: [(2, 0), (5, 4), (8, 0)],  # never: half is not more than half
+    3: [(2, 5), (3, 3), (5, 5), (8, 3)],  # flickering: three changes, each of which chance explains
+    4: [(1, 8), (4, 3), (9, 8)],  # kept: two changes
     5: [(9, None)],  # no verdict at all
+    6: [(2, 6), (9, 4)],  # a change that chance explains
+    7: [(9, 8)],  # seen once
 }
+KIND_OF = dict(enumerate(("learned", "forgotten", "never", "flickering", "kept"))) | {6: "unclear", 7: "once"}
 
 
 @pytest.fixture
@@ -31,7 +36,7 @@ def lived(trained: Make, play: Make) -> Run:
     run = trained()
     for row, visits in LIVES.items():
         for step, solved in visits:
-            for index in range(2):
+            for index in range(TRIES):
                 known = {} if solved is None else {"success": float(index < solved)}
                 play(run, step, row, index, row=row, task=f"What is {row} * 5?", **known)
     return run
@@ -44,15 +49,62 @@ def rows_of(run: Run, **asked: Any) -> list[int]:
 def test_what_became_of_each_task(lived: Run) -> None:
     found = task_map(lived)
     kinds = {line.task.row: line.task.kind for line in found.lines if line.task}
-    assert kinds == {0: "learned", 1: "forgotten", 2: "never", 3: "flickering", 4: "kept"}
-    assert found.counts == {"forgotten": 1, "learned": 1, "flickering": 1, "never": 1, "kept": 1}
-    learned = found.lines[0].task
-    assert learned is not None
-    assert (learned.visits, learned.solved, learned.counted, learned.changes) == (3, 4, 6, 1)
+    assert kinds == KIND_OF
+    assert found.counts == dict.fromkeys(KINDS, 1)
+    learned, forgotten, once = (found.lines[at].task for at in (0, 1, 6))
+    assert learned is not None and forgotten is not None and once is not None
+    assert (learned.visits, learned.solved, learned.counted, learned.changes) == (3, 16, 24, 1)
+    assert (learned.first_hits, learned.first_tries, learned.last_hits, learned.last_tries) == (0, 8, 8, 8)
+    assert learned.p == pytest.approx(2 / 12870), "0 of 8 against 8 of 8"
+    assert forgotten.p == pytest.approx(1 / 735471), "16 of 16 before, 0 of 8: one of C(24, 8) tables"
+    assert (once.visits, once.p) == (1, None)
     assert (learned.first_solved, learned.last_solved, learned.first_share, learned.last_share) == (3, 6, 0.0, 1.0)
     assert found.lines[2].task is not None and found.lines[2].task.first_solved is None
     assert [line.text for line in found.lines][:2] == ["What is 0 * 5?", "What is 1 * 5?"]
-    assert [line.category for line in found.lines] == ["even", "odd", "even", "odd", "even"]
+    assert [line.category for line in found.lines] == ["even", "odd", "even", "odd", "even", "", ""]
+
+
+def by_hand(visits: list[tuple[int, int]]) -> tuple[float, float]:
+    """How often a task with these visits (solved, tries) would be forgotten, and learned, if it never changed."""
+    (*_rest, last), first = visits, visits[0]
+    before = (sum(solved for solved, _n in visits[:-1]), sum(tries for _solved, tries in visits[:-1]))
+    return float(changes([before], [last]).fell[0]), float(changes([first], [last]).rose[0])
+
+
+def test_words_beyond_chance_say_how_many_chance_would_give(lived: Run) -> None:
+    expected = [
+        by_hand([(solved, TRIES) for _step, solved in visits if solved is not None])
+        for row, visits in LIVES.items()
+        if row not in (5, 7)  # without two visits nothing is tested
+    ]
+    found = task_map(lived).by_chance
+    assert found["forgotten"] == pytest.approx(sum(fell for fell, _rose in expected))
+    assert found["learned"] == pytest.approx(sum(rose for _fell, rose in expected))
+    assert expected[5] == pytest.approx((28 / 8008, 28 / 8008)), "6 of 8, then 4 of 8"
+
+
+@pytest.mark.parametrize(
+    ("visits", "kind"),
+    [
+        ([(7, 8), (2, 8)], "forgotten"),  # p = 0.041
+        ([(7, 8), (3, 8)], "unclear"),  # p = 0.12
+        ([(2, 8), (7, 8)], "learned"),
+        ([(3, 8), (7, 8)], "unclear"),
+        ([(0, 2), (2, 2)], "unclear"),  # p = 1/3: two rollouts can never be beyond chance
+        ([(1, 2), (0, 2)], "never"),
+        ([(0, 8), (8, 8), (0, 8)], "forgotten"),  # 8 of 16 before, p = 0.022
+        ([(0, 8), (8, 8), (3, 8)], "unclear"),
+        ([(0, 8), (8, 8), (8, 8), (4, 8)], "unclear"),  # learned, were 4 of 8 not p = 0.077 from 0 of 8
+        ([(0, 8), (8, 8), (8, 8), (5, 8)], "learned"),  # p = 0.026
+    ],
+)
+def test_chance_is_left_out_at_its_limit(trained: Make, play: Make, visits: list[tuple[int, int]], kind: str) -> None:
+    run = trained()
+    for step, (solved, tries) in enumerate(visits, 1):
+        for index in range(tries):
+            play(run, step, 0, index, row=0, success=float(index < solved))
+    (line,) = task_map(run).lines
+    assert line.task is not None and line.task.kind == kind, line.task
 
 
 def test_cells_say_the_share_and_lead_to_the_newest_group(lived: Run) -> None:
@@ -84,17 +136,18 @@ def test_steps_share_columns_when_there_are_many(trained: Make, play: Make) -> N
 
 def test_kinds_sorts_and_pages(lived: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert rows_of(lived, kind="forgotten") == [1]
+    assert rows_of(lived, kind="once") == [7] and rows_of(lived, kind="unclear") == [6]
     assert rows_of(lived, sort="changes")[:2] == [3, 4]
-    assert rows_of(lived, sort="gain")[0] == 0 and rows_of(lived, sort="gain")[-1] == 3
-    assert rows_of(lived, sort="drop")[:2] == [1, 3]
-    assert rows_of(lived, sort="share") == [2, 3, 0, 1, 4]  # 1/6, 4/8, then 4/6 each by row
+    assert rows_of(lived, sort="gain")[0] == 0 and rows_of(lived, sort="gain")[-1] == 1
+    assert rows_of(lived, sort="drop")[:2] == [1, 2]
+    assert rows_of(lived, sort="share") == [2, 3, 6, 0, 1, 4, 7]  # 4/24, 16/32, 10/16, 16/24 twice, 19/24, 8/8
     monkeypatch.setattr("webapp.reading.task_map.PER_PAGE", 2)
-    assert [rows_of(lived, page=page) for page in (1, 2, 3, 4)] == [[0, 1], [2, 3], [4], []]
-    assert task_map(lived, page=9).counts["kept"] == 1 and task_map(lived, page=2).total == 5
+    assert [rows_of(lived, page=page) for page in (1, 2, 3, 4, 5)] == [[0, 1], [2, 3], [4, 6], [7], []]
+    assert task_map(lived, page=9).counts["kept"] == 1 and task_map(lived, page=2).total == 7
 
 
 def test_only_the_newest_attempt_of_a_step_counts(lived: Run, play: Make) -> None:
-    for index in range(2):  # step 7, in which row 1 was forgotten, is played again, with another task
+    for index in range(TRIES):  # step 7, in which row 1 was forgotten, is played again, with another task
         play(lived, 7, 0, index, row=0, attempt=2, success=1.0)
     lived.attempt = 2
     kinds = {line.task.row: line.task.kind for line in task_map(lived).lines if line.task}
@@ -109,7 +162,7 @@ def test_what_is_held_out_excluded_or_in_flight_does_not_count(lived: Run, play:
     play(lived, 9, 1, 0, row=0, status="excluded")
     play(lived, 9, 1, 1, row=0, status="running")
     line = task_map(lived).lines[0]
-    assert line.task is not None and (line.task.kind, line.task.counted) == ("learned", 6)
+    assert line.task is not None and (line.task.kind, line.task.counted) == ("learned", 24)
     box = line.boxes[-1]
     assert box is not None and box.share is None and box.shade is None
 
@@ -132,7 +185,7 @@ def test_stages_with_other_datasets_have_other_tasks(lived: Run, play: Make, mak
     courses = courses_of(lived)
     assert (courses.begins, courses.numbers, courses.at(20), courses.at(21)) == ([21], [0, 1], 0, 1)
     lines = {(line.task.dataset, line.task.row): line for line in task_map(lived).lines if line.task}
-    assert lines[0, 0].task.kind == "learned" and lines[1, 0].task.kind == "never"  # type: ignore[union-attr]
+    assert lines[0, 0].task.kind == "learned" and lines[1, 0].task.kind == "once"  # type: ignore[union-attr]
     assert (lines[1, 0].text, lines[1, 0].category, lines[0, 0].text) == ("other", "late", "What is 0 * 5?")
 
 
@@ -141,7 +194,7 @@ def test_categories_are_summed_over_their_tasks(lived: Run) -> None:
     assert [line.text for line in found.lines] == ["even", "odd"]
     even = [box and (box.solved, box.counted) for box in found.lines[0].boxes]
     # step 1: rows 0 and 4; 2: row 2; 3: row 0; 4: row 4; 5: row 2; 6: row 0; 8: row 2; 9: row 4
-    assert even == [(2, 4), (0, 2), (2, 2), (0, 2), (1, 2), (2, 2), None, (0, 2), (2, 2)]
+    assert even == [(8, 16), (0, 8), (8, 8), (3, 8), (4, 8), (8, 8), None, (0, 8), (8, 8)]
     assert all(box is None or box.step is None for box in found.lines[0].boxes)
 
 
@@ -167,8 +220,11 @@ def test_forgotten_tasks_are_two_clicks_from_the_run(lived: Run, rita: User, cli
     assert "What is 1 * 5?" in forgotten and "What is 0 * 5?" not in forgotten
     assert re.search(rf'data-reward="0" href="{base}groups/7/1/"[^>]*><span class="visually-hidden">0%', forgotten)
     assert "row 2" in forgotten and "odd" in forgotten
+    assert "8 of 8, at last 0 of 8 · 3 visits · p &lt; 0.0001" in forgotten
+    assert "<strong>forgotten 1</strong>, about 0.0" in page and "6 of 8, at last 4 of 8 · 2 visits · p = 0.61" in page
+    assert "8 of 8 · 1 visit</span>" in page
     assert "No task is of this kind." not in forgotten
-    assert text_of(client, f"{base}tasks/?kind=odd&sort=odd&page=x%00").count("<tr>") == 6
+    assert text_of(client, f"{base}tasks/?kind=odd&sort=odd&page=x%00").count("<tr>") == 8
     category = text_of(client, f"{base}tasks/?by=category")
     assert "even" in category and "groups/" not in category
 
@@ -181,6 +237,7 @@ def test_empty_maps_say_why(trained: Make, play: Make, rita: User, client_for: M
     assert "No rollout of this run has a verdict yet" in text_of(client, address)
     play(run, 1, 0, 1, row=0, success=1.0)
     assert "No task is of this kind." in text_of(client, address + "?kind=never")
+    assert "seen once" in text_of(client, address)
 
 
 def test_who_may_read_the_map(lived: Run, rita: User, charlie: User, client_for: Make, make_run: Make) -> None:
@@ -193,7 +250,9 @@ def test_who_may_read_the_map(lived: Run, rita: User, charlie: User, client_for:
     assert (found["total"], found["pages"], found["counts"]["learned"]) == (1, 1, 1)
     (item,) = found["items"]
     assert (item["row"], item["kind"], item["first_solved"], item["last_solved"]) == (1, "forgotten", 1, 4)
-    assert item["cells"][-1] == {"column": 6, "solved": 0, "counted": 2, "share": 0.0, "step": 7, "group": 1}
+    assert (item["visits"], item["first"], item["last"], item["p"]) == (3, [8, 8], [0, 8], pytest.approx(1 / 735471))
+    assert set(found["by_chance"]) == {"forgotten", "learned"} and 0 < found["by_chance"]["forgotten"] < 0.1
+    assert item["cells"][-1] == {"column": 6, "solved": 0, "counted": 8, "share": 0.0, "step": 7, "group": 1}
     by_category = client_for(rita).get(api + "?by=category").json()["items"]
     assert [item["category"] for item in by_category] == ["even", "odd"] and by_category[0]["row"] is None
     assert client_for(rita).get(api + "?kind=odd").status_code == 422

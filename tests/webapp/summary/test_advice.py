@@ -78,6 +78,15 @@ def test_an_end_that_is_worse_than_the_best_step_wants_to_go_back(ended: Ended) 
     assert "back" not in advised(near)
 
 
+def test_an_end_that_chance_explains_does_not_want_to_go_back(ended: Ended) -> None:
+    """64 rollouts a step, the best 5 of 20 steps against the last 2: 16 means share the level, so z = 2.955; the spread
+    of 60% of 320 and 44% of 128 rollouts is √(0.24 / 320 + 0.2464 / 128) = 0.0517, and the limit 0.153."""
+    for name, after, goes in (("a", 0.44, True), ("b", 0.45, False)):
+        run = ended(name=name, success=[0.6] * 10 + [after] * 10, health={})
+        _saved(run, 5)
+        assert ("back" in advised(run)) is goes, after
+
+
 def test_without_held_out_tasks_the_model_is_to_be_evaluated(ended: Ended) -> None:
     run = ended(success=[0.5] * 10, health={})
     assert advised(run)["evaluate"].url == EVALUATE

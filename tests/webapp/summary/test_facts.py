@@ -101,6 +101,19 @@ def test_held_out_tasks_decide_which_step_is_best(ended: Ended) -> None:
     assert held_out_of(ended(name="other"), None) is None
 
 
+def test_the_best_step_says_how_sure_it_is_and_whose_weights_are_kept(ended: Ended) -> None:
+    """Five steps of 64 rollouts, 0.9 of them: Wilson of 288 of 320."""
+    run = ended(success=[0.5] * 10 + [0.9] * 5 + [0.5] * 5)
+    before, within, after = _saved(run, 10), _saved(run, 11), _saved(run, 16)
+    best = best_of(run, ways_of(run), [within])
+    assert best is not None and (best.step, best.of, best.tries) == (15, 16, 320)
+    assert (best.low, best.high) == (pytest.approx(0.8621, abs=1e-4), pytest.approx(0.9283, abs=1e-4))
+    assert best.kept and not any(best._replace(checkpoint=each).kept for each in (before, after, None))
+    assert best._replace(checkpoint=_saved(run, 15)).kept
+    by_reward = best_of(ended(name="r", reward=[0.1, 0.9]), ways_of(ended(name="q", reward=[0.1, 0.9])), [])
+    assert by_reward is not None and (by_reward.tries, by_reward.low) == (0, None)
+
+
 def test_the_nearest_whole_checkpoint_is_offered(ended: Ended) -> None:
     run = ended()
     two, six, torn = _saved(run, 2), _saved(run, 6), _saved(run, 5)

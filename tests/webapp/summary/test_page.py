@@ -62,7 +62,8 @@ def test_an_ended_run_begins_with_what_came_of_it(learned: Run, client_for: Any,
     assert "0.400 → 0.900" in fact(card, "reward")
     best = fact(card, "best")
     assert "12" in best and "75%" in best and "by success on held-out tasks" in best
-    assert "the checkpoint of step 12" in best and "Chat" in best and "Register it" in best
+    assert "40 tasks, 95%: 62% – 85%" in best
+    assert "its weights: the checkpoint of step 12" in best and "Chat" in best and "Register it" in best
     held = fact(card, "held-out")
     assert "75%" in held and "62% – 85%" in held and "40 tasks · after step 12, the best one" in held
     assert "5 min" in fact(card, "cost") and "CPU" in fact(card, "cost") and "1 attempt" in fact(card, "cost")
@@ -157,7 +158,7 @@ def test_over_the_api_the_same_facts(learned: Run, client_for: Any, bob: Any, ri
     point = Checkpoint.objects.get(step=12)
     assert said["best"] == {
         "step": 12, "value": 0.75, "metric": "heldout/success", "window": 1,
-        "checkpoint": {"id": str(point.pk), "step": 12},
+        "checkpoint": {"id": str(point.pk), "step": 12}, "of": 1, "tries": 40, "low": 0.62, "high": 0.85,
     }  # fmt: skip
     assert (said["held_out"]["low"], said["held_out"]["high"], said["held_out"]["tasks"]) == (0.62, 0.85, 40)
     assert said["cost"]["device_seconds"] == pytest.approx(300) and said["cost"]["tokens"] is None

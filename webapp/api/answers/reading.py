@@ -189,7 +189,11 @@ class MapLine(BaseModel):
     row: int | None = Field(description="row of the dataset, from 0")
     text: str
     category: str
-    kind: str | None = Field(description="forgotten, learned, flickering, never or kept")
+    kind: str | None = Field(description="forgotten, learned, flickering, never, kept, unclear or once")
+    visits: int | None = Field(description="steps that played it and have a verdict")
+    first: tuple[int, int] | None = Field(description="rollouts that solved it at its first visit, of how many")
+    last: tuple[int, int] | None = Field(description="the same at its last visit")
+    p: float | None = Field(description="of as large a change by chance alone (Fisher); null of one visit")
     changes: int | None = Field(description="how often it changed between solved and not solved")
     first_solved: int | None = Field(description="a step")
     last_solved: int | None = Field(description="a step")
@@ -201,6 +205,7 @@ class TaskMap(Page[MapLine]):
 
     columns: list[Column]
     counts: dict[str, int] = Field(description="tasks by kind")
+    by_chance: dict[str, float] = Field(description="forgotten and learned tasks that there would be by chance alone")
 
 
 class Tokens(BaseModel):

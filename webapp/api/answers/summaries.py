@@ -27,6 +27,10 @@ class BestStep(BaseModel):
     value: float
     metric: str = Field(description="what decided: heldout/success, else rollouts/task_success, else reward")
     window: int = Field(description="steps that `value` is the mean of, the last of them `step`")
+    of: int = Field(description="such means, of which it is the highest")
+    tries: int = Field(description="rollouts, or held-out tasks, that a success is the share of; 0: nobody knows")
+    low: float | None = Field(description="where its 95% interval begins")
+    high: float | None = Field(description="where it ends")
     checkpoint: CheckpointPlace | None = Field(description="the whole one nearest to it")
 
 
