@@ -24,6 +24,9 @@ def evaluate(
         str, typer.Option(help="Run whose dataset, environment and rewards are used; else those of the model's run.")
     ] = "",
     dataset: Annotated[str, typer.Option(help="NAME or NAME@VERSION in place of that run's.")] = "",
+    training_data: Annotated[
+        bool, typer.Option("--training-data", help="Play the tasks that it learned from, and mean it.")
+    ] = False,
     environment: Annotated[str, typer.Option(help="NAME in place of that run's.")] = "",
     reward: Annotated[str, typer.Option(help="NAME or NAME@VERSION in place of that run's.")] = "",
     tasks: Annotated[int, typer.Option(min=0, help="Tasks to play; 0 for all.")] = 0,
@@ -38,9 +41,12 @@ def evaluate(
     """Play every task equally often and score it, so that models can be compared task by task."""
     source = model if model.startswith(("model:", "run:")) or model == "starter" else f"run:{model}"
     plain = source.partition(":")[2] or source
+    if dataset and training_data:
+        raise typer.BadParameter(_("--dataset and --training-data are two sets of tasks: choose one."))
     with site_of(project) as site:
         origin = like or (plain if source.startswith("run:") else "")
         config: Json = site.run(origin)["config"] if origin else {}
+        kind = config.get("kind", "grpo") if origin else "evaluate"
         config = {key: config[key] for key in ("data", "environment", "rewards", "rollout") if key in config}
         config |= {"kind": "evaluate", "model": {"source": source}, "evaluate": {"tasks": tasks}, "run": {"seed": seed}}
         for group, option, word, value in (
@@ -55,7 +61,36 @@ def evaluate(
         config["rollout"] = config.get("rollout", {}) | {"num_generations": tries}
         if temperature is not None:
             config["rollout"]["temperature"] = temperature
+        if kind not in PLAYS_ONLY and not (dataset or training_data):
+            _learned_from(config.get("data", {}).get("train", ""), origin)
+        _too_many(site, config.get("data", {}).get("train", ""), tasks)
         follow(site, site.launch(name or f"{plain}-evaluate", config=config), watch, as_json)
+
+
+def _learned_from(data: str, origin: str) -> None:
+    """Say that an evaluation plays the tasks of a run that trained on them."""
+    if data:
+        words = _(
+            "These are the tasks that {run} learned from ({data}): success on them is no held-out success. --dataset "
+            "NAME plays others, --training-data means it."
+        )
+        typer.echo(words.format(run=origin, data=data.removeprefix("dataset:")), err=True)
+
+
+def _too_many(site: Tiltyard, data: str, tasks: int) -> None:
+    """Say that a dataset has fewer tasks than were asked for."""
+    name, at, version = data.removeprefix("dataset:").partition("@")
+    if not (name and tasks):
+        return
+    found = [item for item in site.datasets() if item["name"] == name and item["state"] == "ready"]
+    ready = [item for item in found if not at or str(item["version"]) == version]
+    if ready and ready[0]["rows"] < tasks:
+        words = _("{data} has {rows} tasks, and {tasks} were asked for: all {rows} are played.")
+        typer.echo(words.format(data=data.removeprefix("dataset:"), rows=ready[0]["rows"], tasks=tasks), err=True)
+
+
+PLAYS_ONLY = ("evaluate", "sample")
+"""Kinds of runs that learn from nothing."""
 
 
 class Days(StrEnum):

@@ -225,6 +225,39 @@ def test_a_model_is_evaluated_as_it_was_trained(
     assert (found["rollout"]["num_generations"], found["evaluate"]["tasks"]) == (3, 2)
 
 
+def test_an_evaluation_says_before_its_launch_what_it_plays(
+    tool: Tool, make_run: Any, make_dataset: Any, make_environment: Any
+) -> None:
+    from training.config import JobConfig
+
+    data, exam, environment = make_dataset(name="seen"), make_dataset(name="exam"), make_environment()
+    config = {"data": {"train": data.reference}, "environment": {"name": environment.reference}}
+    made = make_run(name="first", config=JobConfig.model_validate(config), state="succeeded")
+    Checkpoint.objects.create(
+        project=made.project, run=made, attempt=1, step=5, path="1/model", bytes=1, final=True, seq=1,
+        created_at="2026-01-01T00:00Z",
+    ).folder.mkdir(parents=True)  # fmt: skip
+    learned = "These are the tasks that first learned from (seen@1): success on them is no held-out success."
+    few = "has 3 tasks, and 4 were asked for: all 3 are played."
+
+    def said(*words: str) -> str:
+        result = tool("evaluate", *words, "--json")
+        assert result.exit_code == 0 and "id" in json.loads(result.stdout), result.output
+        return " ".join(result.stderr.split())
+
+    assert said("first", "--name", "a").startswith(learned)
+    assert said("first", "--name", "b", "--training-data") == ""
+    assert said("first", "--name", "c", "--dataset", "exam", "--tasks", "3") == ""
+    assert said("first", "--name", "d", "--dataset", "exam", "--tasks", "4") == f"exam {few}"
+    assert (
+        said("first", "--name", "e", "--dataset", exam.reference.partition(":")[2], "--tasks", "4") == f"exam@1 {few}"
+    )
+    assert said("first", "--name", "f", "--like", "c") == "", "an evaluation learned from nothing"
+    assert said("starter", "--name", "g", "--like", "first").startswith(learned)
+    assert tool("evaluate", "first", "--dataset", "exam", "--training-data").exit_code == 2
+    assert tool("evaluate", "first", "--dataset", "other", "--tasks", "4").exit_code == 1
+
+
 def test_evaluations_are_compared(tool: Tool, evaluation: Callable[..., Run]) -> None:
     evaluation("a", {0: [1, 1], 1: [0, 0], 2: [0, 0], 3: [0, 1]})
     evaluation("b", {0: [1, 1], 1: [1, 1], 2: [1, 0], 3: [1, 1]})

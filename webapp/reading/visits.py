@@ -80,7 +80,8 @@ marks AS (
         AS m(first_hits, first_tries, last_hits, last_tries, solved, counted, mark)
 ), tasks AS (
     SELECT told.*, CASE WHEN visits = 1 THEN 'once' WHEN mark IS NOT NULL THEN mark
-        WHEN first_solved IS NULL THEN 'never' WHEN changes >= %(flickers)s THEN 'flickering' WHEN first_ok AND last_ok THEN 'kept' ELSE 'unclear' END AS kind
+        WHEN first_solved IS NULL THEN 'never' WHEN changes >= %(flickers)s THEN 'flickering'
+        WHEN first_ok AND last_ok THEN 'kept' ELSE 'unclear' END AS kind
     FROM told LEFT JOIN marks USING (first_hits, first_tries, last_hits, last_tries, solved, counted)
 )"""
 _MARKED = ("first_hits", "first_tries", "last_hits", "last_tries", "solved", "counted")
