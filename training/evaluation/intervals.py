@@ -15,6 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from training.shares import wilson
+
 Values = NDArray[np.float64]
 CONFIDENCE = 0.95
 RESAMPLES = 2_000
@@ -82,13 +84,6 @@ def _one_sided(values: Values) -> Interval:
     return Interval(mean, min(mean, max(-1.0, middle - half)), max(mean, min(1.0, middle + half)), count)
 
 
-def share_interval(cases: int, count: int) -> tuple[float, float]:
-    """Where a share of ``count`` independent cases lies with 95% confidence (Wilson). Raises ``ValueError`` of none."""
-    if not 0 <= cases <= count or not count:
-        raise ValueError(f"{cases} of {count} is no share")
-    return _wilson(cases / count, count)
-
-
 def _interval(values: Values, resampled: Values, share: bool = True) -> Interval:
     count = int(values.size)
     if not count:
@@ -98,7 +93,7 @@ def _interval(values: Values, resampled: Values, share: bool = True) -> Interval
         return Interval(mean, None, None, 1)
     resampled = resampled[~np.isnan(resampled)]
     if share and np.isin(values, (0.0, 1.0)).all():
-        return Interval(mean, *_wilson(mean, count), count)
+        return Interval(mean, *wilson(mean, count), count)
     if np.ptp(values) < 1e-12:  # all tasks alike: there is nothing to resample
         return Interval(mean, mean, mean, count)
     low, high = _bca(values, mean, resampled)
@@ -116,12 +111,3 @@ def _bca(values: Values, mean: float, resampled: Values) -> tuple[float, float]:
         ends.append(_NORMAL.cdf(bias + z / (1 - acceleration * z)))
     low, high = np.quantile(resampled, ends)
     return float(low), float(high)
-
-
-def _wilson(share: float, count: int) -> tuple[float, float]:
-    """The score interval of a share of ``count`` tasks."""
-    z = _NORMAL.inv_cdf((1 + CONFIDENCE) / 2)
-    middle = share + z * z / (2 * count)
-    half = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
-    scale = 1 + z * z / count
-    return min(share, max(0.0, (middle - half) / scale)), max(share, min(1.0, (middle + half) / scale))

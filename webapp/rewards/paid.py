@@ -10,10 +10,10 @@ from django.db.models import Exists, OuterRef
 from django.utils.translation import gettext as _
 
 from training.config import RewardComponent
-from training.evaluation.intervals import share_interval
 from training.rewards.combining import terms_of, total_of
 from training.rewards.lab.worth import worth_of
 from training.rewards.verdict import ENVIRONMENT
+from training.shares import share_interval
 from webapp.figures import percent
 from webapp.outcomes import Outcome
 from webapp.rollouts.models import Rollout

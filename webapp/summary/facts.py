@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from training.config import JobConfig
-from training.evaluation.intervals import share_interval
 from training.metrics import METRICS
+from training.shares import share_interval
 from webapp.figures import duration, figure, percent
 from webapp.learned.overlap import Overlap, overlap_of_held_out
 from webapp.metrics.ends import Ends, Spent, Taken, taken

@@ -14,7 +14,6 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from training.config import RewardComponent
-from training.evaluation.intervals import share_interval
 from training.rewards.advantages import ZERO_VARIANCE_TOLERANCE
 from training.rewards.lab.figures import correlation, within
 from training.rewards.lab.groups import Statistics, group_of, statistics
@@ -44,6 +43,7 @@ from training.rewards.lab.scoring import is_asked
 from training.rewards.lab.table import Bools, Floats, Table
 from training.rewards.lab.terms import Scored
 from training.rewards.lab.worth import bounds_of, worth_of
+from training.shares import share_interval
 
 Severity = Literal["stop", "warn", "note"]
 
