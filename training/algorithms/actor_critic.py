@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from trl.models.utils import disable_gradient_checkpointing
 
 from training.algorithms.contents import load_value_head
 from training.algorithms.correction import Rows
 from training.algorithms.micro_batches import Joined, Packed, in_micro_batches
 from training.algorithms.pull import PullInRewardTrainer, forward_inputs, own_tokens
+from training.algorithms.seam import disable_gradient_checkpointing
 from training.algorithms.values import at_last_token, estimate, explained_variance, value_loss, whitened
 from training.config import JobConfig
 from training.config.ppo import HEAD_REACH

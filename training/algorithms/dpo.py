@@ -138,9 +138,9 @@ def _make_trainer(
     job: Job, model: Any, tokenizer: Any, examples: list[Example], callback: JournalCallback, device: str
 ) -> Any:
     from datasets import Dataset
-    from trl import DPOConfig
 
     from training.algorithms.pairs import PairCollator, PairTrainer
+    from training.algorithms.seam import DPOConfig
 
     config = job.config
     count = config.dpo.batch_size * config.run.max_steps

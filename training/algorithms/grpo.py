@@ -10,7 +10,6 @@ all of them, so TRL leaves it out of the baseline. A job with stages has a train
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -111,8 +110,8 @@ def _train_course(
         arguments = rollout_arguments(config, job.run_dir, device, weights) | loss
         arguments["ignore_data_skip"] = job.stage is not None  # the order of its prompts begins where it goes on
         dataset = _prompts(len(order))
-        given = {"model": model, "processing_class": tokenizer, "train_dataset": dataset, "rollout_func": rollouts}
-        trainer = _make_trainer(config, trainer_class, arguments, components, callback, **given)
+        given = {"model": model, "processing_class": tokenizer, "train_dataset": dataset}
+        trainer = _make_trainer(config, trainer_class, arguments, components, callback, rollouts, **given)
         check = None
         if sampler is not None:
             engine, check = _sampled_by(sampler, trainer, tokenizer)
@@ -264,16 +263,17 @@ def _make_trainer(
     arguments: dict[str, Any],
     components: list[RewardComponent],
     callback: JournalCallback,
+    rollouts: Rollouts,
     **given: Any,
 ) -> Any:
-    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
-    from trl import GRPOConfig
+    from training.algorithms.seam import GRPOConfig, plays_by
 
     trainer = trainer_class(
         reward_funcs=[reward_function(component) for component in components],
         args=one_device(GRPOConfig(**arguments)),
         callbacks=[callback],
         peft_config=lora_config(config),
+        **plays_by(rollouts),
         **given,
     )
     trainer.callback = callback

@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from trl import GRPOTrainer
 
 from training.algorithms.base import JournalCallback
 from training.algorithms.contents import (
@@ -36,6 +35,7 @@ from training.algorithms.contents import (
 )
 from training.algorithms.finite import FiniteUpdates
 from training.algorithms.micro_batches import Packed, dealt_by_length, in_micro_batches
+from training.algorithms.seam import GRPOTrainer
 from training.algorithms.token_values import PLACE
 from training.algorithms.update_figures import UpdateFigures
 

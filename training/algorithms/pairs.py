@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from trl import DPOTrainer
 
 from training.algorithms.finite import FiniteUpdates
+from training.algorithms.seam import DPOTrainer
 
 
 class PairTrainer(FiniteUpdates, DPOTrainer):  # type: ignore[misc]

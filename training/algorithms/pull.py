@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from trl.models.utils import disable_gradient_checkpointing
 
 from training.algorithms.correction import CorrectedTrainer, Rows
+from training.algorithms.seam import disable_gradient_checkpointing
 
 
 class PullInRewardTrainer(CorrectedTrainer):

@@ -78,7 +78,8 @@ def _make_trainer(
     job: Job, model: Any, tokenizer: Any, examples: list[dict[str, list[int]]], callback: JournalCallback, device: str
 ) -> Any:
     from datasets import Dataset
-    from trl import SFTConfig, SFTTrainer
+
+    from training.algorithms.seam import SFTConfig, SFTTrainer
 
     class Trainer(FiniteUpdates, SFTTrainer):  # type: ignore[misc]
         """TRL's trainer, which tells about losses and gradients that are not finite."""

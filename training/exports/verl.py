@@ -1,4 +1,5 @@
-"""A job for verl: ``train.parquet`` (its rows), ``config.yaml`` (its keys) and ``README.txt`` (what is missing).
+"""A job for verl: ``train.parquet`` (its rows), ``config.yaml`` (its keys), ``reward.py`` and ``README.txt`` (what is
+missing). Which version of verl they are for stands in each.
 
 Nothing of this machine goes along: no paths, no addresses, no options of environments.
 """
@@ -6,24 +7,28 @@ Nothing of this machine goes along: no paths, no addresses, no options of enviro
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
 from training.config import JobConfig, Stage
 from training.data.making.convert import Converted, ConvertOptions, convert
+from training.data.reader import read_records
 from training.errors import ConfigError
-from training.exports.verl_options import TRAIN_NAME, translated
+from training.exports.verl_options import REWARD_NAME, TRAIN_NAME, VERL, translated
+from training.exports.verl_reward import reward_text
+from training.rows import answer_of
 
 CONFIG_NAME, README_NAME = "config.yaml", "README.txt"
-_HEAD = "# Made by Tiltyard. These are overrides of verl's ppo_trainer.yaml.\n"
+_HEAD = f"# Made by Tiltyard: overrides of the ppo_trainer.yaml of verl {VERL}, which they were checked against.\n"
 _PRIVATE = {"environment.url", "environment.options", "environment.replicas", "rewards.components"}
 """Options whose values may name machines or hold secrets; components are named without their parameters."""
 
 
 def export_verl(config: JobConfig, rows: Path, output: Path, *, name: str = "", about: str = "") -> list[str]:
-    """Write the three files into ``output``, which must exist; their names. ``about`` is a sentence for the readme.
+    """Write the four files into ``output``, which must exist; their names. ``about`` is a sentence for the readme.
 
     Raises ``ConfigError`` for a job that verl cannot run and ``DataError`` when ``rows`` cannot be read.
     """
@@ -33,8 +38,22 @@ def export_verl(config: JobConfig, rows: Path, output: Path, *, name: str = "", 
         rows, ConvertOptions(output=output / TRAIN_NAME, to="verl", max_samples=config.data.max_rows or None)
     )
     (output / CONFIG_NAME).write_text(verl_yaml(config, name), encoding="utf-8")
-    (output / README_NAME).write_text(_readme(config, done, about), encoding="utf-8")
-    return [TRAIN_NAME, CONFIG_NAME, README_NAME]
+    answered = _answered(rows, config.data.max_rows)
+    (output / REWARD_NAME).write_text(reward_text(unanswered=answered.without), encoding="utf-8")
+    (output / README_NAME).write_text(_readme(config, done, about, answered), encoding="utf-8")
+    return [TRAIN_NAME, CONFIG_NAME, REWARD_NAME, README_NAME]
+
+
+class _Answered(NamedTuple):
+    """How many rows have a short right answer, and how many have none."""
+
+    rows: int
+    without: int
+
+
+def _answered(rows: Path, limit: int) -> _Answered:
+    found = [bool(answer_of(record.row.task())) for record in islice(read_records(rows), limit or None) if record.row]
+    return _Answered(len(found), found.count(False))
 
 
 def export_stages(
@@ -108,15 +127,29 @@ def _one_line(value: Any) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in str(value))[:120] or "(none)"
 
 
-def _readme(config: JobConfig, done: Converted, about: str) -> str:
+def _rewarded(config: JobConfig, answered: _Answered) -> list[str]:
+    """What the job is rewarded by in verl, first of all where nothing is."""
+    if not answered.without:
+        return [f"{REWARD_NAME}: 1 where the answer is the row's right one, else 0. Nothing else is paid for."]
+    plays = f" The environment {config.environment.name} judged it here." if config.environment.name else ""
+    return [
+        f"THIS JOB CANNOT RUN AS IT IS: {answered.without} of {answered.rows} rows have no right answer, so verl has",
+        f"no reward for them, and it plays no environments.{plays} Write their reward in {REWARD_NAME}, which stops",
+        "the job until then.",
+    ]
+
+
+def _readme(config: JobConfig, done: Converted, about: str, answered: _Answered) -> str:
     _keys, missing = translated(config)
     lines = [
-        "A job of Tiltyard for verl",
+        f"A job of Tiltyard for verl {VERL}, whose keys it was checked against; other versions may have others.",
         "",
         *([about, ""] if about else []),
+        *_rewarded(config, answered),
+        "",
         f"{TRAIN_NAME}: {done.rows} rows of {done.rows_in}; {done.bad_rows} could not be read and were left out.",
         *(f"{TRAIN_NAME} has no place for {name} of {count} rows." for name, count in done.lost.items()),
-        f"{CONFIG_NAME}: overrides of verl's ppo_trainer.yaml. data.val_files names the training rows and no",
+        f"{CONFIG_NAME}: overrides of its ppo_trainer.yaml. data.val_files names the training rows and no",
         "validation is run; name other rows there if you have them.",
         "",
         "  python -m verl.trainer.main_ppo --config-path=$PWD --config-name=config",

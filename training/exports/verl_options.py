@@ -1,6 +1,7 @@
 """Our options in verl's own keys. Every option is carried over, or named with the reason why it is not.
 
-verl's keys are those of its ``ppo_trainer.yaml``; a value of ours that has no meaning there is left at verl's default.
+verl's keys are those of the ``ppo_trainer.yaml`` of version ``VERL``, against which a slow test holds them; a value of
+ours that has no meaning there is left at verl's default.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from training.config.optim import BETA1, BETA2, EPSILON
 
 Value = Any
 ACTOR, ROLLOUT, CRITIC = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "critic"
-TRAIN_NAME = "train.parquet"
+TRAIN_NAME, REWARD_NAME = "train.parquet", "reward.py"
+VERL = "0.9.1"
+"""The version of verl that keys and reasons were checked against. Its interactions went before 0.9.0."""
 
 
 class Carried(NamedTuple):
@@ -125,9 +128,8 @@ def _scale(scale: str) -> Carried:
 
 
 def _schedule(kind: str) -> Carried:
-    if kind == "linear":
-        return Carried({f"{ACTOR}.optim.warmup_style": "constant"}, "verl knows constant and cosine schedules only")
-    return Carried({f"{ACTOR}.optim.warmup_style": "cosine" if kind == "cosine" else "constant"})
+    why = "verl knows constant and cosine schedules only" if kind == "linear" else ""
+    return Carried({f"{ACTOR}.optim.lr_scheduler_type": "cosine" if kind == "cosine" else "constant"}, why)
 
 
 def _micro(size: int) -> Carried:
@@ -145,7 +147,7 @@ def _micro_tokens(limit: int) -> Carried:
 def _dialect(name: str) -> Carried:
     if name in ("auto", "hermes"):
         return Carried({f"{ROLLOUT}.multi_turn.format": "hermes"})
-    return Carried({}, f"verl has no parser for {name}; the interaction has to read the model's calls itself")
+    return Carried({}, f"verl has no parser for {name}; name one of its own in multi_turn.format, or register another")
 
 
 def _dtype(name: str) -> Carried:
@@ -155,12 +157,14 @@ def _dtype(name: str) -> Carried:
 
 def _turns(count: int) -> Carried:
     names = ("max_assistant_turns", "max_user_turns")
-    return Carried({f"{ROLLOUT}.multi_turn.enable": True, **{f"{ROLLOUT}.multi_turn.{name}": count for name in names}})
+    keys = {f"{ROLLOUT}.multi_turn.{name}": count for name in names}
+    loop = {f"{ROLLOUT}.agent.default_agent_loop": "tool_agent"} if count > 1 else {}  # else it plays one turn alone
+    return Carried({f"{ROLLOUT}.multi_turn.enable": True, **keys, **loop})
 
 
-_LIMIT = "verl's interaction or tool config sets its own limits"
-_SERVER = "environments are named in verl's interaction config (multi_turn.interaction_config_path), not here"
-_REWARD = "verl computes rewards in code of its own: name it in custom_reward_function.path"
+_LIMIT = "verl's tools set their own limits"
+_SERVER = "verl has no environments: write its tools in Python and name them in multi_turn.tool_config_path"
+_REWARD = f"verl computes rewards in code: {REWARD_NAME} pays for the rows' right answers alone"
 _FAILURES = "verl has no limit of failed rollouts"
 _NO_VESPO, _NO_SYNC = "verl has no loss like vespo", "verl's reference model stays what it was"
 _TRUNCATED = "verl keeps truncated rollouts in the loss"
@@ -283,6 +287,8 @@ FIXED: dict[str, Value] = {
     "trainer.logger": ["console"],
     "trainer.nnodes": 1,
     "trainer.n_gpus_per_node": 1,
+    "reward.custom_reward_function.path": REWARD_NAME,
+    "reward.custom_reward_function.name": "compute_score",
     "trainer.test_freq": -1,
     "trainer.val_before_train": False,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from training.data.files.archive import MAX_MEMBERS, RATIO
 from training.data.limits import MAX_COLUMNS, MAX_DEPTH, MAX_LINE_BYTES, CheckLimits
-from training.exports.verl_options import OPTIONS, SKIPPED, translated
+from training.exports.verl_options import OPTIONS, SKIPPED, VERL, translated
 from training.imports.axis import STEPS
 from training.imports.groups import GROUP_KEYS
 from training.imports.kinds import READERS
@@ -90,15 +90,21 @@ MB, not UTF-8, NUL, half a surrogate pair, nested deeper than {depth} levels, a 
 no step. At most {rows} rows, {rollouts} rollouts and {points} figures; an archive has at most {members} files and
 unpacks to at most {ratio} times its size. Files from the web are read by a child process
 with limits of memory, time and open files.
-
+"""
+_EXPORT = f"""
 ## A run of ours for verl
 
 "For verl" on a run's config, or `python -m training export-verl config.yaml --output FOLDER`, writes `train.parquet`,
-`config.yaml` (overrides of verl's `ppo_trainer.yaml`) and `README.txt`. What cannot be carried over stands in both as
-a comment with its reason; addresses, paths and the options of environments never go along. A run with stages gives a
-folder with these files for each stage, to be run one after the other.
+`config.yaml` (overrides of verl's `ppo_trainer.yaml`), `reward.py` and `README.txt`. What cannot be carried over stands
+in both texts as a comment with its reason; addresses, paths and the options of environments never go along. A run with
+stages gives a folder with these files for each stage, to be run one after the other.
 
-| option | in verl |
+Keys and reasons are those of verl {VERL}, whose config tree a slow test holds them against; the files say so too. That
+version has tools, written in Python, and no environments or interactions. So what a run there is rewarded by is
+`reward.py` alone: the rows' right answers. Where some rows have none, as those that an environment of ours judges, the
+job cannot run as it is: the readme begins with that, and `reward.py` stops the job by name until it is written.
+
+| option | in verl {VERL} |
 |---|---|
 """
 
@@ -125,7 +131,7 @@ def reference() -> str:
             ratio=RATIO,
         )
     )
-    return "".join([*parts, *_options()])
+    return "".join([*parts, _EXPORT, *_options()])
 
 
 def _names(names: tuple[str, ...]) -> str:

@@ -11,9 +11,10 @@ import yaml
 from training.config import JobConfig
 from training.errors import ConfigError
 from training.exports.verl import export_stages, export_verl, verl_yaml
-from training.exports.verl_options import OPTIONS, options_of, translated
+from training.exports.verl_options import OPTIONS, VERL, options_of, translated
 from training.imports.reference import reference
 
+FILES = ("train.parquet", "config.yaml", "reward.py", "README.txt")
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -128,12 +129,53 @@ def test_stages_are_a_job_each(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     names = export_stages(config, config.courses, rows, out, name="both")
-    assert sorted(names) == sorted(
-        f"stage-{number}/{name}" for number in (1, 2) for name in ("train.parquet", "config.yaml", "README.txt")
-    )
+    assert sorted(names) == sorted(f"stage-{number}/{name}" for number in (1, 2) for name in FILES)
     found = [yaml.safe_load((out / f"stage-{number}/config.yaml").read_text()) for number in (1, 2)]
     assert [each["trainer"]["total_training_steps"] for each in found] == [30, 70]
     assert [each["actor_rollout_ref"]["rollout"]["n"] for each in found] == [8, 4]
     told = [(out / f"stage-{number}/README.txt").read_text() for number in (1, 2)]
     assert "Stage 1 of 2: easy." in told[0] and "success of held-out tasks is at least 0.5 in 2" in told[0]
     assert "the model that stage 1 leaves" in told[1]
+
+
+def exported(folder: Path, rows: list[dict[str, object]], **over: object) -> tuple[str, dict[str, object], str]:
+    """The readme, the names that ``reward.py`` defines, and the config's text."""
+    folder.mkdir()
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = JobConfig.model_validate(over)
+    assert export_verl(config, folder / "rows.jsonl", folder) == list(FILES)
+    names: dict[str, object] = {}
+    exec((folder / "reward.py").read_text(), names)  # noqa: S102 (what verl does with it)
+    return (folder / "README.txt").read_text(), names, (folder / "config.yaml").read_text()
+
+
+ASKED = {"messages": [{"role": "user", "content": "What is 521 * 2?"}]}
+
+
+def test_rows_with_answers_are_rewarded_by_them(tmp_path: Path) -> None:
+    readme, names, config = exported(tmp_path / "a", [ASKED | {"answer": "so\n#### 1042"}])
+    score, row = names["compute_score"], {"answer": "so\n#### 1042"}
+    assert callable(score)
+    said = ("It is 1,042.", "1042 or 7", "none", "7, no: 1042.0")
+    assert [score("tiltyard", text, None, row) for text in said] == [1.0, 0.0, 0.0, 1.0]
+    assert [score("x", "It is\nParis!", truth) for truth in ("paris", "Pari", ["paris", "x"])] == [1.0, 0.0, 1.0]
+    assert score("x", "", "paris") == 0.0
+    with pytest.raises(ValueError, match="no right answer"):
+        score("x", "4", None, {})
+    assert "CANNOT RUN" not in readme and "1 where the answer is the row's right one" in readme
+    assert f"verl {VERL}" in readme and f"verl {VERL}" in config
+    found = yaml.safe_load(config)["reward"]["custom_reward_function"]
+    assert found == {"path": "reward.py", "name": "compute_score"}
+
+
+def test_a_job_that_only_our_environment_can_judge_is_stopped_by_name(tmp_path: Path) -> None:
+    rows = [ASKED | {"answer": {"contains": ["1042"]}}, ASKED | {"answer": "1042"}]
+    readme, names, config = exported(tmp_path / "a", rows, environment={"name": "tools"})
+    assert "CANNOT RUN AS IT IS: 1 of 2 rows have no right answer" in readme
+    assert "The environment tools judged it here." in readme and "interaction" not in readme + config
+    score = names["compute_score"]
+    assert callable(score)
+    with pytest.raises(NotImplementedError, match="1 rows of this job have no right answer"):
+        score("tiltyard", "1042", None, {})
+    first_alone, _names, _config = exported(tmp_path / "b", rows[::-1], data={"max_rows": 1})
+    assert "CANNOT RUN" not in first_alone, "only the rows that go along count"
