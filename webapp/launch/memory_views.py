@@ -12,7 +12,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from training.config import JobConfig
 from training.errors import ConfigError
-from webapp.engine.resolve import resolve
+from webapp.engine.resolve import components_meant, resolve
 from webapp.launch.memory import device_default, device_known, estimate_begin, other_devices, own_devices
 from webapp.launch.memory_view import MemoryView, Problems, job_of, refused_view, row_view, view_of
 from webapp.launch.start import Chosen
@@ -38,9 +38,10 @@ def device_context(request: HttpRequest, config: JobConfig | None, chosen: Chose
 def run_memory(request: HttpRequest, slug: str) -> HttpResponse:
     """What the job of a form, or of a YAML text, needs: known already, or being worked out."""
     project = project_for(request.user, slug)
-    device = request.POST.get(DEVICE, "")
+    device, paid = request.POST.get(DEVICE, ""), None
     try:
         config = job_of(request.POST, project)
+        paid = _paid(project, config, request.POST.get("rewards.spec", ""))
         asked = estimate_begin(
             project=project,
             user=cast(User, request.user),
@@ -50,9 +51,8 @@ def run_memory(request: HttpRequest, slug: str) -> HttpResponse:
     except Problems as exc:
         return _card(request, project, MemoryView("invalid", problems=tuple(exc.found)))
     except ConfigError as exc:
-        return _card(request, project, refused_view(exc))
-    view = view_of(asked, _shown(project, request.POST.get("memory_shown", "")))
-    return _card(request, project, view, paid=_paid(project, config))
+        return _card(request, project, refused_view(exc), paid=paid)
+    return _card(request, project, view_of(asked, _shown(project, request.POST.get("memory_shown", ""))), paid=paid)
 
 
 @login_required
@@ -72,13 +72,22 @@ def _shown(project: Project, pk: str) -> MemoryEstimate | None:
         return None
 
 
-def _paid(project: Project, config: JobConfig) -> Paid | None:
-    """What the first stage's reward pays for, where that is not solving the task; checks look at each stage."""
+def _paid(project: Project, config: JobConfig, spec: str) -> Paid | None:
+    """What the first stage's reward pays for, where that is not solving the task; checks look at each stage.
+
+    ``spec`` is the form's own: a form that lacks its data is read without them and without rewards. What is meant by
+    default is known once data and environment are chosen.
+    """
+    course = config.courses[0].model_copy(deep=True)
+    course.rewards.spec = course.rewards.spec or ("" if course.rewards.components else spec)
+    if course.method.learns_from != "rollouts":
+        return None
     try:
-        course = resolve(project, config).config.courses[0]
+        if course.rewards.spec or course.rewards.components:
+            return paid_for(project, components_meant(project, course))
+        return paid_for(project, resolve(project, config).config.courses[0].rewards.components)
     except ConfigError:
         return None
-    return paid_for(project, course.rewards.components) if course.method.learns_from == "rollouts" else None
 
 
 def _card(request: HttpRequest, project: Project, view: MemoryView, **more: Any) -> HttpResponse:

@@ -167,7 +167,7 @@ def run_tasks(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "all": sum(found.counts.values()),
         "sorts": [(name, SORT_LABELS[name]) for name in SORTS],
         "labels": KIND_LABELS,
-        "p_values": {line.task.place: p_text(line.task.p) for line in found.lines if line.task},
+        "p_values": {line.task.place: p_text(line.task.p).replace(" ", "\u00a0") for line in found.lines if line.task},
         "pages": _pages(found, page),
         "ticks": _ticks(found),
         "flickers": FLICKERS,

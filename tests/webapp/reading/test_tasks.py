@@ -220,8 +220,11 @@ def test_forgotten_tasks_are_two_clicks_from_the_run(lived: Run, rita: User, cli
     assert "What is 1 * 5?" in forgotten and "What is 0 * 5?" not in forgotten
     assert re.search(rf'data-reward="0" href="{base}groups/7/1/"[^>]*><span class="visually-hidden">0%', forgotten)
     assert "row 2" in forgotten and "odd" in forgotten
-    assert "8 of 8, at last 0 of 8 · 3 visits · p &lt; 0.0001" in forgotten
-    assert "<strong>forgotten 1</strong>, about 0.0" in page and "6 of 8, at last 4 of 8 · 2 visits · p = 0.61" in page
+    assert "8 of 8, at last 0 of 8 · 3 visits · p\u00a0&lt;\u00a00.0001" in forgotten
+    assert (
+        "<strong>forgotten 1</strong>, about 0.0" in page
+        and "6 of 8, at last 4 of 8 · 2 visits · p\u00a0=\u00a00.61" in page
+    )
     assert "8 of 8 · 1 visit</span>" in page
     assert "No task is of this kind." not in forgotten
     assert text_of(client, f"{base}tasks/?kind=odd&sort=odd&page=x%00").count("<tr>") == 8

@@ -103,11 +103,11 @@ def test_the_form_of_a_run_says_so_while_it_is_filled_in(
 ) -> None:
     form = make_reward_spec(components=[{"name": "coherence", "weight": 1.0}])
     rows = [{"messages": [{"role": "user", "content": "2 + 2?"}], "answer": {"contains": ["4"]}}]
-    data, place = make_dataset(lines=rows).reference, make_environment().reference
-    for chosen, told in ((form.reference, True), ("", False)):
-        options = {"data": {"train": data}, "environment": {"name": place}, "rewards": {"spec": chosen}}
+    chosen, seen = {"train": make_dataset(lines=rows).reference}, {"name": make_environment().reference}
+    for spec, data, told in ((form.reference, chosen, True), (form.reference, {}, True), ("", chosen, False)):
+        options = {"data": data, "environment": seen, "rewards": {"spec": spec}}
         sent = form_of(project, JobConfig.model_validate(options))
         said = client_for(bob).post(reverse("run-memory", args=[project.slug]), sent).content.decode()
-        assert 'id="reward-paid"' in said and (UNPAID in said) is told, said
+        assert 'id="reward-paid"' in said and (UNPAID in said) is told, (spec, data)
     page = client_for(bob).get(reverse("run-new", args=[project.slug])).content.decode()
     assert page.count('id="reward-paid"') == 1

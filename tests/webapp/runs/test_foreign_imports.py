@@ -223,7 +223,7 @@ def test_a_run_is_exported_for_verl(
     answer = client_for(bob).get(address)
     assert "filename*=utf-8''nachtlauf%20%E4%B8%80-verl.zip" in answer["Content-Disposition"]
     archive = zipfile.ZipFile(io.BytesIO(b"".join(answer.streaming_content)))
-    assert archive.namelist() == ["train.parquet", "config.yaml", "README.txt"]
+    assert archive.namelist() == ["train.parquet", "config.yaml", "reward.py", "README.txt"]
     text = archive.read("config.yaml").decode()
     options = yaml.safe_load(text)
     actor = options["actor_rollout_ref"]["actor"]
