@@ -68,6 +68,7 @@ def test_many_pairs_are_what_each_is_alone() -> None:
 def test_the_level_counts_on_its_own_side() -> None:
     p = fisher((1, 8), (7, 8))
     at, below = (changes([(1, 8)], [(7, 8)], level) for level in (p * (1 + 1e-9), p * (1 - 1e-9)))
+    assert changes([(1, 8)], [(7, 8)], p).rose[0] == pytest.approx(65 / 12870), "at the level itself"
     assert at.rose[0] == pytest.approx(65 / 12870) and below.rose[0] == pytest.approx(1 / 12870)
 
 
