@@ -243,6 +243,9 @@ def _drawing(course: Course, places: list[int]) -> Drawing | None:
     memory = entered(read_memory(checkpoint), stage) if checkpoint is not None else None
     drawing = Drawing(config.data, course.rows, places, config.run.seed, memory or Memory(stage=stage))
     said = f"Tasks are drawn by their pass rate: {drawing.known} of {len(places)} have been played before."
+    draws = -(-(course.last_step - course.step) // config.updates_per_step) * config.rollout.prompts_per_step
+    if draws <= len(places):
+        said += f" At most {draws} are drawn from here on, so hardly any comes twice, and little is gained by it."
     if checkpoint is not None and memory is None:
         job.log(f"{said} {checkpoint.name} remembers no tasks.", "warning")
     else:

@@ -18,7 +18,8 @@ from tests.training.helpers import observation, of_type, scripted_server
 from training.algorithms.checkpoints import numbered, verify
 from training.algorithms.grpo import run_grpo
 from training.algorithms.job import Job
-from training.algorithms.task_memory import TASKS_NAME, read_memory
+from training.algorithms.task_memory import TASKS_NAME, Drawing, read_memory
+from training.data.reader import load_rows
 from training.errors import StopRequested
 from training.rewards.base import Score
 
@@ -60,6 +61,10 @@ class Verdicts:
         return observation(messages=[], done=True, reward=verdict, reward_parts={"task_success": verdict})
 
 
+def few(draws: int) -> str:
+    return f"At most {draws} are drawn from here on, so hardly any comes twice, and little is gained by it."
+
+
 def lines(job: Job) -> list[str]:
     return [event.message for event in of_type(job.run_dir, "log") if "pass rate" in event.message]
 
@@ -71,7 +76,7 @@ def test_a_run_draws_what_teaches_and_says_so(make_job: MakeJob) -> None:
         data = {**PASS_RATE, "draw_even_share": 0.0}
         job = make_job(environment={"url": url}, run=run, data=data, evaluate=evaluate)
         run_grpo(job)
-    assert lines(job) == ["Tasks are drawn by their pass rate: 0 of 20 have been played before."]
+    assert lines(job) == [f"Tasks are drawn by their pass rate: 0 of 20 have been played before. {few(10)}"]
     figures = [event.values for event in of_type(job.run_dir, "metrics") if "loss" in event.values]
     assert figures[0]["tasks/new_share"] == 1.0
     distinct = [values["tasks/drawn_distinct"] for values in figures]
@@ -100,9 +105,8 @@ def test_a_run_in_order_keeps_no_memory_and_says_nothing(make_job: MakeJob) -> N
         run_grpo(later, scorer=by_length)
     assert not (job.run_dir / "checkpoint-2" / TASKS_NAME).exists() and lines(job) == []
     assert not any(name.startswith("tasks/") for e in of_type(job.run_dir, "metrics") for name in e.values)
-    assert lines(later) == [
-        "Tasks are drawn by their pass rate: 0 of 24 have been played before. checkpoint-2 remembers no tasks."
-    ]
+    said = "Tasks are drawn by their pass rate: 0 of 24 have been played before."
+    assert lines(later) == [f"{said} {few(2)} checkpoint-2 remembers no tasks."]
     (warning,) = [e for e in of_type(later.run_dir, "log") if "pass rate" in e.message]
     assert warning.level == "warning"
 
@@ -161,7 +165,7 @@ def test_stages_share_what_is_known_of_the_tasks_they_share(make_job: MakeJob, t
         run_grpo(job, scorer=by_length)
     assert lines(job) == [
         "Tasks are drawn by their pass rate: 0 of 2 have been played before.",
-        "Tasks are drawn by their pass rate: 2 of 4 have been played before.",
+        f"Tasks are drawn by their pass rate: 2 of 4 have been played before. {few(4)}",
     ]
     memories = [read_memory(job.run_dir / f"checkpoint-{step}") for step in (3, 5)]
     assert [(m.stage, m.samplings, m.planned) for m in memories if m] == [("first", 3, {}), ("second", 5, {})]
@@ -181,3 +185,7 @@ def test_refilled_groups_are_remembered(make_job: MakeJob) -> None:
         run_grpo(job, scorer=lambda _episode: Score(parts={"task_success": 1.0}, total=1.0))
     (metrics,) = [event.values for event in of_type(job.run_dir, "metrics")]
     assert metrics["rollouts/extra"] == 2 * 2 * 2 and metrics["tasks/drawn_distinct"] == 6.0
+    played = {event.group: event.row for event in of_type(job.run_dir, "rollout_started")}
+    config, rows = job.config, load_rows(Path(job.config.data.train))
+    again = Drawing(config.data, rows, range(len(rows)), config.run.seed)
+    assert [played[group] for group in sorted(played)] == again.tasks_of(1, 2, 4) + again.spare_of(1, 2)
