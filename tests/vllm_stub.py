@@ -47,6 +47,8 @@ class Stub:
         self.dead = False
         self.answers = threading.Event()
         self.answers.set()
+        self.asleep: set[str] = set()
+        self.level = 0
         self._lock = threading.Lock()
 
     def fail(self, path: str, *faults: Any) -> None:
@@ -107,11 +109,21 @@ class Stub:
                 self.adapters[body["lora_name"]] = kept[0] if kept else self.take(Path(body["lora_path"]))
             case "/v1/unload_lora_adapter":
                 del self.adapters[body["lora_name"]]
+            case "/collective_rpc" if "weights" in self.asleep:
+                return 500, {"error": {"message": "there is no memory to read weights into"}}
             case "/collective_rpc":
                 if body["method"] == "reload_weights" and not self.stale:
                     self.weights = self.take(Path(body["kwargs"]["weights_path"]))
             case "/reset_prefix_cache":
                 pass
+            case "/sleep?level=1" | "/sleep?level=2":
+                if self.asleep:
+                    return 500, {"error": {"message": "it sleeps already"}}
+                self.asleep, self.level = {"weights", "kv_cache"}, int(path[-1])
+                if self.level == 2:
+                    self.weights, self.adapters = "forgotten", {}
+            case _ if path.startswith("/wake_up?tags="):
+                self.asleep -= set(path.partition("?tags=")[2].split("&tags="))
             case "/v1/completions":
                 return await asyncio.to_thread(self._turn, body)
             case _:
@@ -119,6 +131,8 @@ class Stub:
         return 200, {}
 
     def _turn(self, body: dict[str, Any]) -> tuple[int, Any]:
+        if self.asleep:
+            return 500, {"error": {"message": "it sleeps"}}
         if body["model"] not in ("policy", *self.adapters):
             return 404, {"error": {"message": f"The model `{body['model']}` does not exist."}}
         if len(body["prompt"]) + body["max_tokens"] > self.window:

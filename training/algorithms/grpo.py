@@ -116,7 +116,7 @@ def _train_course(
         if sampler is not None:
             engine, check = _sampled_by(sampler, trainer, tokenizer)
         assert engine is not None  # noqa: S101 - it was given, or is the sampler's
-        rollouts.attach(engine, check)
+        rollouts.attach(engine, check, sampler.rest if sampler is not None else None)
         job.check_stop()
         course.started(len(tasks.train), device)
         callback.stage_end = stage_end = StageEnd(job, course.stages)

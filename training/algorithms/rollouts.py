@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from training.algorithms.ahead import Ahead
@@ -70,12 +70,15 @@ class Rollouts:
         self._engine: Engine | None = None
         self._collector: Collector | None = None
         self._check: SamplerCheck | None = None
+        self._rest: Callable[[], None] | None = None
         self._ahead: Ahead | None = None
         self._trained: dict[int, int] = {}
         self._probed: list[list[int]] = []
 
-    def attach(self, engine: Engine, check: SamplerCheck | None) -> None:
-        """Give the sampler and its check, which exist only once the trainer has placed the model."""
+    def attach(self, engine: Engine, check: SamplerCheck | None, rest: Callable[[], None] | None = None) -> None:
+        """Give the sampler and its check, which exist only once the trainer has placed the model. ``rest`` is called
+        when no turn is asked for until the weights have changed."""
+        self._rest = rest
         player = make_player(self._job.config, engine, self._template)
         self._engine = engine
         self._check = check
@@ -117,6 +120,8 @@ class Rollouts:
         if [int(prompt) for prompt in prompts] != self._places_of(step):
             raise AssertionError(f"step {step} was given other places of the order than its own")
         result, figures = self._play(step, self._rows_of(step))
+        if self._rest is not None:
+            self._rest()
         if self._engine.figures.memory_retries > before.memory_retries:
             self._job.log(MEMORY_NOTE % step, "warning")
         synced = self._engine.figures.synced_seconds - before.synced_seconds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import shutil
 from pathlib import Path
@@ -25,6 +26,7 @@ from training.rollout.tokens import turn_ends
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+SLEEP_HINT = "Look into vllm.log in the run's folder, or set vllm.sleep to false."
 SERVER_HINT = "Start it as docs/sampling.md says, or correct vllm.urls, then resume."
 
 
@@ -38,8 +40,15 @@ class JobSampler:
         self._engine: Engine | None = None
         self._loop: Loop | None = None
         self._server: VllmServer | None = None
+        self._asleep: Server | None = None
         if self._vllm and job.config.vllm.mode == "managed":
             self._server = VllmServer(plan_of(job.config, folder, device), job.run_dir, job.earlier)
+        if self._server is not None and self._server.plan.sleeps:
+            try:
+                self._asleep = self._put_to_sleep(self._server)
+            except BaseException:
+                self.close()
+                raise
 
     @property
     def copies(self) -> bool:
@@ -59,18 +68,27 @@ class JobSampler:
         ``logprobs`` are the trainer's; ``autocast`` is its precision, if it is another than the weights'.
         """
         config, log = self._job.config, self._job.log
-        tolerance = tolerance_for(model, autocast, vllm=self._vllm)
+        tolerance = tolerance_for(model, autocast, vllm=self._vllm, rounded=self._vllm and config.samples_rounded)
         check = SamplerCheck(logprobs, tolerance, self._job.journal.write, copies=self.copies)
         if not self._vllm:
             self._engine = make_engine(config, model, turn_ends(tokenizer), autocast=autocast, log=log)
             return self._engine, check
         draw = Draw(config.rollout.temperature, frozenset(stop_ids(model, turn_ends(tokenizer))))
         weights = self._weights(model, autocast) if self.copies else None
-        self._loop = loop = Loop()
-        servers = [self._own(loop, self._server)] if self._server else [self._other(loop, u) for u in config.vllm.urls]
+        self._loop = loop = self._loop or Loop()
+        if self._server is not None:
+            servers = [self._asleep or self._own(loop, self._server)]
+        else:
+            servers = [self._other(loop, url) for url in config.vllm.urls]
         changed = check.renew if weights is not None else _nothing
-        self._engine = VllmEngine(loop, servers, draw, weights=weights, log=log, changed=changed)
+        more = {"make_room": free_cached_memory} if self._asleep is not None else {}
+        self._engine = VllmEngine(loop, servers, draw, weights=weights, log=log, changed=changed, **more)
         return self._engine, check
+
+    def rest(self) -> None:
+        """No turn is asked for until the weights have changed."""
+        if isinstance(self._engine, VllmEngine):
+            self._engine.rest()
 
     def close(self) -> None:
         """End what was started. Calling it twice does nothing."""
@@ -87,6 +105,16 @@ class JobSampler:
         run = hashlib.sha256(str(job.run_dir.resolve()).encode()).hexdigest()[:8]
         dtype = autocast or next(model.parameters()).dtype
         return WeightsOnDisk(model, job.run_dir / WEIGHTS_NAME, f"{run}-{job.attempt}", lambda: job.step, dtype)
+
+    def _put_to_sleep(self, server: VllmServer) -> Server:
+        """It has the device to itself while it starts, and leaves it before the trainer's model comes."""
+        self._loop = loop = Loop()
+        found = self._own(loop, server)
+        try:
+            loop.call(found.sleep(keeps=server.plan.lora_rank > 0))
+        except Gone as gone:
+            raise SamplerDied(f"vLLM does not sleep: {gone}", hint=SLEEP_HINT) from gone
+        return found
 
     def _own(self, loop: Loop, server: VllmServer) -> Server:
         """The server that the run started, once it is ready."""
@@ -133,6 +161,7 @@ def plan_of(config: JobConfig, folder: Path, device: str) -> Plan:
         text = f"prompt and episode may have {window} tokens together, and the model's window is {most}."
         option = "vllm.max_model_len" if config.vllm.max_model_len else "rollout.max_completion_tokens"
         raise ConfigError(text, option=option, hint="vLLM refuses what could not fit: lower one of the limits.")
+    _require_gpu(config, device)
     half = autocast_dtype(device) is not None or config.model.dtype == "bfloat16"
     copies_all = config.method.trains and not config.model.lora_rank
     return Plan(
@@ -147,7 +176,26 @@ def plan_of(config: JobConfig, folder: Path, device: str) -> Plan:
         gpu_memory_share=config.vllm.gpu_memory_share,
         tensor_parallel=config.vllm.tensor_parallel,
         kv_gib=kv_gib(model, window * config.rollouts_per_step),
+        sleeps=config.vllm.sleep,
+        quantization=config.vllm.quantization,
     )
+
+
+def _require_gpu(config: JobConfig, device: str) -> None:
+    """Raise ``ConfigError`` for what vLLM's CPU build cannot."""
+    chosen = config.vllm
+    if device == "cpu" and chosen.sleep:
+        raise ConfigError("vLLM can sleep on a CUDA GPU only, and there is none here.", option="vllm.sleep")
+    if device == "cpu" and chosen.quantization != "none":
+        what = "vLLM quantises on a CUDA GPU only, and there is none here."
+        raise ConfigError(what, option="vllm.quantization")
+
+
+def free_cached_memory() -> None:
+    """Give back what PyTorch keeps of freed tensors, so that another process of this device can have it."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def _nothing() -> None:

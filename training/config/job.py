@@ -28,7 +28,8 @@ from training.config.report import ReportConfig
 from training.config.rewards import RewardsConfig
 from training.config.rollout import Policy, RolloutConfig, SampleConfig
 from training.config.run import RunConfig
-from training.config.sampler import MAX_TEMPERATURE, MIN_TEMPERATURE, VllmConfig
+from training.config.sampler import VllmConfig
+from training.config.sampler_rules import check_quantized_sampling, check_vllm
 from training.words import OptionError, _, sentence
 
 CONFIG_VERSION = 1
@@ -104,7 +105,7 @@ class JobConfig(Group):
                 "rollout.max_turn_tokens", sentence(_("one turn cannot be longer than the whole episode"))
             )
         if self.samples_with_vllm:
-            self._check_vllm()
+            check_vllm(self)
         if self.endpoint.url and not self.endpoint.model:
             raise OptionError("endpoint.model", sentence(_("an endpoint needs the name of its model")))
         names = [component.name for component in self.rewards.components]
@@ -136,10 +137,7 @@ class JobConfig(Group):
             text = _("bitsandbytes' 4-bit layers need a CUDA GPU: choose another device, or no quantisation")
             raise OptionError("model.quantization", sentence(text))
         if self.samples_with_vllm:
-            text = _(
-                "vLLM would sample from the base as it is stored: let the trainer sample, or choose no quantisation"
-            )
-            raise OptionError("model.quantization", sentence(text))
+            check_quantized_sampling(self, "model.quantization")
 
     def _check_stages(self) -> None:
         """Each stage has to be a job by itself; what is wrong with it is named below the stage."""
@@ -260,24 +258,6 @@ class JobConfig(Group):
             text = _("the trainer samples from the weights that it trains, so it cannot do both at once: choose vLLM")
             raise OptionError("rollout.max_staleness", sentence(text))
 
-    def _check_vllm(self) -> None:
-        """What vLLM cannot do, or would do otherwise than the trainer computes it."""
-        rollout = self.rollout
-        if not MIN_TEMPERATURE <= rollout.temperature <= MAX_TEMPERATURE:
-            text = _("vLLM samples at temperatures from {least} to {most}")
-            why = sentence(text, least=f"{MIN_TEMPERATURE:g}", most=f"{MAX_TEMPERATURE:g}")
-            raise OptionError("rollout.temperature", why)
-        for name, cuts in (("top_p", rollout.top_p < 1), ("top_k", rollout.top_k > 0)):
-            if cuts:
-                text = _("vLLM tells log-probabilities after this cut, and those before it are needed: turn it off")
-                raise OptionError(f"rollout.{name}", sentence(text))
-        if 0 < self.vllm.max_model_len < self.longest_text:
-            text = _("a window of {window} tokens is shorter than prompt and episode together: {needed}")
-            why = sentence(text, window=self.vllm.max_model_len, needed=self.longest_text)
-            raise OptionError("vllm.max_model_len", why)
-        if self.vllm.mode == "server" and not self.vllm.urls:
-            raise OptionError("vllm.urls", sentence(_("name the address of at least one server")))
-
     @property
     def method(self) -> Method:
         """The row of the job's kind in the table of methods."""
@@ -348,6 +328,12 @@ class JobConfig(Group):
     def samples_with_vllm(self) -> bool:
         """Whether a vLLM samples the model's turns."""
         return self.method.plays and self.needs_model and self.rollout.engine == "vllm"
+
+    @property
+    def samples_rounded(self) -> bool:
+        """Whether a vLLM and the trainer have not the same weights, because those of either are quantised."""
+        quantized = self.method.trains and self.model.quantization != "none"
+        return self.samples_with_vllm and (quantized or self.vllm.quantization != "none")
 
     @property
     def longest_text(self) -> int:

@@ -40,6 +40,28 @@ class VllmConfig(Group):
         gt=0,
         le=0.95,
     )
+    sleep: bool = option(
+        False,
+        title=_("Sleep while training"),
+        help=_(
+            "A managed vLLM leaves its GPU memory to training and takes it back to sample: on one card each has it in "
+            "turn. An adapter's base waits in the processor's memory; of all weights nothing is kept, since new ones "
+            "follow. Costs seconds a step. Needs a CUDA GPU."
+        ),
+    )
+    quantization: Literal["none", "fp8", "bitsandbytes"] = option(
+        "none",
+        title=_("Quantised sampler"),
+        help=_(
+            "vLLM holds its weights in 8 or 4 bits: less memory, faster turns, and samples that the loss has to "
+            "correct for. Servers that run already are started so by whoever starts them."
+        ),
+        choices={
+            "none": _("no"),
+            "fp8": _("8 bits (FP8), a byte a weight"),
+            "bitsandbytes": _("4 bits (bitsandbytes), half a byte; below an adapter"),
+        },
+    )
     tensor_parallel: int = option(
         1,
         title=_("Tensor parallel"),

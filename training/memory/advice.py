@@ -95,6 +95,13 @@ def judge(config: JobConfig, model: Model, device: Device) -> Verdict:
     return Verdict(need, None, larger[0] if larger else None)
 
 
+def can_sleep(config: JobConfig, device: Device) -> bool:
+    """Whether the run starts a vLLM that could leave the device to training and does not."""
+    ours = config.samples_with_vllm and config.vllm.mode == "managed" and config.method.learns_from == "rollouts"
+    awake = ours and not config.vllm.sleep and not config.rollout.max_staleness
+    return awake and device.kind == "cuda" and config.run.device != "cpu"
+
+
 Sizes = list[int | None]  # micro batches from the largest, ``None`` for the one that the job has
 
 
@@ -108,13 +115,16 @@ def _families(config: JobConfig, device: Device) -> Iterator[tuple[dict[str, Any
     lora = {} if config.model.lora_rank else {"model.lora_rank": LORA_RANK}
     if sizes:
         yield {}, sizes
+    if can_sleep(config, device):
+        yield {"vllm.sleep": True}, [None, *sizes]
     if recompute:
         yield recompute, [None, *sizes]
     if lora:
         yield lora, [None, *sizes]
     if lora and recompute:
         yield {**lora, **recompute}, [None, *sizes]
-    if device.kind == "cuda" and config.model.quantization == "none" and not config.samples_with_vllm:
+    uncorrected = config.samples_with_vllm and config.gradient.sampler_correction == "off"
+    if device.kind == "cuda" and config.model.quantization == "none" and not uncorrected:
         yield {**lora, **recompute, "model.quantization": "nf4"}, [None, *sizes]
 
 

@@ -7,6 +7,8 @@ from typing import NamedTuple
 from training.memory.devices import GIB, Device
 from training.words import Sentence, _
 
+NF4_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)
+"""Half a byte; for each 64 weights a constant of a byte, and for each 256 of those one of four (QLoRA, section 3)."""
 PROGRAM = {"cuda": round(0.75 * GIB), "cpu": round(0.45 * GIB)}
 """The libraries' own memory: on a GPU their context, on a processor what is resident before a model is loaded."""
 TITLES = {
@@ -22,9 +24,10 @@ TITLES = {
     "cache": _("Key-value cache of the rollouts"),
     "copy": _("Weights in the precision of sampling"),
     "vllm": _("vLLM"),
+    "vllm_awake": _("vLLM while it samples"),
     "program": _("Program and libraries"),
 }
-LEARNING, SAMPLING = ("gradients", "activations", "head", "holes"), ("cache", "copy")
+LEARNING, SAMPLING = ("gradients", "activations", "head", "holes"), ("cache", "copy", "vllm_awake")
 
 
 class Term(NamedTuple):

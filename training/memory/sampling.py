@@ -6,7 +6,7 @@ from typing import Any
 
 from training.config import JobConfig
 from training.memory.devices import Device, gib
-from training.memory.need import LEARNING, PROGRAM, Term
+from training.memory.need import LEARNING, NF4_BYTES, PROGRAM, Term
 from training.memory.tracing import Precision
 from training.policy.memory import BATCH_SHARE
 from training.words import _, sentence
@@ -32,10 +32,28 @@ def cache_terms(config: JobConfig, model: Any, precision: Precision, device: Dev
     return terms
 
 
-def vllm_terms(config: JobConfig, device: Device) -> list[Term]:
-    """What a vLLM that the run starts keeps for itself; one that runs elsewhere keeps nothing here."""
-    if config.vllm.mode != "managed":
+def vllm_terms(config: JobConfig, model: Any, precision: Precision, device: Device) -> list[Term]:
+    """What a vLLM that the run starts keeps for itself; one that runs elsewhere keeps nothing here.
+
+    Its share has to hold its weights and the cache of one rollout at least. One that sleeps while the model learns
+    keeps then what any program keeps.
+    """
+    chosen, rollout = config.vllm, config.rollout
+    if chosen.mode != "managed":
         return []
-    share = config.vllm.gpu_memory_share
-    why = sentence(_("{share} % of the device, kept for the whole run"), share=round(100 * share))
-    return [Term("vllm", round(share * device.bytes), why)]
+    computes = (precision.autocast or precision.weights).itemsize
+    each = {"none": computes, "fp8": 1, "bitsandbytes": NF4_BYTES}[chosen.quantization]
+    weights = model.rounded(each, computes) // chosen.tensor_parallel
+    cache = model.row(precision).of(1, rollout.max_prompt_tokens + rollout.max_completion_tokens)
+    share, least = round(chosen.gpu_memory_share * device.bytes), weights + cache // chosen.tensor_parallel
+    if least > share:
+        text = _("{weights} of weights and the cache of one rollout, more than its share of {share} % ({size})")
+    elif chosen.sleep:
+        text = _("{share} % of the device, {weights} of it weights; it leaves them while the model learns")
+    else:
+        text = _("{share} % of the device, {weights} of it weights, kept for the whole run")
+    why = sentence(text, share=round(100 * chosen.gpu_memory_share), weights=gib(weights), size=gib(share))
+    if not chosen.sleep:
+        return [Term("vllm", max(share, least), why)]
+    asleep = sentence(_("what its program keeps of the device while it sleeps"))
+    return [Term("vllm", PROGRAM[device.kind], asleep), Term("vllm_awake", max(share, least), why)]

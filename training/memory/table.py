@@ -20,7 +20,7 @@ from training.config import JobConfig
 from training.errors import ModelError
 from training.memory.devices import Device
 from training.memory.known import KNOWN
-from training.memory.need import PROGRAM, Need, Term
+from training.memory.need import NF4_BYTES, PROGRAM, Need, Term
 from training.memory.optimizers import Weight, kept_by
 from training.memory.sampling import cache_terms, vllm_terms
 from training.memory.tracing import (
@@ -40,8 +40,6 @@ from training.words import _, sentence
 
 Found = TypeVar("Found")
 ADAM_MOMENTS = 2
-# Half a byte; for each 64 weights a constant of a byte, and for each 256 of those one of four (QLoRA, section 3).
-NF4_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)
 PLAIN = 0.25
 # The heap of a processor's allocator keeps the holes that freed tensors leave between activations that stay. An adapter
 # leaves twice as many, and layers that are computed again leave half of theirs. Shares of the activations of all
@@ -87,6 +85,10 @@ class Model:
         if how != "eager":
             return self
         return self._once(("eager",), lambda: Model(_with_eager(self.config)))
+
+    def rounded(self, each: float, others: int) -> int:
+        """Bytes of the weights where each of a layer's has ``each``, and all others have ``others``."""
+        return round(self.in_layers * each) + (self.parameters - self.in_layers) * others
 
     def adapter(self, lora: Any) -> int:
         """Weights of a LoRA adapter."""
@@ -200,7 +202,7 @@ def memory_of(config: JobConfig, model: Model, device: Device) -> Need:
         if device.kind == "cpu":
             terms.append(_holes(config, model, precision, lora))
     if config.method.plays and config.rollout.engine == "vllm":
-        terms += vllm_terms(config, device)
+        terms += vllm_terms(config, model, precision, device)
     elif config.method.plays:
         terms += cache_terms(config, model, precision, device, terms)
     terms.append(Term("program", PROGRAM[device.kind], sentence(_("Python, PyTorch and what the device keeps"))))
@@ -216,7 +218,7 @@ def _weights(config: JobConfig, model: Model, precision: Precision) -> Term:
             rest=f"{rest:,}",
             size=precision.weights.itemsize,
         )
-        return Term("weights", round(model.in_layers * NF4_BYTES) + rest * precision.weights.itemsize, why)
+        return Term("weights", model.rounded(NF4_BYTES, precision.weights.itemsize), why)
     why = sentence(_("{count} weights of {size} bytes"), count=f"{model.parameters:,}", size=precision.weights.itemsize)
     return Term("weights", model.parameters * precision.weights.itemsize, why)
 

@@ -100,8 +100,16 @@ class Gap(NamedTuple):
     mean: float
 
 
-def tolerance_for(model: Any, autocast: torch.dtype | None, *, vllm: bool = False) -> Tolerance:
-    """The tolerance of the precision that the model computes in, and of who samples."""
+ROUNDED = Tolerance(mean=0.5, largest=20.0, floor=2e-3)
+"""Where trainer or sampler has its weights in 8 or 4 bits. How far that moves log-probabilities hangs on the model, so
+the first check only finds what has hardly to do with it, and later ones are held against the first."""
+
+
+def tolerance_for(model: Any, autocast: torch.dtype | None, *, vllm: bool = False, rounded: bool = False) -> Tolerance:
+    """The tolerance of the precision that the model computes in, and of who samples. ``rounded``: weights of either are
+    quantised."""
+    if rounded:
+        return ROUNDED
     dtype = autocast or next(model.parameters()).dtype
     if dtype not in (torch.float32, torch.float64):
         return HALF

@@ -7,7 +7,10 @@
 3. ``weights_changed`` writes the weights, has every server take them, gives them a version and reads it back. The
    version is read again before and after the turns of a step: a server that was started anew has lost it. Whether the
    weights arrived whole only log-probabilities can say (``check``), so a check is due after each.
-4. A turn is of one version: the handover waits for the turns in flight, and new ones wait for the handover. An episode
+4. Where it shares a device with the trainer it sleeps from ``rest`` to the next ``weights_changed``. All weights are
+   dropped then (level 2) and handed over when it wakes, before it has its cache again; below an adapter they wait in
+   the processor's memory (level 1), since no handover brings them back.
+5. A turn is of one version: the handover waits for the turns in flight, and new ones wait for the handover. An episode
    may go on with the next version, where rollouts are played while the trainer trains.
 """
 
@@ -16,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import time
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -94,6 +97,15 @@ class Server:
         if found != self.version:
             raise Gone(f"{self.client.name} has the weights “{found}” and was given “{self.version}”.")
 
+    async def sleep(self, *, keeps: bool) -> None:
+        """Leave the device. With ``keeps`` the weights are copied to the processor's memory, else forgotten. Raises
+        ``Gone``."""
+        await self.client.post(f"/sleep?level={1 if keeps else 2}", {})
+
+    async def wake(self, *tags: str) -> None:
+        """Take back what ``tags`` name of the device: ``weights``, ``kv_cache``. Raises ``Gone``."""
+        await self.client.post("/wake_up?" + "&".join(f"tags={tag}" for tag in tags), {})
+
     async def read_any_format(self) -> None:
         """Let one that began with made-up weights read real ones. Raises ``Gone``."""
         await self._rpc("update_config", overrides={"load_config": {"load_format": "auto"}})
@@ -143,6 +155,7 @@ class VllmEngine:
     """Samples from vLLM servers; an ``Engine``. ``weights`` None: the servers have them for good.
 
     ``changed`` is called after each ``weights_changed``, ``log`` with a sentence where a server leaves the ring.
+    ``make_room``: the servers share the trainer's device, and sleep already; it is called before they wake.
     """
 
     def __init__(
@@ -154,10 +167,12 @@ class VllmEngine:
         weights: Weights | None,
         log: Callable[[str, str], None],
         changed: Callable[[], None] = lambda: None,
+        make_room: Callable[[], None] | None = None,
     ) -> None:
         self._loop, self._servers, self._draw = loop, list(servers), draw
         self._weights, self._log, self._changed = weights, log, changed
         self._version, self._label = 0, ""
+        self._make_room, self._asleep = make_room, make_room is not None
         self._gate = Gate()
         self._done = EngineFigures()
         self._asking, self._since = 0, 0.0
@@ -174,21 +189,40 @@ class VllmEngine:
         return replace(self._done, busy_seconds=self._done.busy_seconds + busy)
 
     def weights_changed(self) -> int:
-        """See ``Engine.weights_changed``. Weights that the servers have already are not sent again."""
+        """See ``Engine.weights_changed``. Weights that the servers have already are not sent again; servers that sleep
+        wake up."""
         self._changed()
-        if self._weights is None or (label := self._weights.version) == self._label:
+        label = self._label if self._weights is None else self._weights.version
+        if label == self._label and not self._asleep:
             return self._version
         began = time.monotonic()
-        self._loop.call(self._hand_over(self._weights.write()))
-        self._weights.taken()
-        spent = time.monotonic() - began
-        self._done = replace(self._done, synced_seconds=self._done.synced_seconds + spent)
-        self._label = label
+        if self._asleep and self._make_room is not None:
+            self._make_room()
+        if self._weights is not None and label != self._label:
+            self._loop.call(self._hand_over(self._weights.write()))
+            self._weights.taken()
+        else:
+            self._loop.call(self._wake())
+        self._asleep, self._label = False, label
+        self._count_sync(began)
         return self._version
+
+    def rest(self) -> None:
+        """No turn is asked for until the weights have changed: servers on the trainer's device leave it."""
+        if self._make_room is None or self._asleep:
+            return
+        began = time.monotonic()
+        self._loop.call(self._sleep())
+        self._asleep = True
+        if not any(server.adapter for server in self._servers):
+            self._label = ""  # they have forgotten them
+        self._count_sync(began)
 
     @contextmanager
     def sampling(self) -> Iterator[None]:
         """The turns of a step; on the way in and out the servers must have the weights that they were given."""
+        if self._asleep:
+            self.weights_changed()
         self._loop.call(self._agree())
         yield
         self._loop.call(self._agree())
@@ -263,17 +297,41 @@ class VllmEngine:
 
         async def take(server: Server) -> None:
             server.episodes.clear()
-            try:
+            if not self._asleep:
                 await server.take(given)
-                server.gone = None
+            elif given.adapter:
+                await server.wake("weights", "kv_cache")
+                await server.take(given)
+            else:
+                await server.wake("weights")  # the cache would leave no room to read new ones
+                await server.take(given)
+                await server.wake("kv_cache")
+            server.gone = None
+
+        async with self._gate.change():
+            await self._all(take)
+            self._version += 1
+
+    async def _wake(self) -> None:
+        async with self._gate.change():
+            await self._all(lambda server: server.wake("weights", "kv_cache"))
+
+    async def _sleep(self) -> None:
+        async with self._gate.change():
+            await self._all(lambda server: server.sleep(keeps=bool(server.adapter)))
+
+    async def _all(self, act: Callable[[Server], Awaitable[None]]) -> None:
+        """Have all servers do it; one that cannot is left out. Raises ``SamplerDied`` where none is left."""
+
+        async def one(server: Server) -> None:
+            try:
+                await act(server)
             except Gone as gone:
                 self._lose(server, gone)
 
-        async with self._gate.change():
-            await asyncio.gather(*(take(server) for server in self._servers))
-            if all(server.gone is not None for server in self._servers):
-                raise _died(self._servers)
-            self._version += 1
+        await asyncio.gather(*(one(server) for server in self._servers))
+        if all(server.gone is not None for server in self._servers):
+            raise _died(self._servers)
 
     async def _agree(self) -> None:
         async with self._gate.turn():
@@ -290,6 +348,10 @@ class VllmEngine:
                 raise outcome
         if not left:
             raise _died(self._servers)
+
+    def _count_sync(self, began: float) -> None:
+        spent = time.monotonic() - began
+        self._done = replace(self._done, synced_seconds=self._done.synced_seconds + spent)
 
     def _begin(self) -> None:
         if not self._asking:

@@ -69,6 +69,8 @@ class Plan:
     gpu_memory_share: float = 0.4
     tensor_parallel: int = 1
     kv_gib: int = 1
+    sleeps: bool = False
+    quantization: str = "none"
 
     def arguments(self, socket: Path) -> list[str]:
         """Of vLLM's server."""
@@ -81,6 +83,10 @@ class Plan:
         if self.lora_rank:
             rank = next(rank for rank in LORA_RANKS if rank >= self.lora_rank)
             words += ["--enable-lora", "--max-lora-rank", str(rank), "--max-loras", str(ADAPTERS_AT_ONCE)]
+        if self.sleeps:
+            words += ["--enable-sleep-mode"]
+        if self.quantization != "none":
+            words += ["--quantization", self.quantization]
         if self.blank:
             words += ["--load-format", "dummy", "--hf-overrides", json.dumps({"tie_word_embeddings": False})]
         return words
@@ -95,7 +101,7 @@ class Plan:
     def variables(self) -> dict[str, str]:
         """The server's whole environment: no network, no keys of ours."""
         named = {
-            "VLLM_SERVER_DEV_MODE": "1",  # its routes for new weights
+            "VLLM_SERVER_DEV_MODE": "1",  # its routes for new weights, and for sleep
             "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True",
             "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": "600",
             "VLLM_NO_USAGE_STATS": "1",

@@ -27,7 +27,10 @@ def config(**groups: Any) -> JobConfig:
     [
         ({"model": {"lora_rank": 0}}, "set a LoRA rank"),
         ({"run": {"device": "cpu"}}, "need a CUDA GPU"),
-        ({"rollout": {"engine": "vllm"}}, "vLLM would sample from the base as it is stored"),
+        (
+            {"rollout": {"engine": "vllm"}, "grpo": {"sampler_correction": "off"}},
+            "turn grpo.sampler_correction on",
+        ),
     ],
 )
 def test_what_a_base_of_4_bits_cannot_do_is_refused_beside_its_option(groups: dict[str, Any], said: str) -> None:

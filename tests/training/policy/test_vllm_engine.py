@@ -177,6 +177,39 @@ def test_all_weights_are_read_from_disk_and_what_was_cached_is_forgotten() -> No
     assert stub.paths() == ["/collective_rpc", "/reset_prefix_cache", "/update_weight_version", "/weight_info"]
 
 
+@pytest.mark.parametrize("adapter", [False, True])
+def test_one_that_shares_a_device_wakes_for_new_weights_and_for_turns(adapter: bool) -> None:
+    stub, weights, room = Stub(), Steps(adapter=adapter), []
+    stub.asleep = {"weights", "kv_cache"}
+    with engine_over(stub, weights=weights, make_room=lambda: room.append(set(stub.asleep))) as engine:
+        engine.rest()
+        assert not stub.asked, "it sleeps already"
+        assert engine.weights_changed() == 1
+        turn(engine, [4])
+        assert engine.weights_changed() == 1 and len(room) == 1, "awake, with weights that it has"
+        engine.rest()
+        engine.rest()
+        assert stub.asleep and stub.level == (1 if adapter else 2)
+        stub.asked.clear()
+        with engine.sampling():  # the same weights: an adapter's are there, all weights are forgotten
+            turn(engine, [4])
+        whole = "/wake_up?tags=weights&tags=kv_cache"
+        parts = ["/wake_up?tags=weights", "/collective_rpc", "/reset_prefix_cache", "/update_weight_version"]
+        again = [whole] if adapter else [*parts, "/weight_info", "/wake_up?tags=kv_cache"]
+        assert stub.paths()[: len(again) + 1] == [*again, "/weight_info"]
+        assert engine.version == (1 if adapter else 2) and room == [{"weights", "kv_cache"}] * 2
+        assert engine.figures.synced_seconds > 0
+
+
+def test_one_with_a_device_of_its_own_never_sleeps() -> None:
+    stub = Stub()
+    with engine_over(stub, weights=Steps(adapter=True)) as engine:
+        engine.weights_changed()
+        engine.rest()
+        turn(engine, [4])
+    assert not stub.asleep and not any(path.startswith("/sleep") for path in stub.paths())
+
+
 @pytest.mark.parametrize("when", ["before", "within"])
 def test_a_server_that_was_started_anew_is_noticed_though_it_answers(when: str) -> None:
     """With all weights it serves those that it began with, under the same name (trial of 0.31)."""

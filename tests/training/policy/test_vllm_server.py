@@ -289,6 +289,9 @@ def test_what_a_server_is_started_with() -> None:
     assert "--enforce-eager" not in gpu
     lora = words(plan(lora_rank=12).arguments(Path("/s")))
     assert lora["--max-lora-rank"] == "16" and "--enable-lora" in lora
+    assert "--enable-sleep-mode" not in gpu and "--quantization" not in gpu
+    card = plan(cpu=False, sleeps=True, quantization="fp8").arguments(Path("/s"))
+    assert "--enable-sleep-mode" in card and words(card)["--quantization"] == "fp8"
     blank = words(plan(blank=True).arguments(Path("/s")))
     assert blank["--load-format"] == "dummy" and json.loads(blank["--hf-overrides"]) == {"tie_word_embeddings": False}
 
