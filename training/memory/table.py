@@ -42,9 +42,9 @@ Found = TypeVar("Found")
 ADAM_MOMENTS = 2
 PLAIN = 0.25
 # The heap of a processor's allocator keeps the holes that freed tensors leave between activations that stay. An adapter
-# leaves twice as many, and layers that are computed again leave half of theirs. Shares of the activations of all
+# leaves twice as many, and layers that are computed again leave 70% of theirs. Shares of the activations of all
 # layers, fitted to measured peaks (benchmarks/memory.py). A GPU's allocator joins its holes.
-HOLES, HOLES_OF_ADAPTER, COMPUTED_AGAIN = 0.4, 0.9, 0.5
+HOLES, HOLES_OF_ADAPTER, COMPUTED_AGAIN = 0.4, 0.9, 0.7
 
 
 class Model:
