@@ -200,13 +200,14 @@ def _memory(config: JobConfig, device: str, *, as_json: bool) -> int:
 
 
 def _export_verl(config: JobConfig, output: Path, *, name: str) -> int:
-    from training.exports.verl import export_stages, export_verl
+    from training.exports.verl import export_parts, export_stages, export_verl
 
     try:
         output.mkdir(parents=True, exist_ok=True)
-        if config.stages:
+        if config.stages or config.mix.parts:
             rows = [Path(course.data.train) for course in config.courses]
-            names = export_stages(config, config.courses, rows, output, name=name)
+            export = export_stages if config.stages else export_parts
+            names = export(config, config.courses, rows, output, name=name)
         else:
             names = export_verl(config, Path(config.data.train), output, name=name)
     except TiltyardError as exc:

@@ -87,7 +87,8 @@ class RolloutStarted(Event):
 
     ``again`` above 0: the same trajectory begins anew, because its environment was lost; its turns so far are void.
 
-    ``row`` is the row's place in the dataset, from 0. ``policy`` names who plays where that is not the run's model.
+    ``row`` is the row's place in the dataset, from 0: in that of its ``part``, where the run mixes several.
+    ``policy`` names who plays where that is not the run's model.
     ``held_out``: played to evaluate the weights as they stand after ``step``; nothing is learned from it.
     ``expected``: the answer that was wanted, where an imported run tells it.
     """
@@ -103,6 +104,7 @@ class RolloutStarted(Event):
     again: int = 0
     held_out: bool = False
     expected: str = ""
+    part: str = ""
 
 
 class TurnAdded(Event):
@@ -176,7 +178,8 @@ class TasksHeldOut(Event):
 
     ``source`` says what they were taken from: a ``share`` of the training dataset or another ``dataset``. ``rows`` are
     the places of those that are played, ``groups`` of different texts. ``leaked`` were left out because they are
-    trained on; ``alike`` are played though they look much like the first ``looked_at`` rows that are trained on.
+    trained on; ``alike`` are played though they look much like the first ``looked_at`` rows that are trained on. A run
+    that mixes several datasets says it of each ``part``.
     """
 
     type: Literal["tasks_held_out"] = "tasks_held_out"
@@ -186,6 +189,7 @@ class TasksHeldOut(Event):
     leaked: int = 0
     alike: int = 0
     looked_at: int = 0
+    part: str = ""
 
 
 class HeldOutEvaluated(Event):
@@ -259,13 +263,15 @@ class Resumed(Event):
 
 
 class Held(Event):
-    """The step waits for something that may come back; ``error`` says for what. ``None``: it goes on.
+    """The step waits for something that may come back; ``error`` says for what. ``None``: it goes on. ``part`` is that
+    of a mix whose rollouts wait.
 
     It is tried again in ``next_try_s``; after ``patience_left_s`` more without success the run pauses.
     """
 
     type: Literal["held"] = "held"
     step: int
+    part: str = ""
     error: ErrorInfo | None = None
     tries: int = 0
     next_try_s: float = 0.0

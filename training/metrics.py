@@ -1,8 +1,8 @@
 """The catalogue of metrics: every figure that a trainer journals, with its title, unit and meaning.
 
 Tiles, charts, the API and docs/metrics.md take titles from here. Names are TRL's own; ours stand under ``rollouts/``,
-``heldout/``, ``groups/``, ``tasks/``, ``value/``, ``env/``, ``timing/``, ``judge/``, ``sampling/`` and ``updates/``. A
-figure that cannot be computed is left out, never 0.
+``heldout/``, ``parts/``, ``groups/``, ``tasks/``, ``value/``, ``env/``, ``timing/``, ``judge/``, ``sampling/`` and
+``updates/``. A figure that cannot be computed is left out, never 0.
 """
 
 from __future__ import annotations
@@ -238,6 +238,7 @@ METRICS: dict[str, Metric] = {
         "duration",
     ),
 }
+_OF_PART = "parts/[^/]+/"
 PATTERNS: tuple[tuple[re.Pattern[str], Metric], ...] = (
     (
         re.compile(r"rewards/[^/]+/mean"),
@@ -246,6 +247,38 @@ PATTERNS: tuple[tuple[re.Pattern[str], Metric], ...] = (
     (
         re.compile(r"rewards/[^/]+/std"),
         Metric(_("Spread of a reward component"), _("Standard deviation of one reward component.")),
+    ),
+    (
+        re.compile(_OF_PART + "reward"),
+        Metric(_("Reward of a part"), _("Mean reward of the rollouts of one part of a mix, by its name.")),
+    ),
+    (
+        re.compile(_OF_PART + "success"),
+        Metric(
+            _("Success of a part"),
+            _("Share of the rollouts of one part of a mix that the environment says solved their task."),
+            form="percent",
+        ),
+    ),
+    (
+        re.compile(_OF_PART + "share"),
+        Metric(
+            _("Share of a part"),
+            _("Share of the rollouts that are learned from which are of this part of a mix; its weight, on average."),
+            form="percent",
+        ),
+    ),
+    (
+        re.compile(_OF_PART + "heldout_success"),
+        Metric(
+            _("Held-out success of a part"),
+            _("Share of the held-out tasks of one part of a mix that the weights after this step solve."),
+            form="percent",
+        ),
+    ),
+    (
+        re.compile(_OF_PART + "heldout_reward"),
+        Metric(_("Held-out reward of a part"), _("Mean reward on the held-out tasks of one part of a mix.")),
     ),
     (re.compile(r"judge/[^/]+"), Metric(_("Judge"), _("Other counts of reward judges, such as tokens."))),
     (re.compile(r"clip_ratio/[^/]+"), Metric(_("Clip ratio"), _("Other clipping metrics of TRL."))),

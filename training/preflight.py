@@ -61,7 +61,7 @@ class Check(BaseModel):
 
     ``told`` is the message where the sentence is our own, for translation; ``code`` is that of an error from elsewhere.
     ``option`` is the one that it belongs to; a ``hard`` problem cannot be overridden. ``stage`` is the name of the one
-    that it was found in, where the job has stages.
+    or the part that it was found in, where the job has several.
     """
 
     check: str
@@ -100,12 +100,14 @@ def each_check(config: JobConfig, *, load_template: bool = True, device: str = "
         checks.append(("memory", lambda config: _memory(config, device)))
     for name, check in checks:
         yield from _of_stages(name, check, config)
+    if config.mix.parts:
+        yield from (found for found in [_run("rewards", _one_meaning, config)] if not found.ok)
     yield from (_tracker(name) for name in config.report.to)
     yield from _traps(config, load_template)
 
 
 def _of_stages(name: str, check: Callable[[JobConfig], Sentence], config: JobConfig) -> Iterator[Check]:
-    """A check of the job; of each stage once, where stages differ in what it reads."""
+    """A check of the job; of each stage or part once, where they differ in what it reads."""
     groups = _READS.get(name, ())
     courses: dict[str, tuple[str, JobConfig]] = {}
     for stage, course in _courses(config):
@@ -116,8 +118,8 @@ def _of_stages(name: str, check: Callable[[JobConfig], Sentence], config: JobCon
 
 
 def _courses(config: JobConfig) -> list[tuple[str, JobConfig]]:
-    """The job of each stage under its name; the job itself under none, where it has no stages."""
-    return list(zip([stage.name for stage in config.stages] or [""], config.courses, strict=True))
+    """The job of each stage or part of a mix under its name; the job itself under none, where it has neither."""
+    return list(config.named_courses.items())
 
 
 def _traps(config: JobConfig, load_template: bool) -> Iterator[Check]:
@@ -289,6 +291,13 @@ def _rewards(config: JobConfig) -> Sentence:
         raise ConfigError(" ".join(problems), hint="Fix rewards.components.")
     names = ", ".join(f"{component.name} × {component.weight:g}" for component in components)
     return sentence(_("Scored by %(names)s."), names=names)
+
+
+def _one_meaning(config: JobConfig) -> Sentence:
+    from training.rewards.registry import require_one_meaning
+
+    require_one_meaning(config)
+    return Sentence("")
 
 
 def _sampler(config: JobConfig) -> Sentence:

@@ -8,7 +8,7 @@ from pathlib import Path
 from training.algorithms.job import Job
 from training.algorithms.loading import STARTER
 from training.metrics import METRICS
-from training.rewards.registry import form_components
+from training.rewards.registry import components_of
 
 USE = """\
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -55,14 +55,17 @@ def _base(job: Job) -> dict[str, str]:
 
 def _training(job: Job, step: int) -> dict[str, str]:
     config, lora = job.config, job.config.model
-    facts = {"Method": config.method.title, "Steps": str(step), "Data": Path(config.data.train).name}
+    data = ", ".join(dict.fromkeys(Path(course.data.train).name for course in config.courses))
+    facts = {"Method": config.method.title, "Steps": str(step), "Data": data}
+    if config.mix.parts:
+        facts["Parts"] = ", ".join(f"{part.name} × {part.weight:g}" for part in config.mix.parts)
     if job.stage is not None:
         facts["Last stage"] = f"{job.stage.number}, {job.stage.name}, after step {job.stage.began}"
     elif job.begun is not None and job.begun.rows is not None:
         facts["Rows"] = str(job.begun.rows)
     if config.method.plays:
         facts["Rollouts of a step"] = f"{config.rollout.prompts_per_step} prompts × {config.group_size}"
-        parts = config.rewards.components or form_components()
+        parts = components_of(config.courses)
         facts["Rewards"] = ", ".join(f"{part.name} × {part.weight:g}" for part in parts)
         facts["KL β"] = f"{config.gradient.beta:g}"
     else:

@@ -17,13 +17,14 @@ from typing import Any
 
 from training.algorithms.base import JournalCallback, common_arguments, one_device, train
 from training.algorithms.held_out import HeldOut, choose_tasks
-from training.algorithms.job import Job, row_order
+from training.algorithms.job import Job
 from training.algorithms.loading import (
     fetch_base,
     load_model,
     load_tokenizer,
     prepare_device,
 )
+from training.algorithms.mix import Segment, order_of
 from training.algorithms.rollouts import PARTS_FIELD, Prompts, Rollouts
 from training.algorithms.sampler import JobSampler
 from training.algorithms.stages import Course, StageEnd
@@ -31,6 +32,7 @@ from training.algorithms.task_memory import Drawing, Memory, entered, read_memor
 from training.algorithms.tasks import reward_components
 from training.algorithms.token_values import TokenRecord, speller
 from training.config import GrpoConfig, JobConfig, RewardComponent
+from training.data.schema import Row
 from training.journal import PhaseChanged
 from training.policy.adapter import lora_config
 from training.policy.check import SamplerCheck, trainer_logprobs
@@ -81,11 +83,10 @@ def _train_course(
     engine: Engine | None,
 ) -> None:
     job = course.job
-    config, rows = job.config, course.rows
-    components = reward_components(config)
-    if config.environment.url:
-        place = config.environment
-        wait_for_environment(lambda: check_environment(place), place, job.journal.write, job.stop)
+    config, components = job.config, reward_components(job.config)
+    segments, rows = course.parts()
+    for segment in segments:
+        _wait_for(job, segment)
     job.check_stop()
     device = prepare_device(config)
     folder = job.base or fetch_base(job, course.all_rows)
@@ -93,8 +94,9 @@ def _train_course(
     if note:
         job.log(note, "warning")
     template = ChatTemplate(tokenizer)
-    require_calls(template, config, rows)
-    tasks = choose_tasks(job, rows, template, course.other_rows)
+    for segment in segments:
+        require_calls(template, segment.config, rows[segment.begin : segment.end])
+    tasks = choose_tasks(job, rows, template, course.other_rows, segments)
     job.check_stop()
     with ExitStack() as after:
         sampler = after.enter_context(closing(JobSampler(job, folder, device))) if engine is None else None
@@ -102,10 +104,10 @@ def _train_course(
         callback = JournalCallback(job, config.updates_per_step)
         if config.run.keep_tokens_mib:
             callback.tokens = TokenRecord(job.run_dir, config.run.keep_tokens_mib << 20, speller(tokenizer))
-        drawing = callback.saver.drawing = _drawing(course, tasks.train)
-        order = _order(job, tasks.train, course.step)
+        drawing = callback.saver.drawing = _drawing(job, course, rows, tasks.train)
+        order = _order(job, segments, tasks.train, course.step)
         prompts = Prompts(order, tasks.train, course.step if job.stage else 0, course.last_step, drawing)
-        rollouts = after.enter_context(closing(Rollouts(job, callback, rows, prompts, template, components, scorer)))
+        rollouts = after.enter_context(closing(Rollouts(job, callback, rows, prompts, template, segments, scorer)))
         weights = [component.weight for component in components]
         arguments = rollout_arguments(config, job.run_dir, device, weights) | loss
         arguments["ignore_data_skip"] = job.stage is not None  # the order of its prompts begins where it goes on
@@ -126,7 +128,7 @@ def _train_course(
             held_out = callback.held_out = HeldOut(
                 job,
                 tasks,
-                components,
+                segments,
                 template,
                 engine,
                 scorer,
@@ -137,6 +139,12 @@ def _train_course(
             after.enter_context(closing(held_out))
             callback.saver.held_out = held_out.success_of
         train(job, trainer, callback, course.checkpoint)
+
+
+def _wait_for(job: Job, part: Segment) -> None:
+    """Hold until the environment of a part answers, where it has one."""
+    if (place := part.config.environment).url:
+        wait_for_environment(lambda: check_environment(place), place, job.journal.write, job.stop, part.name)
 
 
 def _sampled_by(sampler: JobSampler, trainer: Any, tokenizer: Any) -> tuple[Engine, SamplerCheck]:
@@ -223,25 +231,24 @@ def _correction_mode(config: JobConfig) -> str:
     return "token_truncate" if mode == "off" else mode
 
 
-def _order(job: Job, places: list[int], step: int) -> list[int]:
+def _order(job: Job, segments: list[Segment], places: list[int], step: int) -> list[int]:
     """The rows of the whole run in order, one a group. Of a stage, those that follow ``step``."""
     config, began = job.config, job.stage.began if job.stage is not None else 0
     generations = -(-(config.run.max_steps - began) // config.updates_per_step)
     done = (step - began) // config.updates_per_step if job.stage is not None else 0
     size = config.rollout.prompts_per_step
     count = max(generations, done + 1) * size  # a trainer that has nothing left to do still wants a prompt
-    order = row_order(len(places), count, seed=config.run.seed, shuffle=config.data.shuffle)[done * size :]
-    return [places[place] for place in order]
+    return order_of(segments, places, count, config.run.seed)[done * size :]
 
 
-def _drawing(course: Course, places: list[int]) -> Drawing | None:
+def _drawing(job: Job, course: Course, rows: list[Row], places: list[int]) -> Drawing | None:
     """What draws the tasks, where that is not their order: it remembers what the checkpoint does."""
-    job, checkpoint = course.job, course.checkpoint
+    checkpoint = course.checkpoint
     config, stage = job.config, job.stage.name if job.stage is not None else ""
     if config.data.draw == "order":
         return None
     memory = entered(read_memory(checkpoint), stage) if checkpoint is not None else None
-    drawing = Drawing(config.data, course.rows, places, config.run.seed, memory or Memory(stage=stage))
+    drawing = Drawing(config.data, rows, places, config.run.seed, memory or Memory(stage=stage))
     said = f"Tasks are drawn by their pass rate: {drawing.known} of {len(places)} have been played before."
     draws = -(-(course.last_step - course.step) // config.updates_per_step) * config.rollout.prompts_per_step
     if draws <= len(places):

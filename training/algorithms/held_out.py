@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from training.algorithms.job import Job
+from training.algorithms.mix import Segment, named, parts_of
 from training.algorithms.tasks import playable, short_prompts
 from training.config import RewardComponent
 from training.data.reader import load_rows
@@ -25,12 +27,10 @@ from training.evaluation.tasks import drawn_tasks
 from training.journal import JOURNAL_NAME, HeldOutEvaluated, Metrics, PhaseChanged, TasksHeldOut, read_events
 from training.policy.check import SamplerCheck
 from training.policy.engine import Engine
-from training.rewards.base import Episode, Score
 from training.rewards.combining import SCHEDULES_ENDED
 from training.rewards.scoring import score_episode
 from training.rollout.figures import SUCCESS_PART
 from training.rollout.finished import Rollout, StepRollouts
-from training.rollout.players import make_player
 from training.rollout.scoring import Scorer
 from training.rollout.streaming import HeldOutCollector
 from training.rollout.tokens import ChatTemplate
@@ -46,11 +46,16 @@ class Tasks(NamedTuple):
     played: list[int]
 
 
-def choose_tasks(job: Job, rows: list[Row], template: ChatTemplate, also: Sequence[Row] = ()) -> Tasks:
+def choose_tasks(
+    job: Job, rows: list[Row], template: ChatTemplate, also: Sequence[Row] = (), segments: Sequence[Segment] = ()
+) -> Tasks:
     """Part the rows that fit into those that are trained on and those that are held out; journals what was held out.
 
-    ``also`` are rows that the run trains on at another time. Raises ``ConfigError`` where nothing is left on one side.
+    ``also`` are rows that the run trains on at another time; ``segments`` say which part of a mix has which rows.
+    Raises ``ConfigError`` where nothing is left on one side.
     """
+    if len(segments) > 1:
+        return _of_parts(job, rows, template, segments)
     fits = playable(job, rows, template)
     if job.config.evaluate.data:
         return _other_dataset(job, rows, fits, template, also)
@@ -64,6 +69,31 @@ def choose_tasks(job: Job, rows: list[Row], template: ChatTemplate, also: Sequen
     _require(played, "evaluate.share", "None of the held-out tasks fits rollout.max_prompt_tokens.")
     found = leaks([rows[place] for place in played], [rows[place] for place in train])
     _tell(job, TasksHeldOut(source="share", rows=played, groups=split.groups, **_alike(found.alike, found.looked_at)))
+    return Tasks(train, rows, played)
+
+
+def _of_parts(job: Job, rows: list[Row], template: ChatTemplate, parts: Sequence[Segment]) -> Tasks:
+    """A share of each part's data. A task that one part holds out is trained on in none."""
+    share, fits, keys = job.config.evaluate.share, list[int](), set[str]()
+    for part in parts:
+        own = rows[part.begin : part.end]
+        with named(part.name):
+            fits += [part.begin + place for place in playable(job, own, template)]
+        keys |= {task_key(own[place]) for place in (split_rows(own, share).held_out if share else ())}
+    held = {place for place, row in enumerate(rows) if keys and task_key(row) in keys}
+    train = [place for part in parts if part.weight for place in part.own(fits) if place not in held]
+    played: list[int] = []
+    for part in parts:
+        if part.weight:
+            _require(part.own(train), "evaluate.share", f"The whole dataset of part {part.name} would be held out.")
+        if share:
+            drawn = drawn_tasks(job.config, [place for place in part.own(fits) if place in held])
+            _require(drawn, "evaluate.share", f"No held-out task of part {part.name} fits rollout.max_prompt_tokens.")
+            found = leaks([rows[place] for place in drawn], [rows[place] for place in train])
+            groups = len({task_key(row) for place, row in enumerate(rows) if place in held and part.own([place])})
+            of_part = {"part": part.name, "rows": [place - part.begin for place in drawn], "groups": groups}
+            _tell(job, TasksHeldOut(source="share", **of_part, **_alike(found.alike, found.looked_at)))
+            played += drawn
     return Tasks(train, rows, played)
 
 
@@ -96,7 +126,8 @@ def _require(places: list[int], option: str, message: str) -> None:
 
 def _tell(job: Job, event: TasksHeldOut) -> None:
     job.journal.write(event)
-    job.log(f"{len(event.rows)} tasks are held out; nothing is learned from them.")
+    whose = f" of part {event.part}" if event.part else ""
+    job.log(f"{len(event.rows)} tasks{whose} are held out; nothing is learned from them.")
     if event.leaked:
         job.log(f"{event.leaked} held-out tasks are in the training dataset too, so they are left out.", "warning")
     if event.alike:
@@ -110,7 +141,7 @@ class HeldOut:
         self,
         job: Job,
         tasks: Tasks,
-        components: list[RewardComponent],
+        segments: Sequence[Segment],
         template: ChatTemplate,
         engine: Engine,
         scorer: Scorer | None = None,
@@ -130,12 +161,14 @@ class HeldOut:
         config = job.config.held_out_samples
         self._size = config.group_size
 
-        def score(episode: Episode) -> Score:
-            return score_episode(episode, components, step=SCHEDULES_ENDED)
+        self._segments = segments
 
-        player = make_player(config, engine, template)
+        def scorer_of(components: list[RewardComponent]) -> Scorer:
+            return scorer or partial(score_episode, components=components, step=SCHEDULES_ENDED)
+
+        first, parts = parts_of(segments, lambda part: part.held_out_samples, scorer_of, engine, template)
         self._collector = HeldOutCollector(
-            config, tasks.rows, player, scorer or score, job.journal, job.stop, job.attempt
+            config, tasks.rows, first.player, first.scorer, job.journal, job.stop, job.attempt, parts=parts
         )
         self._in_flight = job.config.rollouts_per_step
         self._done = _earlier(job)
@@ -169,12 +202,24 @@ class HeldOut:
         report = report_of(sheet_of([_try(rollout) for rollout in played], self._tasks.played))
         success = report.figures["success"].value if "success" in report.figures else None
         self._done[step] = success
-        job.journal.write(Metrics(step=step, values=_figures(report) | {"timing/evaluating": time.monotonic() - began}))
+        values = _figures(report) | self._figures_of_parts(played) | {"timing/evaluating": time.monotonic() - began}
+        job.journal.write(Metrics(step=step, values=values))
         is_best = success is not None and (best is None or success > best)
         job.journal.write(HeldOutEvaluated(step=step, report=report.model_dump(mode="json"), best=is_best))
         if self._evaluated is not None and step > 0:
             self._evaluated(report)
         return is_best
+
+    def _figures_of_parts(self, played: list[Rollout]) -> dict[str, float]:
+        """Success and reward of each part of a mix, of its tasks alone."""
+        figures: dict[str, float] = {}
+        for part in self._segments if len(self._segments) > 1 else ():
+            tasks = part.own(self._tasks.played)
+            own = report_of(sheet_of([_try(rollout) for rollout in played if part.own([rollout.row])], tasks))
+            for name in ("success", "reward"):
+                if (figure := own.figures.get(name)) is not None and figure.value is not None:
+                    figures[f"parts/{part.name}/heldout_{name}"] = figure.value
+        return figures
 
     @property
     def best(self) -> float | None:

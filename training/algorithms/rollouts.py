@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from training.algorithms.ahead import Ahead
 from training.algorithms.base import JournalCallback
 from training.algorithms.job import Job
+from training.algorithms.mix import Segment, parts_of
 from training.algorithms.task_memory import Drawing
 from training.config import RewardComponent
 from training.data.schema import Row
@@ -16,11 +17,9 @@ from training.journal import PhaseChanged
 from training.policy.check import MOST_ROLLOUTS, Probe, SamplerCheck, draw_probes
 from training.policy.engine import Engine
 from training.policy.make import MEMORY_NOTE
-from training.rewards.base import Episode, Score
 from training.rewards.scoring import score_episode
 from training.rollout.collector import Collector
 from training.rollout.finished import Rollout, StepRollouts
-from training.rollout.players import make_player
 from training.rollout.scoring import Scorer
 from training.rollout.tokens import ChatTemplate
 
@@ -56,7 +55,7 @@ class Rollouts:
         rows: Sequence[Row],
         prompts: Prompts,
         template: ChatTemplate,
-        components: list[RewardComponent],
+        segments: Sequence[Segment],
         scorer: Scorer | None,
     ) -> None:
         self._job = job
@@ -64,8 +63,8 @@ class Rollouts:
         self._rows = rows
         self._prompts = prompts
         self._template = template
-        self._components = components
-        self._scorer = scorer or self._score
+        self._segments = segments
+        self._scorer = scorer
         self._step = 0
         self._engine: Engine | None = None
         self._collector: Collector | None = None
@@ -79,27 +78,28 @@ class Rollouts:
         """Give the sampler and its check, which exist only once the trainer has placed the model. ``rest`` is called
         when no turn is asked for until the weights have changed."""
         self._rest = rest
-        player = make_player(self._job.config, engine, self._template)
+        first, parts = parts_of(self._segments, lambda config: config, self._scorer_of, engine, self._template)
         self._engine = engine
         self._check = check
         job, ahead = self._job, self._job.config.rollout.max_staleness > 0
         self._collector = collector = Collector(
             job.config,
             self._rows,
-            player,
-            self._scorer,
+            first.player,
+            first.scorer,
             job.journal,
             job.stop,
             job.attempt,
             ahead=ahead,
             trained=self._trained.get,
             spare=self._prompts.tasks,
+            parts=parts,
         )
         if ahead:
             self._ahead = Ahead(self._collect, collector.abandon)
 
-    def _score(self, episode: Episode) -> Score:
-        return score_episode(episode, self._components, step=self._step)
+    def _scorer_of(self, components: list[RewardComponent]) -> Scorer:
+        return self._scorer or (lambda episode: score_episode(episode, components, step=self._step))
 
     def settle(self) -> None:
         """Wait until nothing is being played."""

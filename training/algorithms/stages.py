@@ -19,6 +19,7 @@ from typing import Literal
 
 from training.algorithms.checkpoints import StageMark, stage_of
 from training.algorithms.job import Job, checkpoint_step
+from training.algorithms.mix import Segment, named, segments_of
 from training.algorithms.tasks import reward_components, task_rows
 from training.config import JobConfig, Stage
 from training.data.schema import Row
@@ -40,9 +41,12 @@ class Course:
         self.job, self.config, self.checkpoint = job, job.config, checkpoint
         self._courses = job.config.courses
         self._rows: dict[tuple[str, int], list[Row]] = {}
-        for course in self._courses:  # what is wrong with the last stage is told before the first
+        mixed = bool(self.config.mix.parts)
+        for course in [self.config] if mixed else self._courses:
             reward_components(course)
-            self._rows_of(course)
+        for name, course in self.config.named_courses.items():  # what is wrong with the last one is said at first
+            with named(name if mixed else ""):
+                self._rows_of(course)
         self.why: Why = "resumed" if checkpoint is not None else "first"
         if self.stages:
             step = checkpoint_step(checkpoint)
@@ -53,10 +57,10 @@ class Course:
         """The stages; none where the job has but one course."""
         return self.config.stages
 
-    @property
-    def rows(self) -> list[Row]:
-        """The rows of the stage that is trained now."""
-        return self._rows_of(self.job.config)
+    def parts(self) -> tuple[list[Segment], list[Row]]:
+        """What is trained now: the parts of a mix, or all of the stage or the job as one, and the rows of all of
+        them."""
+        return segments_of(self.job.config, self._rows_of, reward_components)
 
     @property
     def step(self) -> int:

@@ -11,19 +11,25 @@ from training.data.schema import Row
 from training.errors import ConfigError, DataError, TemplateError
 from training.evaluation.tasks import DRAWN_TASKS
 from training.rewards.custom import refuse_custom
-from training.rewards.registry import form_components
+from training.rewards.registry import components_of, form_components, require_one_meaning
 from training.rewards.scoring import validate_components
 from training.rollout.tokens import Template
 
 
 def reward_components(config: JobConfig) -> list[RewardComponent]:
     """The configured components or the default ones. Raises ``ConfigError`` when one is unknown or wrong."""
-    components = config.rewards.components or form_components()
-    refuse_custom(components)
-    problems = validate_components(components)
-    if problems:
-        raise ConfigError(problems[0], option="rewards.components")
-    return components
+    parts = config.courses if config.mix.parts else [config]
+    for number, part in enumerate(parts):
+        components = part.rewards.components or form_components()
+        refuse_custom(components)
+        if problems := validate_components(components):
+            raise ConfigError(problems[0], option=f"{_below(config, number)}rewards.components")
+    require_one_meaning(config)
+    return components_of(parts)
+
+
+def _below(config: JobConfig, number: int) -> str:
+    return f"mix.parts.{number}." if config.mix.parts else ""
 
 
 def task_rows(config: JobConfig) -> list[Row]:

@@ -18,6 +18,7 @@ from training.config.evaluation import EndpointConfig, EvaluateConfig
 from training.config.job import CONFIG_VERSION, ENDPOINT_REFERENCE, JobConfig
 from training.config.learning import AdvantageScale, DpoConfig, GrpoConfig, RlooConfig, SftConfig
 from training.config.methods import DEFAULT_KIND, ENDPOINT_TILES, METHODS, Kind, Method, method_of
+from training.config.mix import MAX_PARTS, PART_GROUPS, MixConfig, Part
 from training.config.model import DataConfig, ModelConfig
 from training.config.optim import OptimConfig
 from training.config.option import Group, option
@@ -34,7 +35,9 @@ __all__ = [
     "DEFAULT_KIND",
     "ENDPOINT_REFERENCE",
     "ENDPOINT_TILES",
+    "MAX_PARTS",
     "METHODS",
+    "PART_GROUPS",
     "STAGE_GROUPS",
     "TRACKERS",
     "AdvantageScale",
@@ -50,8 +53,10 @@ __all__ = [
     "JobConfig",
     "Kind",
     "Method",
+    "MixConfig",
     "ModelConfig",
     "OptimConfig",
+    "Part",
     "Policy",
     "PpoConfig",
     "Protocol",

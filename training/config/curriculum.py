@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from training.config.laid import Laid, names_differ
 from training.config.option import Group, option
 from training.words import OptionError, _, sentence
 
 StageGroup = Literal["data", "environment", "rewards", "rollout", "grpo", "rloo", "ppo", "optim"]
 STAGE_GROUPS: tuple[StageGroup, ...] = ("data", "environment", "rewards", "rollout", "grpo", "rloo", "ppo", "optim")
 """Groups of which a stage may have its own options."""
-KEPT: dict[StageGroup, frozenset[str]] = {
+KEPT: dict[str, frozenset[str]] = {
     "rollout": frozenset({"engine"}),
     "grpo": frozenset({"ref_sync_steps", "ref_sync_share"}),
     "optim": frozenset({"schedule", "warmup_steps", "warmup_share", "optimizer", "beta1", "beta2", "epsilon"}),
@@ -31,14 +32,16 @@ class StageGoal(BaseModel):
     times: int = Field(default=1, ge=1, le=100)
 
 
-class Stage(BaseModel):
+class Stage(Laid):
     """A part of a run with options of its own, laid over those of the run.
 
     It ends with the first step from ``until_step`` on, counted from the run's beginning, or once ``until`` is reached,
     whichever comes first. The last stage has neither: it ends with the run.
     """
 
-    model_config = ConfigDict(extra="forbid")
+    GROUPS: ClassVar[tuple[str, ...]] = STAGE_GROUPS
+    KEPT: ClassVar[dict[str, frozenset[str]]] = KEPT
+    NOT_ITS_OWN: ClassVar[str] = _("this option is the whole run's, not a stage's")
 
     name: str = Field(min_length=1, max_length=40, pattern=r"^\S(.*\S)?$")
     until_step: int | None = Field(default=None, ge=1, le=1_000_000)
@@ -51,34 +54,6 @@ class Stage(BaseModel):
     rloo: dict[str, Any] = Field(default_factory=dict)
     ppo: dict[str, Any] = Field(default_factory=dict)
     optim: dict[str, Any] = Field(default_factory=dict)
-
-    @model_validator(mode="after")
-    def _check_kept(self) -> Stage:
-        for group, names in KEPT.items():
-            for name in sorted(names & getattr(self, group).keys()):
-                raise OptionError(f"{group}.{name}", sentence(_("this option is the whole run's, not a stage's")))
-        return self
-
-    @property
-    def options(self) -> dict[str, dict[str, Any]]:
-        """The options of its own, by group."""
-        found: dict[str, dict[str, Any]] = {group: getattr(self, group) for group in STAGE_GROUPS}
-        return {group: values for group, values in found.items() if values}
-
-    def laid_over(self, config: dict[str, Any]) -> dict[str, Any]:
-        """A config, as plain values, with the options of this stage.
-
-        A reward spec and a list of components stand for one another, so one that is given replaces the other.
-        """
-        merged = dict(config)
-        for group, values in self.options.items():
-            merged[group] = {**config.get(group, {}), **values}
-        given = self.rewards.keys() & {"spec", "components"}
-        if given == {"spec"}:
-            merged["rewards"]["components"] = []
-        elif given == {"components"}:
-            merged["rewards"]["spec"] = ""
-        return merged
 
 
 class CurriculumConfig(Group):
@@ -97,9 +72,7 @@ class CurriculumConfig(Group):
 
     @model_validator(mode="after")
     def _check_order(self) -> CurriculumConfig:
-        names = [stage.name for stage in self.stages]
-        if len(set(names)) != len(names):
-            raise OptionError("stages", sentence(_("each stage needs a name of its own")))
+        names_differ([stage.name for stage in self.stages], "stages", _("each stage needs a name of its own"))
         last = 0
         for number, stage in enumerate(self.stages):
             self._check_end(number, stage, last)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
-from pydantic_core import InitErrorDetails
+from pydantic import Field, model_validator
 
+from training.config.courses import check_each, check_ends, refuse_mix
 from training.config.curriculum import CurriculumConfig, Stage
 from training.config.environment import EnvironmentConfig
 from training.config.evaluation import EndpointConfig, EvaluateConfig
@@ -20,6 +20,7 @@ from training.config.learning import (
     SftConfig,
 )
 from training.config.methods import DEFAULT_KIND, METHODS, Kind, Method
+from training.config.mix import MixConfig
 from training.config.model import DataConfig, ModelConfig
 from training.config.optim import BETA1, BETA2, EPSILON, OptimConfig
 from training.config.option import Group, option
@@ -62,6 +63,7 @@ class JobConfig(Group):
     evaluate: EvaluateConfig = Field(default_factory=EvaluateConfig, title=_("Evaluation"))
     endpoint: EndpointConfig = Field(default_factory=EndpointConfig, title=_("Endpoint"))
     optim: OptimConfig = Field(default_factory=OptimConfig, title=_("Optimiser"))
+    mix: MixConfig = Field(default_factory=MixConfig, title=_("Mix"))
     curriculum: CurriculumConfig = Field(default_factory=CurriculumConfig, title=_("Curriculum"))
     run: RunConfig = Field(default_factory=RunConfig, title=_("Run"))
     report: ReportConfig = Field(default_factory=ReportConfig, title=_("Other trackers"))
@@ -69,6 +71,8 @@ class JobConfig(Group):
     @model_validator(mode="after")
     def _check_together(self) -> JobConfig:
         """Rules that span options; each error names the one that a form shows it beside."""
+        if self.mix.parts:
+            refuse_mix(self.method.learns_from, self.curriculum.stages, self.data, self.evaluate)
         if len(set(self.report.to)) != len(self.report.to):
             raise OptionError("report.to", sentence(_("each tracker may appear once")))
         if self.method.learns_from == "preferences" and self.dpo.label_smoothing and self.dpo.loss_type != "robust":
@@ -114,7 +118,10 @@ class JobConfig(Group):
         if names and math.isclose(sum(abs(component.weight) for component in self.rewards.components), 0):
             raise OptionError("rewards.components", sentence(_("all weights are 0, so every reward would be 0")))
         if self.stages:
-            self._check_stages()
+            check_ends(self.stages, self.run.max_steps, self.evaluate)
+            check_each(("curriculum", "stages"), len(self.stages), self.stage)
+        if self.mix.parts:
+            check_each(("mix", "parts"), len(self.mix.parts), self.part)
         return self
 
     def _check_optimizer(self) -> None:
@@ -138,25 +145,6 @@ class JobConfig(Group):
             raise OptionError("model.quantization", sentence(text))
         if self.samples_with_vllm:
             check_quantized_sampling(self, "model.quantization")
-
-    def _check_stages(self) -> None:
-        """Each stage has to be a job by itself; what is wrong with it is named below the stage."""
-        found: list[InitErrorDetails] = []
-        for number, stage in enumerate(self.stages):
-            path = f"curriculum.stages.{number}"
-            if stage.until_step is not None and stage.until_step >= self.run.max_steps:
-                text = _("the stage would end at step {step}, and the run ends at step {last}")
-                why = sentence(text, step=stage.until_step, last=self.run.max_steps)
-                raise OptionError(f"{path}.until_step", why)
-            if stage.until is not None and not self.evaluate.every:
-                text = _("no held-out tasks are played: say how often, and what is held out")
-                raise OptionError("evaluate.every", sentence(text))
-            try:
-                self.stage(number + 1)
-            except ValidationError as exc:
-                found += [_below(("curriculum", "stages", number), error) for error in exc.errors(include_url=False)]
-        if found:
-            raise ValidationError.from_exception_data("JobConfig", found)
 
     def _check_batches(self) -> None:
         if self.rollout.num_generations < self.gradient.least_generations:
@@ -270,13 +258,28 @@ class JobConfig(Group):
 
     def stage(self, number: int) -> JobConfig:
         """The job of a stage, counted from 1: the run's options with its own laid over them, and no stages."""
-        plain = self.model_dump(exclude={"curriculum"})
-        return JobConfig.model_validate(self.stages[number - 1].laid_over(plain))
+        return JobConfig.model_validate(self.stages[number - 1].laid_over(self._plain))
+
+    def part(self, number: int) -> JobConfig:
+        """The job of a part of a mix, counted from 1: the run's options with its own laid over them, and no mix."""
+        return JobConfig.model_validate(self.mix.parts[number - 1].laid_over(self._plain))
+
+    @property
+    def _plain(self) -> dict[str, Any]:
+        return self.model_dump(exclude={"curriculum", "mix"})
 
     @property
     def courses(self) -> list[JobConfig]:
-        """What is trained, one after the other: the job of each stage, or the job itself."""
-        return [self.stage(number) for number in range(1, len(self.stages) + 1)] or [self]
+        """What a job is made of: the jobs of its stages, one after the other, or those of the parts of its mix, or the
+        job itself."""
+        return list(self.named_courses.values())
+
+    @property
+    def named_courses(self) -> dict[str, JobConfig]:
+        """The same under the names of the stages or parts; the job itself is under none."""
+        if self.mix.parts:
+            return {part.name: self.part(number) for number, part in enumerate(self.mix.parts, start=1)}
+        return {stage.name: self.stage(number) for number, stage in enumerate(self.stages, start=1)} or {"": self}
 
     @property
     def updates_per_step(self) -> int:
@@ -360,9 +363,3 @@ class JobConfig(Group):
     def rollouts_per_step(self) -> int:
         """Rollouts in flight in one step: prompts × rollouts of one prompt."""
         return self.rollout.prompts_per_step * self.group_size
-
-
-def _below(place: tuple[str | int, ...], error: Any) -> InitErrorDetails:
-    """One of pydantic's errors as that of a model which stands at ``place``."""
-    found = InitErrorDetails(type=error["type"], loc=(*place, *error["loc"]), input=error.get("input"))
-    return {**found, "ctx": error["ctx"]} if "ctx" in error else found

@@ -78,6 +78,26 @@ def export_stages(
     return found
 
 
+def export_parts(
+    config: JobConfig, courses: Sequence[JobConfig], rows: Sequence[Path], output: Path, *, name: str = ""
+) -> list[str]:
+    """A job for verl for each part of a mix, in a folder of its own, with a word on the mix, which is not carried over.
+
+    ``courses`` are the jobs of the parts, ``rows`` what each is trained on. Returns and raises as ``export_verl``.
+    """
+    found, parts = [], config.mix.parts
+    for number, (part, course, own) in enumerate(zip(parts, courses, rows, strict=True), start=1):
+        folder = output / f"part-{number}"
+        folder.mkdir(exist_ok=True)
+        about = (
+            f"Part {number} of {len(parts)} of a mix: {_one_line(part.name)}, weight {part.weight:g}.\n"
+            "mix.parts is not carried over: verl plays one environment. This is a run of the part alone."
+        )
+        names = export_verl(course, own, folder, name=f"{name or 'run'}-part-{number}", about=about)
+        found += [f"{folder.name}/{each}" for each in names]
+    return found
+
+
 def _about(stage: Stage, number: int, of: int) -> str:
     lines = [f"Stage {number} of {of}: {_one_line(stage.name)}."]
     if number > 1:

@@ -276,7 +276,7 @@ OPTIONS: dict[str, Callable[[Value], Carried]] = {
     "run.threads": _never("verl runs on GPUs"),
 }
 _UNKNOWN = _never("it has no counterpart here yet")
-SKIPPED = ("version", "kind", "dpo", "sft", "curriculum")
+SKIPPED = ("version", "kind", "dpo", "sft", "mix", "curriculum")
 """Fields of ``JobConfig`` that say nothing about a job that learns from rollouts."""
 GRADIENTS = tuple({method.gradient: None for method in METHODS.values()})
 """The groups of which a job has one."""

@@ -65,7 +65,10 @@ def shown_options(config: JobConfig) -> dict[str, str | int | float | bool]:
         if group != "report":
             values = getattr(config, group).model_dump(mode="json")
             found |= {f"{group}.{name}": value for name, value in values.items() if _plain(value)}
-    found |= {f"rewards.{part.name}": part.weight for part in config.rewards.components}
+    scored = [
+        part for job in (config, *(config.courses if config.mix.parts else ())) for part in job.rewards.components
+    ]
+    found |= {f"rewards.{part.name}": part.weight for part in scored}
     return found
 
 

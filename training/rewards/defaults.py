@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
-from training.config import JobConfig, RewardComponent, Stage
+from training.config import JobConfig, RewardComponent
 from training.config.environment import Protocol
+from training.config.laid import Laid
 from training.data.reader import load_rows
 from training.errors import TiltyardError
 from training.rewards.registry import form_components, starting_components
 from training.rows import TRUTH_FIELDS, answer_of, row_value
 
+L = TypeVar("L", bound=Laid)
 SAMPLED = 200
 """Rows that are looked at."""
 WITH_VERDICT: frozenset[Protocol] = frozenset({"openenv", "openenv-mcp", "openenv-text", "agentgym"})
@@ -51,7 +53,7 @@ def default_rewards(config: JobConfig) -> Default:
 
 
 def with_rewards(config: JobConfig) -> JobConfig:
-    """The job with components in place of none, of each stage too; the same one where none are lacking."""
+    """The job with components in place of none, of each stage or part too; the same one where none are lacking."""
     if not config.method.plays or all(course.rewards.components for course in [config, *config.courses]):
         return config
     filled = config.model_copy(deep=True)
@@ -60,7 +62,12 @@ def with_rewards(config: JobConfig) -> JobConfig:
         course = config.stage(number + 1)
         found = course.rewards.components or default_rewards(course).components
         if not course.rewards.components and found != filled.rewards.components:
-            filled.curriculum.stages[number] = _stage_with(stage, found)
+            filled.curriculum.stages[number] = _part_with(stage, found)
+    for number, part in enumerate(filled.mix.parts):
+        course = config.part(number + 1)
+        found = course.rewards.components or default_rewards(course).components
+        if not course.rewards.components and found != filled.rewards.components:
+            filled.mix.parts[number] = _part_with(part, found)
     return filled
 
 
@@ -76,10 +83,11 @@ def said(config: JobConfig) -> str:
     return f"No reward was chosen. Scored by {parts}: {tells[found.told_by]}."
 
 
-def _stage_with(stage: Stage, components: Sequence[RewardComponent]) -> Stage:
-    """A stage with components of its own."""
-    parts = [part.model_dump(mode="json", exclude_defaults=True) for part in components]
-    return stage.model_copy(update={"rewards": stage.rewards | {"spec": "", "components": parts}})
+def _part_with(part: L, components: Sequence[RewardComponent]) -> L:
+    """A stage or a part of a mix with components of its own."""
+    own = [item.model_dump(mode="json", exclude_defaults=True) for item in components]
+    rewards = part.options.get("rewards", {})
+    return part.model_copy(update={"rewards": rewards | {"spec": "", "components": own}})
 
 
 def _rows(config: JobConfig) -> list[dict[str, Any]]:

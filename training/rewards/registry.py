@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from training.config import RewardComponent
+from collections.abc import Sequence
+
+from training.config import JobConfig, RewardComponent
+from training.errors import ConfigError
 from training.rewards.base import Component
 from training.rewards.bfcl import BFCL
 from training.rewards.custom import CUSTOM_FAMILY
@@ -14,6 +17,7 @@ from training.rewards.outcome import OUTCOME
 from training.rewards.tool_calling import TOOL_CALLING
 from training.rewards.toolbench import TOOLBENCH
 from training.rewards.webshop import WEBSHOP
+from training.words import _, sentence
 
 FAMILIES: dict[str, tuple[Component, ...]] = {
     "tool_calling": TOOL_CALLING,
@@ -43,3 +47,31 @@ def form_components() -> list[RewardComponent]:
     They score where nothing tells whether a task was done, and scored every run without a spec before 0.2.
     """
     return [RewardComponent(name=item.name, weight=item.default_weight) for item in TOOL_CALLING]
+
+
+def components_of(jobs: Sequence[JobConfig]) -> list[RewardComponent]:
+    """What rollouts are scored by that are of any of these jobs, which are the parts of a mix: their components or the
+    default ones, each name once."""
+    scored = [job.rewards.components or form_components() for job in jobs]
+    return list({item.name: item for components in scored for item in components}.values())
+
+
+def differently_scored(config: JobConfig) -> tuple[str, str] | None:
+    """A component that two parts of a mix have under one name with other weights or parameters, and the later of these
+    parts; ``None`` where there is none. A trainer has one weight for each name."""
+    known: dict[str, RewardComponent] = {}
+    for name, part in config.named_courses.items():
+        for item in part.rewards.components or form_components():
+            if known.setdefault(item.name, item) != item:
+                return item.name, name
+    return None
+
+
+def require_one_meaning(config: JobConfig) -> None:
+    """Raise ``ConfigError`` where two parts of a mix have a component of one name that is not the same: a trainer has
+    one weight for each name."""
+    if (found := differently_scored(config)) is not None:
+        name, part = found
+        text = _("The component `{name}` of part {part} is another one than in a part before it.")
+        hint = _("Give it a name of its own, and its function as `function`.")
+        raise ConfigError(sentence(text, name=name, part=part), option="mix.parts", hint=hint)

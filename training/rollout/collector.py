@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -25,12 +26,14 @@ from training.config import JobConfig
 from training.data import Row
 from training.errors import StopRequested, StorageFull, TiltyardError
 from training.journal import Event, Journal, LogLine, PhaseChanged
+from training.rewards.registry import components_of
 from training.rollout.failures import FailureShare
-from training.rollout.figures import judge_figures, step_figures
+from training.rollout.figures import judge_figures, part_figures, step_figures
 from training.rollout.finished import Rollout, StepRollouts
 from training.rollout.holding import Hold
 from training.rollout.offered import Offered
 from training.rollout.orders import ORDERS_NAME, Order, Orders
+from training.rollout.parts import Ground, Part, grounds_of
 from training.rollout.refill import Refill
 from training.rollout.scoring import Scorer, Scoring
 from training.rollout.step import Step
@@ -61,10 +64,12 @@ class Collector:
         ahead: bool = False,
         trained: Callable[[int], int | None] = _unknown,
         spare: Sequence[int] | None = None,
+        parts: Sequence[Part] = (),
     ) -> None:
         """``ahead``: steps are played while others are trained on, so their phases are not the run's. ``trained`` gives
         the steps that the weights of a version were trained for. ``spare`` are the rows that a refill may play: all,
-        where nothing is said.
+        where nothing is said. ``parts``: each row is played and scored by the part that it is of, in place of
+        ``player`` and ``scorer``.
         """
         self._spare = range(len(rows)) if spare is None else spare
         self._ahead, self._trained = ahead, trained
@@ -77,6 +82,8 @@ class Collector:
         self._stop = stop
         self.attempt = attempt
         self.hold = Hold(config.environment, self.write)
+        self.components = components_of([part.config for part in parts] or [config])
+        self._grounds = grounds_of(parts, self.write)
         self.fatal: TiltyardError | None = None
         self._failures = FailureShare(config.rollout, self.write, self._rest)
         self._runner = asyncio.Runner()
@@ -89,8 +96,23 @@ class Collector:
 
     def close(self) -> None:
         """End the scoring threads and the event loop."""
-        self.scoring.close()
+        for scoring in (self.scoring, *(ground.scoring for ground in self._grounds)):
+            scoring.close()
         self._runner.close()
+
+    def ground_of(self, row: int) -> Ground:
+        """See ``Shared``."""
+        if not self._grounds:
+            return Ground("", 0, self.player, self.hold, self.scoring)
+        return self._grounds[bisect_right(self._grounds, row, key=lambda ground: ground.begin) - 1]
+
+    def _part_of(self, row: int) -> str:
+        return self.ground_of(row).name
+
+    def holds(self, step: int) -> None:
+        """Whoever waits from now on waits in this step."""
+        for hold in (self.hold, *(ground.hold for ground in self._grounds)):
+            hold.step = step
 
     def collect(self, step: int, row_indices: Sequence[int], drawn: Sequence[int] | None = None) -> StepRollouts:
         """Play one rollout for each entry of ``row_indices``, in groups of ``group_size`` equal ones.
@@ -100,7 +122,7 @@ class Collector:
         environment which stayed away. Failures of single rollouts are data.
         """
         began = time.monotonic()
-        self.hold.step = step
+        self.holds(step)
         self.phase("generating", step)
         result = self._runner.run(self._collect(step, row_indices, drawn))
         self._failures.check(step, result.played or result.rollouts, time.monotonic() - began)
@@ -111,7 +133,7 @@ class Collector:
         busy_before, began = self.player.engine.figures.busy_seconds, time.monotonic()
         asked_before = usage.total()
         played = await self._play_all(work, range(len(row_indices)))
-        refill = Refill(self.config, step, row_indices, self._spare, drawn)
+        refill = Refill(self.config, step, row_indices, self._spare, drawn, self._part_of)
         while more := refill.next(played):
             played += await self._play_all(work, work.extend(more))
         batch = refill.batch(played)
@@ -119,6 +141,8 @@ class Collector:
         busy = self.player.engine.figures.busy_seconds - busy_before
         took = work.last_played - began
         figures = step_figures(played, groups) | judge_figures(asked_before, usage.total()) | refill.figures
+        if self._grounds:
+            figures |= part_figures([ground.name for ground in self._grounds], self._part_of, batch, played)
         figures |= {
             "timing/generation": min(busy, took),
             "timing/environment": max(0.0, took - busy),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from training.config import RewardComponent
 from training.rewards.advantages import GroupStatistics, reward_std
@@ -43,6 +43,30 @@ def step_figures(rollouts: Sequence[Rollout], groups: Sequence[GroupStatistics])
     if latencies:
         figures["env/latency_p50"] = percentile(latencies, 0.50)
         figures["env/latency_p95"] = percentile(latencies, 0.95)
+    return figures
+
+
+def part_figures(
+    names: Sequence[str], part_of: Callable[[int], str], batch: Sequence[Rollout], played: Sequence[Rollout]
+) -> dict[str, float]:
+    """Of each part of a mix: its share of the rollouts that are learned from and their mean reward, and how many of all
+    that were ``played`` solved their task. ``part_of`` names the part of a row."""
+    figures: dict[str, float] = {}
+    rewards: dict[str, list[float]] = {name: [] for name in names}
+    solved: dict[str, list[float]] = {name: [] for name in names}
+    for rollout in batch:
+        if rollout.reward is not None:
+            rewards[part_of(rollout.row)].append(rollout.reward)
+    for rollout in played:
+        if rollout.parts is not None and SUCCESS_PART in rollout.trajectory.env_parts:
+            solved[part_of(rollout.row)].append(rollout.trajectory.env_parts[SUCCESS_PART])
+    count = sum(len(values) for values in rewards.values())
+    for name in names:
+        if count:
+            figures[f"parts/{name}/share"] = len(rewards[name]) / count
+        for what, values in (("reward", rewards[name]), ("success", solved[name])):
+            if values:
+                figures[f"parts/{name}/{what}"] = sum(values) / len(values)
     return figures
 
 

@@ -22,12 +22,14 @@ from training.errors import (
     EnvironmentRefused,
     EnvironmentTimeout,
     EnvironmentUnreachable,
+    ErrorInfo,
     StopRequested,
     TiltyardError,
 )
 from training.journal import Event, Held
 from training.rollout.protocols import addresses, ask_server
 from training.rollout.session import SessionLost
+from training.words import _, sentence
 
 PAUSE_BASE_S, PAUSE_CAP_S = 0.5, 30.0
 HINT = "Start the environment again, then press Resume."
@@ -45,9 +47,11 @@ def passing(error: TiltyardError) -> bool:
 class Wait:
     """Growing pauses with an end, shared by the rollouts of one loop. Use from one thread."""
 
-    def __init__(self, patience_s: float, write: Callable[[Event], None]) -> None:
+    def __init__(self, patience_s: float, write: Callable[[Event], None], part: str = "") -> None:
+        """``part`` is the part of a mix that waits."""
         self._patience_s = patience_s
         self._write = write
+        self._part = part
         self.step = 0
         self._tries = 0
         self._since: float | None = None
@@ -57,7 +61,7 @@ class Wait:
         """It is back: the waiting is over."""
         if self._since is not None:
             self._since, self._tries, self._next = None, 0, 0.0
-            self._write(Held(step=self.step))
+            self._write(Held(step=self.step, part=self._part))
 
     def pause(self, error: TiltyardError) -> float:
         """Seconds until the next try. Raises the error for the run when the patience is spent."""
@@ -73,10 +77,16 @@ class Wait:
         ceiling = min(PAUSE_CAP_S, PAUSE_BASE_S * 2 ** min(self._tries - 1, 16))
         pause = min(left, ceiling * random.uniform(0.75, 1.0))  # noqa: S311 - spreads load, guards nothing
         self._next = now + pause
-        self._write(
-            Held(step=self.step, error=error.info, tries=self._tries, next_try_s=pause, patience_left_s=left - pause)
-        )
+        waits = {"tries": self._tries, "next_try_s": pause, "patience_left_s": left - pause}
+        self._write(Held(step=self.step, part=self._part, error=self._info(error), **waits))
         return pause
+
+    def _info(self, error: TiltyardError) -> ErrorInfo:
+        """The error as it is stored, with the part whose rollouts wait."""
+        if not self._part:
+            return error.info
+        text = sentence(_("Part {part}: {text}"), part=self._part, text=error.message)
+        return error.info.model_copy(update={"message": text, "told": text})
 
     def _spent(self, error: TiltyardError, waited_s: float) -> TiltyardError:
         """What leaves when the patience is spent."""
@@ -87,10 +97,10 @@ class Wait:
 
 
 class Hold(Wait):
-    """The wait of one step for its environment."""
+    """The wait of one step for its environment, or for that of one part of a mix."""
 
-    def __init__(self, config: EnvironmentConfig, write: Callable[[Event], None]) -> None:
-        super().__init__(config.patience_s, write)
+    def __init__(self, config: EnvironmentConfig, write: Callable[[Event], None], part: str = "") -> None:
+        super().__init__(config.patience_s, write, part)
         self._config = config
         self._asking: asyncio.Task[bool] | None = None
 
@@ -124,7 +134,8 @@ class Hold(Wait):
     def _spent(self, error: TiltyardError, waited_s: float) -> TiltyardError:
         kind = EnvironmentFull if isinstance(error, EnvironmentFull) else EnvironmentUnreachable
         what = "was full" if kind is EnvironmentFull else "could not be reached"
-        return kind(f"The environment {what} {self._tried(waited_s)}. The last failure: {error.message}", hint=HINT)
+        whose = f"The environment of part {self._part}" if self._part else "The environment"
+        return kind(f"{whose} {what} {self._tried(waited_s)}. The last failure: {error.message}", hint=HINT)
 
 
 def _duration(seconds: float) -> str:
@@ -132,13 +143,18 @@ def _duration(seconds: float) -> str:
 
 
 def wait_for_environment(
-    ask: Callable[[], object], config: EnvironmentConfig, write: Callable[[Event], None], stop: threading.Event
+    ask: Callable[[], object],
+    config: EnvironmentConfig,
+    write: Callable[[Event], None],
+    stop: threading.Event,
+    part: str = "",
 ) -> None:
-    """Hold until ``ask`` finds the environment. Raises what it raises when the patience is spent.
+    """Hold until ``ask`` finds the environment, of a ``part`` of a mix. Raises what it raises when the patience is
+    spent.
 
     Nothing has begun yet, so a timeout is held too. Raises ``StopRequested`` as soon as the flag is set.
     """
-    hold = Hold(config, write)
+    hold = Hold(config, write, part)
     while True:
         try:
             ask()

@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any, Literal, Protocol
 
 from envs.wire import Message
-from training.config import JobConfig, Signal
+from training.config import JobConfig, RewardComponent, Signal
 from training.data import Row
 from training.errors import (
     BudgetSpent,
@@ -21,16 +21,15 @@ from training.errors import (
 from training.journal import Event, GroupScored, LogLine, RolloutFinished, RolloutStarted, TurnAdded
 from training.rewards.advantages import GroupStatistics, group_statistics, reward_std
 from training.rewards.combining import advantages, terms_of, total_of
-from training.rewards.registry import form_components
 from training.rewards.verdict import OUTCOMES
 from training.rollout.finished import Rollout
 from training.rollout.holding import Hold
 from training.rollout.offered import Offered
 from training.rollout.orders import Order, Orders
-from training.rollout.scoring import Scoring
+from training.rollout.parts import Ground
 from training.rollout.seeds import mix_seed
 from training.rollout.signal import teaches, without_signal
-from training.rollout.trajectory import PlayedTurn, Player, Task, Trajectory
+from training.rollout.trajectory import PlayedTurn, Task, Trajectory
 from training.words import _, sentence
 
 MAX_LOSSES = 3
@@ -44,16 +43,18 @@ class Shared(Protocol):
 
     config: JobConfig
     rows: Sequence[Row]
-    player: Player
-    scoring: Scoring
-    hold: Hold
     offered: Offered
+    components: list[RewardComponent]
     attempt: int
     fatal: TiltyardError | None
     orders: Orders
 
     def write(self, event: Event) -> None:
         """Journal an event. A full disk becomes ``fatal``."""
+        ...
+
+    def ground_of(self, row: int) -> Ground:
+        """What a row is played with: its part's, where the job has several."""
         ...
 
     def phase(self, phase: Literal["generating", "scoring"], step: int) -> None:
@@ -123,7 +124,7 @@ class Step:
         """No component that judges the task itself may find that it was done."""
         if rollout.parts is None:
             return
-        chosen = self._c.config.rewards.components or form_components()
+        chosen = self._c.components
         judges = {item.name for item in chosen if item.registered in OUTCOMES}
         rollout.parts = {name: 0.0 if name in judges else value for name, value in rollout.parts.items()}
         rollout.reward = total_of(terms_of(rollout.parts, chosen, self._weighed_at), chosen)
@@ -146,6 +147,7 @@ class Step:
             row=self._row(row_index),
             task=_task_text(row.messages),
             policy=config.policies[index] if config.policies else "",
+            part=self._c.ground_of(row_index).name,
         )
         episode_seed, sample_seed = self._seeds(row_index, group, index)
         task = Task(
@@ -162,7 +164,7 @@ class Step:
 
     def _row(self, row_index: int) -> int | None:
         """The row's place in the dataset, if there is one."""
-        return None if self._c.config.draws_tasks else row_index
+        return None if self._c.config.draws_tasks else row_index - self._c.ground_of(row_index).begin
 
     def _seeds(self, row_index: int, group: int, index: int) -> tuple[int, int]:
         """Seeds of the episode, which its group shares, and of the sampling."""
@@ -179,20 +181,20 @@ class Step:
 
     async def _play(self, task: Task, started: RolloutStarted) -> Trajectory:
         """Play to the rollout's own end: while the environment is away, wait and begin again."""
-        hold, losses, failures = self._c.hold, 0, 0
+        ground, losses, failures = self._c.ground_of(task.row), 0, 0
         latencies: list[float] = []
         while True:
-            turns = _TurnWriter(self._c, task.episode_id)
+            turns = _TurnWriter(self._c, ground.hold, task.episode_id)
             trajectory = self._now[started.rollout] = Trajectory()
-            await self._c.player.play(task, turns, trajectory)
+            await ground.player.play(task, turns, trajectory)
             trajectory.env_errors += failures
             trajectory.latencies[:0] = latencies
             error = trajectory.error
             losses += turns.count > 0
-            if error is None or losses > MAX_LOSSES or not await hold.away(error):
+            if error is None or losses > MAX_LOSSES or not await ground.hold.away(error):
                 return trajectory
             try:
-                await hold.wait(error)
+                await ground.hold.wait(error)
             except TiltyardError as spent:
                 self._c.fatal = spent
                 raise
@@ -212,7 +214,7 @@ class Step:
 
     async def _score(self, rollout: Rollout, row: dict[str, Any]) -> None:
         try:
-            score = await self._c.scoring.score(rollout.trajectory.episode(row))
+            score = await self._c.ground_of(rollout.row).scoring.score(rollout.trajectory.episode(row))
         except TiltyardError as error:
             rollout.trajectory.exclude(error)
             return
@@ -268,7 +270,7 @@ class Step:
         rewards = self._c.config.rewards
         if rewards.aggregation == "sum_then_normalize":
             return None
-        chosen = rewards.components or form_components()
+        chosen = self._c.components
         terms = [None if r.parts is None else terms_of(r.parts, chosen, self.step) for r in rollouts]
         return advantages(terms, chosen, self._size, aggregation=rewards.aggregation)
 
@@ -314,14 +316,14 @@ class Step:
 class _TurnWriter:
     """Journals the turns of one rollout, numbered from 0 (the prompt). The first one tells that its episode began."""
 
-    def __init__(self, collector: Shared, name: str) -> None:
-        self._collector = collector
+    def __init__(self, collector: Shared, hold: Hold, name: str) -> None:
+        self._collector, self._hold = collector, hold
         self._name = name
         self.count = 0
 
     def __call__(self, played: PlayedTurn) -> None:
         if not self.count:
-            self._collector.hold.answered()
+            self._hold.answered()
         self._collector.write(
             TurnAdded(
                 rollout=self._name,

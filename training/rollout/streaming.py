@@ -80,7 +80,7 @@ class _Stream:
     async def _begin(self, step: int, rows: Sequence[int]) -> None:
         """Start a step's rollouts as slots become free."""
         work = self._c._step(step, rows)
-        self._c.hold.step = step
+        self._c.holds(step)
         self._open.append((work, []))
         for position in range(len(rows)):
             await self._slots.acquire()
@@ -122,12 +122,13 @@ class TaskStep(Step):
 
     def _row(self, row_index: int) -> int:
         """The number of the task, drawn ones too: by it contestants are compared."""
-        return row_index
+        return row_index - self._c.ground_of(row_index).begin
 
     def _seeds(self, row_index: int, group: int, index: int) -> tuple[int, int]:
         seed = self._c.config.run.seed
-        episode = mix_seed(seed, row_index) % 2**31 if self._past is None else self._past.seed
-        return episode, mix_seed(seed, row_index, index)
+        task = row_index - self._c.ground_of(row_index).begin  # the same as in a run of its part alone
+        episode = mix_seed(seed, task) % 2**31 if self._past is None else self._past.seed
+        return episode, mix_seed(seed, task, index)
 
     def _begin(self, position: int) -> tuple[RolloutStarted, Task]:
         started, task = super()._begin(position)

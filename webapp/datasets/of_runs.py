@@ -10,9 +10,10 @@ from webapp.runs.config import config_at
 from webapp.runs.models import Run
 
 
-def dataset_of_step(run: Run, step: int) -> Dataset | None:
-    """The version whose rows a step was played on, if it is one of the run's project and still there."""
-    config = config_at(run, step)
+def dataset_of_step(run: Run, step: int, part: str = "") -> Dataset | None:
+    """The version whose rows a step, or a ``part`` of its mix, was played on, if it is one of the run's project and
+    still there."""
+    config = config_at(run, step, part)
     path = Path(config.data.train) if config else Path()
     try:
         known = Dataset.objects.filter(pk=uuid.UUID(path.parent.name), project=run.project_id).first()

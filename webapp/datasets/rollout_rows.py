@@ -154,14 +154,14 @@ def _groups(path: Path) -> Iterator[GroupScored]:
 def _tasks(dataset: Dataset, ids: list[UUID]) -> Iterator[bytes]:
     wanted: dict[UUID, set[int]] = {}
     sources: dict[UUID, Dataset] = {}
-    known: dict[tuple[UUID, int], Dataset | None] = {}
+    known: dict[tuple[UUID, int, str], Dataset | None] = {}
     for batch in _chosen(dataset, ids):
         for rollout in batch:
             if rollout.row is None or rollout.held_out:
                 continue
-            place = (rollout.run_id, rollout.step)
+            place = (rollout.run_id, rollout.step, rollout.part)
             if place not in known:
-                known[place] = dataset_of_step(rollout.run, rollout.step)
+                known[place] = dataset_of_step(rollout.run, rollout.step, rollout.part)
             source = known[place]
             if source is not None:
                 sources[source.pk] = source

@@ -83,8 +83,8 @@ def _parents(runs: Sequence[Run], ids: Sequence[uuid.UUID]) -> list[dict[str, An
     found: dict[uuid.UUID, Dataset] = {}
     for run in runs:
         chosen = Rollout.objects.filter(run=run, pk__in=ids, row__isnull=False, held_out=False)
-        for step in chosen.order_by().values_list("step", flat=True).distinct():
-            source = dataset_of_step(run, step)
+        for step, part in chosen.order_by().values_list("step", "part").distinct():
+            source = dataset_of_step(run, step, part)
             if source is not None:
                 found[source.pk] = source
     return [parent_of(source) for source in found.values()]

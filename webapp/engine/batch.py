@@ -27,7 +27,7 @@ from webapp.storage import attempt_dir, inside
 from webapp.text import clean_json, clean_text
 
 INT_MAX = 2**31 - 1
-NAME_MAX = 120
+NAME_MAX, PART_MAX = 120, 40
 LOG_MAX = 10_000
 STEP_SMOOTHING = 0.3
 NEWEST = {"reward": "last_reward", "rollouts/task_success": "success", "heldout/success": "heldout_success"}
@@ -177,6 +177,7 @@ class Batch:
             row=None if event.row is None else _int(event.row, "row"),
             task=clean_text(event.task),
             policy=clean_text(event.policy)[:NAME_MAX],
+            part=clean_text(event.part)[:PART_MAX],
             held_out=event.held_out,
             expected=clean_text(event.expected),
             started_at=_time(event.t),
@@ -249,9 +250,17 @@ class Batch:
 
     def _tasks_held_out(self, event: journal.TasksHeldOut) -> None:
         counts = {name: _int(getattr(event, name), name) for name in ("groups", "leaked", "alike", "looked_at")}
-        said = {"source": event.source, "tasks": len(event.rows), **counts}
-        self.events.append(("tasks_held_out", said, _time(event.t)))
-        self._report("held_out", {**self._now("health").get("held_out", {}), **said})
+        said: dict[str, Any] = {"source": event.source, "tasks": len(event.rows), **counts}
+        part = clean_text(event.part)[:PART_MAX]
+        self.events.append(("tasks_held_out", said | ({"part": part} if part else {}), _time(event.t)))
+        known = self._now("health").get("held_out", {})
+        if part:  # each says its own, and the run has all of them
+            parts = known.get("parts", {}) | {part: {"tasks": said["tasks"], **counts}}
+            said |= {
+                "parts": parts,
+                **{name: sum(each[name] for each in parts.values()) for name in ("tasks", *counts)},
+            }
+        self._report("held_out", {**known, **said})
 
     def _held_out_evaluated(self, event: journal.HeldOutEvaluated) -> None:
         step = _int(event.step, "step")
@@ -332,11 +341,14 @@ class Batch:
             "tries": _int(event.tries, "tries"),
             "next_try_at": _later(at, event.next_try_s),
             "until": _later(at, event.patience_left_s),
+            **({"part": clean_text(event.part)[:PART_MAX]} if event.part else {}),
         }
         error, before = self._noted(event)["error"], self._now("held") or {}
         if error:
             self.run_changes["held"] = {**held, "error": error, "since": before.get("since") or at.isoformat()}
             return
+        if before.get("part", "") != held.get("part", ""):
+            return  # another part of the mix still waits
         self.run_changes["held"] = None
         if before.get("since") and self._now("last_step_at"):  # waiting says nothing about the pace of the steps
             self.run_changes["last_step_at"] = self._now("last_step_at") + (

@@ -9,9 +9,10 @@ it belongs to, so that a form can place it.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 from uuid import UUID
 
 from django.conf import settings
@@ -22,9 +23,10 @@ from training.config import (
     CurriculumConfig,
     EnvironmentConfig,
     JobConfig,
+    MixConfig,
     RewardComponent,
-    Stage,
 )
+from training.config.laid import Laid
 from training.errors import ConfigError
 from training.rewards.defaults import with_rewards
 from webapp.datasets.models import Dataset, DatasetState
@@ -43,6 +45,7 @@ from webapp.teams.models import Project
 # A run without an environment says so, so that one that was forgotten is not taken for it.
 NO_ENVIRONMENT = "none"
 ROLLOUT_REFERENCE = "rollout:"  # and @ with the turn
+L = TypeVar("L", bound=Laid)
 MAX_CHAIN = 8  # runs that each begin with the model of the one before
 # https://huggingface.co/docs/hub: one optional namespace, no leading or doubled dots and dashes.
 HUB_ID = re.compile(r"^(?:[A-Za-z0-9][\w-]{0,95}/)?[A-Za-z0-9](?:[\w]|[.-](?![.-])){0,95}$")
@@ -80,7 +83,9 @@ def resolve(project: Project, config: JobConfig, *, launched: bool = False) -> R
         _refuse("data.train", _("choose a dataset: this environment does not draw tasks by itself."))
     _rewards(project, plain)
     if config.stages:
-        _stages(project, config, plain)
+        plain.curriculum = CurriculumConfig(stages=_parts(project, config, plain, config.stages, "curriculum.stages"))
+    if config.mix.parts:
+        plain.mix = MixConfig(parts=_parts(project, config, plain, config.mix.parts, "mix.parts"))
     if not (config.rewards.spec or config.rewards.components or launched):
         plain.rewards.components = []
         plain = with_rewards(plain)
@@ -270,34 +275,36 @@ def _rewards(project: Project, config: JobConfig) -> None:
 
 
 def environments_of(config: JobConfig) -> list[str]:
-    """What the job, and each of its stages, names as its environment."""
+    """What the job, and each of its stages or parts, names as its environment."""
     return list(dict.fromkeys(each.environment.name for each in [config, *config.courses]))
 
 
-def _stages(project: Project, config: JobConfig, plain: JobConfig) -> None:
-    """Replace what the stages name by what that means: whatever a stage has of its own is whole afterwards."""
-    stages = []
-    for number, stage in enumerate(config.stages):
+def _parts(project: Project, config: JobConfig, plain: JobConfig, parts: Sequence[L], place: str) -> list[L]:
+    """The stages or the parts of a mix at ``place`` of the config, with what they name replaced by what that means:
+    whatever one of them has of its own is whole afterwards."""
+    found = []
+    for number, (part, course) in enumerate(zip(parts, config.courses, strict=True)):
         try:
-            stages.append(_stage(project, stage, config.stage(number + 1), plain))
+            found.append(_part(project, part, course, plain))
         except ConfigError as exc:
-            raise ConfigError(exc.sentence, option=f"curriculum.stages.{number}.{exc.option}", hint=exc.hint) from exc
-    plain.curriculum = CurriculumConfig(stages=stages)
+            raise ConfigError(exc.sentence, option=f"{place}.{number}.{exc.option}", hint=exc.hint) from exc
+    return found
 
 
-def _stage(project: Project, stage: Stage, course: JobConfig, plain: JobConfig) -> Stage:
-    found = stage.model_copy(deep=True)
-    if "train" in stage.data:
-        found.data["train"] = _dataset(project, course.data.train)
-    if stage.environment:
+def _part(project: Project, part: L, course: JobConfig, plain: JobConfig) -> L:
+    found = part.model_copy(deep=True)
+    own = found.options
+    if "train" in own.get("data", {}):
+        own["data"]["train"] = _dataset(project, course.data.train)
+    if "environment" in own:
         _environment(project, course)
-        run, own = (each.environment.model_dump(mode="json") for each in (plain, course))
-        found.environment = {name: value for name, value in own.items() if value != run[name]}
-    if stage.rewards.keys() & {"spec", "components"}:
+        run, values = (each.environment.model_dump(mode="json") for each in (plain, course))
+        own["environment"] = {name: value for name, value in values.items() if value != run[name]}
+    if own.get("rewards", {}).keys() & {"spec", "components"}:
         _rewards(project, course)
         parts = [part.model_dump(mode="json", exclude_defaults=True) for part in course.rewards.components]
-        found.rewards |= {"spec": "", "components": parts}
-    return found
+        own["rewards"] |= {"spec": "", "components": parts}
+    return found.model_copy(update=own)
 
 
 def model_meant(project: Project, source: str) -> tuple[str, str]:

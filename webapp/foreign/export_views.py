@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from training.config import JobConfig
 from training.errors import ConfigError, TiltyardError
-from training.exports.verl import export_stages, export_verl
+from training.exports.verl import export_parts, export_stages, export_verl
 from webapp.engine.resolve import dataset_path
 from webapp.records.access import own_run
 from webapp.runs.models import Run
@@ -64,8 +64,9 @@ def _archive(run: Run) -> IO[bytes]:
         course.rewards.components = course.rewards.components or plain.rewards.components
     made = tempfile.TemporaryFile(dir=settings.FILE_UPLOAD_TEMP_DIR)  # noqa: SIM115 - the response closes it
     with tempfile.TemporaryDirectory(dir=settings.FILE_UPLOAD_TEMP_DIR) as folder:
-        if config.stages:
-            names = export_stages(config, courses, rows, Path(folder), name=run.name)
+        if config.stages or config.mix.parts:
+            export = export_stages if config.stages else export_parts
+            names = export(config, courses, rows, Path(folder), name=run.name)
         else:
             names = export_verl(courses[0], rows[0], Path(folder), name=run.name)
         with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:

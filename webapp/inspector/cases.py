@@ -29,7 +29,7 @@ def cases_from(rollouts: Sequence[Rollout], name: str, view: str) -> list[Reward
 
 def case_of(rollout: Rollout, turns: list[Turn], view: str = "") -> RewardCase:
     """A case without a name, not saved: the episode with the reward that it got."""
-    source = dataset_of_step(rollout.run, rollout.step)
+    source = dataset_of_step(rollout.run, rollout.step, rollout.part)
     row = {}
     if source is not None and rollout.row is not None:
         row = rows_at(source.rows_path, [rollout.row]).get(rollout.row, {})

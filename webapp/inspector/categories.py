@@ -10,17 +10,20 @@ from django.db.models import Q
 from webapp.datasets.categories import Categories, categories_in_file
 from webapp.datasets.of_runs import dataset_of_step
 from webapp.inspector.scope import Scope
+from webapp.runs.config import config_of
 from webapp.runs.models import Run
 
 MOST = 50
 
 
 class _Course(NamedTuple):
-    """The steps after ``began`` up to ``end`` (``None``: to the last), and the tasks that they drew from."""
+    """The steps after ``began`` up to ``end`` (``None``: to the last), and the tasks that they, or a ``part`` of their
+    mix, drew from."""
 
     began: int | None
     end: int | None
     tasks: Categories | None
+    part: str | None = None
 
 
 def rows_of_category(scope: Scope, category: str) -> Q:
@@ -31,6 +34,7 @@ def rows_of_category(scope: Scope, category: str) -> Q:
             if course.tasks is not None and (places := course.tasks.rows(category)):
                 steps = Q() if course.began is None else Q(step__gt=course.began)
                 steps &= Q() if course.end is None else Q(step__lte=course.end)
+                steps &= Q() if course.part is None else Q(part=course.part)
                 wanted |= Q(run=run.pk, row__in=places) & steps
     return wanted
 
@@ -46,7 +50,10 @@ def categories_in(scope: Scope) -> list[tuple[str, int]]:
 
 
 def _courses(run: Run) -> list[_Course]:
-    """The stages of a run that have begun; all of a run without stages is one."""
+    """The stages of a run that have begun, or the parts of its mix; all of a run without either is one."""
+    config = config_of(run)
+    if config is not None and config.mix.parts:
+        return [_Course(None, None, _tasks(run, 1, part.name), part.name) for part in config.mix.parts]
     begun = [each["began"] for each in run.health.get("stages") or []] or [0]
     ends = [*begun[1:], None]
     return [
@@ -55,7 +62,7 @@ def _courses(run: Run) -> list[_Course]:
     ]
 
 
-def _tasks(run: Run, step: int) -> Categories | None:
-    """Of the dataset version that a step drew from."""
-    dataset = dataset_of_step(run, step)
+def _tasks(run: Run, step: int, part: str = "") -> Categories | None:
+    """Of the dataset version that a step, or a part of it, drew from."""
+    dataset = dataset_of_step(run, step, part)
     return categories_in_file(dataset.rows_path) if dataset is not None else None

@@ -23,7 +23,7 @@ from pydantic import BaseModel
 from pydantic import ValidationError as ShapeError
 from pydantic.fields import FieldInfo
 
-from training.config import DEFAULT_KIND, METHODS, JobConfig, Method, RewardComponent, Stage
+from training.config import DEFAULT_KIND, METHODS, JobConfig, Method, Part, RewardComponent, Stage
 from training.words import option_of
 from webapp.datasets.selectors import ready_datasets
 from webapp.endpoints.selectors import endpoints_of
@@ -65,6 +65,7 @@ GROUP_HELP = (
         "An OpenAI-compatible endpoint that plays in the model's place; one of the project is chosen as the model."
     ),
     gettext_noop("The optimiser (AdamW) and its batch."),
+    gettext_noop("Several environments in one run: the groups of each sampling are dealt over its parts."),
     gettext_noop("Stages of one run, each with its own data, rewards and options."),
     gettext_noop("How long the job runs, how often it saves, and where."),
     gettext_noop("Other trackers that hear of the run's metrics while it runs."),
@@ -157,16 +158,26 @@ class RunForm(forms.Form):
                 initial=cast(Any, values).components,
             )
         if prefix == "curriculum.":
-            info = model.model_fields["stages"]
-            self.fields["curriculum.stages"] = YamlListField(
-                Stage,
-                wanted=_("Write a list, each item with the name of a stage and its options."),
-                rows=12,
-                brief=True,
-                label=translated(info.title),
-                help_text=help_text(info.description),
-                initial=cast(Any, values).stages,
-            )
+            wanted = _("Write a list, each item with the name of a stage and its options.")
+            self._add_list(prefix, model, "stages", Stage, wanted, cast(Any, values).stages)
+        if prefix == "mix.":
+            wanted = _("Write a list, each item with the name of a part, its weight and its options.")
+            self._add_list(prefix, model, "parts", Part, wanted, cast(Any, values).parts)
+
+    def _add_list(
+        self, prefix: str, model: type[BaseModel], name: str, item: type[BaseModel], wanted: str, values: list[Any]
+    ) -> None:
+        """A list of parts of a run, as YAML."""
+        info = model.model_fields[name]
+        self.fields[prefix + name] = YamlListField(
+            item,
+            wanted=wanted,
+            rows=12,
+            brief=True,
+            label=translated(info.title),
+            help_text=help_text(info.description),
+            initial=values,
+        )
 
     def _reference_choices(self) -> None:
         """Selects for what the project has. A value from elsewhere (a clone, a YAML) stays visible as such."""

@@ -50,7 +50,16 @@ LOOK_S = 0.5  # how often it is looked whether the answer is still wanted
 WAIT_S = 1.0  # while an older one is worked out
 MAX_ANSWER_BYTES = 256 * 1024
 CPU = "cpu"
-BESIDE = ("data", "environment", "rewards", "endpoint", "evaluate", "run", "report")  # groups that memory is not of
+BESIDE = (
+    "mix",
+    "data",
+    "environment",
+    "rewards",
+    "endpoint",
+    "evaluate",
+    "run",
+    "report",
+)  # groups that memory is not of
 # A device that no list has: its name, what a program gets of its memory in GiB, and its compute capability.
 OTHER = re.compile(r"^[A-Za-z0-9][\w .,()/+-]{0,79}=(?=[\d.]*[1-9])\d{1,5}(\.\d{1,2})?(@\d{1,2}\.\d{1,2})?$", re.ASCII)
 NO_ANSWER = gettext_noop("The table of memory could not be made on this server.")

@@ -136,7 +136,8 @@ def _slow(project: Project, config: JobConfig, resolved: JobConfig, limit_s: flo
 
 
 class _Course(NamedTuple):
-    """The whole job, or the job of one stage under its name: as it was asked for, and with its references resolved."""
+    """The whole job, or the job of one stage or part under its name: as it was asked for, and with its references
+    resolved."""
 
     stage: str
     asked: JobConfig
@@ -144,8 +145,7 @@ class _Course(NamedTuple):
 
 
 def _courses(config: JobConfig, resolved: JobConfig) -> list[_Course]:
-    names = [stage.name for stage in config.stages] or [""]
-    return [_Course(*each) for each in zip(names, config.courses, resolved.courses, strict=True)]
+    return [_Course(*each) for each in zip(config.named_courses, config.courses, resolved.courses, strict=True)]
 
 
 def _played(project: Project, config: JobConfig, resolved: JobConfig) -> Iterator[tuple[_Course, Environment]]:

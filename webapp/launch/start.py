@@ -140,6 +140,8 @@ def start_of(request: HttpRequest, project: Project) -> Start:
         asked = METHODS.get(request.GET.get("kind", ""))
         if asked is not None and not asked.trains:  # a run with stages is played as it ended
             config = of_step(run, config, run.step)
+        if asked is not None and asked.learns_from != "rollouts" and config.mix.parts:  # which have but one environment
+            config = config.named_courses.get(request.GET.get("part", ""), config.courses[0])
         _refer(config, request)
         change(config, request.GET.get("change", ""))
         base = f"{run.name}-{config.kind}" if config.kind != run.kind else run.name

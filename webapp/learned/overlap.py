@@ -96,6 +96,21 @@ def overlap_of_held_out(run: Run) -> Overlap:
     config = config_of(run) if run.resolved else None
     if config is None or run_in(config.model.source) is None or not config.evaluate.every:
         return Overlap()
+    found = [_of_held_out(run, course) for course in (config.courses if config.mix.parts else [config])]
+    return found[0] if len(found) == 1 else _together(found)
+
+
+def _together(found: Sequence[Overlap]) -> Overlap:
+    """What is known of the parts of a mix, of all of them."""
+    where = tuple(dict.fromkeys(name for each in found for name in each.where))
+    unknown = tuple(dict.fromkeys(name for each in found for name in each.unknown))
+    if any(each.seen is None for each in found):
+        return Overlap(None, None, where, unknown)
+    return Overlap(sum(each.seen or 0 for each in found), sum(each.tasks or 0 for each in found), where, unknown)
+
+
+def _of_held_out(run: Run, config: JobConfig) -> Overlap:
+    """The same of one config: that of the run, or of a part of its mix."""
     path = config.evaluate.data or config.data.train
     own = [source for source in sources_of(run) if config.evaluate.data]
     tasks = _tasks(path, config)
@@ -121,14 +136,16 @@ def _compared(config: JobConfig, tasks: tuple[int, ...] | None, runs: Sequence[R
 
 
 def sources_of(run: Run) -> list[Source]:
-    """What a run learned from, with all its stages."""
+    """What a run learned from, with all its stages and parts; nothing is learned from a part of weight 0."""
     config = config_of(run)
     if config is None:  # of another version: what it held out is not known
         path = str(run.resolved.get("data", {}).get("train") or "")
         return [Source(path)] if path else []
     if not config.method.trains:
         return []
-    return [_source(course) for course in config.courses if course.data.train]
+    idle = {part.name for part in config.mix.parts if not part.weight}
+    courses = [course for name, course in config.named_courses.items() if name not in idle]
+    return [_source(course) for course in courses if course.data.train]
 
 
 def _source(course: JobConfig) -> Source:

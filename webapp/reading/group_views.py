@@ -114,7 +114,7 @@ def _visits(run: Run, rollout: Rollout) -> list[Visit]:
     if rollout.row is None or not run.method.trains:
         return []
     courses = courses_of(run)
-    return visits_of(run, courses, courses.at(rollout.step), rollout.row)
+    return visits_of(run, courses, courses.at(rollout.step, rollout.part), rollout.row)
 
 
 def _at(visits: list[Visit], step: int) -> int | None:

@@ -42,7 +42,7 @@ def spec_of(rollout: Rollout, config: JobConfig | None) -> list[RewardComponent]
 
 def config_for(rollout: Rollout) -> JobConfig | None:
     """The run's config at the rollout's step."""
-    return config_at(rollout.run, rollout.step)
+    return config_at(rollout.run, rollout.step, rollout.part)
 
 
 def weighed_at(rollout: Rollout) -> int:

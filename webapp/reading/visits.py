@@ -41,6 +41,7 @@ FLICKERS = 3
 VERDICTS = (Outcome.SOLVED, Outcome.PARTLY, Outcome.FAILED)
 
 # Dataset, row and step of each visit with its counts. width_bucket finds the stage of a step.
+_OF_STEP = "(%(numbers)s::int[])[width_bucket(r.step, %(begins)s::int[])]"
 _VISITS = """
 visits AS (
     SELECT (%(numbers)s::int[])[width_bucket(r.step, %(begins)s::int[])] AS dataset, r.row, r.step,
@@ -172,12 +173,15 @@ class Visit(NamedTuple):
 
 
 def _values(run: Run, courses: Courses, **more: Any) -> dict[str, Any]:
-    return {"run": run.pk, "begins": [0, *courses.begins], "numbers": courses.numbers, "flickers": FLICKERS} | more
+    known = {"run": run.pk, "begins": [0, *courses.begins], "numbers": courses.numbers, "flickers": FLICKERS}
+    return known | {"parts": json.dumps(courses.parts)} | more
 
 
-def _visits(run: Run, rows: str = "AND r.row IS NOT NULL") -> str:
+def _visits(run: Run, courses: Courses, rows: str = "AND r.row IS NOT NULL") -> str:
     """The visits of a run, of all its tasks or of some ``rows``; where it had one attempt alone nothing is older."""
     visits = _VISITS.replace("AND r.row IS NOT NULL", rows)
+    if courses.parts:
+        visits = visits.replace(_OF_STEP, "(%(parts)s::jsonb ->> r.part)::int")
     if run.attempt <= 1:
         return visits
     return _NEWEST + visits.replace(
@@ -196,7 +200,7 @@ def tasks_of(run: Run, courses: Courses, *, kind: Kind | None, sort: Sort, offse
     order = _ORDERS[sort]
     marks, by_chance = _marks(run, courses)
     sql = f"""
-        WITH {_visits(run)}, {_TASKS}, {_KINDS}, counts AS (
+        WITH {_visits(run, courses)}, {_TASKS}, {_KINDS}, counts AS (
             SELECT coalesce(jsonb_object_agg(kind, n), '{{}}'::jsonb)::text AS found
             FROM (SELECT kind, count(*) AS n FROM tasks GROUP BY kind) AS each
         ), page AS (
@@ -223,7 +227,7 @@ def _marks(run: Run, courses: Courses) -> tuple[dict[str, list[Any]], dict[Kind,
     Tasks of equal counts are tested once: there are far fewer of these than tasks.
     """
     names = ", ".join(_MARKED)
-    sql = f"WITH {_visits(run)}, {_TASKS} SELECT {names}, count(*) FROM told WHERE visits > 1 GROUP BY {names}"  # noqa: S608
+    sql = f"WITH {_visits(run, courses)}, {_TASKS} SELECT {names}, count(*) FROM told WHERE visits > 1 GROUP BY {names}"  # noqa: S608
     rows = np.array(_rows(sql, _values(run, courses)), np.int64).reshape(-1, len(_MARKED) + 1)
     first, last, whole, tasks = rows[:, 0:2], rows[:, 2:4], rows[:, 4:6], rows[:, 6]
     forgotten, learned = changes(whole - last, last, LEVEL), changes(first, last, LEVEL)
@@ -243,7 +247,7 @@ def cells_of(run: Run, courses: Courses, tasks: list[Task], begin: int, width: i
     """The cells of a page of tasks, of columns of ``width`` steps from ``begin`` on; none where nothing was played."""
     rows = sorted({task.row for task in tasks})
     sql = f"""
-        WITH {_visits(run, "AND r.row = ANY(%(rows)s)")}
+        WITH {_visits(run, courses, "AND r.row = ANY(%(rows)s)")}
         SELECT dataset, row, (step - %(begin)s) / %(width)s AS place, sum(solved)::int, sum(counted)::int, max(step),
             (array_agg(place ORDER BY step DESC))[1]
         FROM visits GROUP BY 1, 2, 3
@@ -256,14 +260,14 @@ def cells_of(run: Run, courses: Courses, tasks: list[Task], begin: int, width: i
 def visits_of(run: Run, courses: Courses, dataset: int, row: int) -> list[Visit]:
     """What the steps of a run say of one task, in order."""
     played = Rollout.objects.filter(run=run, held_out=False)
-    found = list(played.filter(row=row).values_list("step", "attempt", "group", "outcome"))
+    found = list(played.filter(row=row).values_list("step", "attempt", "group", "outcome", "part"))
     newest: dict[int, int] = {}
     if run.attempt > 1:
         steps = played.filter(step__in={step for step, *_rest in found}).order_by()
         newest = dict(steps.values_list("step").annotate(newest=Max("attempt")))
     visits: dict[int, Visit] = {}
-    for step, attempt, group, outcome in found:
-        if courses.at(step) == dataset and attempt == newest.get(step, attempt):
+    for step, attempt, group, outcome, part in found:
+        if courses.at(step, part) == dataset and attempt == newest.get(step, attempt):
             known = visits.get(step, Visit(step, group, 0, 0))
             solved, counted = known.solved + (outcome == Outcome.SOLVED), known.counted + (outcome in VERDICTS)
             visits[step] = Visit(step, max(group, known.group), solved, counted)
@@ -283,7 +287,7 @@ def by_category(
     """Category, column, solved and counted rollouts; ``categories`` has that of each row, by dataset."""
     triples = [(number, row, kind) for number, kinds in categories.items() for row, kind in enumerate(kinds)]
     sql = f"""
-        WITH {_visits(run)}, kinds AS (
+        WITH {_visits(run, courses)}, kinds AS (
             SELECT * FROM unnest(%(sets)s::int[], %(rows)s::int[], %(kinds)s::int[]) AS k(dataset, row, kind)
         )
         SELECT kind, (step - %(begin)s) / %(width)s AS place, sum(solved)::int, sum(counted)::int

@@ -46,9 +46,8 @@ def held_text(held: Mapping[str, Any] | None, *, short: bool = False) -> str:
         what = report_text(where if where in report_strings() else "held.other")
         return report_text(f"held_short{now}", what=what, next=duration(next_s), left=left)
     known = failure(held.get("error"))
-    return report_text(
-        f"held{now}", step=held["step"], what=known.title if known else "", next=duration(next_s), left=left
-    )
+    what = ": ".join(word for word in (held.get("part", ""), known.title if known else "") if word)
+    return report_text(f"held{now}", step=held["step"], what=what, next=duration(next_s), left=left)
 
 
 def _seconds_to(iso: str) -> int:
@@ -117,7 +116,7 @@ def _held_out_tasks(payload: Mapping[str, Any]) -> str:
         parts.append(report_text("event.leaked", n=payload["leaked"]))
     key = "event.alike" if payload["alike"] else "event.alike_none"
     parts.append(report_text(key, n=payload["alike"], rows=payload["looked_at"]))
-    return " ".join(parts)
+    return (f"{payload['part']}: " if payload.get("part") else "") + " ".join(parts)
 
 
 def _evaluated(payload: Mapping[str, Any]) -> str:

@@ -68,7 +68,7 @@ def _job(rollout: Rollout, scene: Scene, turn: int, times: int, temperature: flo
     """The run's job at the rollout's step, as an evaluation of its one task."""
     run, resolved = rollout.run, config_for(rollout)
     assert resolved is not None  # noqa: S101 - a scene was made of it
-    meant = of_step(run, JobConfig.model_validate(run.config), rollout.step)
+    meant = of_step(run, JobConfig.model_validate(run.config), rollout.step, rollout.part)
     dataset = dataset_of(rollout, resolved)
     sampling = {"num_generations": times, "prompts_per_step": 1}
     asked = {} if temperature is None else {"temperature": temperature}

@@ -69,13 +69,13 @@ def scene_of(rollout: Rollout) -> Scene:
     taken = taken_of(turns)
     recording = Recording(reset, prompt, _messages(turns[0]), taken, rollout.env_reward if ended else None)
     tools = own.tools if own is not None else None
-    place = _environment(run, rollout.step)
+    place = _environment(run, rollout.step, rollout.part)
     return Scene(place, recording, tools, origin, spec_of(rollout, config), weighed_at(rollout))
 
 
 def environment_of(rollout: Rollout) -> Environment:
     """The registration that a rollout would be played on. Raises ``ValidationError``."""
-    return _environment(rollout.run, rollout.step)
+    return _environment(rollout.run, rollout.step, rollout.part)
 
 
 def _turns(rollout: Rollout) -> list[Turn]:
@@ -137,10 +137,11 @@ def _task(rollout: Rollout, config: JobConfig) -> tuple[dict[str, Any], Row | No
         raise ValidationError(_("Row %(number)s cannot be read.") % {"number": task.number}) from exc
 
 
-def _environment(run: Run, step: int) -> Environment:
-    """The registration that the run names at a step: a worker wrote the server's address into what it resolved."""
+def _environment(run: Run, step: int, part: str) -> Environment:
+    """The registration that the run names at a step, or for a part of its mix: a worker wrote the server's address into
+    what it resolved."""
     try:
-        named = of_step(run, JobConfig.model_validate(run.config), step).environment.name
+        named = of_step(run, JobConfig.model_validate(run.config), step, part).environment.name
     except ShapeError:
         named = ""
     name = named.removeprefix("environment:")

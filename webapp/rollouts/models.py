@@ -33,6 +33,9 @@ class Rollout(models.Model):
     group = models.PositiveIntegerField()
     index = models.PositiveIntegerField()
     row = models.PositiveIntegerField(null=True)
+    part = models.CharField(
+        max_length=40, blank=True, default="", db_default="", help_text="of a mix: the part whose task it is"
+    )
     task = models.TextField(blank=True)
     expected = models.TextField(
         blank=True, default="", db_default="", help_text="the answer that was wanted, where an imported run tells it"

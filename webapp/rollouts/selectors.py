@@ -33,6 +33,7 @@ def rollout_view(rollout: Rollout) -> dict[str, Any]:
         "group": rollout.group,
         "index": rollout.index,
         "row": rollout.row,
+        "part": rollout.part,
         "task": rollout.task,
         "policy": rollout.policy,
         "status": rollout.status,

@@ -54,11 +54,12 @@ def held_out_of(run: Run, whole: Sequence[Checkpoint] | None = None) -> HeldOut 
     if "held_out" not in (run.health or {}):
         return None
     told = RunEvent.objects.filter(run=run).order_by("-seq")
-    both = told.filter(kind="held_out_evaluated")[:SHOWN].union(told.filter(kind="tasks_held_out")[:1], all=True)
-    chosen, newest = None, dict[int, RunEvent]()
+    parts = len(run.health["held_out"].get("parts") or [""])  # of a mix each says what it holds out
+    both = told.filter(kind="held_out_evaluated")[:SHOWN].union(told.filter(kind="tasks_held_out")[:parts], all=True)
+    chosen, newest = list[RunEvent](), dict[int, RunEvent]()
     for event in both.order_by("-seq"):
         if event.kind == "tasks_held_out":
-            chosen = event
+            chosen.insert(0, event)
         else:
             newest.setdefault(event.payload["step"], event)
     reports = {step: Report.model_validate(event.payload["report"]) for step, event in newest.items()}
@@ -77,7 +78,7 @@ def held_out_of(run: Run, whole: Sequence[Checkpoint] | None = None) -> HeldOut 
         )
         for step in sorted(newest, reverse=True)
     ]
-    text = event_text({"kind": chosen.kind, "payload": chosen.payload}) if chosen else ""
+    text = " ".join(event_text({"kind": event.kind, "payload": event.payload}) for event in chosen)
     return HeldOut(text, columns, lines)
 
 

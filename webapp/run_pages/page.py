@@ -10,7 +10,15 @@ from django.templatetags.static import static
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
-from training.config import ENDPOINT_TILES, METHODS, CurriculumConfig, JobConfig, RewardComponent, config_to_yaml
+from training.config import (
+    ENDPOINT_TILES,
+    METHODS,
+    CurriculumConfig,
+    JobConfig,
+    MixConfig,
+    RewardComponent,
+    config_to_yaml,
+)
 from training.errors import ConfigError
 from training.metrics import METRICS
 from training.rewards.custom import CUSTOM
@@ -117,6 +125,8 @@ def config_texts(run: Run, *, places: bool = True) -> dict[str, str]:
                 setattr(getattr(config, group), option, run.config[group][option])
         if stages := run.config.get("curriculum", {}).get("stages"):
             config = config.model_copy(update={"curriculum": CurriculumConfig(stages=stages)})
+        if parts := run.config.get("mix", {}).get("parts"):
+            config = config.model_copy(update={"mix": MixConfig(parts=parts)})
     return {"all": config_to_yaml(config), "changed": config_to_yaml(config, only_changed=True)}
 
 

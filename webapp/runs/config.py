@@ -29,14 +29,17 @@ def stage_at(run: Run, step: int) -> int:
     return max((each["stage"] for each in stages if each["began"] < step), default=min(len(stages), 1))
 
 
-def config_at(run: Run, step: int) -> JobConfig | None:
-    """The config of a step: that of its stage, where the run has stages."""
+def config_at(run: Run, step: int, part: str = "") -> JobConfig | None:
+    """The config of a step: that of its stage, where the run has stages, or of a part of its mix."""
     config = config_of(run)
-    return of_step(run, config, step) if config is not None else None
+    return of_step(run, config, step, part) if config is not None else None
 
 
-def of_step(run: Run, config: JobConfig, step: int) -> JobConfig:
-    """What a config of the run says about a step: its stage's options, where the run has stages."""
+def of_step(run: Run, config: JobConfig, step: int, part: str = "") -> JobConfig:
+    """What a config of the run says about a step: its stage's options, where the run has stages, or those of a
+    ``part`` of its mix."""
+    if config.mix.parts:
+        return config.named_courses.get(part, config)
     number = stage_at(run, step)
     return config.stage(number) if 0 < number <= len(config.stages) else config
 
@@ -79,9 +82,10 @@ def common_components(config: JobConfig | None) -> list[RewardComponent]:
 
 
 def having(group: str, option: str, value: str, *, config: str = "config") -> Q:
-    """Runs whose config, or one of its stages, has this value; ``config`` is the column that is looked at."""
+    """Runs whose config, or one of its stages or parts, has this value; ``config`` is the column that is looked at."""
     of_a_stage = {f"{config}__curriculum__stages__contains": [{group: {option: value}}]}
-    return Q(**{f"{config}__{group}__{option}": value}) | Q(**of_a_stage)
+    of_a_part = {f"{config}__mix__parts__contains": [{group: {option: value}}]}
+    return Q(**{f"{config}__{group}__{option}": value}) | Q(**of_a_stage) | Q(**of_a_part)
 
 
 def title_of(part: RewardComponent) -> str:

@@ -29,7 +29,7 @@ export function heldText(held, now, t) {
   if (!held) return "";
   const next = secondsTo(held.next_try_at, now);
   const left = duration(secondsTo(held.until, now), t);
-  const what = held.error ? errorText(held.error, t) : "";
+  const what = [held.part, held.error ? errorText(held.error, t) : ""].filter(Boolean).join(": ");
   return t(next > 0 ? "held" : "held_now", { step: held.step, what, next: duration(next, t), left });
 }
 

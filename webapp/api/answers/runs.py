@@ -196,6 +196,7 @@ class Rollout(BaseModel):
     group: int
     index: int = Field(description="place in its group")
     row: int | None = Field(description="row of the dataset")
+    part: str = Field(description="of a mix: the part whose task it is, and whose dataset has the row")
     task: str
     policy: str = Field(description="who played, where it was not the run's model")
     status: str = Field(description="running, completed, truncated or excluded: how the episode went")

@@ -86,16 +86,20 @@ def _of_run(project: Project, raw: str) -> list[Sample]:
     ended = (RolloutStatus.COMPLETED, RolloutStatus.TRUNCATED)
     done = Rollout.objects.filter(run=run, status__in=ended, held_out=False)
     newest = list(done.order_by("-attempt", "-step", "group", "index")[:MAX_SAMPLES])
-    newest = [item for item in newest if stage_at(run, item.step) == stage_at(run, newest[0].step)]
+    newest = [
+        item
+        for item in newest
+        if (stage_at(run, item.step), item.part) == (stage_at(run, newest[0].step), newest[0].part)
+    ]
     rows = rows_at(run, newest)
     address = reverse("run-detail", args=[project.slug, run.pk])
     return [Sample(str(item), f"{address}?tab=rollouts", episode) for item, episode in episodes_of(newest, rows)]
 
 
 def rows_at(run: Run, rollouts: Sequence[Rollout]) -> dict[int, dict[str, Any]]:
-    """The rows of the dataset that these rollouts of one stage played, by place; empty where the dataset is gone."""
+    """The rows of the dataset that these rollouts of one stage or part played, by place; empty where it is gone."""
     wanted = {item.row for item in rollouts if item.row is not None}
-    config = config_at(run, rollouts[0].step) if run.resolved and wanted else None
+    config = config_at(run, rollouts[0].step, rollouts[0].part) if run.resolved and wanted else None
     train = config.data.train if config is not None else None
     dataset = next((item for item in Dataset.objects.filter(project=run.project) if str(item.rows_path) == train), None)
     if not wanted or dataset is None or not dataset.rows_path.is_file():

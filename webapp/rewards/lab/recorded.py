@@ -22,6 +22,8 @@ from webapp.rollouts.models import Rollout, RolloutStatus
 from webapp.runs.config import stage_at
 from webapp.runs.models import Run
 
+Place = tuple[int, str]
+"""The number of a stage, and the name of a part of a mix."""
 Found = Iterator[tuple[Recorded, Episode | None]]
 
 
@@ -38,9 +40,9 @@ def found_in(rollouts: QuerySet[Rollout], rows: Rows) -> Found:
 
 def _of_batch(batch: list[Rollout], rows: Rows) -> Found:
     episodes: dict[uuid.UUID, Episode] = {}
-    for stage, some in groupby(batch, key=rows.stage_of):
+    for place, some in groupby(batch, key=rows.place_of):
         alike = list(some)
-        held = {item.row: rows.get(stage, item.row) for item in alike if item.row is not None}
+        held = {item.row: rows.get(place, item.row) for item in alike if item.row is not None}
         episodes |= {rollout.pk: episode for rollout, episode in episodes_of(alike, held)}
     for rollout in batch:
         episode = episodes.get(rollout.pk)
@@ -71,19 +73,20 @@ def _record(rollout: Rollout, episode: Episode | None) -> Recorded:
 
 
 class Rows:
-    """The rows of the run's dataset, or of its stages' datasets, that its rollouts played: on disk, not in memory."""
+    """The rows of the run's dataset, or of its stages' or parts' datasets, that its rollouts played: on disk, not in
+    memory."""
 
     def __init__(self, file: BinaryIO, run: Run, rollouts: QuerySet[Rollout], tick: Callable[[], None]) -> None:
         self._file, self._run = file, run
-        self._places: dict[tuple[int, int], int] = {}
-        wanted: dict[int, tuple[int, set[int]]] = {}
-        for step, row in rollouts.order_by().values_list("step", "row").distinct():
+        self._places: dict[tuple[Place, int], int] = {}
+        wanted: dict[Place, tuple[int, set[int]]] = {}
+        for step, part, row in rollouts.order_by().values_list("step", "part", "row").distinct():
             if row is not None:
-                wanted.setdefault(stage_at(run, step), (step, set()))[1].add(row)
-        for stage, (step, places) in wanted.items():
-            self._keep(stage, dataset_path(run, step), places, tick)
+                wanted.setdefault((stage_at(run, step), part), (step, set()))[1].add(row)
+        for place, (step, rows) in wanted.items():
+            self._keep(place, dataset_path(run, step, place[1]), rows, tick)
 
-    def _keep(self, stage: int, path: Path | None, wanted: set[int], tick: Callable[[], None]) -> None:
+    def _keep(self, place: Place, path: Path | None, wanted: set[int], tick: Callable[[], None]) -> None:
         if path is None:
             return
         last = max(wanted)
@@ -91,25 +94,26 @@ class Rows:
             if number % 1000 == 0:
                 tick()
             if number in wanted and record.row is not None:
-                self._places[stage, number] = self._file.tell()
+                self._places[place, number] = self._file.tell()
                 self._file.write(json.dumps(record.row.raw, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
             if number == last:
                 break
 
-    def stage_of(self, rollout: Rollout) -> int:
-        """The number of the stage that a rollout was played in; 0 without stages."""
-        return stage_at(self._run, rollout.step)
+    def place_of(self, rollout: Rollout) -> Place:
+        """The number of the stage that a rollout was played in, 0 without stages, and the part of a mix."""
+        return stage_at(self._run, rollout.step), rollout.part
 
-    def get(self, stage: int, place: int) -> dict[str, Any]:
-        """The row at a place of a stage's dataset; empty where the dataset is gone."""
-        at = self._places.get((stage, place))
+    def get(self, place: Place, row: int) -> dict[str, Any]:
+        """A row of the dataset of a stage or part; empty where the dataset is gone."""
+        at = self._places.get((place, row))
         if at is None:
             return {}
         self._file.seek(at)
         return dict(json.loads(self._file.readline()))
 
 
-def dataset_path(run: Run, step: int) -> Path | None:
-    """The rows that a step was trained on, if they are those of a dataset of its project: no other path is read."""
-    known = dataset_of_step(run, step)
+def dataset_path(run: Run, step: int, part: str = "") -> Path | None:
+    """The rows that a step, or a part of its mix, was trained on, if they are those of a dataset of its project: no
+    other path is read."""
+    known = dataset_of_step(run, step, part)
     return known.rows_path if known else None
