@@ -34,9 +34,22 @@ class Server(NamedTuple):
 @contextlib.contextmanager
 def environment_server(name: str, *options: str) -> Iterator[Server]:
     """``python -m envs.<name>`` on a free port until the block ends."""
+    with _served(["-m", f"envs.{name}"], options) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def script_server(path: Path, *options: str) -> Iterator[Server]:
+    """The same of an environment that is a script."""
+    with _served([str(path)], options) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def _served(program: list[str], options: tuple[str, ...]) -> Iterator[Server]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    words = [sys.executable, "-m", f"envs.{name}", "--port", str(port), "--log-level", "error", *options]
+    words = [sys.executable, *program, "--port", str(port), "--log-level", "error", *options]
     began = time.monotonic()
     server = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     url = f"http://127.0.0.1:{port}"

@@ -31,6 +31,15 @@ METRICS: dict[str, Metric] = {
         _("Success"), _("Share of tasks that are solved: of the step's rollouts, and ★ on held-out tasks.")
     ),
     "components": Metric(_("Reward components"), _("Mean value of each reward component, before its weight.")),
+    "parts/success": Metric(
+        _("Success by part"), _("Share of the rollouts of each part of a mix that solved their task."), form="percent"
+    ),
+    "parts/heldout_success": Metric(
+        _("Held-out success by part"),
+        _("Share of the held-out tasks of each part of a mix that are solved."),
+        form="percent",
+    ),
+    "parts/reward": Metric(_("Reward by part"), _("Mean reward of the rollouts of each part of a mix.")),
     "loss": Metric(_("Loss"), _("The loss that the update minimised.")),
     "kl": Metric(_("KL divergence"), _("Distance from the reference model; only with a KL weight."), _("nats")),
     "entropy": Metric(
@@ -285,6 +294,8 @@ PATTERNS: tuple[tuple[re.Pattern[str], Metric], ...] = (
     (re.compile(r"completions/[^/]+"), Metric(_("Completions"), _("Other completion metrics of TRL."))),
     (re.compile(r"sampling/[^/]+"), Metric(_("Sampler"), _("Agreement between sampler and trainer."))),
 )
+CHARTS = ("components", "parts/success", "parts/heldout_success", "parts/reward")
+"""Charts of several metrics, which no trainer writes under these names."""
 
 
 _HEAD = """\
@@ -301,7 +312,7 @@ go from 0 to 1.
 
 def reference() -> str:
     """The page as Markdown."""
-    names = {name: entry for name, entry in METRICS.items() if name != "components"}
+    names = {name: entry for name, entry in METRICS.items() if name not in CHARTS}
     shown = {**names, **{pattern.pattern.replace("[^/]+", "<name>"): entry for pattern, entry in PATTERNS}}
     lines = [f"| `{name}` | {entry.title} | {entry.unit or '–'} | {entry.what} |\n" for name, entry in shown.items()]
     return _HEAD + "".join(lines)

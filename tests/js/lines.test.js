@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { pictured } from "../../static/js/lib/chart-menu.js";
 import { TOTAL, isStacked, readLines, tracesOf } from "../../static/js/lib/lines.js";
 import { lineTraces } from "../../static/js/lib/plot.js";
-import { missingCurves, neededBy } from "../../static/js/lib/specs.js";
+import { missingCurves, neededBy, specsOf } from "../../static/js/lib/specs.js";
 import { emptyState } from "../../static/js/lib/state.js";
 
 Object.assign(globalThis, { document: { querySelectorAll: () => [] } }); // a page without texts
@@ -156,4 +156,17 @@ test("what stands around a chart's lines is asked for too", () => {
   const state = emptyState();
   for (const name of ["reward", "reward_std", "kl"]) state.names.set(name, 1);
   assert.deepEqual(missingCurves(state, ["reward"], []), ["reward", "reward_std"]);
+});
+
+test("a figure of the parts of a mix is one chart with a line of each part", () => {
+  const state = emptyState();
+  const names = ["parts/count/success", "parts/my shop/success", "parts/count/heldout_success", "parts/count/share"];
+  for (const name of names) state.names.set(name, 1);
+  assert.deepEqual(missingCurves(state, ["parts/success", "parts/heldout_success"], []), names.slice(0, 3));
+  for (const name of names) state.curves.set(name, curve(0.4, 0.6));
+  const specs = specsOf(state, ["parts/success", "parts/heldout_success", "parts/reward"], []);
+  assert.deepEqual(
+    specs.map((spec) => spec.names),
+    [names.slice(0, 2), names.slice(2, 3)],
+  );
 });

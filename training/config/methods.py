@@ -27,7 +27,8 @@ class Method:
     ``scripted``: policies or an endpoint may play in the model's place. ``draws_tasks``: an environment may draw its
     tasks, so the dataset is optional. ``evaluates``: every task is played the same number of times, with seeds that
     hang on the task alone, so that contestants can be compared task by task. ``tiles`` and ``curves`` name metrics of
-    ``training/metrics.py``, in order; ``components`` stands for one curve of each reward component.
+    ``training/metrics.py``, in order; ``components`` stands for one curve of each reward component, and
+    ``parts/…`` for one of each part of a mix.
     ``learning_rates``: where none is set, for all weights and for LoRA.
     ``gradient``: the group with the options of the policy gradient.
     ``entry`` is ``module:function``, taking a ``Job``.
@@ -94,6 +95,9 @@ METHODS: dict[str, Method] = {
             "success",
             "reward",
             "components",
+            "parts/success",
+            "parts/heldout_success",
+            "parts/reward",
             "kl",
             "loss",
             "entropy",
@@ -124,6 +128,9 @@ METHODS: dict[str, Method] = {
             "success",
             "reward",
             "components",
+            "parts/success",
+            "parts/heldout_success",
+            "parts/reward",
             "kl",
             "loss",
             "entropy",
@@ -158,6 +165,9 @@ METHODS: dict[str, Method] = {
             "success",
             "reward",
             "components",
+            "parts/success",
+            "parts/heldout_success",
+            "parts/reward",
             "kl",
             "loss",
             "value/loss",

@@ -71,14 +71,15 @@ def resolve(project: Project, config: JobConfig, *, launched: bool = False) -> R
     plain = config.model_copy(deep=True)
     after = _model(project, plain) if plain.needs_model else None
     _endpoint(project, plain)
-    if not plain.draws_tasks:
+    if not (plain.draws_tasks or (not plain.data.train and _each_has(config, "data", "train"))):
         plain.data.train = _dataset(project, plain.data.train)
     if plain.evaluate.data and plain.method.learns_from == "rollouts":
         plain.evaluate.data = _dataset(project, plain.evaluate.data, "evaluate.data")
     _past(project, plain)
     if not plain.method.plays:
         return Resolved(plain, after)
-    environment = _environment(project, plain)
+    unused = not plain.environment.name and _each_has(config, "environment", "name")
+    environment = None if unused else _environment(project, plain)
     if plain.draws_tasks and plain.environment.protocol != "openenv":
         _refuse("data.train", _("choose a dataset: this environment does not draw tasks by itself."))
     _rewards(project, plain)
@@ -89,7 +90,7 @@ def resolve(project: Project, config: JobConfig, *, launched: bool = False) -> R
     if not (config.rewards.spec or config.rewards.components or launched):
         plain.rewards.components = []
         plain = with_rewards(plain)
-    if environment is None:
+    if environment is None or config.mix.parts:  # what simple policies reach differs from part to part
         return Resolved(plain, after)
     return Resolved(plain, after, environment.baselines(), environment.version)
 
@@ -97,6 +98,11 @@ def resolve(project: Project, config: JobConfig, *, launched: bool = False) -> R
 def launched_without_rewards(run: Run) -> bool:
     """Whether it was launched, and is scored, without components: by a version that paid such runs for form alone."""
     return bool(run.resolved) and not run.resolved.get("rewards", {}).get("components")
+
+
+def _each_has(config: JobConfig, group: str, option: str) -> bool:
+    """Whether every part of a mix has an option of its own, so that the run need not have it."""
+    return bool(config.mix.parts) and all(getattr(part, group).get(option) for part in config.mix.parts)
 
 
 def _past(project: Project, config: JobConfig) -> None:

@@ -136,11 +136,12 @@ class RunForm(forms.Form):
         for group, model, _info in option_groups():
             self._add(f"{group}.", model, getattr(start, group))
         self._reference_choices()
-        self.fields["data.train"].required = not self.method.draws_tasks
+        mixed = bool(self.data.get("mix.parts") if self.is_bound else start.mix.parts)  # whose parts have their own
+        self.fields["data.train"].required = not (self.method.draws_tasks or mixed)
         self.fields["rollout.num_generations"].error_messages["min_value"] = _(
             "A group needs at least 2 rollouts: with one there is no baseline, and nothing is learned."
         )
-        self.fields["environment.name"].required = self.method.plays
+        self.fields["environment.name"].required = self.method.plays and not mixed
 
     def _add(self, prefix: str, model: type[BaseModel], values: BaseModel) -> None:
         made = fields_of(model)

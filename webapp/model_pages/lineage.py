@@ -14,6 +14,7 @@ from webapp.model_pages.origins import (
     Stage,
     dataset_words,
     environment_name,
+    parts_words,
     spec_name,
 )
 from webapp.registry.models import ModelKind, RegisteredModel
@@ -124,6 +125,8 @@ def _run_node(project: Project, stage: Stage) -> Node:
 def trained_on(project: Project, stage: Stage) -> list[Fact]:
     """Dataset, reward spec and environment of a run, each with its version, where it has them."""
     run, facts = stage.run, []
+    if parts := parts_words(run):
+        facts.append(Fact(_("Parts"), parts))
     if stage.dataset is not None:
         facts.append(Fact(_("Dataset"), str(stage.dataset), _page(project, "dataset-detail", stage.dataset.pk)))
     elif dataset_words(run):

@@ -19,7 +19,7 @@ from webapp.learned.ancestry import Origins, Stage, origins_of_checkpoint
 from webapp.registry.models import ModelKind, RegisteredModel
 from webapp.registry.weights import weights_of_model
 from webapp.rewards.models import RewardSpec
-from webapp.runs.config import config_of
+from webapp.runs.config import all_components, config_of
 from webapp.runs.models import Run, RunEvent
 from webapp.teams.models import Project
 
@@ -99,6 +99,16 @@ def dataset_words(run: Run) -> str:
     return str(run.config.get("data", {}).get("train") or "").removeprefix("dataset:")
 
 
+def parts_words(run: Run) -> str:
+    """The parts of a mix with their weights, their data and environments, as the config names them; else nothing."""
+    found = []
+    for part in run.config.get("mix", {}).get("parts") or []:
+        own = ((part.get(group) or {}).get(option) for group, option in (("data", "train"), ("environment", "name")))
+        names = [str(name).partition(":")[2] or str(name) for name in own if name]
+        found.append(f"{part['name']} × {part.get('weight', 1):g}" + (f" ({', '.join(names)})" if names else ""))
+    return "; ".join(found)
+
+
 def spec_name(run: Run) -> str:
     """The reward spec as the config names it, with its version where it has one."""
     return str(run.config.get("rewards", {}).get("spec") or "").removeprefix("reward:")
@@ -113,4 +123,6 @@ def environment_name(run: Run) -> str:
 def components_of(stage: Stage) -> list[RewardComponent]:
     """What the run was rewarded for; nothing where it does not play, or its config cannot be read."""
     config = config_of(stage.run)
-    return config.rewards.components if config is not None and config.method.plays else []
+    if config is None or not config.method.plays:
+        return []
+    return all_components(config) if config.mix.parts else config.rewards.components

@@ -62,9 +62,12 @@ def _scored_by(config: JobConfig | None) -> list[list[RewardComponent]]:
 
 def stack_weights(config: JobConfig | None) -> dict[str, float] | None:
     """What each component's mean is multiplied by so that they add up to the reward; ``None`` where no one number says
-    it: a schedule, a scale, or stages that weigh it differently."""
+    it: a schedule, a scale, stages that weigh it differently, or parts of a mix that do not all have it."""
+    scored = _scored_by(config)
+    if config is not None and config.mix.parts and any(other != scored[0] for other in scored):
+        return None  # each mean is of the rollouts of its own parts
     weights: dict[str, float] = {}
-    for part in (part for course in _scored_by(config) for part in course):
+    for part in (part for course in scored for part in course):
         if part.schedule or part.scale or weights.setdefault(part.name, part.weight) != part.weight:
             return None
     return weights or None

@@ -39,6 +39,7 @@ def plain(value: Any) -> str:
     if isinstance(value, str):
         return value
     parts = value if isinstance(value, list) else []
-    if parts and all(isinstance(part, dict) and {"name", "weight"} <= part.keys() for part in parts):
+    of_a_mix = any(isinstance(part, dict) and "environment" in part for part in parts)  # which have more to say
+    if parts and not of_a_mix and all(isinstance(part, dict) and {"name", "weight"} <= part.keys() for part in parts):
         return ", ".join(f"{part['name']} × {weight(part['weight'])}" for part in parts)  # of a reward
     return json.dumps(value, ensure_ascii=False)

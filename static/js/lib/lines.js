@@ -5,7 +5,7 @@ import { stepAt } from "./axis.js";
 import { shownCurve } from "./closer.js";
 import { has, t } from "./dom.js";
 import { COMPONENT, drawnLine, lineTraces, meanLine, seenPoints, seenValues, starTrace } from "./plot.js";
-import { SPREAD } from "./specs.js";
+import { PART, SPREAD } from "./specs.js";
 import { stackTraces } from "./stack.js";
 
 /** @typedef {import("./plot.js").Drawn & {name: string, label: string, at: number, dash: string, source: Source}} Line */
@@ -16,11 +16,11 @@ import { stackTraces } from "./stack.js";
 const HELD_OUT = "heldout/";
 const EVALUATED = "heldout/success";
 const DASHES = ["solid", "dash", "dot", "dashdot"];
-const REWARDS = /^(reward|reward_std|rewards\/.+|heldout\/reward|groups\/best_reward_mean)$/;
+const REWARDS = /^(reward|reward_std|rewards\/.+|heldout\/reward|groups\/best_reward_mean|parts\/.+reward)$/;
 export const TOTAL = -1; // the place of the line that a stack adds up to: no curve's colour, but that of text
 
 /** @param {string} name of a metric that shares its chart with others */
-const nameOf = (name) => (has(`metric.${name}`) ? t(`metric.${name}`) : name);
+const nameOf = (name) => (has(`metric.${name}`) ? t(`metric.${name}`) : (name.match(PART)?.[1] ?? name));
 
 /**
  * Whether a chart piles up its lines: those of the components of one run, on a scale that can be added up, where one

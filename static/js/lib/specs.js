@@ -10,6 +10,8 @@ import { has, t } from "./dom.js";
 const SUCCESS = ["rollouts/task_success", "heldout/success"];
 export const SPREAD = "reward_std"; // within groups: the band around the reward
 const ENDS = ["heldout/success_low", "heldout/success_high"];
+/** A figure of one part of a mix: its name, and which figure. */
+export const PART = /^parts\/([^/]+)\/([^/]+)$/;
 
 /**
  * The catalogue's title of a metric, else its own name.
@@ -33,7 +35,7 @@ export function specsOf(state, curated, added, own = [], order = []) {
   /** @type {Spec[]} */
   const specs = [];
   for (const key of curated) {
-    const used = key === "components" ? inOrder(names, order) : membersOf(key).filter((name) => names.includes(name));
+    const used = key === "components" ? inOrder(names, order) : membersOf(key, names).filter((name) => names.includes(name));
     if (used.length) specs.push({ key, title: titleOf(key), names: used, removable: false });
   }
   const used = new Set(specs.flatMap((spec) => spec.names));
@@ -50,10 +52,15 @@ export function specsOf(state, curated, added, own = [], order = []) {
 }
 
 /**
- * The metrics that a chart draws together.
+ * The metrics that a chart draws together; `parts/success` is that of each part of a mix.
  * @param {string} key
+ * @param {string[]} names all that there are
  */
-const membersOf = (key) => (key === "success" ? SUCCESS : [key]);
+function membersOf(key, names) {
+  if (key === "success") return SUCCESS;
+  const figure = key.match(/^parts\/([^/]+)$/)?.[1];
+  return figure ? names.filter((name) => name.match(PART)?.[2] === figure) : [key];
+}
 
 /**
  * The curves of components: those of the spec in its order, then others by name.
@@ -90,10 +97,11 @@ export function neededBy(names) {
  * @returns {string[]}
  */
 export function missingCurves(state, curated, added, own = []) {
-  const wanted = new Set([...curated.flatMap(membersOf), ...own, ...added]);
+  const names = Array.from(state.names.keys());
+  const wanted = new Set([...curated.flatMap((key) => membersOf(key, names)), ...own, ...added]);
   if (curated.includes("reward")) wanted.add(SPREAD);
   if (curated.includes("success")) for (const name of ENDS) wanted.add(name);
-  return Array.from(state.names.keys()).filter(
+  return names.filter(
     (name) => !state.curves.has(name) && (wanted.has(name) || (curated.includes("components") && COMPONENT.test(name))),
   );
 }

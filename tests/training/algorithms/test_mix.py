@@ -20,6 +20,7 @@ from tests.training.algorithms.test_held_out import Server
 from tests.training.algorithms.test_resume import figures, stop_after
 from tests.training.helpers import of_type, scripted_server, write_rows
 from training.algorithms.grpo import run_grpo
+from training.algorithms.held_out import choose_tasks
 from training.algorithms.job import Job, row_order
 from training.algorithms.mix import Segment, dealt, order_of
 from training.config import JobConfig
@@ -27,6 +28,7 @@ from training.data.reader import load_rows
 from training.data.schema import Row
 from training.data.splitting import split_rows
 from training.errors import ConfigError, DataError, StopRequested
+from training.rollout.tokens import ChatTemplate
 
 COLOURS = ("red", "green", "blue")
 NUMBERS = ("12", "345", "6", "7")
@@ -235,6 +237,18 @@ def test_held_out_tasks_of_each_part_with_figures_of_each_and_of_all(make_job: M
     reports = of_type(job.run_dir, "held_out_evaluated")
     assert [event.report["tasks"] for event in reports] == [6, 6]
     assert of_type(job.run_dir, "run_started")[0].rows == 20 - len(held[0])
+
+
+def test_a_task_that_one_part_holds_out_is_trained_on_in_none(make_job: MakeJob, tokenizer: Any) -> None:
+    """A small part holds out its lowest task, which the large one by itself would train on."""
+    rows = [Row(messages=[Message(role="user", content=f"Say word{number} please.")]) for number in range(12)]
+    rows += [rows[place] for place in split_rows(rows, 0.05).train[:2]]
+    job = make_job(evaluate={"every": 2, "share": 0.05})
+    chosen = choose_tasks(job, rows, ChatTemplate(tokenizer), (), segments(12, 2, weights=(1.0, 1.0)))
+    held = {rows[place].messages[0].content for place in chosen.played if place >= 12}
+    assert len(held) == 1 and held < {row.messages[0].content for row in rows[:12]}
+    assert held.isdisjoint(rows[place].messages[0].content for place in chosen.train)
+    assert {place >= 12 for place in chosen.train} == {True, False}
 
 
 def test_held_out_tasks_meet_the_seeds_of_a_run_of_their_part_alone(make_job: MakeJob, tmp_path: Path) -> None:

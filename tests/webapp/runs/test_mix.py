@@ -27,6 +27,7 @@ from webapp.launch.forms import RunForm
 from webapp.launch.memory import decisive
 from webapp.launch.preflight import preflight
 from webapp.learned.overlap import Overlap, _together, sources_of
+from webapp.model_pages.origins import parts_words
 from webapp.reading.courses import courses_of
 from webapp.reading.parts import config_for, spec_of
 from webapp.reading.visits import tasks_of, visits_of
@@ -35,7 +36,8 @@ from webapp.rewards.lab.recorded import Rows, found_in
 from webapp.rewards.selectors import runs_using as runs_of_spec
 from webapp.rollouts.models import Rollout, Turn
 from webapp.run_pages.page import config_texts
-from webapp.runs.config import all_components, config_at
+from webapp.runs.config import all_components, config_at, stack_weights
+from webapp.runs.differences import differences
 from webapp.teams.models import Project, User
 
 SUCCESS = [{"name": "task_success", "weight": 1.0}]
@@ -239,11 +241,10 @@ def test_a_run_with_a_mix_is_evaluated_on_one_of_its_parts(
     project: Project, run: Any, mixed: dict[str, Any], bob: User, client_for: Callable[..., Client]
 ) -> None:
     address = reverse("run-new", args=[project.slug])
-    for part, data, place in (("", "data", "place"), ("shop", "more", "other"), ("none", "data", "place")):
-        for kind in ("evaluate", "sft"):
-            form = client_for(bob).get(address, {"from": str(run.pk), "kind": kind, "part": part}).context["form"]
-            assert form["data.train"].value() == mixed[data].reference and form.start.mix.parts == []
-            assert form["environment.name"].value() == mixed[place].reference
+    for kind, part, data, place in (("evaluate", "shop", "more", "other"), ("sft", "none", "data", "place")):
+        form = client_for(bob).get(address, {"from": str(run.pk), "kind": kind, "part": part}).context["form"]
+        assert form["data.train"].value() == mixed[data].reference and form.start.mix.parts == []
+        assert form["environment.name"].value() == mixed[place].reference
     clone = client_for(bob).get(address, {"from": str(run.pk)}).context["form"]
     assert clone.start.mix == mixed["config"].mix
     assert client_for(bob).get(address, {"from": str(run.pk), "kind": "rloo"}).context["form"].start.mix.parts
@@ -271,3 +272,44 @@ def test_the_export_for_verl_has_a_folder_for_each_part(run: Any, tmp_path: Path
     told = (tmp_path / "part-2" / "README.txt").read_text()
     assert "Part 2 of 2 of a mix: shop, weight 1." in told and "mix.parts is not carried over" in told
     assert "experiment_name: mine-part-1" in (tmp_path / "part-1" / "config.yaml").read_text()
+
+
+def test_what_every_part_has_of_its_own_the_run_need_not_name(project: Project, mixed: dict[str, Any]) -> None:
+    raw = mixed["config"].model_dump(mode="json")
+    raw["data"]["train"] = raw["environment"]["name"] = ""
+    with pytest.raises(ConfigError) as caught:
+        resolve(project, JobConfig.model_validate(raw))
+    assert caught.value.option == "data.train"
+    raw["mix"]["parts"][0] |= {
+        "data": {"train": mixed["data"].reference}, "environment": {"name": mixed["place"].reference},
+    }  # fmt: skip
+    own = JobConfig.model_validate(raw)
+    found = resolve(project, own)
+    assert [course.environment.url[-1] for course in found.config.courses] == ["1", "2"] and found.baselines == []
+    form = RunForm(project=project, config=own, name="a")
+    data = {path: form[path].value() for path in form.fields}
+    data = {path: value for path, value in data.items() if value is not None and value is not False}
+    assert RunForm(data, project=project).is_valid()
+    assert not RunForm(data | {"mix.parts": ""}, project=project).is_valid()
+
+
+def test_means_of_components_add_up_only_where_all_parts_have_them(mixed: dict[str, Any]) -> None:
+    same = mixed["config"].model_copy(deep=True)
+    for part in same.mix.parts:
+        part.rewards = {"components": SUCCESS}
+    assert stack_weights(same) == {"task_success": 1.0}
+    same.mix.parts[1].rewards = {"components": [{"name": "format", "function": "coherence", "weight": 0.5}]}
+    assert stack_weights(same) is None
+
+
+def test_a_changed_part_is_shown_whole(mixed: dict[str, Any]) -> None:
+    before = mixed["config"].model_dump(mode="json")
+    after = json.loads(json.dumps(before))
+    after["mix"]["parts"][1]["data"]["train"] = "dataset:other@2"
+    (found,) = differences(before, after)
+    assert found.path == "mix.parts" and "dataset:other@2" in found.after and found.before != found.after
+
+
+def test_a_models_page_tells_of_the_parts(run: Any, mixed: dict[str, Any]) -> None:
+    shop = f"shop × 1 ({mixed['more'].reference.partition(':')[2]}, {mixed['other'].name})"
+    assert parts_words(run) == f"count × 3; {shop}"
