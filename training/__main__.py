@@ -6,8 +6,11 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Callable
 from datetime import datetime
+from importlib import import_module
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
@@ -35,44 +38,121 @@ def main(arguments: list[str] | None = None) -> int:
 
         return import_main(words[1:])
     options = _parser().parse_args(words)
-    if options.command == "chat":
-        return _chat()
-    if options.command == "schema":
-        print(json.dumps(JobConfig.model_json_schema(), ensure_ascii=False, indent=2))
-        return 0
-    if options.command == "pairs":
-        return _pairs(options.run, options.output, options.min_gap)
-    if options.command == "template":
-        return _template(options.model, as_json=options.json)
-    if options.command == "rendered":
-        return _rendered(options)
-    if options.command == "doctor":
-        return _doctor(options.run, options.set, as_json=options.json)
-    if options.command == "docs":
-        from training import metrics, reference
-        from training.algorithms import reference as algorithms
-        from training.doctor import reference as doctor
-        from training.rollout import family_reference as families
+    does: Callable[[argparse.Namespace], int] = options.does
+    return does(options)
 
-        pages = {
-            "families": families,
-            "metrics": metrics,
-            "algorithms": algorithms,
-            "configuration": reference,
-            "doctor": doctor,
-        }
-        print(pages[options.page].reference(), end="")
-        return 0
-    try:
-        config = config_load(options.config)
-    except (ConfigError, ValidationError) as exc:
-        return _refuse(exc)
-    if options.command == "export-verl":
-        return _export_verl(config, options.output, name=options.config.stem)
-    if options.command == "preflight":
-        return _preflight(config, options.device, as_json=options.json)
-    if options.command == "memory":
-        return _memory(config, options.device, as_json=options.json)
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m training", description="Train tool-using models from a YAML config."
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    for command in COMMANDS:
+        own = commands.add_parser(command.name, help=command.about, add_help=command.does is not None)
+        command.takes(own)
+        own.set_defaults(does=command.does)
+    return parser
+
+
+def _takes_config(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("config", type=Path, help="YAML file of options")
+
+
+def _takes_run(parser: argparse.ArgumentParser) -> None:
+    _takes_config(parser)
+    parser.add_argument("--run-dir", type=Path, help="where journal and model go (default runs/<config>-<time>)")
+    parser.add_argument(
+        "--attempt", type=int, help="number of this attempt (default: one more than the journal's last)"
+    )
+    parser.add_argument(
+        "--resume-from",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a checkpoint, a run directory with checkpoints, or one with numbered attempts; may be given several "
+        "times: the newest whole checkpoint by attempt and step is taken",
+    )
+    parser.add_argument(
+        "--earlier",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="run directory of an earlier attempt; may be given several times, oldest first: what judges answered "
+        "there is not asked again, and a run that only samples goes on after its last step",
+    )
+    parser.add_argument(
+        "--run-id", default="", help="what other trackers know the run by (default: made of its folder)"
+    )
+    parser.add_argument("--parent-pipe", type=int, help=f"exit when this pipe closes (or set {PARENT_VARIABLE})")
+
+
+def _takes_preflight(parser: argparse.ArgumentParser) -> None:
+    _takes_config(parser)
+    parser.add_argument("--device", default="", help="device to judge its memory by, as in `memory`")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _takes_memory(parser: argparse.ArgumentParser) -> None:
+    _takes_config(parser)
+    parser.add_argument(
+        "--device", default="", help="cpu, t4, a10, a100, h100, ... or name=GiB[@capability] (default: what is here)"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON, in bytes")
+
+
+def _takes_export(parser: argparse.ArgumentParser) -> None:
+    _takes_config(parser)
+    parser.add_argument("--output", type=Path, required=True, help="folder for train.parquet and config.yaml")
+
+
+def _takes_pairs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", type=Path, nargs="+", help="run directories of its attempts, oldest first")
+    parser.add_argument("--output", type=Path, required=True, help="JSON Lines file to write")
+    parser.add_argument("--min-gap", type=float, default=0.5, help="rewards of a pair differ at least so much (0.5)")
+
+
+def _takes_template(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", type=Path, help="folder of the model, or of its tokenizer alone")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _takes_rendered(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("rows", type=Path, help="dataset of rows (rows.jsonl)")
+    parser.add_argument("--model", required=True, help="folder of the model, or starter")
+    parser.add_argument("--first", type=int, default=1, help="number of the first row to show (1)")
+    parser.add_argument("--count", type=int, default=5, help="rows to show (5)")
+
+
+def _takes_doctor(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", type=Path, help="run directory, or one with numbered attempts")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="another threshold")
+    parser.add_argument("--json", action="store_true", help="print JSON, with the evidence")
+
+
+def _takes_docs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("page", nargs="?", choices=list(PAGES), default="configuration")
+
+
+def _takes_nothing(_parser: argparse.ArgumentParser) -> None:
+    """Its own module reads what follows."""
+
+
+def _with_config(does: Callable[[JobConfig, argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
+    """A command on the config that its first word names; a config that is wrong is said."""
+
+    def loaded(options: argparse.Namespace) -> int:
+        try:
+            config = config_load(options.config)
+        except (ConfigError, ValidationError) as exc:
+            return _refuse(exc)
+        return does(config, options)
+
+    return loaded
+
+
+def _run(config: JobConfig, options: argparse.Namespace) -> int:
     from training.main import run_job, watch_parent
 
     descriptor = options.parent_pipe if options.parent_pipe is not None else _descriptor_from_environment()
@@ -89,72 +169,14 @@ def main(arguments: list[str] | None = None) -> int:
     )
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m training", description="Train tool-using models from a YAML config."
-    )
-    commands = parser.add_subparsers(dest="command", required=True)
-    run = commands.add_parser("run", help="train as the config says")
-    run.add_argument("config", type=Path, help="YAML file of options")
-    run.add_argument("--run-dir", type=Path, help="where journal and model go (default runs/<config>-<time>)")
-    run.add_argument("--attempt", type=int, help="number of this attempt (default: one more than the journal's last)")
-    run.add_argument(
-        "--resume-from",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="DIR",
-        help="a checkpoint, a run directory with checkpoints, or one with numbered attempts; may be given several "
-        "times: the newest whole checkpoint by attempt and step is taken",
-    )
-    run.add_argument(
-        "--earlier",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="DIR",
-        help="run directory of an earlier attempt; may be given several times, oldest first: what judges answered "
-        "there is not asked again, and a run that only samples goes on after its last step",
-    )
-    run.add_argument("--run-id", default="", help="what other trackers know the run by (default: made of its folder)")
-    run.add_argument("--parent-pipe", type=int, help=f"exit when this pipe closes (or set {PARENT_VARIABLE})")
-    check = commands.add_parser("preflight", help="check what a run needs, without training")
-    check.add_argument("config", type=Path, help="YAML file of options")
-    check.add_argument("--device", default="", help="device to judge its memory by, as in `memory`")
-    check.add_argument("--json", action="store_true", help="print JSON")
-    memory = commands.add_parser("memory", help="how much memory a job needs on a device, term by term")
-    memory.add_argument("config", type=Path, help="YAML file of options")
-    memory.add_argument(
-        "--device", default="", help="cpu, t4, a10, a100, h100, ... or name=GiB[@capability] (default: what is here)"
-    )
-    memory.add_argument("--json", action="store_true", help="print JSON, in bytes")
-    export = commands.add_parser("export-verl", help="write a job for verl: its rows as parquet, its options as YAML")
-    export.add_argument("config", type=Path, help="YAML file of options")
-    export.add_argument("--output", type=Path, required=True, help="folder for train.parquet and config.yaml")
-    pairs = commands.add_parser("pairs", help="make preference pairs of a run's rollouts, for DPO")
-    pairs.add_argument("run", type=Path, nargs="+", help="run directories of its attempts, oldest first")
-    pairs.add_argument("--output", type=Path, required=True, help="JSON Lines file to write")
-    pairs.add_argument("--min-gap", type=float, default=0.5, help="rewards of a pair differ at least so much (0.5)")
-    template = commands.add_parser("template", help="what a model's chat template writes, and whether it is read back")
-    template.add_argument("model", type=Path, help="folder of the model, or of its tokenizer alone")
-    template.add_argument("--json", action="store_true", help="print JSON")
-    rendered = commands.add_parser("rendered", help="rows as a model reads them, and what of them is learned, as JSON")
-    rendered.add_argument("rows", type=Path, help="dataset of rows (rows.jsonl)")
-    rendered.add_argument("--model", required=True, help="folder of the model, or starter")
-    rendered.add_argument("--first", type=int, default=1, help="number of the first row to show (1)")
-    rendered.add_argument("--count", type=int, default=5, help="rows to show (5)")
-    doctor = commands.add_parser("doctor", help="what goes wrong in a run, from its journals (docs/doctor.md)")
-    doctor.add_argument("run", type=Path, help="run directory, or one with numbered attempts")
-    doctor.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="another threshold")
-    doctor.add_argument("--json", action="store_true", help="print JSON, with the evidence")
-    commands.add_parser("chat", help="answer a chat: JSON lines on stdin and stdout (training/chat/wire.py)")
-    commands.add_parser("schema", help="print the JSON schema of the config")
-    commands.add_parser("data", help="check and convert datasets: data --help", add_help=False)
-    commands.add_parser("import", help="read runs of other trainers: import --help", add_help=False)
-    docs = commands.add_parser("docs", help="print a page of docs/ that is made of the code")
-    pages = ["configuration", "metrics", "algorithms", "doctor", "families"]
-    docs.add_argument("page", nargs="?", choices=pages, default="configuration")
-    return parser
+def _schema() -> int:
+    print(json.dumps(JobConfig.model_json_schema(), ensure_ascii=False, indent=2))
+    return 0
+
+
+def _docs(page: str) -> int:
+    print(import_module(PAGES[page]).reference(), end="")
+    return 0
 
 
 def _chat() -> int:
@@ -295,6 +317,67 @@ def _descriptor_from_environment() -> int | None:
     text = os.environ.get(PARENT_VARIABLE, "")
     return int(text) if text.isdigit() else None
 
+
+class Command(NamedTuple):
+    """A word of the command line: what it is for, what it takes, and what it does with that; ``None`` where another
+    module reads all that follows."""
+
+    name: str
+    about: str
+    takes: Callable[[argparse.ArgumentParser], None]
+    does: Callable[[argparse.Namespace], int] | None
+
+
+PAGES = {
+    "configuration": "training.reference",
+    "metrics": "training.metrics",
+    "algorithms": "training.algorithms.reference",
+    "doctor": "training.doctor.reference",
+    "families": "training.rollout.family_reference",
+}
+"""Pages of docs/ and the modules that they are made by."""
+COMMANDS = (
+    Command("run", "train as the config says", _takes_run, _with_config(_run)),
+    Command(
+        "preflight", "check what a run needs, without training", _takes_preflight,
+        _with_config(lambda config, given: _preflight(config, given.device, as_json=given.json)),
+    ),
+    Command(
+        "memory", "how much memory a job needs on a device, term by term", _takes_memory,
+        _with_config(lambda config, given: _memory(config, given.device, as_json=given.json)),
+    ),
+    Command(
+        "export-verl", "write a job for verl: its rows as parquet, its options as YAML", _takes_export,
+        _with_config(lambda config, given: _export_verl(config, given.output, name=given.config.stem)),
+    ),
+    Command(
+        "pairs", "make preference pairs of a run's rollouts, for DPO", _takes_pairs,
+        lambda given: _pairs(given.run, given.output, given.min_gap),
+    ),
+    Command(
+        "template", "what a model's chat template writes, and whether it is read back", _takes_template,
+        lambda given: _template(given.model, as_json=given.json),
+    ),
+    Command(
+        "rendered", "rows as a model reads them, and what of them is learned, as JSON", _takes_rendered,
+        lambda given: _rendered(given),
+    ),
+    Command(
+        "doctor", "what goes wrong in a run, from its journals (docs/doctor.md)", _takes_doctor,
+        lambda given: _doctor(given.run, given.set, as_json=given.json),
+    ),
+    Command(
+        "chat", "answer a chat: JSON lines on stdin and stdout (training/chat/wire.py)", _takes_nothing,
+        lambda _given: _chat(),
+    ),
+    Command("schema", "print the JSON schema of the config", _takes_nothing, lambda _given: _schema()),
+    Command("data", "check and convert datasets: data --help", _takes_nothing, None),
+    Command("import", "read runs of other trainers: import --help", _takes_nothing, None),
+    Command(
+        "docs", "print a page of docs/ that is made of the code", _takes_docs, lambda given: _docs(given.page)
+    ),
+)  # fmt: skip
+"""In the order of `--help`."""
 
 if __name__ == "__main__":
     raise SystemExit(main())
