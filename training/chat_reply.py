@@ -10,12 +10,12 @@ import json
 import math
 from typing import Any, NamedTuple
 
+from training.reasoning import REASONING
+
 UNREADABLE = (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError)
 CUT = frozenset({"length", "max_tokens", "model_length"})
 """Reasons to end that mean the limit of tokens: OpenAI's, Anthropic's, Mistral's."""
 FILTERED = "content_filter"
-REASONING = ("reasoning_content", "reasoning", "thinking")
-"""Fields of a message that hold what the model thought: DeepSeek's, OpenRouter's (vLLM writes either), Ollama's."""
 COUNTED = ("prompt_tokens", "completion_tokens")
 MAX_TOKENS = 100_000_000
 """No model reads or writes so many at once: a larger count is none."""

@@ -8,6 +8,7 @@ from envs.wire import Message, Role
 from training.data.calls import THOUGHT, bare_calls, call_of, calls_of, text_or_none
 from training.data.parts import parts_of
 from training.data.problems import RowError, kind, shown
+from training.reasoning import REASONING
 
 ROLES = {
     "system": "system",
@@ -26,8 +27,6 @@ ROLES = {
     "function_call": "assistant",
 }
 CALL_ROLES = {"tool_call", "function_call"}
-REASONING = ("reasoning_content", "reasoning", "thinking", "thought")
-"""Fields in which the reasoning of an assistant's turn stands; the first that holds text is read."""
 _OURS = {"role", "content", "tool_calls", "tool_call_id", "name"}
 _CHAT_ROLES = {"system", "user", "assistant", "tool"}
 _PLAIN = {"role", "content"}

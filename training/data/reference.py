@@ -13,9 +13,9 @@ from training.data.files.archive import MAX_MEMBERS, MAX_UNPACKED_BYTES, RATIO
 from training.data.formats import FORMATS
 from training.data.learned import LABELS, NOT_LEARNED, ROW_WEIGHTS, WEIGHTS
 from training.data.making.convert import ConvertOptions, writers
-from training.data.messages import REASONING
 from training.data.problems import PROBLEMS
 from training.data.schema import Row
+from training.reasoning import REASONING
 
 _INTRODUCTION = """# Datasets
 

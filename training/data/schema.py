@@ -17,11 +17,12 @@ from pydantic import BaseModel, Field
 
 from envs.wire import Message, ToolCall
 from training.data.limits import MAX_COLUMNS
-from training.data.messages import REASONING, messages_of, plain, plain_messages, reasoning_of
+from training.data.messages import messages_of, plain, plain_messages, reasoning_of
 from training.data.parts import joined_parts
 from training.data.problems import RowError, kind
 from training.data.strict import check_tree, strict_loads
 from training.data.tools import tools_key, tools_of
+from training.reasoning import REASONING
 
 __all__ = ["Message", "Row", "RowError", "ToolCall", "check_tree", "conversation_key", "row_from_dict", "strict_loads"]
 

@@ -11,12 +11,12 @@ import re
 from typing import Any
 
 from envs.wire import Message, ToolCall
-from training.chat_reply import REASONING
 from training.data.markup import ROLE, ROLES, Markup, markup_of, pieces
 from training.dialects import hermes
 from training.dialects.base import json_decoder
 from training.imports.base import BadRow
 from training.imports.rows import check
+from training.reasoning import REASONING
 from training.words import _, sentence
 
 PLAIN = Markup(_("plain roles"), re.compile(rf"\n{ROLE}(?=\n)"), lead="\n", tail=1, repeats=False)

@@ -18,13 +18,12 @@ from training.dialects import CALL_MARKS, DIALECTS, FAMILY_DIALECTS, Parse, dial
 from training.dialects.base import Tools
 from training.dialects.thoughts import MARKS, opens_thought
 from training.errors import TemplateError
+from training.reasoning import READ_BY_TEMPLATES
 
 Rows = list[dict[str, Any]]
 Render = Callable[[Rows, "Tools | None", bool], str]
 """A template: chat messages, tools, and whether the model's next turn begins behind them. Raises ``TemplateError``."""
 Ids = Literal["own", "nine", "functions"]
-REASONING = ("reasoning_content", "thinking", "reasoning")
-"""Fields of a message in which templates look for what it thought."""
 ASKED, SAID, THOUGHT, RESULT = "probe asks", "probe says", "probe thinks", "probe result"
 _ARGUMENTS: dict[str, Any] = {"probe_text": 'it\'s "5" \\n', "number": 3, "yes": True, "many": [1, {"k": "v"}]}
 _KINDS = {"probe_text": "string", "number": "integer", "yes": "boolean", "many": "array"}
@@ -47,7 +46,7 @@ class Style:
 
     def _row(self, message: dict[str, Any], known: dict[str, str]) -> dict[str, Any]:
         row = dict(message)
-        thought = row.pop(REASONING[0], None)
+        thought = row.pop(READ_BY_TEMPLATES[0], None)
         if thought and self.reasoning:
             row[self.reasoning] = thought
         if row.get("tool_calls"):
@@ -220,7 +219,7 @@ def _reads(render: Render, style: Style, dialect: str, count: int) -> bool:
 
 def _reasoning(render: Render, style: Style) -> str:
     """The field of thoughts that the template writes into the last turn."""
-    for field in REASONING:
+    for field in READ_BY_TEMPLATES:
         said = {"role": "assistant", "content": SAID, field: THOUGHT}
         for rows in ([_user(), said], [_user(), {**probe_turn(1), field: THOUGHT}]):
             if THOUGHT in (_rendered(render, rows, None, generate=False) or ""):

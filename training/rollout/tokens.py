@@ -18,14 +18,15 @@ from envs.wire import Message
 from training.dialects import CALL_MARKS
 from training.dialects.thoughts import MARKS
 from training.errors import TemplateError
-from training.rollout.family import REASONING, Family, family_of, render_with_tools, turn_end
+from training.reasoning import READ_BY_TEMPLATES
+from training.rollout.family import Family, family_of, render_with_tools, turn_end
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 Tools = list[dict[str, Any]]
 CACHE = 256
-REASONING_KEY = REASONING[0]
+REASONING_KEY = READ_BY_TEMPLATES[0]
 """The field of a message's reasoning until a template's own style renames it."""
 KEPT = CALL_MARKS | set(MARKS) | set(MARKS.values()) | {"<|start|>"}
 """Control tokens that a turn's text keeps, because dialects read them."""

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from training.data.formats.base import DataFormat, Value, converted, fits
-from training.data.messages import REASONING, messages_of
+from training.data.messages import messages_of
 from training.data.options import ReadOptions
 from training.data.parts import parts_of
 from training.data.problems import RowError, kind, shown
 from training.data.raw import Raw, Record, Sample
 from training.data.schema import Row, Spelling, make_row
 from training.data.tools import tools_of
+from training.reasoning import REASONING
 from training.words import _, sentence
 
 NAME = _("NeMo Gym's rows")
