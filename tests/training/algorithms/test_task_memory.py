@@ -10,8 +10,10 @@ import pytest
 from pydantic import ValidationError
 
 from envs.wire import Message
+from tests.training.algorithms.conftest import MakeJob
 from tests.training.rollout.test_signal import group
 from training.algorithms.drawing import NONE, Evidence, worth
+from training.algorithms.saving import Saver
 from training.algorithms.task_memory import TASKS_NAME, Drawing, Memory, entered, keys_of, read_memory
 from training.config import DataConfig, JobConfig
 from training.data.schema import Row
@@ -230,6 +232,19 @@ def test_a_copy_stays_as_it_was() -> None:
     found.took(2, played(0, [1.0], [1.0]))
     assert copy.tasks == {} and list(copy.planned) == [2] and copy.samplings == 0
     assert list(found.memory.tasks) == [found._keys[0]] and found.memory.planned == {}
+
+
+def test_a_save_that_comes_later_keeps_what_was_known_at_its_border(make_job: MakeJob) -> None:
+    """Two updates a sampling: the weights stand at step 2 until the first update of the next sampling."""
+    saver = Saver(make_job(), updates=2)
+    saver.drawing = found = drawing()
+    saver.updated(2)
+    found.took(3, played(0, [1.0], [1.0]))
+    found.tasks_of(5, 2)
+    saver.updated(3)
+    assert saver._memory == Memory()
+    saver.updated(4)
+    assert saver._memory == found.memory != Memory()
 
 
 def test_tasks_are_known_in_another_order_and_spelling_and_equal_ones_apart() -> None:
