@@ -34,6 +34,16 @@ _LINEAR = {
     "linear_value_head_dim": 24,
 }
 _EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 96}
+_LATENT = {
+    "head_dim": 12,
+    "qk_rope_head_dim": 12,
+    "qk_nope_head_dim": 12,
+    "v_head_dim": 24,
+    "kv_lora_rank": 32,
+    "q_lora_rank": 48,
+    "n_group": 2,
+    "topk_group": 1,
+}
 TEN: dict[str, tuple[str, str, dict[str, Any]]] = {
     "qwen2.5": ("qwen2_5", "qwen2", {}),
     "qwen3": ("qwen3", "qwen3", {}),
@@ -42,7 +52,11 @@ TEN: dict[str, tuple[str, str, dict[str, Any]]] = {
     "gemma4": ("gemma4_v5", "gemma4_text", {}),
     "gpt-oss": ("gptoss", "gpt_oss", {"num_local_experts": 4, "num_experts_per_tok": 2}),
     "glm4.5": ("glm4moe", "glm4_moe", {**_EXPERTS, "n_routed_experts": 4, "first_k_dense_replace": 1}),
-    "deepseek-v3": ("deepseekv3", "deepseek_v3", {**_EXPERTS, "n_routed_experts": 8, "first_k_dense_replace": 1}),
+    "deepseek-v3": (
+        "deepseekv3",
+        "deepseek_v3",
+        {**_EXPERTS, "n_routed_experts": 8, "first_k_dense_replace": 1, **_LATENT},
+    ),
     "lfm2": ("lfm2_v2", "lfm2", {"layer_types": ["conv", "full_attention"]}),
     "nemotron3": ("nemotron_3_nano", "nemotron", {}),
 }

@@ -50,6 +50,7 @@ def rows_of(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", TEN)
 def test_a_family_writes_readable_calls_in_every_stage(
     name: str, rows_of: dict[str, Path], tmp_path: Path, record_property: Callable[[str, object], None]

@@ -9,6 +9,7 @@ import pytest
 from tests.growth import assert_linear
 from training.dialects import ANYONE, DIALECTS, FAMILY_DIALECTS
 from training.dialects.base import ParsedTurn
+from training.dialects.reading import MAX_TRIED
 
 CALLS = {
     "hermes": '<tool_call>\n{{"name": "{name}", "arguments": {{"id": 1}}}}\n</tool_call>',
@@ -253,3 +254,23 @@ def test_a_flood_is_read_in_linear_time(dialect: str) -> None:
         DIALECTS[dialect](opening * count, "c", in_thought=True)
 
     assert_linear(lambda: parse(2_000), lambda: parse(4_000), limit_s=0.4, quiet_s=0.05)
+
+
+@pytest.mark.parametrize(("broken", "made"), [(MAX_TRIED - 1, 1), (MAX_TRIED, 0)])
+def test_so_many_blocks_are_tried_and_no_more(broken: int, made: int) -> None:
+    turn = DIALECTS["hermes"]("<tool_call>x</tool_call>" * broken + call("hermes", "last"), "c")
+    assert len(turn.tool_calls) == made and turn.parse_error is not None
+
+
+@pytest.mark.parametrize("dialect", ["bfcl", "toolbench", "webshop"])
+def test_a_call_counts_behind_the_last_of_two_thoughts(dialect: str) -> None:
+    write = {
+        "bfcl": "[{}(a=1)]",
+        "toolbench": 'Thought: \nAction: {}\nAction Input: {{"a": 1}}',
+        "webshop": "Action: search[{}]",
+    }[dialect]
+    for marks in (("</think>", "[/THINK]"), ("[/THINK]", "</think>")):
+        text = f"hm{marks[0]}{write.format('draft')}{marks[1]}\n{write.format('meant')}"
+        turn = DIALECTS[dialect](text, "c")
+        assert "draft" in (turn.reasoning or "")
+        assert "draft" not in turn.text and not [found for found in turn.tool_calls if found.name == "draft"]
