@@ -109,10 +109,11 @@ def mix_job(
         "rewards": {"components": [{"name": "task_success", "weight": 1.0}]},
         "rollout": {"prompts_per_step": 4, "num_generations": 8, "max_turns": 1, "max_turn_tokens": 8,
                     "max_completion_tokens": 16},
-        "optim": {"learning_rate": 5e-4},
+        "optim": {"learning_rate": 1e-3},
         "evaluate": {"every": steps, "share": 0.2, "tasks": 40, "samples": 2},
         "mix": {"parts": parts},
-        "run": {"max_steps": steps, "seed": seed, "threads": 1, "device": "cpu", "save_every": 0},
+        "run": {"max_steps": steps, "seed": seed, "threads": 1, "device": "cpu", "save_every": 0,
+                "no_gradient_updates": 0},
     }  # fmt: skip
 
 
