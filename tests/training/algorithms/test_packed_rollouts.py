@@ -22,6 +22,7 @@ from training.algorithms.packing import PROBE, WINDOW, require_apart
 from training.algorithms.ppo import run_ppo
 from training.errors import ConfigError, ModelError
 from training.model_check import check_model_folder
+from training.policy import rows_attention
 from training.policy.attention import GROUPED, sampling_attention
 from training.policy.rows_attention import attend_by_rows, borders
 
@@ -119,6 +120,23 @@ def test_chunks_that_are_longer_than_the_rows_of_the_trial_are_seen_all_the_same
     with pytest.raises(ConfigError, match="mix up"):
         require_apart(trainer_of(model), "optim.packing")
     assert model.config.attention_chunk_size == 8192, "it is left as it was"
+
+
+def test_windows_that_are_longer_than_the_rows_of_the_trial_are_tried_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of 40 tokens would not show that joined ones see beyond a window of 4,096."""
+    model = model_of("mistral with a window")
+    model.config.sliding_window = 4096
+    for layer in model.model.layers:
+        layer.self_attn.sliding_window = 4096
+    attend_by_rows(model)
+    require_apart(trainer_of(model), "optim.packing")
+    assert model.config.sliding_window == model.model.layers[0].self_attn.sliding_window == 4096
+    without = rows_attention._mask
+    monkeypatch.setattr(
+        rows_attention, "_mask", lambda tokens, _window, like, **how: without(tokens, None, like, **how)
+    )
+    with pytest.raises(ConfigError, match="mix up"):
+        require_apart(trainer_of(model), "optim.packing")
 
 
 def test_noise_of_rounding_is_no_reason_to_refuse() -> None:
