@@ -30,6 +30,7 @@ NAMES = (
     "sampler",
     "step",
     "padding",
+    "credit",
     "drawing",
     "handover",
     "overlap",

@@ -133,7 +133,8 @@ class RolloutFinished(Event):
     ``env_reward`` and ``env_parts`` are the environment's own words, so that other rewards can be computed later from
     what is recorded. ``failed_calls`` are tool calls that were answered by an error; ``cost`` is money, where an
     endpoint with prices played. They are ``None`` where nobody counted them. ``policy_step``: the oldest weights that
-    sampled one of its turns were trained for so many steps.
+    sampled one of its turns were trained for so many steps. ``turn_rewards``: the environment's reward as it said it,
+    first at the reset, then with the answer to each turn; ``None`` in the place of each that said none.
     """
 
     type: Literal["rollout_finished"] = "rollout_finished"
@@ -143,6 +144,7 @@ class RolloutFinished(Event):
     parts: dict[str, float | None] = Field(default_factory=dict)
     env_reward: float | None = None
     env_parts: dict[str, float] = Field(default_factory=dict)
+    turn_rewards: list[float | None] | None = None
     parse_errors: int = 0
     error: ErrorInfo | None = None
     turns: int = 0
@@ -156,7 +158,7 @@ class RolloutFinished(Event):
 
 class GroupScored(Event):
     """Advantages of one group, in order of ``index``; ``None`` where the rollout was excluded, and of PPO, where each
-    token has its own.
+    token has its own. ``turn_advantages`` are those of each rollout's turns, where turns have credit of their own.
 
     ``tools_digest`` names the tools that its prompts had, ``tools`` lists them where the attempt has not told them yet.
     """
@@ -169,6 +171,7 @@ class GroupScored(Event):
     reward_mean: float | None
     reward_std: float | None
     zero_variance: bool
+    turn_advantages: list[list[float] | None] | None = None
     tools_digest: str = ""
     tools: list[dict[str, Any]] | None = None
 

@@ -146,6 +146,16 @@ METRICS: dict[str, Metric] = {
         _("Share of advantages that are 0 and so teach nothing; where a trainer writes it."),
         form="percent",
     ),
+    "credit/turn_share": Metric(
+        _("Credit from turns"),
+        _("Share of the variance of turns' advantages that lies within rollouts; only with credit to turns."),
+        form="percent",
+    ),
+    "credit/silent_share": Metric(
+        _("Paid at the end alone"),
+        _("Share of rollouts of several turns whose environment said no reward before the end; with credit to turns."),
+        form="percent",
+    ),
     "groups/refilled": Metric(
         _("Groups refilled"), _("Groups without spread that gave their place to another task's group.")
     ),

@@ -206,6 +206,37 @@ def _shoot(page: Any, name: str) -> None:
         page.screenshot(path=str(Path(SHOTS) / f"{name}-{theme}-{width}.png"))
 
 
+def test_credit_to_turns_is_tried_on_a_set(
+    project: Project, bob: User, page_for: Callable[..., Any], recorded: Run
+) -> None:
+    """Recorded without rewards by turn, it says so; with them, a row for each turn."""
+    desk = Desk(page_for(bob), project)
+    page = desk.page
+    for known in (False, True):
+        if known:
+            for rollout in recorded.rollouts.all():
+                rollout.turn_rewards = [None, float(rollout.index == 1), rollout.env_reward]
+                rollout.save(update_fields=["turn_rewards"])
+        name = "by turns" if known else "older"
+        made = done(rollout_set_create(project=project, user=bob, name=name, kind="run", run=recorded))
+        page.goto(f"/p/{project.slug}/rewards/lab/{made.pk}/")
+        page.locator("#lab-result:visible").wait_for()
+        if not known:
+            assert "recorded without" in page.inner_text("#lab-turns-why") and not page.is_visible("#lab-turns")
+    rows = [row.inner_text().split() for row in page.locator("#lab-turns-rows tr").all()]
+    # One of each group was paid 1 at its first turn, which half of them lost again: 0.25 and a deviation of 0.5.
+    assert rows[0][:4] == ["1", "16", "0.250", "0.500"] and rows[1][:4] == ["2", "16", "–", "–"]
+    assert page.inner_text("#lab-turns-known") == "Rewards by turn recorded of 16 of 16 rollouts"
+    assert "reached it" in page.inner_text("#lab-turns-note") and not page.is_visible("#lab-turns-why")
+    page.locator("#lab-turns-card").scroll_into_view_if_needed()
+    _shoot(page, "turns")
+    page.set_viewport_size({"width": 390, "height": 900})
+    page.locator("#lab-turns-card").scroll_into_view_if_needed()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390 and desk.problems == []
+    if SHOTS:
+        page.locator("#lab-turns-card").screenshot(path=str(Path(SHOTS) / "turns-card-390.png"))
+
+
 def test_the_form_of_a_launch_offers_no_choice_without_effect(
     project: Project, bob: User, page_for: Callable[..., Any]
 ) -> None:

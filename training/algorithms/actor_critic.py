@@ -1,6 +1,7 @@
 """TRL's GRPO trainer with a value head: the advantages of each token come from values, and values are learned.
 
 1. After a sampling the rewards of rollouts stand at their last own tokens, less the reference's pull at each token.
+   With credit to turns, what the environment paid with a turn's answer stands at that turn's last token.
 2. One forward without a gradient gives the values of all own tokens; ``values.estimate`` makes advantages and returns
    of them, which stay as they are for all updates of the sampling.
 3. Each update minimises TRL's clipped loss of the policy, averaged over the tokens of the step (``dapo``), and the
@@ -21,6 +22,7 @@ from training.algorithms.correction import Rows
 from training.algorithms.micro_batches import Joined, Packed, in_micro_batches
 from training.algorithms.pull import PullInRewardTrainer, forward_inputs, own_tokens
 from training.algorithms.seam import disable_gradient_checkpointing
+from training.algorithms.turn_credit import paid_at_turns
 from training.algorithms.values import at_last_token, estimate, explained_variance, value_loss, whitened
 from training.config import JobConfig
 from training.config.ppo import HEAD_REACH
@@ -88,7 +90,8 @@ class ActorCriticTrainer(PullInRewardTrainer):
         mask, options = own_tokens(output), self.options
         values = self._values(output) * mask
         self._require_finite(values)
-        rewards = at_last_token(self._rewards, mask)
+        paid = paid_at_turns(inputs, mask)
+        rewards = at_last_token(self._rewards - paid.sum(-1), mask) + paid
         if (pull := self.take_pull(output)) is not None:
             rewards = rewards - pull
         advantages, returns = estimate(rewards, values, mask, gamma=options.gamma, lam=options.lam)

@@ -53,9 +53,9 @@ def run_grpo(job: Job, *, scorer: Scorer | None = None, engine: Engine | None = 
 
     ``scorer`` and ``engine`` replace the configured rewards and sampler, for tests.
     """
-    from training.algorithms.correction import CorrectedTrainer
+    from training.algorithms.turn_credit import GroupTrainer
 
-    run_on_rollouts(job, CorrectedTrainer, lambda config: loss_arguments(config.grpo), scorer=scorer, engine=engine)
+    run_on_rollouts(job, GroupTrainer, lambda config: loss_arguments(config.grpo), scorer=scorer, engine=engine)
 
 
 def run_on_rollouts(

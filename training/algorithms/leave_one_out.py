@@ -8,7 +8,7 @@ Ahmadian et al. 2024, *Back to Basics*. The rollouts, rewards and journal are GR
    the log-probabilities that it was sampled with. The loss has no KL term.
 3. A rollout is one action: its loss is ``-A Σ log π`` over its own tokens, averaged over rollouts. TRL's ``luspo`` with
    one update of each sampling is just that: the ratio is 1, and its derivative the mean of the tokens', which
-   ``luspo`` takes times the length.
+   ``luspo`` takes times the length. With credit to turns each turn is an action, and its advantage that of its tokens.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import torch
 from training.algorithms.correction import Rows
 from training.algorithms.pull import PullInRewardTrainer
 from training.algorithms.rollouts import PARTS_FIELD
+from training.algorithms.turn_credit import over_turns
 
 
 class RlooTrainer(PullInRewardTrainer):
@@ -31,7 +32,8 @@ class RlooTrainer(PullInRewardTrainer):
         if (pull := self.take_pull(output)) is not None:
             gains = gains - pull.sum(-1)
         kept = torch.tensor([row[PARTS_FIELD] is not None for row in inputs], device=gains.device)
-        output["advantages"] = leave_one_out(gains, kept, self.num_generations or len(gains))
+        found = leave_one_out(gains, kept, self.num_generations or len(gains))
+        output["advantages"] = over_turns(found, inputs, output["completion_ids"].shape[1])
         return output
 
 

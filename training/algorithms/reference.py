@@ -26,7 +26,14 @@ METHODS = (
         "Shao et al. 2024, *DeepSeekMath*",
         "A = (r − mean of the group) / (std of the group + 1e-4), for every token that the model sampled",
         "Multi-turn tasks with rewards from environments, judges or functions. Needs no value model.",
-        ("grpo.scale_rewards", "grpo.num_iterations", "grpo.mask_truncated", "rewards.aggregation", "rewards.signal"),
+        (
+            "grpo.scale_rewards",
+            "grpo.num_iterations",
+            "grpo.mask_truncated",
+            "grpo.credit",
+            "rewards.aggregation",
+            "rewards.signal",
+        ),
     ),
     Entry(
         ("rloo",),
@@ -37,7 +44,7 @@ METHODS = (
         "that a group with a small spread does not count as much as one with a large one. The advantage is computed "
         "here within TRL's GRPO trainer, because TRL's own RLOO trainer takes neither multi-turn rollouts nor a mask "
         "of the environment's tokens. Journalled advantages are those of the rewards; the pull is the curve of `kl`.",
-        ("rloo.beta", "rloo.mask_truncated"),
+        ("rloo.beta", "rloo.mask_truncated", "rloo.credit"),
     ),
     Entry(
         ("ppo",),
@@ -63,6 +70,7 @@ METHODS = (
             "ppo.num_iterations",
             "ppo.entropy_coef",
             "ppo.mask_truncated",
+            "ppo.credit",
             "ppo.sampler_correction",
             "ppo.sampler_ratio_max",
         ),
@@ -168,6 +176,33 @@ PAIR_LOSSES = (
         ("dpo.label_smoothing",),
     ),
 )
+CREDIT = (
+    Entry(
+        (
+            "grpo.credit",
+            "grpo.credit_weight",
+            "grpo.credit_discount",
+            "rloo.credit",
+            "rloo.credit_weight",
+            "rloo.credit_discount",
+        ),
+        "Reward to go: Williams 1992, *Simple Statistical Gradient-Following Algorithms*; Baxter and Bartlett 2001. "
+        "Turns of a group compared by number: Zeng et al. 2025, *Turn-Level Credit Assignment* (arXiv 2505.11821). "
+        "Discounted returns of steps: Feng et al. 2025, *GiGPO* (arXiv 2505.10978)",
+        "A_k = (M_k − mean M_k) / (std M_k + 1e-4) for the tokens of turn k of K; M_k = r − w C_k; "
+        "C_k = Σ g_l over l < k + Σ (1 − γ^(l − k)) g_l over k < l < K; g_l = what the environment's reward gained "
+        "with the answer to turn l, times the weight of `task_success`; w `credit_weight`, γ `credit_discount`",
+        "Environments that pay while an episode goes on. What is paid before a turn does not hang on it and is only "
+        "noise to it; with γ below 1 what is paid long after it counts less, with 0 only its own gain and the last "
+        "answer's. See *Credit to turns* below.",
+    ),
+    Entry(
+        ("ppo.credit",),
+        "Zeng et al. 2025, *Turn-Level Credit Assignment* (arXiv 2505.11821)",
+        "r_t = g_l at the last own token of turn l < K, r − Σ g_l at the rollout's",
+        "The same with values: they learn what is still to come, and `ppo.gamma` and `ppo.lam` discount by token.",
+    ),
+)
 SETTINGS = (
     Entry(
         ("grpo.beta", "grpo.ref_sync_steps", "grpo.ref_sync_share"),
@@ -201,6 +236,7 @@ SETTINGS = (
         "ρ = e^(mean over the rollout's tokens of log π − log π_old)",
         "Mixture-of-experts models, whose single ratios are noisy; with the loss grpo as published.",
     ),
+    *CREDIT,
     Entry(
         ("grpo.entropy_coef",),
         "Mnih et al. 2016, *Asynchronous Methods*",
@@ -284,7 +320,7 @@ def reference() -> str:
     )
     parts += _section("Losses of DPO", "`dpo.loss_type`", PAIR_LOSSES)
     parts += _section("Settings", "options", SETTINGS)
-    return "".join([*parts, _PAIRS])
+    return "".join([*parts, _TURNS, _PAIRS])
 
 
 def _section(title: str, names: str, entries: Sequence[Entry]) -> list[str]:
@@ -296,6 +332,41 @@ def _section(title: str, names: str, entries: Sequence[Entry]) -> list[str]:
     return lines
 
 
+_TURNS = """
+## Credit to turns
+
+With `credit: turns` each turn has an advantage of its own beside the rollout's. What that means at its edges:
+
+- **An environment that pays at the end alone**: nothing is taken off, and every turn has exactly the rollout's
+  advantage. What comes with the last answer is the outcome, for which all turns answer.
+- **An answer without a reward** has not paid 0: what is known stays as it was, and the next answer with a reward is
+  credited with the difference. A rollout of several turns whose environment said no reward before the end keeps the
+  rollout's advantage and has no part in the others' means; `credit/silent_share` counts those. A reward that the
+  reset does not mention begins at 0.
+- **Unequal numbers of turns**: mean and spread of M_k are over the rollouts of the group that reached turn k. That is
+  biased where reaching it is itself good or bad: if only those that have earned nothing go on, they are compared
+  among themselves. Fewer than two that reached a turn are compared with nobody: the turn has the rollout's advantage.
+  So has one before which all that reached it were paid the same.
+- **Equal rewards, earned at different turns** teach which turn earned them. `rewards.signal` and
+  `rollout.refill_rounds` look at whole rollouts all the same.
+- **Excluded rollouts** have no part in anything, **truncated** ones are compared like others (or masked, with
+  `mask_truncated`): a turn that was cut off has no answer, and what the environment says on being asked for its
+  verdict is the outcome. One that a person marks as failed keeps the rollout's advantage.
+- **`scale_rewards`**: with `group` a turn is divided by the spread of its own M_k, as rollouts are by that of r; with
+  `batch` by the batch's spread of r, with `none` by nothing. RLOO takes the mean of the other rollouts that reached
+  turn k, and lays its advantage over tokens, whose sum is the rollout's loss.
+- **`task_success`** is what turns are paid in: its clip, scale, gate, schedule and weight apply to gains. All other
+  components are known at the end alone and count for all turns. A spec without it is refused; so are
+  `normalize_then_sum`, the losses `luspo` and `vespo`, `importance_sampling: sequence` and `off_policy_limit`, which
+  have one ratio or one verdict for a whole rollout.
+- **Stages** may differ in it; each is weighed at its own step. Rollouts of older weights (`max_staleness`), mini
+  batches and micro batches change nothing: advantages are fixed once the group is scored, and travel with their row.
+  The sampler's correction weighs tokens, with the sequence modes a rollout's tokens alike.
+
+It costs one number a token of the sampling. `credit/turn_share` is the share of the variance of turns' advantages
+that lies within rollouts: 0 says that turns had no credit of their own. The reward lab shows what it would do on
+recorded rollouts before anything is trained with it ([reward-lab.md](reward-lab.md#credit-to-turns)).
+"""
 _PAIRS = """
 ## Pairs from groups
 

@@ -24,7 +24,8 @@ def run_rloo(job: Job, *, scorer: Scorer | None = None, engine: Engine | None = 
 def _arguments(config: JobConfig) -> dict[str, Any]:
     return {
         "loss_type": "luspo",
-        "importance_sampling_level": "sequence",
+        # With advantages of tokens each has to have a ratio of its own; it is 1, and the derivative is the same.
+        "importance_sampling_level": "sequence" if config.rloo.credit == "rollout" else "token",
         "scale_rewards": "none",
         "beta": config.rloo.beta,
     }

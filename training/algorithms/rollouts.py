@@ -11,6 +11,7 @@ from training.algorithms.base import JournalCallback
 from training.algorithms.job import Job
 from training.algorithms.mix import Segment, parts_of
 from training.algorithms.task_memory import Drawing
+from training.algorithms.turn_credit import CREDIT_FIELD
 from training.config import RewardComponent
 from training.data.schema import Row
 from training.journal import PhaseChanged
@@ -19,6 +20,7 @@ from training.policy.engine import Engine
 from training.policy.make import MEMORY_NOTE
 from training.rewards.scoring import score_episode
 from training.rollout.collector import Collector
+from training.rollout.credit import credit_figures, token_credit
 from training.rollout.finished import Rollout, StepRollouts
 from training.rollout.scoring import Scorer
 from training.rollout.tokens import ChatTemplate
@@ -126,6 +128,9 @@ class Rollouts:
             self._job.log(MEMORY_NOTE % step, "warning")
         synced = self._engine.figures.synced_seconds - before.synced_seconds
         self._callback.extra = result.figures | figures | ({"sampling/sync_seconds": synced} if synced else {})
+        by_turns = self._job.config.gradient.credit == "turns"
+        if by_turns:
+            self._callback.extra |= credit_figures(result.rollouts, result.groups)
         if self._job.config.rewards.signal != "all":
             left_out = sum(not group.teaches for group in result.groups)
             self._callback.extra["groups/left_out_share"] = left_out / len(result.groups)
@@ -136,7 +141,8 @@ class Rollouts:
         if self._callback.tokens is not None:
             self._callback.tokens.sampled(step, result)
         self._job.journal.write(PhaseChanged(phase="training", step=step))
-        return trl_batch(result, self._template.eos_id, mask_truncated=self._job.config.gradient.mask_truncated)
+        masks = self._job.config.gradient.mask_truncated
+        return trl_batch(result, self._template.eos_id, mask_truncated=masks, by_turns=by_turns)
 
     def _play(self, step: int, rows: list[int]) -> tuple[StepRollouts, dict[str, float]]:
         """The rollouts of a step, and the figures of how they came."""
@@ -229,12 +235,15 @@ class Rollouts:
         return [place for place in range(first, first + prompts) for _ in range(size)]
 
 
-def trl_batch(result: StepRollouts, eos_id: int, *, mask_truncated: bool) -> dict[str, list[Any]]:
+def trl_batch(
+    result: StepRollouts, eos_id: int, *, mask_truncated: bool, by_turns: bool = False
+) -> dict[str, list[Any]]:
     """The step in the shape of TRL's ``rollout_func``: one entry for each rollout, ids and masks of equal length.
 
     An excluded rollout becomes the shortest row TRL can hold, with an all-zero mask. Truncated rollouts are masked here
     when asked for, because TRL would not see those that were cut off between turns: their last id is an end-of-turn.
     So are those of groups that are not learned from; their rewards still count where a baseline spans the batch.
+    ``by_turns`` adds what the turns of each are credited with.
     """
     size = len(result.rollouts) // len(result.groups)
     masked = [
@@ -243,7 +252,10 @@ def trl_batch(result: StepRollouts, eos_id: int, *, mask_truncated: bool) -> dic
     ]
     rows = [_trl_row(rollout, eos_id, hidden) for rollout, hidden in zip(result.rollouts, masked, strict=True)]
     names = ("prompt_ids", "completion_ids", "logprobs", "env_mask", PARTS_FIELD)
-    return {name: [row[position] for row in rows] for position, name in enumerate(names)}
+    batch = {name: [row[position] for row in rows] for position, name in enumerate(names)}
+    if by_turns:
+        batch[CREDIT_FIELD] = [None if rollout.parts is None else token_credit(rollout) for rollout in result.rollouts]
+    return batch
 
 
 def _trl_row(rollout: Rollout, eos_id: int, masked: bool) -> tuple[Any, ...]:

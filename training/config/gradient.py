@@ -8,6 +8,7 @@ from training.config.option import option
 from training.words import _
 
 SamplerCorrection = Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask", "off"]
+Credit = Literal["rollout", "turns"]
 EPSILON: Any = option(0.2, title=_("Clip ε"), help=_("Clipping range of the policy ratio."), gt=0, lt=1)
 ENTROPY: Any = option(
     0.0,
@@ -44,4 +45,46 @@ SAMPLER_RATIO_MAX: Any = option(
     help=_("Limit of the ratio between the trainer's probability and the sampler's."),
     gt=1,
     le=1000,
+)
+CREDIT: Any = option(
+    "rollout",
+    title=_("Credit to"),
+    help=_(
+        "What a turn answers for. By turns, what the environment paid before it is taken off its reward, and it is "
+        "compared with the rollouts of the group that reached such a turn: biased where those who get so far are "
+        "mostly the good or mostly the bad ones. Where the environment pays at the end alone, nothing is taken off."
+    ),
+    choices={
+        "rollout": _("the whole rollout: one advantage for all its turns"),
+        "turns": _("each turn: what the environment paid before it is not its own"),
+    },
+)
+CREDIT_WEIGHT: Any = option(
+    1.0,
+    title=_("Credit by turns"),
+    help=_("With credit to turns: how much of what is not a turn's own is taken off; near 0 is the rollout's credit."),
+    gt=0,
+    le=1,
+)
+CREDIT_DISCOUNT: Any = option(
+    1.0,
+    title=_("Credit for later turns"),
+    help=_(
+        "With credit to turns: what a turn's advantage keeps of what the environment pays one turn later. 1 keeps all, "
+        "0 nothing: for turns that have nothing to do with one another. What comes with the last answer always counts."
+    ),
+    ge=0,
+    le=1,
+)
+PAID_AT: Any = option(
+    "rollout",
+    title=_("Credit to"),
+    help=_(
+        "Where the reward is laid. By turns, what the environment paid with the answer to a turn is laid at the turn's "
+        "last token, and the rest at the rollout's; values then learn what is still to come."
+    ),
+    choices={
+        "rollout": _("the end of the rollout"),
+        "turns": _("the turn whose answer the environment paid it with"),
+    },
 )

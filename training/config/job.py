@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from training.config.courses import check_each, check_ends, refuse_mix
+from training.config.credit import check_credit
 from training.config.curriculum import CurriculumConfig, Stage
 from training.config.environment import EnvironmentConfig
 from training.config.evaluation import EndpointConfig, EvaluateConfig
@@ -102,6 +103,7 @@ class JobConfig(Group):
         if self.method.learns_from == "rollouts":
             self._check_batches()
             self._check_loss()
+            check_credit(self.method.gradient, self.gradient, self.rewards)
             self._check_held_out()
             self._check_ahead()
         if self.rollout.max_turn_tokens > self.rollout.max_completion_tokens:

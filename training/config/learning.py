@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from training.config.gradient import (
+    CREDIT,
+    CREDIT_DISCOUNT,
+    CREDIT_WEIGHT,
     ENTROPY,
     EPSILON,
     ITERATIONS,
     MASK_TRUNCATED,
     SAMPLER_CORRECTION,
     SAMPLER_RATIO_MAX,
+    Credit,
     SamplerCorrection,
 )
 from training.config.option import Group, option
@@ -133,6 +137,9 @@ class GrpoConfig(Group):
             "none": _("nothing"),
         },
     )
+    credit: Credit = CREDIT
+    credit_weight: float = CREDIT_WEIGHT
+    credit_discount: float = CREDIT_DISCOUNT
     mask_truncated: bool = MASK_TRUNCATED
     top_entropy_share: float = option(
         1.0,
@@ -196,6 +203,9 @@ class RlooConfig(Group):
         ge=0,
         le=10,
     )
+    credit: Credit = CREDIT
+    credit_weight: float = CREDIT_WEIGHT
+    credit_discount: float = CREDIT_DISCOUNT
     mask_truncated: bool = MASK_TRUNCATED
 
 

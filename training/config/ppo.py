@@ -9,8 +9,10 @@ from training.config.gradient import (
     EPSILON,
     ITERATIONS,
     MASK_TRUNCATED,
+    PAID_AT,
     SAMPLER_CORRECTION,
     SAMPLER_RATIO_MAX,
+    Credit,
     SamplerCorrection,
 )
 from training.config.learning import AdvantageScale
@@ -85,6 +87,7 @@ class PpoConfig(Group):
         title=_("Whiten advantages"),
         help=_("Advantages of a step are shifted and scaled to mean 0 and standard deviation 1 over its tokens."),
     )
+    credit: Credit = PAID_AT
     num_iterations: int = ITERATIONS
     entropy_coef: float = ENTROPY
     mask_truncated: bool = MASK_TRUNCATED

@@ -167,6 +167,7 @@ _SERVER = "verl has no environments: write its tools in Python and name them in 
 _REWARD = f"verl computes rewards in code: {REWARD_NAME} pays for the rows' right answers alone"
 _FAILURES = "verl has no limit of failed rollouts"
 _NO_VESPO, _NO_SYNC = "verl has no loss like vespo", "verl's reference model stays what it was"
+_NO_TURNS = "verl's advantages are of whole rollouts"
 _TRUNCATED = "verl keeps truncated rollouts in the loss"
 _SPANNING = _DRAWN = _never("")
 OPTIONS: dict[str, Callable[[Value], Carried]] = {
@@ -240,8 +241,10 @@ OPTIONS: dict[str, Callable[[Value], Carried]] = {
     "grpo.ref_sync_steps": _changed(0, _NO_SYNC),
     "grpo.ref_sync_share": _changed(0.6, _NO_SYNC),
     "grpo.scale_rewards": _scale,
+    "grpo.credit": _changed("rollout", _NO_TURNS),
     "grpo.mask_truncated": lambda value: Carried({}, _TRUNCATED if value else ""),
     "rloo.beta": _kl_of_reward,
+    "rloo.credit": _changed("rollout", _NO_TURNS),
     "rloo.mask_truncated": lambda value: Carried({}, _TRUNCATED if value else ""),
     "ppo.gamma": _key("algorithm.gamma"),
     "ppo.lam": _key("algorithm.lam"),
@@ -253,6 +256,7 @@ OPTIONS: dict[str, Callable[[Value], Carried]] = {
     "ppo.whiten_advantages": _changed(True, "verl always whitens the advantages of gae"),
     "ppo.num_iterations": _key(f"{ACTOR}.ppo_epochs"),
     "ppo.entropy_coef": _key(f"{ACTOR}.entropy_coeff"),
+    "ppo.credit": _changed("rollout", _NO_TURNS),
     "ppo.mask_truncated": lambda value: Carried({}, _TRUNCATED if value else ""),
     "optim.learning_rate": _key(f"{ACTOR}.optim.lr"),
     "optim.micro_batch_size": _micro,

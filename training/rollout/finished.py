@@ -6,18 +6,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from training.rewards.advantages import GroupStatistics
+from training.rewards.turns import TurnCredit
 from training.rollout.trajectory import Trajectory
 
 
 @dataclass
 class Rollout:
-    """A finished rollout with its raw reward parts by component; both are ``None`` when it is excluded."""
+    """A finished rollout with its raw reward parts by component; both are ``None`` when it is excluded.
+
+    ``gains`` are what the environment paid with the answer to each turn but the last; ``None`` where it said nothing
+    before the end, or nobody asked. ``credit`` makes the turns' advantages of the rollout's.
+    """
 
     name: str
     row: int
     trajectory: Trajectory
     parts: dict[str, float] | None = None
     reward: float | None = None
+    gains: list[float] | None = None
+    credit: TurnCredit | None = None
 
 
 @dataclass(repr=False)  # asyncio.Runner prints its task, result and all, to change the signal handler: 10 ms a step

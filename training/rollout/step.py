@@ -22,6 +22,7 @@ from training.journal import Event, GroupScored, LogLine, RolloutFinished, Rollo
 from training.rewards.advantages import GroupStatistics, group_statistics, reward_std
 from training.rewards.combining import advantages, terms_of, total_of
 from training.rewards.verdict import OUTCOMES
+from training.rollout.credit import give_credit, turn_advantages
 from training.rollout.finished import Rollout
 from training.rollout.holding import Hold
 from training.rollout.offered import Offered
@@ -233,6 +234,7 @@ class Step:
                 parts=dict(rollout.parts or {}),
                 env_reward=trajectory.env_reward,
                 env_parts=trajectory.env_parts,
+                turn_rewards=trajectory.rewards_by_turn,
                 parse_errors=trajectory.parse_errors,
                 error=trajectory.error.info if trajectory.error is not None else None,
                 turns=trajectory.turns,
@@ -295,6 +297,7 @@ class Step:
             result = result._replace(advantages=combined)
         if left_out or not teaches(members, result, self._signal):
             result = without_signal(result)
+        give_credit(members, result, self._c.config, self._c.components, self._weighed_at, batch_std)
         self._statistics[group] = result
         self._say_group(
             GroupScored(
@@ -305,6 +308,7 @@ class Step:
                 reward_mean=result.mean,
                 reward_std=result.std,
                 zero_variance=result.zero_variance,
+                turn_advantages=turn_advantages(members, result),
                 **self._c.offered.of(members),
             )
         )

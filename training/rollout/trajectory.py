@@ -87,6 +87,9 @@ class Trajectory:
     environment waits, ``cost`` is money, where somebody is paid. ``version`` is that of the oldest weights that sampled
     a turn. Of a rollout that continues from a recorded one, the recorded turns stand in ``prompt_ids``: ``past_ids`` of
     them are behind the episode's opening, and ``past_tokens`` were written by the recorded policy.
+
+    ``turn_rewards`` are the rewards as the environment said them: first at the reset, then with each turn's answer,
+    ``None`` where it said none. ``turn_starts`` are the places in ``completion_ids`` at which turns begin.
     """
 
     prompt_ids: list[int] = field(default_factory=list)
@@ -109,6 +112,8 @@ class Trajectory:
     version: int | None = None
     past_ids: int = 0
     past_tokens: int = 0
+    turn_rewards: list[float | None] = field(default_factory=list)
+    turn_starts: list[int] = field(default_factory=list)
 
     @property
     def sampled_tokens(self) -> int:
@@ -120,6 +125,12 @@ class Trajectory:
         """Tokens behind the opening, whoever's: what ``rollout.max_completion_tokens`` is a limit of."""
         return self.past_ids + len(self.completion_ids)
 
+    @property
+    def rewards_by_turn(self) -> list[float | None] | None:
+        """``turn_rewards`` with a place for each turn; ``None`` where no environment was there to say any."""
+        said = self.turn_rewards
+        return [*said, *[None] * (self.turns + 1 - len(said))] if said else None
+
     def tool_calls(self) -> tuple[int, int]:
         """Tool calls of the policy, and how many of them were answered by an error."""
         outcomes = call_outcomes(self.episode({}))
@@ -129,6 +140,7 @@ class Trajectory:
         """Cut it off as one that did not do its task, whatever its environment has said or would say."""
         self.status, self.error = "truncated", None
         self.env_reward, self.env_parts = 0.0, {**self.env_parts, ENVIRONMENT: 0.0}
+        self.turn_rewards = []  # what was paid for its turns is as void as the verdict
 
     def exclude(self, error: TiltyardError) -> None:
         """Mark the rollout as one that must not be learned from."""
@@ -321,6 +333,7 @@ class Player:
 
     def _hear(self, trajectory: Trajectory, sample: Sample) -> ParsedTurn:
         """Carry the sampled ids into the trajectory and read them as a message."""
+        trajectory.turn_starts.append(len(trajectory.completion_ids))
         trajectory.completion_ids += sample.ids
         trajectory.mask += [1] * len(sample.ids)
         trajectory.logprobs += sample.logprobs
@@ -357,6 +370,8 @@ class Player:
 
 def _take_rewards(trajectory: Trajectory, answer: Observation) -> None:
     """Rewards are cumulative truths of the environment: a later answer replaces what an earlier one said."""
+    said = trajectory.turn_rewards
+    said += [None] * (trajectory.turns + 1 - len(said))
     if answer.reward is not None:
-        trajectory.env_reward = answer.reward
+        trajectory.env_reward = said[trajectory.turns] = answer.reward
     trajectory.env_parts.update(answer.reward_parts)

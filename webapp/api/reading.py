@@ -100,6 +100,8 @@ def rollout_get(request: HttpRequest, rollout_id: UUID) -> dict[str, Any]:
         "held_out": rollout.held_out,
         "env_reward": finite(rollout.env_reward),
         "env_parts": rollout.env_parts,
+        "turn_rewards": rollout.turn_rewards,
+        "turn_advantages": rollout.turn_advantages,
         "task_row": _task(rollout),
         "expected": rollout.expected,
         "transcript": [turn_view(turn) for turn in found.turns],

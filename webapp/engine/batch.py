@@ -219,6 +219,7 @@ class Batch:
         rollout.status = RolloutStatus(event.status)
         rollout.reward, rollout.parts = event.reward, clean_json(event.parts)
         rollout.env_reward, rollout.env_parts = event.env_reward, clean_json(event.env_parts)
+        rollout.turn_rewards = clean_json(event.turn_rewards)
         rollout.parse_errors = _int(event.parse_errors, "parse_errors")
         rollout.error = clean_json(event.error.model_dump(mode="json")) if event.error else None
         rollout.calls = None if event.calls is None else _int(event.calls, "calls")
@@ -235,8 +236,11 @@ class Batch:
             raise BadEvent("rollouts and advantages differ in number")
         scored = [self._rollout(name) for name in event.rollouts]
         rare = surprises([None if item.reward is None else Played(item.outcome, item.reward) for item in scored])
-        for rollout, advantage, surprise in zip(scored, event.advantages, rare, strict=True):
+        if len(of_turns := event.turn_advantages or [None] * len(scored)) != len(scored):
+            raise BadEvent("rollouts and advantages of their turns differ in number")
+        for rollout, advantage, surprise, turns in zip(scored, event.advantages, rare, of_turns, strict=True):
             rollout.advantage, rollout.surprise = advantage, surprise
+            rollout.turn_advantages = clean_json(turns)
             self.rollouts[rollout.pk] = rollout
         self.groups[step, group] = RolloutGroup(
             run_id=self.run.pk,

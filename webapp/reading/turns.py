@@ -51,7 +51,8 @@ class Message(NamedTuple):
 
 
 class ShownTurn(NamedTuple):
-    """One turn. ``ordinal`` counts the model's turns from 1; it is 0 for the prompt and for the environment."""
+    """One turn. ``ordinal`` counts the model's turns from 1; it is 0 for the prompt and for the environment. ``paid``
+    is the environment's reward so far as it answered a turn of the model, ``advantage`` that of the turn alone."""
 
     number: int
     ordinal: int
@@ -61,6 +62,8 @@ class ShownTurn(NamedTuple):
     policy_step: int | None
     parse_error: str
     wrote: str
+    paid: float | None = None
+    advantage: float | None = None
 
     @property
     def cut(self) -> bool:
@@ -111,11 +114,17 @@ def turn_page(rollout: Rollout, first: int = 0, *, whole: bool = False) -> TurnP
                 turn.policy_step,
                 turn.parse_error[:TEXT_CHARS],
                 wrote,
+                _at(rollout.turn_rewards, number) if number else None,
+                _at(rollout.turn_advantages, number - 1) if number else None,
             )
         )
     end = shown[-1].number if shown else last
     before = max(0, first - PAGE_TURNS) if first else None
     return TurnPage(shown, first, before, end + 1 if end < last else None, last)
+
+
+def _at(figures: list[float | None] | None, place: int) -> float | None:
+    return finite(figures[place]) if figures and place < len(figures) else None
 
 
 def _before(rollout: Rollout, first: int) -> tuple[int, int]:

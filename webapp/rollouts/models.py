@@ -51,6 +51,10 @@ class Rollout(models.Model):
     parts = models.JSONField(default=dict)
     env_reward = models.FloatField(null=True)
     env_parts = models.JSONField(default=dict)
+    turn_rewards = models.JSONField(
+        null=True, help_text="the environment's reward so far at the reset and after each turn; null where it said none"
+    )
+    turn_advantages = models.JSONField(null=True, help_text="of each turn, where turns have credit of their own")
     parse_errors = models.PositiveIntegerField(default=0)
     advantage = models.FloatField(null=True)
     error = models.JSONField(null=True)

@@ -5,6 +5,7 @@ import { figure, percent, plain, score } from "../lib/format.js";
 import { bars, count, moved, outline, shares } from "../lib/lab-figures.js";
 import { BARE, MARGIN, axisLook, ground, styles } from "../lib/plot.js";
 import { Alarms } from "./lab_alarms.js";
+import { showTurns } from "./lab_turns.js";
 
 /** @typedef {Record<string, any>} Row */
 const SPARK = { width: 88, height: 20 };
@@ -28,6 +29,7 @@ export class Result {
     this.alarms.show(reply);
     this.tiles(reply, otherName);
     this.table(reply);
+    showTurns(reply.turns);
     const outcome = reply.summary.outcome;
     const named = reply.components.find((/** @type {Row} */ row) => row.name === outcome)?.title ?? outcome;
     setText($("lab-outcome"), outcome ? t("lab.outcome_is", { name: plain(String(named)) }) : t("lab.no_outcome"));

@@ -44,6 +44,27 @@ def page(client: Client, rollout: Rollout, query: str = "", tail: str = "") -> s
     return answer.content.decode()
 
 
+def test_a_turn_says_what_it_was_paid_and_credited_with(
+    trained: Make, play: Make, rita: User, client_for: Make, project: Project
+) -> None:
+    run, talk = trained(), (ASKED, CALLED, ANSWERED, SAID)
+    paid = play(run, talk=talk, turn_rewards=[None, 0.25, 0.75], turn_advantages=[1.5, -0.3125])
+    text = " ".join(page(client_for(rita), paid).split())
+    assert [found.strip() for found in re.findall("data-paid>([^<]*)<", text)] == [
+        "reward so far 0.250",
+        "reward so far 0.750",
+    ]
+    credited = [found.strip() for found in re.findall("data-turn-advantage>([^<]*)<", text)]
+    assert credited == ["advantage +1.50", "advantage −0.312"]
+    assert text.count("reward so far") == 2  # the prompt and the environment's answer have none
+    silent = play(run, 1, 0, 1, talk=talk, turn_rewards=[0.5, None, 0.75])
+    assert page(client_for(rita), silent).count("data-paid") == 1
+    assert [(turn.ordinal, turn.paid) for turn in turn_page(silent, 2).turns] == [(0, None), (2, 0.75)]
+    assert "data-paid" not in page(client_for(rita), play(run, 1, 0, 2, talk=talk))
+    found = client_for(rita).get(f"/api/v1/rollouts/{paid.pk}").json()
+    assert (found["turn_rewards"], found["turn_advantages"]) == ([None, 0.25, 0.75], [1.5, -0.3125])
+
+
 def test_the_page_says_outcome_parts_row_seed_and_neighbours(
     rollout: Rollout, rita: User, client_for: Make, project: Project
 ) -> None:

@@ -29,7 +29,11 @@ PART_PREFIX = "part:"
 
 @dataclass(frozen=True)
 class Table:
-    """The columns of a set. ``starts`` are where its groups begin, and the number of rollouts behind the last."""
+    """The columns of a set. ``starts`` are where its groups begin, and the number of rollouts behind the last.
+
+    ``said`` are the environment's rewards so far at the reset and after each turn, of all rollouts one after another,
+    NaN where it said none; ``said_ends`` is where those of each rollout end. Older sets have neither.
+    """
 
     folder: Path
     ids: Bytes
@@ -56,6 +60,8 @@ class Table:
     task_ends: Longs
     parts: dict[str, Floats]
     meta: dict[str, Any]
+    said: Floats | None = None
+    said_ends: Longs | None = None
 
     @property
     def size(self) -> int:

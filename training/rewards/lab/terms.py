@@ -17,7 +17,8 @@ from training.rewards.lab.values import Column
 @dataclass(frozen=True)
 class Scored:
     """A set under one spec. ``parts`` and ``terms`` (before their weights) are NaN where a component does not count or
-    is missing; ``reward`` is NaN for excluded rollouts."""
+    is missing; ``reward`` is NaN for excluded rollouts.
+    ``step`` is the one that all schedules were taken at, ``None`` each rollout's own."""
 
     components: Sequence[RewardComponent]
     parts: dict[str, Floats]
@@ -25,6 +26,7 @@ class Scored:
     missing: dict[str, Bools]
     included: Bools
     reward: Floats
+    step: int | None = None
 
     def weighed(self, component: RewardComponent) -> Floats:
         """What a component adds to each reward; 0 where it does not count."""
@@ -57,7 +59,7 @@ def scored(
     reward = np.zeros(table.size)
     for item in components:
         reward += np.nan_to_num(item.weight * terms[item.name], nan=0.0)
-    return Scored(components, parts, terms, missing, included, np.where(included, reward, np.nan))
+    return Scored(components, parts, terms, missing, included, np.where(included, reward, np.nan), step)
 
 
 def _term(item: RewardComponent, parts: Mapping[str, Floats], steps: Ints) -> Floats:

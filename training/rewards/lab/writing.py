@@ -6,6 +6,7 @@ import json
 import os
 import uuid
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -34,7 +35,8 @@ UNSEEN = Behaviour(0.0, 0, 0, False)
 
 @dataclass(frozen=True)
 class Recorded:
-    """What is known of a rollout beside its episode. ``error`` says why it was excluded outside the policy."""
+    """What is known of a rollout beside its episode. ``error`` says why it was excluded outside the policy;
+    ``turn_rewards`` are the environment's rewards so far at the reset and after each turn, where they were recorded."""
 
     id: uuid.UUID
     step: int = 0
@@ -47,6 +49,7 @@ class Recorded:
     error: str = ""
     task: str = ""
     row: int | None = None
+    turn_rewards: Sequence[float | None] | None = None
 
 
 class _Kinds:
@@ -131,6 +134,9 @@ class SetWriter:
         }
         for name, value in values.items():
             self._numbers[name].append(np.nan if value is None else value)
+        said = record.turn_rewards or ()
+        self._numbers["said"].extend(np.nan if value is None else value for value in said)
+        self._numbers["said_ends"].append(len(self._numbers["said"]))
         for name in record.parts:
             if name not in self._parts and len(self._parts) < MAX_PARTS:
                 self._parts[name] = array("d", [np.nan]) * self.rollouts
@@ -198,8 +204,8 @@ class SetWriter:
 
 _TYPES: dict[str, Any] = {
     **dict.fromkeys(("step", "group", "index", "error", "policy", "category", "actions", "repeats", "row"), np.int32),
-    **dict.fromkeys(("starts", "offsets", "row_offsets", "task_ends"), np.int64),
-    **dict.fromkeys(("length", "reward", "env_reward", "env_success"), np.float64),
+    **dict.fromkeys(("starts", "offsets", "row_offsets", "task_ends", "said_ends"), np.int64),
+    **dict.fromkeys(("length", "reward", "env_reward", "env_success", "said"), np.float64),
     "status": np.uint8,
     "excluded": np.bool_,
     "cut": np.bool_,

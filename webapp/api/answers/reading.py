@@ -34,6 +34,10 @@ class RolloutWhole(Rollout):
     held_out: bool
     env_reward: float | None
     env_parts: dict[str, Any]
+    turn_rewards: list[float | None] | None = Field(
+        description="the environment's reward so far at the reset and after each turn, null where it said none"
+    )
+    turn_advantages: list[float | None] | None = Field(description="of each turn, where turns have credit of their own")
     task_row: TaskRow | None = Field(description="null where the environment drew the task, or the dataset is gone")
     expected: str = Field(description="the answer that was wanted, where an imported run tells it; else empty")
     transcript: list[Turn] = Field(description="its first turns")

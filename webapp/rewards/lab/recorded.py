@@ -69,6 +69,7 @@ def _record(rollout: Rollout, episode: Episode | None) -> Recorded:
         error=error,
         task=rollout.task or message_head(prompt),
         row=rollout.row,
+        turn_rewards=rollout.turn_rewards,
     )
 
 

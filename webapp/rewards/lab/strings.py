@@ -9,7 +9,7 @@ from webapp.strings import run_strings
 
 def lab_strings() -> dict[str, str]:
     """Those of a transcript, and the lab's own."""
-    return {**run_strings(), **_scoring(), **_editing(), **_figures(), **_groups(), **_reading()}
+    return {**run_strings(), **_scoring(), **_editing(), **_figures(), **_turns(), **_groups(), **_reading()}
 
 
 def _scoring() -> dict[str, str]:
@@ -79,6 +79,33 @@ def _figures() -> dict[str, str]:
         "lab.used": _("Uses {low} to {high} of {from} to {to}"),
         "lab.histogram": _("{n} rollouts from {low} to {high}"),
         "lab.missing_of": _("{name} is missing for {n} rollouts: {reason}"),
+    }
+
+
+def _turns() -> dict[str, str]:
+    return {
+        "lab.turns.turn": _("Turn"),
+        "lab.turns.rollouts": _("Rollouts"),
+        "lab.turns.gain": _("Gain"),
+        "lab.turns.spread": _("Spread"),
+        "lab.turns.turned_1": _("Turned, discount 1"),
+        "lab.turns.turned_0": _("Turned, discount 0"),
+        "lab.turns.known": _("Rewards by turn recorded of {n} of {all} rollouts"),
+        "lab.turns.aggregation": _("Credit to turns divides the sum of components; here each is compared by itself."),
+        "lab.turns.pays": _("Turns are paid in the environment's own reward, and this spec has no task_success."),
+        "lab.turns.not_recorded": _(
+            "These rollouts were recorded without the environment's reward after each turn. Newer runs record it."
+        ),
+        "lab.turns.at_the_end": _(
+            "The environment gave its reward at the end alone, so each turn would have the rollout's advantage."
+        ),
+        "lab.turns.one_turn": _("No rollout has more than one turn."),
+        "lab.turns.reached": _(
+            "A turn is compared with the rollouts of its group that reached it: where those are few, or mostly the bad "
+            "ones, its figures are biased."
+        ),
+        "lab.turns.silent": _("{n} rollouts without a reward before the end keep their advantage."),
+        "lab.turns.hidden": _("{n} later turns are not shown."),
     }
 
 

@@ -19,6 +19,7 @@ from training.rewards.lab.rules import ALARMS
 from training.rewards.lab.scoring import is_asked
 from training.rewards.lab.table import STATUSES, Bools, Floats, Ints, Longs, Table
 from training.rewards.lab.terms import Scored, scored
+from training.rewards.lab.turns import turn_report
 from training.rewards.lab.values import Column
 from training.rewards.registry import COMPONENTS
 from webapp import outcomes
@@ -74,6 +75,7 @@ def score_reply(rollout_set: RolloutSet, request: ScoreRequest) -> dict[str, Any
         "against": _summary(table, other) if other else None,
         "agreement": figures.rank_correlation(main.found.reward, other.found.reward) if other else None,
         "components": [_component(table, main, item) for item in request.components],
+        "turns": _turns(table, main, request),
         "total": {"histogram": figures.histogram(main.found.reward)},
         "alarms": [_alarm(table, alarm, main) for alarm in alarms_of(table, main.found, main.outcome)],
         "groups": [_group(table, main, other, rank_before, int(group)) for group in shown],
@@ -131,6 +133,13 @@ def _component(table: Table, side: _Side, item: RewardComponent) -> dict[str, An
         "share_of_spread": figures.share_of_spread(side.found.weighed(item), side.found.reward),
         "histogram": figures.histogram(value[~table.excluded]),
     }
+
+
+def _turns(table: Table, side: _Side, request: ScoreRequest) -> dict[str, Any] | None:
+    """What credit to turns would do; ``None`` where each component is compared by itself, which it cannot divide."""
+    if request.aggregation != "sum_then_normalize":
+        return None
+    return turn_report(table, side.found, side.advantage, request.scale)
 
 
 def _order(table: Table, side: _Side, changed: Bools, request: ScoreRequest) -> Longs:

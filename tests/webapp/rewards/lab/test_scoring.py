@@ -60,6 +60,28 @@ def test_recorded_values_are_used_and_only_the_rest_is_computed(
     assert second["groups"][0]["rollouts"][0]["reward"] == pytest.approx(1.5)
 
 
+def test_credit_to_turns_is_tried_on_what_was_recorded(
+    recorded_run: Any, built: Any, scored: Any, at_once: Any, project: Project
+) -> None:
+    """Of a group of four two have a reward and were paid at different turns: 1 + 0 and 0 + 0, of one component."""
+    run, spec = recorded_run(steps=1), [{"name": "task_success", "weight": 2.0}]
+    old = scored(built(kind="run", run=run, name="old"), spec)["turns"]
+    assert (old["recorded"], old["rollouts"], old["rows"]) == (0, 6, [])
+    for rollout in run.rollouts.all():
+        rollout.turn_rewards = [None, 1.0, 1.0] if rollout.index == 0 else [None, 0.0, None, 0.0]
+        rollout.save(update_fields=["turn_rewards"])
+    made = built(kind="run", run=run)
+    found = scored(made, spec)["turns"]
+    assert (found["recorded"], found["several"], found["silent"], found["hidden"]) == (6, 6, 0, 0)
+    assert [(row["turn"], row["rollouts"]) for row in found["rows"]] == [(1, 6), (2, 6), (3, 4)]
+    # In each group gains of 2, 0 and 0: their mean, and their standard deviation.
+    assert found["rows"][0]["gain"] == pytest.approx(2 / 3) and found["rows"][0]["spread"] == pytest.approx(1.1547005)
+    # What the first earned was earned before its second turn: its advantage is 0 then, and so are the others'.
+    assert [row["turned_1"] for row in found["rows"]] == [0.0, 0.0, 0.0]
+    assert scored(made, [{"name": "numeric_match", "weight": 1}])["turns"]["pays"] is False
+    assert scored(made, spec, aggregation="normalize_then_sum")["turns"] is None
+
+
 def test_two_specs_beside_each_other(recorded_run: Any, built: Any, scored: Any, at_once: Any) -> None:
     made = built(kind="run", run=recorded_run())
     found = scored(made, SPEC, against=[{"name": "task_success", "weight": -1}], sort="changed", only="changed")
