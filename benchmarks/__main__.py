@@ -28,6 +28,7 @@ NAMES = (
     "chat",
     "truth",
     "sampler",
+    "values",
     "step",
     "padding",
     "credit",

@@ -12,29 +12,41 @@
 from __future__ import annotations
 
 import math
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
 
 from training.algorithms.contents import load_value_head
 from training.algorithms.correction import Rows
-from training.algorithms.micro_batches import Joined, Packed, in_micro_batches
+from training.algorithms.head_start import Sums, warm_up
+from training.algorithms.micro_batches import Joined, Packed, dealt_by_length, in_micro_batches
 from training.algorithms.pull import PullInRewardTrainer, forward_inputs, own_tokens
 from training.algorithms.seam import disable_gradient_checkpointing
 from training.algorithms.turn_credit import paid_at_turns
-from training.algorithms.values import at_last_token, estimate, explained_variance, value_loss, whitened
+from training.algorithms.values import (
+    at_last_token,
+    constant_value,
+    estimate,
+    explained_variance,
+    value_loss,
+    whitened,
+)
 from training.config import JobConfig
 from training.config.ppo import HEAD_REACH
 from training.errors import NotFinite
 from training.policy.attached import causal_of, without_value_head
-from training.policy.value_head import attach_value_head, values_read
+from training.policy.value_head import attach_value_head, hidden_read, values_read
 
 FLAT_GROUPS = "groups/zero_variance_share"
 LEAST_EXPLAINED = -1.0
 """Explained variance below which the head is worse than no head at all: its error varies twice as much as returns."""
 PATIENCE = 10
-"""Samplings in a row below it after which that is said."""
+"""Samplings after which it is said that the head is worse than none (each of them), or explains nothing (half)."""
 
 
 class ActorCriticTrainer(PullInRewardTrainer):
@@ -47,7 +59,8 @@ class ActorCriticTrainer(PullInRewardTrainer):
         self.head = attach_value_head(self.model, self.accelerator.device)
         # AdamW moves each weight by the rate, and hidden states are about 1 in size once they are normalised.
         self.head_rate = self.options.critic_learning_rate or HEAD_REACH / self.head.weight.shape[1]
-        self._unexplained = 0
+        self._explained: deque[float] = deque(maxlen=PATIENCE)
+        self._said: set[str] = set()
         self._rewards: torch.Tensor = torch.empty(0)
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
@@ -94,28 +107,83 @@ class ActorCriticTrainer(PullInRewardTrainer):
         rewards = at_last_token(self._rewards - paid.sum(-1), mask) + paid
         if (pull := self.take_pull(output)) is not None:
             rewards = rewards - pull
+        begins = None if self.head.begun else constant_value(rewards, mask, gamma=options.gamma, lam=options.lam)
+        if begins is not None:
+            self.head.bias.data.fill_(begins)
+            values = begins * mask
         advantages, returns = estimate(rewards, values, mask, gamma=options.gamma, lam=options.lam)
         output["advantages"] = whitened(advantages, mask) if options.whiten_advantages else advantages
-        output["values"], output["returns"] = values, returns
         self._tell(values, returns, mask)
+        if begins is not None:
+            values = self._warmed_up(output, values, returns, mask)
+        output["values"], output["returns"] = values, returns
         return output
 
     def _values(self, output: Rows) -> torch.Tensor:
         """The values (rows, tokens) of a sampling's tokens, by the weights that it was sampled with."""
-        ids, marks, keep = forward_inputs(output)
-        arguments: Any = self.args
-        body = causal_of(self._bare).base_model
-        plainly = disable_gradient_checkpointing(self._bare, arguments.gradient_checkpointing_kwargs)
 
         def forward(packed: Packed) -> list[torch.Tensor]:
             with values_read(self._bare, packed.of_completions, reaches_base=False) as found:
-                with self.accelerator.autocast():
-                    body(**packed.inputs, use_cache=False)
+                self._read(packed)
                 return found
 
-        sizes = {"rows": arguments.per_device_train_batch_size, "tokens": self.micro_tokens}
-        with torch.no_grad(), plainly:
-            return in_micro_batches(forward, ids, marks, keep, **sizes, joined=self.join_rows)[0]
+        ids, marks, keep = forward_inputs(output)
+        with self._plainly():
+            return in_micro_batches(forward, ids, marks, keep, **self._sizes)[0]
+
+    def _warmed_up(self, output: Rows, values: torch.Tensor, returns: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """The values once the head has had its updates before the first of the policy. What the sampling's advantages
+        are made of they come too late for: they know its returns."""
+        updates, begins = self.options.critic_warmup, float(self.head.bias.detach())
+        said = f"The value head starts at {begins:.4g}, the mean of the first returns"
+        if not updates:
+            self.callback.job.log(f"{said}.")
+            return values
+        sums = self._sums(output, returns, mask)
+        warm_up(self.head, sums, updates, self.head_rate)
+        values = self._values(output) * mask
+        self._require_finite(values)
+        explained = explained_variance(values, returns, mask)
+        self.callback.job.log(
+            f"{said}, and has had {updates} updates of its own over the {sums.tokens:,} tokens of the first sampling"
+            + (f"; it explains {explained:.2f} of their variance now." if explained is not None else ".")
+        )
+        return values
+
+    def _sums(self, output: Rows, returns: torch.Tensor, mask: torch.Tensor) -> Sums:
+        """What the head's updates over a sampling hang on."""
+        sums, own = Sums(self.head.weight.shape[1]), mask.bool()
+        lay_out = Joined if self.join_rows else Packed
+        ids, marks, keep = forward_inputs(output)
+        with self._plainly():
+            for places in dealt_by_length(marks.sum(1).tolist(), **self._sizes):
+                packed, found = lay_out(ids[places], marks[places], keep), list[torch.Tensor]()
+                with hidden_read(self._bare, found.append):
+                    self._read(packed)
+                sums.add(packed.states_of(found[0], own[places]), returns[places][own[places]])
+        return sums
+
+    def _read(self, packed: Packed) -> None:
+        """A forward of the model without its output layer."""
+        with self.accelerator.autocast():
+            causal_of(self._bare).base_model(**packed.inputs, use_cache=False)
+
+    @contextmanager
+    def _plainly(self) -> Iterator[None]:
+        """Within the block a forward keeps nothing and drops nothing out."""
+        arguments: Any = self.args
+        model: Any = self.model
+        model.eval()
+        try:
+            with torch.no_grad(), disable_gradient_checkpointing(self._bare, arguments.gradient_checkpointing_kwargs):
+                yield
+        finally:
+            model.train()
+
+    @property
+    def _sizes(self) -> dict[str, Any]:
+        """How rows are dealt to micro batches."""
+        return {"rows": self.args.per_device_train_batch_size, "tokens": self.micro_tokens, "joined": self.join_rows}
 
     def _compute_loss(self, model: Any, inputs: Rows) -> torch.Tensor:
         if not len(inputs["advantages"]):
@@ -147,7 +215,7 @@ class ActorCriticTrainer(PullInRewardTrainer):
             )
 
     def _tell(self, values: torch.Tensor, returns: torch.Tensor, mask: torch.Tensor) -> None:
-        """The sampling's figures of the head, and a word once it has been worse than none for long."""
+        """The sampling's figures of the head, and a word where it has been of no use for long."""
         own = mask.bool()
         if not bool(own.any()):
             return
@@ -156,11 +224,26 @@ class ActorCriticTrainer(PullInRewardTrainer):
         if explained is None:
             return
         self.callback.extra["value/explained_variance"] = explained
-        self._unexplained = self._unexplained + 1 if explained < LEAST_EXPLAINED else 0
-        if self._unexplained == PATIENCE:
-            self.callback.job.log(
+        self._explained.append(explained)
+        if len(self._explained) == PATIENCE:
+            self._judge(max(self._explained), median(self._explained))
+
+    def _judge(self, best: float, usual: float) -> None:
+        """Say once each what the last samplings show of the head."""
+        if best < LEAST_EXPLAINED:
+            self._say(
                 f"The value head has been worse than none for {PATIENCE} samplings in a row: its error varies more "
                 "than twice as much as the returns. Advantages are mostly noise. Lower ppo.critic_learning_rate; if it "
-                "has ended near one value, look whether the rewards still differ.",
-                "warning",
+                "has ended near one value, look whether the rewards still differ."
             )
+        elif usual <= 0:
+            self._say(
+                f"The values explain nothing of the returns: {usual:.2g} of their variance in the middle one of the "
+                f"last {PATIENCE} samplings, where a constant explains 0. Raise ppo.critic_warmup or "
+                "ppo.critic_learning_rate, play more rollouts a step, or take a method without values (grpo, rloo)."
+            )
+
+    def _say(self, text: str) -> None:
+        if (first := text.split(":")[0]) not in self._said:
+            self._said.add(first)
+            self.callback.job.log(text, "warning")

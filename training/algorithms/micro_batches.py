@@ -70,6 +70,11 @@ class Packed:
         the completions' tokens, and 0 where there is none."""
         return values.gather(1, self._at.to(values.device)).masked_fill(self._outside.to(values.device), 0)
 
+    def states_of(self, hidden: Tensor, chosen: Tensor) -> Tensor:
+        """Hidden states (rows, longest row - 1, width), each read before the token that it belongs to, as (tokens,
+        width): those of the completions' tokens that are marked in ``chosen`` (rows, ``keep``), row by row."""
+        return hidden[chosen.nonzero()[:, 0], self._at[chosen]]
+
 
 class Joined(Packed):
     """Rows one after another, without any padding: ``ids`` and ``labels`` of shape (1, tokens of all rows).
@@ -93,6 +98,10 @@ class Joined(Packed):
     def of_completions(self, values: Tensor) -> Tensor:
         """Values (1, tokens - 1), each read before the token that it belongs to, as (rows, ``keep``)."""
         return values[0][self._at.to(values.device)].masked_fill(self._outside.to(values.device), 0)
+
+    def states_of(self, hidden: Tensor, chosen: Tensor) -> Tensor:
+        """The same of hidden states (1, tokens - 1, width)."""
+        return hidden[0][self._at[chosen]]
 
 
 def in_micro_batches(

@@ -56,6 +56,24 @@ def estimate(rewards: Tensor, values: Tensor, mask: Tensor, *, gamma: float, lam
     return Estimate(*(found.to(values.device, torch.float32) for found in (advantages, returns)))
 
 
+def constant_value(rewards: Tensor, mask: Tensor, *, gamma: float, lam: float) -> float | None:
+    """The constant that is the mean of the returns which it gives as everyone's value; ``None`` without own tokens.
+
+    With λ 1 that is the mean over the own tokens of what follows each, discounted. With a smaller one returns lean on
+    values: b = c + d b, where c is the mean of the returns with values of 0 and d what a value of 1 adds to it. An
+    episode ends somewhere, so d is below 1.
+    """
+    own = mask.bool()
+    if not bool(own.any()):
+        return None
+    nothing, ones = torch.zeros(mask.shape), torch.ones(mask.shape)
+    earned, added = (
+        float(estimate(given, values, mask, gamma=gamma, lam=lam).returns[own].double().mean())
+        for given, values in ((rewards, nothing.to(rewards.device)), (nothing.to(rewards.device), ones))
+    )
+    return earned / (1 - added)
+
+
 def whitened(advantages: Tensor, mask: Tensor) -> Tensor:
     """Advantages with mean 0 and standard deviation 1 over the model's tokens; as they are with fewer than two."""
     own = advantages[mask.bool()]

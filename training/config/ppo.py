@@ -19,7 +19,7 @@ from training.config.learning import AdvantageScale
 from training.config.option import Group, option
 from training.words import _
 
-HEAD_REACH = 0.05
+HEAD_REACH = 0.15
 """How far one update may move a value where no learning rate of the head is set."""
 
 
@@ -76,11 +76,23 @@ class PpoConfig(Group):
         0.0,
         title=_("Learning rate of the head"),
         help=_(
-            "Step size of the value head. 0 uses 0.05 divided by the width of its hidden states, so that an update "
-            "moves a value by about 0.05 at most: 1.2e-5 at a width of 4,096."
+            "Step size of the value head. 0 uses 0.15 divided by the width of its hidden states, so that an update "
+            "moves a value by about 0.15 at most: 3.7e-5 at a width of 4,096."
         ),
         ge=0,
         le=1,
+    )
+    critic_warmup: int = option(
+        0,
+        title=_("Warm-up of the head"),
+        help=_(
+            "Updates of the value head alone after the first sampling, before the policy has its first: each is over "
+            "all tokens of that sampling, at the head's own rate. They are no steps of the run. The head starts at the "
+            "mean of the first returns whatever stands here."
+        ),
+        unit=_("updates"),
+        ge=0,
+        le=1000,
     )
     whiten_advantages: bool = option(
         True,

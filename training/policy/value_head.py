@@ -25,6 +25,11 @@ class ValueHead(nn.Module):
         self.weight = nn.Parameter(torch.zeros(1, width))
         self.bias = nn.Parameter(torch.zeros(1))
 
+    @property
+    def begun(self) -> bool:
+        """Whether it is more than the zeros that it is made of: it was started, trained or loaded."""
+        return bool(self.weight.any()) or bool(self.bias.any())
+
     def forward(self, hidden: Tensor) -> Tensor:
         """Values (rows, tokens) of hidden states (rows, tokens, width)."""
         with torch.autocast(hidden.device.type, enabled=False):
@@ -46,16 +51,22 @@ def values_read(model: Any, chosen: Callable[[Tensor], Tensor], *, reaches_base:
     They are of all tokens but the first: the value of a token is read where its log-probability is, at the token
     before it. Without ``reaches_base`` their gradient ends at the head.
     """
-    causal, found = causal_of(model), list[Tensor]()
-    head = value_head_of(model)
+    head, found = value_head_of(model), list[Tensor]()
     assert head is not None  # noqa: S101 - only trainers that attached one ask
+    with hidden_read(model, lambda hidden: found.append(chosen(head(hidden if reaches_base else hidden.detach())))):
+        yield found
+
+
+@contextmanager
+def hidden_read(model: Any, taken: Callable[[Tensor], None]) -> Iterator[None]:
+    """Within the block each forward of the model hands ``taken`` its last hidden states (rows, tokens - 1, width): of
+    the tokens before which the others stand."""
 
     def read(_body: Any, _given: Any, output: Any) -> None:
-        hidden = output.last_hidden_state[:, :-1]
-        found.append(chosen(head(hidden if reaches_base else hidden.detach())))
+        taken(output.last_hidden_state[:, :-1])
 
-    handle = causal.base_model.register_forward_hook(read)
+    handle = causal_of(model).base_model.register_forward_hook(read)
     try:
-        yield found
+        yield
     finally:
         handle.remove()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -47,12 +49,14 @@ def test_a_run_that_was_cut_is_bitwise_the_same(
 ) -> None:
     """Two epochs over two mini batches; the head's weights and moments stand in the checkpoint."""
     model = {"source": str(starter_folder), "lora_rank": rank}
-    over = {"ppo": {"num_iterations": 2, "beta": 0.02, "lam": 0.95, "critic_learning_rate": 0.02}, "model": model}
+    options = {"num_iterations": 2, "beta": 0.02, "lam": 0.95, "critic_learning_rate": 0.02, "critic_warmup": 3}
+    over = {"ppo": options, "model": model}
     instants = [after_update(2, "kill"), after_update(7, "kill"), after_update(11, "stop")]
     with monkeypatch.context() as patch:
         patch.setattr("tests.training.algorithms.test_resume.run_grpo", run_ppo)
         last = resumed_run(make_job, patch, instants, kind="ppo", **over)
     assert of_type(last.run_dir, "run_started")[0].from_step == 12
+    assert not any("value head starts at" in event.message for event in of_type(last.run_dir, "log"))
     assert any("value/loss" in event.values for event in of_type(last.run_dir.parent / "2", "metrics"))
 
 
@@ -82,12 +86,12 @@ def test_the_head_has_a_rate_of_its_own_and_no_decay(make_job: MakeJob, sampled:
         job = make_job(**PPO, environment={"url": url}, **over)
         run_ppo(job, scorer=by_length)
     groups = sampled[0]["trainer"].optimizer.param_groups
-    assert [group["initial_lr"] for group in groups] == [1e-3, 1e-3, pytest.approx(0.05 / 128)]
+    assert [group["initial_lr"] for group in groups] == [1e-3, 1e-3, pytest.approx(0.15 / 128)]
     assert [group["weight_decay"] for group in groups] == [0.1, 0.0, 0.0]
     assert [parameter.shape for parameter in groups[2]["params"]][1] == (1,)
     trained = {id(parameter) for group in groups[:2] for parameter in group["params"]}
     assert not trained & {id(parameter) for parameter in groups[2]["params"]}
-    assert of_type(job.run_dir, "run_started")[0].resolved["ppo.critic_learning_rate"] == "0.000391"
+    assert of_type(job.run_dir, "run_started")[0].resolved["ppo.critic_learning_rate"] == "0.00117"
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.5])
@@ -157,3 +161,31 @@ def test_a_head_that_is_worse_than_none_for_long_is_said_once(
     assert sum(value < -1 for value in explained) >= 3, explained
     said = [event for event in of_type(job.run_dir, "log") if "worse than none" in event.message]
     assert len(said) == 1 and said[0].level == "warning"
+
+
+@pytest.mark.parametrize(
+    ("explained", "said"),
+    [
+        ([0.4, 0.01, 0.1, -0.2, 0.3], ""),
+        ([0.4, -0.1, 0.1, -0.25, 0.3], "-0.1"),
+        ([-0.5, 9.0, 9.0, -0.5], ""),
+        ([0.0] * 4, "0"),
+        ([-0.1] * 2, ""),
+    ],
+)
+def test_values_that_explain_nothing_are_said_with_their_number(
+    trainer: Any, monkeypatch: pytest.MonkeyPatch, explained: list[float], said: str
+) -> None:
+    """The middle one of the last three samplings is at most 0: after the fourth, in the second case. Once."""
+    lines: list[tuple[str, str]] = []
+    told = iter(explained)
+    trainer._explained = deque(maxlen=3)
+    trainer.callback = SimpleNamespace(extra={}, job=SimpleNamespace(log=lambda *words: lines.append(words)))
+    monkeypatch.setattr(actor_critic, "PATIENCE", 3)
+    monkeypatch.setattr(actor_critic, "explained_variance", lambda *_given: next(told))
+    for _sampling in explained:
+        trainer._tell(torch.zeros(1, 2), torch.zeros(1, 2), torch.ones(1, 2))
+    assert [level for _text, level in lines] == ["warning"] * bool(said)
+    if said:
+        assert lines[0][0].startswith(f"The values explain nothing of the returns: {said} of their variance")
+        assert "last 3 samplings" in lines[0][0]

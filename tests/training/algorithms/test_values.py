@@ -9,6 +9,7 @@ import torch
 
 from training.algorithms.values import (
     at_last_token,
+    constant_value,
     estimate,
     explained_variance,
     value_loss,
@@ -75,6 +76,38 @@ def test_with_nothing_discounted_advantages_are_the_end_less_the_value() -> None
     assert found.advantages[0].tolist() == pytest.approx([0.8, 0.6, 0, 0.9, 0.7, 0], abs=1e-6)
     assert found.advantages[1].tolist() == pytest.approx([0, 0, 3.5, 2.5, 0, 2.0], abs=1e-6)
     assert found.returns[1].tolist() == pytest.approx([0, 0, 3, 3, 0, 3], abs=1e-6)
+
+
+THREE_AND_ONE = torch.tensor([[1, 0, 1, 1], [0, 0, 1, 0], [0, 0, 0, 0]])
+"""Own tokens of three rows; the last one is excluded, whatever its reward."""
+
+
+@pytest.mark.parametrize(
+    ("gamma", "lam", "wanted"),
+    [
+        (1.0, 1.0, 6 / 4),  # 2, 2, 2 and 0
+        (0.5, 1.0, 3.5 / 4),  # 0.5, 1, 2 and 0
+        (1.0, 0.0, 1.0),  # b, b, 2 and 0: 4 b = 2 b + 2
+        (1.0, 0.5, 3.5 / 2.75),  # 0.5 + 0.75 b, 1 + 0.5 b, 2 and 0: 4 b = 3.5 + 1.25 b
+        (0.5, 0.5, 2.625 / 3.4375),  # 0.125 + 0.3125 b, 0.5 + 0.25 b, 2 and 0: 4 b = 2.625 + 0.5625 b
+    ],
+)
+def test_the_constant_that_is_the_mean_of_the_returns_it_gives(gamma: float, lam: float, wanted: float) -> None:
+    rewards = at_last_token(torch.tensor([2.0, 0.0, 50.0]), THREE_AND_ONE)
+    found = constant_value(rewards, THREE_AND_ONE, gamma=gamma, lam=lam)
+    assert found == pytest.approx(wanted, abs=1e-6)
+    given = estimate(rewards, torch.full((3, 4), found), THREE_AND_ONE, gamma=gamma, lam=lam)
+    own = THREE_AND_ONE.bool()
+    assert float(given.returns[own].mean()) == pytest.approx(wanted, abs=1e-6)
+    assert float(given.advantages[own].mean()) == pytest.approx(0, abs=1e-6)
+
+
+def test_a_pull_counts_in_that_constant_and_no_tokens_give_none() -> None:
+    """Rewards at every token: 1 − 0.25, 0 − 0.25, and so on; with λ 1 returns are their sums from there on."""
+    rewards = tensor([[-0.25, 7.0, -0.25, 1.75], [0.0, 0.0, -0.5, 0.0], [9.0] * 4])
+    wanted = (1.25 + 1.5 + 1.75 - 0.5) / 4
+    assert constant_value(rewards, THREE_AND_ONE, gamma=1.0, lam=1.0) == pytest.approx(wanted, abs=1e-6)
+    assert constant_value(rewards, torch.zeros_like(THREE_AND_ONE), gamma=1.0, lam=1.0) is None
 
 
 def test_whitening_is_of_own_tokens_alone() -> None:

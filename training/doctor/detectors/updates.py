@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from training.doctor.finding import Finding, number, percent
-from training.doctor.history import History, mean, middle, upper_quartile
+from training.doctor.history import REFERENCE, History, mean, middle, upper_quartile
 from training.doctor.options import DoctorOptions
 
 SMALLEST_GRADIENT = 0.01
@@ -46,13 +46,15 @@ def kl_drift(history: History, options: DoctorOptions) -> Finding | None:
 def critic_blind(history: History, options: DoctorOptions) -> Finding | None:
     """The critic explains no more of the returns than a constant does: no longer, or never."""
     name = "value/explained_variance"
-    now, long = history.recent(name), history.recent(name, options.long_window)
+    now, long = history.recent(name), history.recent(name, REFERENCE)
     levels = [point.mean for point in history.stretches(name, history.window)]
     if len(now) < history.window or mean(now) > 0 or not levels:
         return None
-    if max(levels) < EXPLAINED and (len(long) < options.long_window or mean(long) > 0):
+    never = max(levels) < EXPLAINED
+    if never and (len(long) < REFERENCE or mean(long) > 0):
         return None
-    figures: dict[str, str | int] = {"now": number(mean(now)), "best": number(max(levels))}
+    judged = long if never else now
+    figures: dict[str, str | int] = {"now": number(mean(judged)), "steps": len(judged), "best": number(max(levels))}
     return Finding(figures, {name: history.points(name)}, [])
 
 

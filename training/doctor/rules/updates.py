@@ -90,15 +90,15 @@ UPDATES: dict[str, Rule] = {
     "critic_blind": Rule(
         _("The critic explains nothing"),
         "warn",
-        _("The values explain {now} of the returns' variance; {best} at their best."),
+        _("The values explain {now} of the returns' variance over {steps} steps; {best} at their best."),
         _("Advantages come from a critic that knows no more than a constant does, so they are mostly noise."),
         _(
-            "mean of `value/explained_variance` over `window` steps ≤ 0, where it was 0.2 at its best or has been so "
-            "for `long_window` steps"
+            "mean of `value/explained_variance` over `window` steps ≤ 0, where it was 0.2 at its best or its mean "
+            "over 20 steps is so too"
         ),
         "PPO (arXiv 1707.06347)",
         _("Lower the critic's learning rate, warm it up before the policy, or take a method without a critic."),
-        ("window", "long_window"),
+        ("window",),
         ("stop", "slower"),
     ),
 }
