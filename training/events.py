@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from envs.wire import Message
 from training.config import Kind
@@ -315,13 +315,22 @@ class LogLine(Event):
 class RunFinished(Event):
     """The trainer's last word. Without it, the trainer died.
 
-    ``paused``: it ended by itself because of ``error``, which a person or time can fix.
+    ``paused``: it ended by itself because of ``error``, which a person or time can fix. ``hours``: it succeeded before
+    its last step, because its time budget of so many hours was over.
     """
 
     type: Literal["run_finished"] = "run_finished"
     status: Literal["succeeded", "failed", "paused", "stopped"]
     step: int
     error: ErrorInfo | None = None
+    hours: float | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_nothing(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        found: dict[str, Any] = whole(self)
+        if self.hours is None:
+            found.pop("hours", None)
+        return found
 
 
 AnyEvent = Annotated[

@@ -1,7 +1,7 @@
 """Run a job from start to end: run directory, journal, signals, and the last word whatever happens.
 
 How a run ends:
- 1. The method returns: ``succeeded``.
+ 1. The method returns: ``succeeded``, also where its time budget (``run.max_hours``) was over before its last step.
  2. SIGTERM or SIGINT sets the stop flag; every phase looks at it, saves what was trained since the last checkpoint and
     ends with ``stopped``. A watchdog ends the process with the same last word if a phase does not get there: after
     ``STOP_GRACE_S``, or longer where the last save took long (``Job.stop_grace``).
@@ -92,7 +92,7 @@ def _train(job: Job, ending: _Ending) -> int:
         if isinstance(exc, OSError) and exc.errno in DISK_FULL:
             return ending.write("paused", disk_full(job.run_dir).info)
         return ending.write("failed", _crash(exc, job.journal))
-    return ending.write("succeeded")
+    return ending.write("succeeded", hours=job.config.run.max_hours if job.out_of_time else None)
 
 
 class _Ending:
@@ -104,12 +104,12 @@ class _Ending:
         self.step: Callable[[], int] = lambda: 0
         self.grace: Callable[[], float] = lambda: STOP_GRACE_S
 
-    def write(self, status: str, error: ErrorInfo | None = None) -> int:
+    def write(self, status: str, error: ErrorInfo | None = None, hours: float | None = None) -> int:
         """Write the last event and return the exit code. The second caller waits for ever: its process is ending."""
         self._once.acquire()
         codes = {"succeeded": EXIT_SUCCEEDED, "stopped": EXIT_STOPPED, "paused": EXIT_PAUSED}
         try:
-            self._journal.last_word(RunFinished(status=status, step=self.step(), error=error))  # type: ignore[arg-type]
+            self._journal.last_word(RunFinished(status=status, step=self.step(), error=error, hours=hours))  # type: ignore[arg-type]
         except OSError as exc:
             sys.stderr.write(f"The journal's last event could not be written: {exc}\n")
         return codes.get(status, EXIT_FAILED)
@@ -196,5 +196,6 @@ def progress_line(event: Any) -> str:
         return f"saved {event.path} ({event.bytes / 1e6:.1f} MB)"
     if event.type == "run_finished":
         reason = f": {event.error.message} {event.error.hint}" if event.error else ""
-        return f"{event.status} at step {event.step}{reason}"
+        over = f" (its time budget of {event.hours:g} hours is over)" if event.hours else ""
+        return f"{event.status} at step {event.step}{over}{reason}"
     return ""

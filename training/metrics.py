@@ -234,6 +234,11 @@ METRICS: dict[str, Metric] = {
     "updates/skipped": Metric(
         _("Skipped updates"), _("Updates that did not move the weights, because loss or gradient was not finite.")
     ),
+    "timing/hours": Metric(
+        _("Time used"),
+        _("Hours of all attempts until now, where the run has a time budget; neither queue nor pauses count."),
+        _("h"),
+    ),
     "timing/step": Metric(_("Step time"), _("Duration of the whole step."), _("s"), "duration"),
     "timing/generation": Metric(_("Generation time"), _("Time that the sampler spent computing."), _("s"), "duration"),
     "timing/environment": Metric(

@@ -50,6 +50,17 @@ def last_step(path: Path) -> int:
     return 0
 
 
+def last_figure(path: Path, name: str) -> float | None:
+    """The last value of a metric in a journal; ``None`` where there is none."""
+    sought = f'"{name}":'.encode()
+    for line in lines_backwards(path):
+        if sought in line and (found := _loaded(line)).get("type") == "metrics":
+            value = found.get("values", {}).get(name)
+            if isinstance(value, int | float):
+                return float(value)
+    return None
+
+
 def last_attempt(path: Path) -> int:
     """The number of the last attempt that wrote into a journal, by its rollouts' names or its start; 0 without one."""
     for line in lines_backwards(path):

@@ -99,6 +99,8 @@ def report_strings() -> dict[str, str]:
             "Sampler check at step {step}: its log-probabilities differ from the trainer's by at most {gap} nats"
             " (mean {mean}) over {tokens} tokens; the limit is {limit}."
         ),
+        "report.time": _("Time budget: {used} of {of} used, {left} left."),
+        "report.time_over": _("Time budget of {of} reached after {used}: the run ended after step {step}."),
         "report.skipped_loss": _(
             "Skipped updates: {n}, the last one at step {step} because the loss was not finite. Skipped updates do"
             " not change the weights."

@@ -134,12 +134,25 @@ def run(row: Json, url: str) -> None:
             _("step"): _("{step} of {total}").format(step=row["step"], total=row["total_steps"]),
             **stage,
             _("reward"): row["last_reward"],
+            **_time((row.get("health") or {}).get("time")),
             _("why"): error.get("message"),
             _("tags"): row.get("tags"),
             _("notes"): row.get("notes"),
             _("page"): f"{url}{row['url']}" if row.get("url") else None,
         }
     )
+
+
+def _time(found: Json | None) -> dict[str, str]:
+    """How much of the run's time budget is used and left; nothing where it has none."""
+    if not found or not found.get("of"):
+        return {}
+    places = {"used": f"{found['hours']:.2f}", "of": f"{found['of']:g}"}
+    if "over" in found:
+        text = _("{used} of {of} hours used: it ended after step {step}, because its time was over")
+        return {_("time budget"): text.format(**places, step=found["over"])}
+    left = max(0.0, found["of"] - found["hours"])
+    return {_("time budget"): _("{used} of {of} hours used, {left} left").format(**places, left=f"{left:.2f}")}
 
 
 def summary(found: Json) -> None:

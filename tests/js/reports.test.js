@@ -51,6 +51,17 @@ test("reports name what was lost, what was set aside and what was skipped", () =
   assert.deepEqual(reportLines({ health: { ended }, error: { code: "storage_full" } }, t), []);
 });
 
+test("a time budget says what is used and left, or that the run ended because of it", () => {
+  const [[name, text]] = reportLines({ health: { time: { hours: 1.5, of: 8 } } }, t);
+  assert.equal(name, "time");
+  assert.match(text, /^report.time {.*"left":"hours_minutes {\\"h\\":6,\\"m\\":30}"/);
+  const [[, over]] = reportLines({ health: { time: { hours: 8.25, of: 8, over: 40 } } }, t);
+  assert.match(over, /^report.time_over {.*"step":40}/);
+  const [[, late]] = reportLines({ health: { time: { hours: 8.25, of: 8 } } }, t);
+  assert.match(late, /"left":"seconds {\\"n\\":"?0"?}"/);
+  assert.deepEqual(reportLines({ health: { time: { hours: 1, of: null } } }, t), []);
+});
+
 test("what was verified is a sentence, and plain text in older records", () => {
   const position = { template: "position in the data: step {step}", values: { step: 6 } };
   const [[, text]] = reportLines({ health: { resumed: { source: "", step: 0, verified: ["manifest", position] } } }, t);

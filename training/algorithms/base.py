@@ -153,13 +153,18 @@ class JournalCallback(TrainerCallback):
         if border and self.tokens is not None:
             self.tokens.write()
         best = border and self._evaluate(state.global_step)
-        ends = border and self.stage_end is not None and self.stage_end.reached(state.global_step)
+        ends = border and (self.job.time_is_over(values) or self._stage_ends(state.global_step))
         if self.saver.finished(state.global_step, values, wanted=best or ends):
             if state.global_step < self.job.config.run.max_steps:
                 self.job.journal.write(PhaseChanged(phase="training", step=state.global_step + 1))
             self._mark = time.monotonic()
         if ends or (self.job.stop.is_set() and not self._goes_on(state.global_step)):
             control.should_training_stop = True
+
+    def _stage_ends(self, step: int) -> bool:
+        """Whether the stage ends at a border. One that ends because the time is over has not: a run that goes on from
+        there goes on in it."""
+        return self.stage_end is not None and self.stage_end.reached(step)
 
     def _evaluate(self, step: int) -> bool:
         """Play the held-out tasks if that is due; whether no weights that were trained were as good."""
@@ -177,6 +182,7 @@ class JournalCallback(TrainerCallback):
         waited = self.extra.get("timing/waiting", played)
         self.job.update_seconds = max(0.0, spent - waited)
         figures = self.extra | {"timing/step": spent, "timing/training": self.job.update_seconds}
+        figures |= self.job.time_figures()
         self.extra = {}
         return figures
 
@@ -262,7 +268,7 @@ def train(job: Job, trainer: Any, callback: JournalCallback, checkpoint: Path | 
     try:
         with named_shortage(job.config, trainer.model):
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint is not None else None)
-        if job.step < job.config.run.max_steps:
+        if job.step < job.config.run.max_steps and not job.out_of_time:
             job.check_stop()
     except TiltyardError as error:
         if error.pauses or isinstance(error, StopRequested):

@@ -6,7 +6,8 @@ import os
 import platform
 import random
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -20,10 +21,12 @@ from training.errors import StopRequested
 from training.journal import JOURNAL_NAME, CheckpointsRemoved, Journal, LogLine, Resumed, RunStarted, parse_event
 from training.machine import disk_full, require_room
 from training.rewards.judge.cache import REPLIES_NAME, replies
-from training.tail import last_step
+from training.tail import last_figure, last_step
 
 STOP_GRACE_S = 6.5
 FIRST_LINES = 2_000
+HOURS = "timing/hours"
+"""The metric that says how much of its time budget a run has used, over all attempts."""
 PACKAGES = ("torch", "transformers", "trl", "peft", "openenv")
 
 
@@ -35,7 +38,8 @@ class Job:
     ``save_seconds`` and ``update_seconds`` are what the last save and the last update took. ``earlier`` are the folders
     of the attempts before this one, oldest first. ``base`` is the folder of the model that it began with, ``begun``
     what it said of itself when it began. Where the run has stages, ``stage`` is the one that is trained now, and
-    ``config`` its own (``training/algorithms/stages.py``).
+    ``config`` its own (``training/algorithms/stages.py``). ``clock`` gives seconds; the attempt began when the job was
+    made. ``out_of_time``: it ends because its time budget is over.
     """
 
     config: JobConfig
@@ -54,6 +58,12 @@ class Job:
     base: Path | None = None
     begun: RunStarted | None = None
     stage: StageMark | None = None
+    clock: Callable[[], float] = time.monotonic
+    out_of_time: bool = False
+
+    def __post_init__(self) -> None:
+        self._began = self.clock()
+        self._hours_before: float | None = None
 
     def check_stop(self) -> None:
         """Raise ``StopRequested`` once someone asked for it."""
@@ -63,6 +73,31 @@ class Job:
     def stop_grace(self) -> float:
         """Seconds that a stop may take: one more save, thrice as long as the last one, and the update at hand."""
         return max(STOP_GRACE_S, 3 * (self.save_seconds or 0.0) + (self.update_seconds or 0.0))
+
+    def time_figures(self) -> dict[str, float]:
+        """The hours that a run with a time budget has used after a step. Those of earlier attempts are in their
+        journals, so an attempt that died counts up to its last finished step."""
+        if not self.config.run.max_hours:
+            return {}
+        if self._hours_before is None:
+            places = (self.run_dir, *reversed(self.earlier))
+            known = (last_figure(folder / JOURNAL_NAME, HOURS) for folder in places)
+            self._hours_before = next((hours for hours in known if hours is not None), 0.0)
+        return {HOURS: self._hours_before + (self.clock() - self._began) / 3600}
+
+    def time_is_over(self, figures: dict[str, float]) -> bool:
+        """Whether the run ends after the step with these figures though it has steps left; then it is noted and said
+        once."""
+        most = self.config.run.max_hours
+        if not most or figures.get(HOURS, 0.0) < most or self.step >= self.config.run.max_steps:
+            return False
+        if not self.out_of_time:
+            self.out_of_time = True
+            self.log(
+                f"The time budget of {most:g} hours is over after {figures[HOURS]:.2f}: the run ends after step "
+                f"{self.step} of {self.config.run.max_steps}."
+            )
+        return True
 
     def keep_room(self) -> None:
         """Raise ``StorageFull`` before the disk is full, while there is still room for the last words."""

@@ -19,7 +19,10 @@ from training.rollout.figures import sample_figures
 
 
 def run_sample(job: Job) -> None:
-    """Play and score ``run.max_steps`` batches. Raises typed errors, ``StopRequested`` among them."""
+    """Play and score ``run.max_steps`` batches, or fewer where the time budget is over.
+
+    Raises typed errors, ``StopRequested`` among them.
+    """
     components, rows = prepare(job)
     with cast_of(job, rows) as cast:
         places = playable(job, rows, cast.player.template)
@@ -48,8 +51,11 @@ def _play(job: Job, rows: list[Row], places: list[int], components: list[RewardC
                 figures |= cast.check(step, [rollout.trajectory for rollout in result.rollouts])
             if cast.budget is not None:
                 figures |= cast.budget.figures
+            figures |= job.time_figures()
             job.journal.write(Metrics(step=step, values=result.figures | figures))
             job.step = step
+            if job.time_is_over(figures):
+                return
     finally:
         cast.last_spend(job)
         collector.close()

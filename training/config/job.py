@@ -80,6 +80,9 @@ class JobConfig(Group):
             raise OptionError(
                 "dpo.label_smoothing", sentence(_("only the loss robust knows of wrong pairs: set it to 0"))
             )
+        if self.method.evaluates and self.run.max_hours:
+            text = _("an evaluation is of all its tasks, so it has no time budget: take fewer tasks or tries")
+            raise OptionError("run.max_hours", sentence(text))
         if self.method.trains and self.model.quantization != "none":
             self._check_quantized()
         if self.method.trains:

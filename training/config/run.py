@@ -23,6 +23,20 @@ class RunConfig(Group):
         ge=1,
         le=1_000_000,
     )
+    max_hours: float = option(
+        0.0,
+        title=_("Time budget"),
+        help=_(
+            "Hours after which the run ends by itself, with its last checkpoint and its model; 0 is off. It ends after "
+            "the sampling's last update (or the step) in which they are over, so leave room for one, and for saving. "
+            "What counts is the time of its attempts, from the trainer's start on, loading, sampling, evaluating, "
+            "saving and waiting for an environment included; waiting in the queue and pauses do not count. The "
+            "learning rate's schedule still spans all steps."
+        ),
+        unit=_("hours"),
+        ge=0,
+        le=100_000,
+    )
     save_every: int = option(
         0,
         title=_("Checkpoint every"),

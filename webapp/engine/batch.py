@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from training import journal
 from training.evaluation.recorded import Report
 from training.journal import Event
+from webapp.engine.time_budget import time_over, time_used
 from webapp.logs import redact
 from webapp.registry.models import Checkpoint, CheckpointState
 from webapp.rollouts.ids import rollout_id
@@ -146,6 +147,7 @@ class Batch:
                 self.run_changes[column] = event.values[name]
         if (tokens := event.values.get("endpoint/tokens")) is not None and math.isfinite(tokens):
             self.used[localdate(at)] = (max(0, int(tokens)), event.values.get("endpoint/cost"), at)
+        self.run_changes |= time_used(event.values, self.run.config, self._now("health"))
         self._step_done(step, at)
         self.begins = True
 
@@ -376,6 +378,7 @@ class Batch:
     def _run_finished(self, event: journal.RunFinished) -> None:
         self.attempt_changes["outcome"] = clean_json(event.model_dump(mode="json"))
         self.attempt_changes["last_step"] = max(_int(event.step, "step"), self.attempt_changes.get("last_step", 0))
+        self.run_changes |= time_over(event, self._now("health"))
 
 
 _HANDLERS: dict[type[Event], Callable[[Batch, Any], None]] = {

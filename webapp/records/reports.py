@@ -66,7 +66,18 @@ def report_lines(health: Mapping[str, Any], error: object = None) -> list[tuple[
     if found := health.get("skipped"):
         text = report_text(f"report.skipped_{found['what']}", n=found["count"], step=found["step"])
         lines.append(("skipped", text))
+    if (found := health.get("time")) and found["of"]:
+        lines.append(("time", _time_text(found)))
     return lines
+
+
+def _time_text(found: Mapping[str, Any]) -> str:
+    """How much of the time budget is used and left, or that the run ended because of it."""
+    used, most = (duration(float(found[name]) * 3600) for name in ("hours", "of"))
+    if "over" in found:
+        return report_text("report.time_over", of=most, used=used, step=found["over"])
+    left = duration(max(0.0, float(found["of"]) - float(found["hours"])) * 3600)
+    return report_text("report.time", of=most, used=used, left=left)
 
 
 def resume_text(found: Mapping[str, Any]) -> str:

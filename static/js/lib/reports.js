@@ -65,7 +65,19 @@ export function reportLines(run, t) {
   if (health?.resumed) lines.push(["resumed", resumeText(health.resumed, t)]);
   const skipped = health?.skipped;
   if (skipped) lines.push(["skipped", t(`report.skipped_${skipped.what}`, { n: skipped.count, step: skipped.step })]);
+  if (health?.time?.of) lines.push(["time", timeText(health.time, t)]);
   return lines;
+}
+
+/**
+ * How much of the time budget is used and left, or that the run ended because of it.
+ * @param {Row} found
+ * @param {Translate} t
+ */
+function timeText(found, t) {
+  const [used, of] = [found.hours, found.of].map((hours) => duration(hours * 3600, t));
+  if ("over" in found) return t("report.time_over", { of, used, step: found.over });
+  return t("report.time", { of, used, left: duration(Math.max(0, found.of - found.hours) * 3600, t) });
 }
 
 /**

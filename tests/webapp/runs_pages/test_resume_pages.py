@@ -100,6 +100,18 @@ def test_what_the_trainer_reported_stands_where_a_person_looks(client_for: Any, 
     assert "step 7 waits (try 1): refused Next try in 5 s." in events
 
 
+def test_the_page_says_how_much_of_its_time_a_run_has_used(client_for: Any, make_run: Any, rita: Any) -> None:
+    run = make_run(state=RunState.RUNNING, attempt=1, step=3, health={"time": {"hours": 1.5, "of": 8.0}})
+    page = client_for(rita).get(_url(run)).content.decode()
+    assert "Time budget: 1 h 30 min of 8 h 0 min used, 6 h 30 min left." in page
+    over = {"hours": 8.25, "of": 8.0, "over": 40}
+    assert report_lines({"time": over}) == [
+        ("time", "Time budget of 8 h 0 min reached after 8 h 15 min: the run ended after step 40.")
+    ]
+    assert "0 s left" in report_lines({"time": {"hours": 8.25, "of": 8.0}})[0][1]
+    assert report_lines({"time": {"hours": 1.0, "of": None}}) == []
+
+
 def test_the_page_offers_resume_only_where_there_is_something_to_go_on_from(
     client_for: Any, make_run: Any, bob: Any, rita: Any
 ) -> None:
