@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime
 from typing import Any
 from uuid import UUID
 
@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from training import journal
 from training.evaluation.recorded import Report
 from training.journal import Event
+from webapp.engine.checked import INT_MAX, BadEvent, checked_int, checked_time, time_later
 from webapp.engine.time_budget import time_over, time_used
 from webapp.logs import redact
 from webapp.registry.models import Checkpoint, CheckpointState
@@ -27,36 +28,11 @@ from webapp.runs.models import Run
 from webapp.storage import attempt_dir, inside
 from webapp.text import clean_json, clean_text
 
-INT_MAX = 2**31 - 1
 NAME_MAX, PART_MAX = 120, 40
 LOG_MAX = 10_000
 STEP_SMOOTHING = 0.3
 NEWEST = {"reward": "last_reward", "rollouts/task_success": "success", "heldout/success": "heldout_success"}
 """Metrics whose newest figure stands in the run's own row, so that lists need not look for it."""
-
-
-class BadEvent(Exception):
-    """An event that is well-formed JSON but cannot be true; its message says why."""
-
-
-def _int(value: int | None, what: str) -> int:
-    if value is None or not 0 <= value <= INT_MAX:
-        raise BadEvent(f"{what} {value} is out of range")
-    return value
-
-
-def _time(t: float) -> datetime:
-    try:
-        return datetime.fromtimestamp(t, UTC)
-    except (OverflowError, ValueError, OSError) as exc:
-        raise BadEvent(f"time {t} is out of range") from exc
-
-
-def _later(at: datetime, seconds: float) -> str:
-    try:
-        return (at + timedelta(seconds=max(0.0, seconds))).isoformat()
-    except (OverflowError, ValueError) as exc:
-        raise BadEvent(f"a wait of {seconds} s is out of range") from exc
 
 
 class Batch:
@@ -116,8 +92,8 @@ class Batch:
         self.events.append(("warning", {"code": "journal_line", "line": line, "message": clean_text(message)}, at))
 
     def _run_started(self, event: journal.RunStarted) -> None:
-        step, at = _int(event.from_step, "step"), _time(event.t)
-        total = _int(event.total_steps, "total_steps")
+        step, at = checked_int(event.from_step, "step"), checked_time(event.t)
+        total = checked_int(event.total_steps, "total_steps")
         self.run_changes |= {"total_steps": total, "step": step, "step_seconds": None, "last_step_at": at, "held": None}
         self._save_took(event.save_seconds)
         self.attempt_changes |= {"first_step": step, "last_step": step}
@@ -127,19 +103,23 @@ class Batch:
 
     def _stage_started(self, event: journal.StageStarted) -> None:
         """The stages until now: one that is gone on in takes the place of itself and of those after it."""
-        number, of, began = _int(event.stage, "stage"), _int(event.of, "of"), _int(event.began, "step")
+        number, of, began = (
+            checked_int(event.stage, "stage"),
+            checked_int(event.of, "of"),
+            checked_int(event.began, "step"),
+        )
         before = [each for each in self._now("health").get("stages", []) if each["stage"] < number]
         now = {"stage": number, "of": of, "name": self._noted(event)["name"], "began": began}
         self._report("stages", [*before, now])
 
     def _phase(self, event: journal.PhaseChanged) -> None:
-        step = _int(event.step, "step")
-        self.events.append(("phase", {"phase": event.phase, "step": step}, _time(event.t)))
+        step = checked_int(event.step, "step")
+        self.events.append(("phase", {"phase": event.phase, "step": step}, checked_time(event.t)))
         self.run_changes["phase"] = event.phase
         self.begins = self.begins or event.phase not in {"preparing", "saving"}
 
     def _metrics(self, event: journal.Metrics) -> None:
-        step, at = _int(event.step, "step"), _time(event.t)
+        step, at = checked_int(event.step, "step"), checked_time(event.t)
         for name, value in event.values.items():
             self.points[clean_text(name)[:NAME_MAX], step] = value
         for name, column in NEWEST.items():
@@ -173,16 +153,16 @@ class Batch:
             id=key,
             run_id=self.run.pk,
             attempt=self.attempt,
-            step=_int(event.step, "step"),
-            group=_int(event.group, "group"),
-            index=_int(event.index, "index"),
-            row=None if event.row is None else _int(event.row, "row"),
+            step=checked_int(event.step, "step"),
+            group=checked_int(event.group, "group"),
+            index=checked_int(event.index, "index"),
+            row=None if event.row is None else checked_int(event.row, "row"),
             task=clean_text(event.task),
             policy=clean_text(event.policy)[:NAME_MAX],
             part=clean_text(event.part)[:PART_MAX],
             held_out=event.held_out,
             expected=clean_text(event.expected),
-            started_at=_time(event.t),
+            started_at=checked_time(event.t),
         )
 
     def _rollout(self, name: str) -> Rollout:
@@ -193,8 +173,8 @@ class Batch:
         return found
 
     def _turn(self, event: journal.TurnAdded) -> None:
-        rollout, number = self._rollout(event.rollout), _int(event.turn, "turn")
-        tokens = _int(event.tokens, "tokens")
+        rollout, number = self._rollout(event.rollout), checked_int(event.turn, "turn")
+        tokens = checked_int(event.tokens, "tokens")
         messages = clean_json([message.model_dump(mode="json", exclude_none=True) for message in event.messages])
         self.turns[rollout.pk, number] = Turn(
             rollout_id=rollout.pk,
@@ -203,7 +183,7 @@ class Batch:
             messages=messages,
             tokens=tokens,
             seconds=event.seconds,
-            policy_step=None if event.policy_step is None else _int(event.policy_step, "policy_step"),
+            policy_step=None if event.policy_step is None else checked_int(event.policy_step, "policy_step"),
             parse_error=clean_text(event.parse_error or ""),
             wrote=(wrote := clean_text(event.wrote or "")),
             words=numbers_of(self.run.pk, messages, wrote),
@@ -215,25 +195,25 @@ class Batch:
         self.rollouts[rollout.pk] = rollout
 
     def _rollout_finished(self, event: journal.RolloutFinished) -> None:
-        rollout, at = self._rollout(event.rollout), _time(event.t)
-        turns, tokens = _int(event.turns, "turns"), _int(event.tokens, "tokens")
+        rollout, at = self._rollout(event.rollout), checked_time(event.t)
+        turns, tokens = checked_int(event.turns, "turns"), checked_int(event.tokens, "tokens")
         rollout.turns, rollout.tokens = turns, tokens
         rollout.status = RolloutStatus(event.status)
         rollout.reward, rollout.parts = event.reward, clean_json(event.parts)
         rollout.env_reward, rollout.env_parts = event.env_reward, clean_json(event.env_parts)
         rollout.turn_rewards = clean_json(event.turn_rewards)
-        rollout.parse_errors = _int(event.parse_errors, "parse_errors")
+        rollout.parse_errors = checked_int(event.parse_errors, "parse_errors")
         rollout.error = clean_json(event.error.model_dump(mode="json")) if event.error else None
-        rollout.calls = None if event.calls is None else _int(event.calls, "calls")
-        rollout.failed_calls = None if event.failed_calls is None else _int(event.failed_calls, "failed_calls")
+        rollout.calls = None if event.calls is None else checked_int(event.calls, "calls")
+        rollout.failed_calls = None if event.failed_calls is None else checked_int(event.failed_calls, "failed_calls")
         rollout.cost = event.cost
-        rollout.policy_step = None if event.policy_step is None else _int(event.policy_step, "policy_step")
+        rollout.policy_step = None if event.policy_step is None else checked_int(event.policy_step, "policy_step")
         rollout.seconds, rollout.finished_at = event.seconds, at
         decide(rollout, self._functions)
         self.rollouts[rollout.pk] = rollout
 
     def _group_scored(self, event: journal.GroupScored) -> None:
-        step, group = _int(event.step, "step"), _int(event.group, "group")
+        step, group = checked_int(event.step, "step"), checked_int(event.group, "group")
         if len(event.rollouts) != len(event.advantages):
             raise BadEvent("rollouts and advantages differ in number")
         scored = [self._rollout(name) for name in event.rollouts]
@@ -255,10 +235,10 @@ class Batch:
         )
 
     def _tasks_held_out(self, event: journal.TasksHeldOut) -> None:
-        counts = {name: _int(getattr(event, name), name) for name in ("groups", "leaked", "alike", "looked_at")}
+        counts = {name: checked_int(getattr(event, name), name) for name in ("groups", "leaked", "alike", "looked_at")}
         said: dict[str, Any] = {"source": event.source, "tasks": len(event.rows), **counts}
         part = clean_text(event.part)[:PART_MAX]
-        self.events.append(("tasks_held_out", said | ({"part": part} if part else {}), _time(event.t)))
+        self.events.append(("tasks_held_out", said | ({"part": part} if part else {}), checked_time(event.t)))
         known = self._now("health").get("held_out", {})
         if part:  # each says its own, and the run has all of them
             parts = known.get("parts", {}) | {part: {"tasks": said["tasks"], **counts}}
@@ -269,13 +249,13 @@ class Batch:
         self._report("held_out", {**known, **said})
 
     def _held_out_evaluated(self, event: journal.HeldOutEvaluated) -> None:
-        step = _int(event.step, "step")
+        step = checked_int(event.step, "step")
         try:
             report = Report.model_validate(event.report)
         except ValidationError as exc:
             raise BadEvent("the report of the held-out tasks cannot be read") from exc
         said = {"step": step, "best": event.best, "report": clean_json(report.model_dump(mode="json"))}
-        self.events.append(("held_out_evaluated", said, _time(event.t)))
+        self.events.append(("held_out_evaluated", said, checked_time(event.t)))
         success = report.figures.get("success")
         if success is None or success.value is None:
             return
@@ -294,16 +274,16 @@ class Batch:
             raise BadEvent("the checkpoint's path or size cannot be stored")
         self._save_took(event.seconds)
         if event.seconds is not None and math.isfinite(event.seconds) and not event.final:
-            self.points["timing/saving", _int(event.step, "step")] = event.seconds
+            self.points["timing/saving", checked_int(event.step, "step")] = event.seconds
         self.checkpoints[path] = Checkpoint(
             project_id=self.run.project_id,
             run_id=self.run.pk,
             attempt=self.attempt,
-            step=_int(event.step, "step"),
+            step=checked_int(event.step, "step"),
             path=path,
             bytes=event.bytes,
             final=event.final,
-            created_at=_time(event.t),
+            created_at=checked_time(event.t),
             held_out=event.held_out,
         )
 
@@ -314,7 +294,7 @@ class Batch:
 
     def _checkpoints_removed(self, event: journal.CheckpointsRemoved) -> None:
         """Mark them, whichever attempt saved them: nothing may start from them any more."""
-        at, torn = _time(event.t), event.why == "torn"
+        at, torn = checked_time(event.t), event.why == "torn"
         paths = [self._run_path(path) for path in event.paths]
         found = {row.path: row for row in Checkpoint.objects.filter(run_id=self.run.pk, path__in=paths)}
         for path in paths:
@@ -332,21 +312,21 @@ class Batch:
 
     def _log(self, event: journal.LogLine) -> None:
         message = clean_text(redact(event.message[:LOG_MAX]))
-        self.events.append(("log", {"level": event.level, "message": message}, _time(event.t)))
+        self.events.append(("log", {"level": event.level, "message": message}, checked_time(event.t)))
 
     def _noted(self, event: Event) -> dict[str, Any]:
         """Keep the event as it is; return what it says."""
         payload: dict[str, Any] = clean_json(event.model_dump(mode="json", exclude={"v", "n", "t"}))
-        self.events.append((payload.pop("type"), payload, _time(event.t)))
+        self.events.append((payload.pop("type"), payload, checked_time(event.t)))
         return payload
 
     def _held(self, event: journal.Held) -> None:
-        at = _time(event.t)
+        at = checked_time(event.t)
         held = {
-            "step": _int(event.step, "step"),
-            "tries": _int(event.tries, "tries"),
-            "next_try_at": _later(at, event.next_try_s),
-            "until": _later(at, event.patience_left_s),
+            "step": checked_int(event.step, "step"),
+            "tries": checked_int(event.tries, "tries"),
+            "next_try_at": time_later(at, event.next_try_s),
+            "until": time_later(at, event.patience_left_s),
             **({"part": clean_text(event.part)[:PART_MAX]} if event.part else {}),
         }
         error, before = self._noted(event)["error"], self._now("held") or {}
@@ -368,7 +348,7 @@ class Batch:
         self._report("sampler", self._noted(event))
 
     def _update_skipped(self, event: journal.UpdateSkipped) -> None:
-        before, step = self._now("health").get("skipped", {}), _int(event.step, "step")
+        before, step = self._now("health").get("skipped", {}), checked_int(event.step, "step")
         self._noted(event)
         self._report("skipped", {"count": int(before.get("count", 0)) + 1, "step": step, "what": event.what})
 
@@ -377,7 +357,9 @@ class Batch:
 
     def _run_finished(self, event: journal.RunFinished) -> None:
         self.attempt_changes["outcome"] = clean_json(event.model_dump(mode="json"))
-        self.attempt_changes["last_step"] = max(_int(event.step, "step"), self.attempt_changes.get("last_step", 0))
+        self.attempt_changes["last_step"] = max(
+            checked_int(event.step, "step"), self.attempt_changes.get("last_step", 0)
+        )
         self.run_changes |= time_over(event, self._now("health"))
 
 

@@ -27,7 +27,8 @@ from pydantic import ValidationError
 
 from training.journal import JOURNAL_NAME, Event, parse_event
 from webapp.endpoints.spending import run_used
-from webapp.engine.batch import BadEvent, Batch
+from webapp.engine.batch import Batch
+from webapp.engine.checked import BadEvent
 from webapp.engine.history import Lease, LeaseLost, run_transition, seq_take
 from webapp.outcomes import Outcome
 from webapp.registry.models import Checkpoint

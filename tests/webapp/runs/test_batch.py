@@ -13,7 +13,8 @@ import pytest
 from envs.wire import Message
 from training import journal as j
 from training.errors import ErrorInfo
-from webapp.engine.batch import BadEvent, Batch, rollout_id
+from webapp.engine.batch import Batch, rollout_id
+from webapp.engine.checked import BadEvent
 from webapp.registry.models import CheckpointState
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
