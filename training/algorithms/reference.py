@@ -12,13 +12,12 @@ from training.algorithms.reference_entries import LOSSES, METHODS, PAIR_LOSSES, 
 
 _HEAD = """# Algorithms
 
-Made from `training/algorithms/reference_entries.py` by `python -m training docs algorithms`. What each method and loss is, by
-whom, and when to use it; every option with its limits is in [configuration.md](configuration.md). Losses are TRL 1.16's
-and are held against these formulas in `tests/training/algorithms/`, GRPO's to 1e-6 and DPO's to 1e-5. Throughout, only
-tokens that the model sampled are learned from, and rollouts that failed outside the policy have no part in any mean
-(`log π` is of such tokens, `ρ` = π / π_old, `A` the advantage, `σ` the logistic function, `sg` a weight that no
-gradient flows through).
-"""
+Made from `training/algorithms/reference_entries.py` by `python -m training docs algorithms`. What each method and
+loss is, by whom, and when to use it; every option with its limits is in [configuration.md](configuration.md). Losses
+are TRL 1.16's and are held against these formulas in `tests/training/algorithms/`, GRPO's to 1e-6 and DPO's to 1e-5.
+Throughout, only tokens that the model sampled are learned from, and rollouts that failed outside the policy have no
+part in any mean (`log π` is of such tokens, `ρ` = π / π_old, `A` the advantage, `σ` the logistic function, `sg` a
+weight that no gradient flows through). """
 
 
 def reference() -> str:

@@ -35,7 +35,8 @@ export function specsOf(state, curated, added, own = [], order = []) {
   /** @type {Spec[]} */
   const specs = [];
   for (const key of curated) {
-    const used = key === "components" ? inOrder(names, order) : membersOf(key, names).filter((name) => names.includes(name));
+    const used =
+      key === "components" ? inOrder(names, order) : membersOf(key, names).filter((name) => names.includes(name));
     if (used.length) specs.push({ key, title: titleOf(key), names: used, removable: false });
   }
   const used = new Set(specs.flatMap((spec) => spec.names));

@@ -279,7 +279,7 @@ def test_a_held_step_says_what_it_waits_for_and_how_long() -> None:
     }
     ((kind, payload, at),) = batch.events
     assert (kind, payload["step"], payload["tries"], at) == ("held", 3, 2, AT)
-    assert set(payload) == {"step", "error", "tries", "next_try_s", "patience_left_s"}
+    assert set(payload) == {"step", "error", "tries", "next_try_s", "patience_left_s", "part"} and payload["part"] == ""
     batch.add(j.Held(step=3, next_try_s=-5, t=T))
     assert batch.run_changes == {"held": None}
     past = batch_of(j.Held(step=3, error=ERROR, next_try_s=-5)).run_changes["held"]
