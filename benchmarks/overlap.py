@@ -2,7 +2,10 @@
 
 *time*: a GRPO run whose turns come from a sampler that only waits (latency without computation, as one on other
 devices), with the trainer's real updates; step seconds without and with ``rollout.max_staleness`` 1, beside those of
-sampling and training alone. Sampling takes half of, as much as, and twice what training takes.
+sampling and training alone. Sampling takes half of, as much as, and twice what training takes. The sampler has weights
+of its own: each handover waits for a write, a load and the turns of the proof, and the proof's forward is the trainer's
+real one. *step_ahead_s* is with the handover beside training, *step_in_series_s* the same run with the handover and its
+proof before the next sampling begins, as it was. What the trainer itself spends on them is *handover_s*.
 
 *learning*: the demo's chain (SFT, then GRPO on the tools task) sampled from a copy of the weights that is brought up to
 date where vLLM's would be, with staleness 0 and 1, for each seed. Prints JSON.
@@ -20,10 +23,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -37,11 +40,13 @@ from benchmarks.learning import DEMONSTRATIONS, TASKS, learned, make_data, train
 from tests.training.algorithms.test_sampler_check import by_length  # noqa: E402
 from tests.training.helpers import demonstration_rows, job_config, of_type, write_rows  # noqa: E402
 from training.algorithms import grpo, sampler  # noqa: E402
+from training.algorithms.ahead import Ahead  # noqa: E402
 from training.algorithms.job import Job  # noqa: E402
+from training.algorithms.rollouts import HANDOVER, Rollouts  # noqa: E402
 from training.config import JobConfig  # noqa: E402
 from training.journal import Journal  # noqa: E402
-from training.policy.check import SamplerCheck, tolerance_for  # noqa: E402
-from training.policy.engine import EngineFigures, Sample  # noqa: E402
+from training.policy.check import SamplerCheck, Tolerance, tolerance_for  # noqa: E402
+from training.policy.engine import EngineFigures, Sample, Turn  # noqa: E402
 from training.policy.make import make_engine  # noqa: E402
 from training.policy.transformers_engine import TransformersEngine  # noqa: E402
 from training.presets import presets  # noqa: E402
@@ -52,18 +57,27 @@ WARM = 3
 TOKENS = 48
 
 
-class Waits:
-    """An engine whose turns take time and no computation."""
+class Takes(NamedTuple):
+    """Seconds of a handover: writing the weights, loading them, and the turns that prove them."""
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds, self._version, self._turns = seconds, 0, 0
+    write: float = 0.0
+    load: float = 0.0
+    prove: float = 0.0
+
+
+class Waits:
+    """An engine whose turns take time and no computation, and so do its handovers of weights."""
+
+    def __init__(self, seconds: float, takes: Takes) -> None:
+        self._seconds, self._takes, self._version, self._turns = seconds, takes, 0, 0
+        self._written = False
 
     async def generate(self, prompt_ids: list[int], *, max_tokens: int, seed: int, episode: str = "") -> Sample:
-        """Ids that hang on the seed."""
+        """Ids that hang on the seed, with log-probabilities of the weights' version, so that a proof sees new ones."""
         await asyncio.sleep(self._seconds)
         self._turns += 1
         ids = [10 + (seed >> place) % 90 for place in range(max_tokens - 1)]
-        return Sample([*ids, 2], [-4.0] * max_tokens, True, self._version)
+        return Sample([*ids, 2], [-4.0 - 0.001 * (self._version % 9)] * max_tokens, True, self._version)
 
     def release(self, episode: str) -> None:
         """Nothing is kept."""
@@ -74,9 +88,24 @@ class Waits:
         yield
 
     def weights_changed(self) -> int:
-        """Only counted."""
+        """Written and loaded."""
+        self.write_weights()
+        time.sleep(self._takes.load)
+        self._written = False
         self._version += 1
         return self._version
+
+    def write_weights(self) -> None:
+        """See ``CopyEngine``."""
+        if not self._written:
+            time.sleep(self._takes.write)
+            self._written = True
+
+    def hand_over(self, turns: Sequence[Turn]) -> list[Sample]:
+        """See ``CopyEngine``. The answers are others each time, as those of new weights are."""
+        self.weights_changed()
+        time.sleep(self._takes.prove)
+        return [Sample([10 + self._version % 90, 2], [-4.0] * 2, True, self._version) for _turn in turns]
 
     @property
     def version(self) -> int:
@@ -92,6 +121,48 @@ class Waits:
         """Nothing was started."""
 
 
+class WaitingSampler(sampler.JobSampler):
+    """Has a sampler that waits in the place of vLLM. What it says is made up, so the check allows anything."""
+
+    waits = Waits(0.0, Takes())
+
+    def __init__(self, job: Job, folder: Path, device: str) -> None:
+        super().__init__(job, folder, device)
+        self._vllm = True
+
+    def engine(self, model: Any, tokenizer: Any, logprobs: Any, autocast: Any) -> Any:
+        """The one that waits, checked after each handover."""
+        check = SamplerCheck(logprobs, Tolerance(1e9, 1e9, 1e9), self._job.journal.write, copies=True)
+        self._engine, changed = self.waits, self.waits.weights_changed
+
+        def renewed() -> int:
+            check.renew()
+            return changed()
+
+        self.waits.weights_changed = renewed  # type: ignore[method-assign]
+        return self.waits, check
+
+
+class InSeries(Rollouts):
+    """The handover and its proof as they were: the next sampling begins when both are over."""
+
+    def _take(self, ahead: Ahead, step: int, rows: list[int]) -> Any:
+        began = time.monotonic()
+        if not ahead.has(step):
+            self._hand_over(step)
+            ahead.begin(step, rows)
+        result = ahead.take(step, rows)
+        figures = self._staleness(step, result) | {"timing/waiting": time.monotonic() - began}
+        began = time.monotonic()
+        assert self._copies is not None and self._check is not None
+        probes = self._arrive(self._copies, step, self._asked(result))
+        figures |= self._check(step, probes)
+        self._check.prove(step, probes)
+        for later in self._later(step):
+            ahead.begin(later, self._rows_of(later))
+        return result, figures | {HANDOVER: time.monotonic() - began}
+
+
 class Copied(TransformersEngine):
     """Samples from a copy of the weights, brought up to date when it is told of new ones."""
 
@@ -105,6 +176,20 @@ class Copied(TransformersEngine):
             for mine, theirs in zip(self._model.parameters(), self._trained.parameters(), strict=True):
                 mine.copy_(theirs)
         return super().weights_changed()
+
+    def write_weights(self) -> None:
+        """They are copied when they are handed over."""
+
+    def hand_over(self, turns: Sequence[Turn]) -> list[Sample]:
+        """The trainer's weights, and the turns."""
+        self.weights_changed()
+
+        async def draw() -> list[Sample]:
+            asked = (self.generate(t.prompt_ids, max_tokens=t.max_tokens, seed=t.seed) for t in turns)
+            return await asyncio.gather(*asked)
+
+        with self.sampling():
+            return asyncio.run(draw())
 
 
 class CopySampler(sampler.JobSampler):
@@ -131,7 +216,9 @@ class CopySampler(sampler.JobSampler):
         return self._engine, check
 
 
-def step_seconds(folder: Path, starter: Path, wait_s: float, staleness: int, steps: int) -> dict[str, float]:
+def step_seconds(
+    folder: Path, starter: Path, wait_s: float, staleness: int, steps: int, takes: Takes, name: str = ""
+) -> dict[str, float]:
     """Medians over the steps of one run with the waiting sampler."""
     data = write_rows(folder / "rows.jsonl", demonstration_rows(), prompts_only=True)
     rollout = {"prompts_per_step": 8, "num_generations": 8, "max_turns": 1, "max_turn_tokens": TOKENS}
@@ -139,37 +226,51 @@ def step_seconds(folder: Path, starter: Path, wait_s: float, staleness: int, ste
         model={"source": str(starter)},
         data={"train": str(data)},
         rollout={**rollout, "max_completion_tokens": TOKENS, "engine": "vllm", "max_staleness": staleness},
+        vllm={"mode": "server", "urls": ["http://127.0.0.1:9"]},  # never asked
         run={"max_steps": steps, "threads": 1, "save_every_minutes": 0},
     )
-    run_dir = folder / f"{wait_s:.3f}-{staleness}"
+    WaitingSampler.waits = Waits(wait_s, takes)
+    run_dir = folder / f"{wait_s:.3f}-{staleness}{name}"
     job = Job(config, run_dir, Journal(run_dir), threading.Event(), 1)
-    grpo.run_grpo(job, scorer=by_length, engine=Waits(wait_s))
+    grpo.run_grpo(job, scorer=by_length)
     job.journal.close()
     values = [event.values for event in of_type(run_dir, "metrics")][WARM:]
     parts = ("generation", "environment", "scoring")
     return {
         "step": statistics.median(found["timing/step"] for found in values),
         "training": statistics.median(found["timing/training"] for found in values),
+        "handover": statistics.median(found[HANDOVER] for found in values),
         "sampling": statistics.median(sum(found[f"timing/{part}"] for part in parts) for found in values),
     }
 
 
 def measure_time(folder: Path, steps: int) -> list[dict[str, float]]:
-    """One line for each length of sampling."""
+    """One line for each length of sampling. A handover takes 0.15 of an update to write, as long to load, and 0.2 to be
+    asked."""
+    grpo.JobSampler = WaitingSampler  # type: ignore[misc]
     starter = folder / "starter"
     build_starter(demonstration_rows(), starter, seed=3)
-    training = step_seconds(folder, starter, 0.0, 0, steps)["training"]
+    training = step_seconds(folder, starter, 0.0, 0, steps, Takes())["training"]
+    takes = Takes(0.15 * training, 0.15 * training, 0.2 * training)
     lines = []
     for share in (0.5, 1.0, 2.0):
-        apart = step_seconds(folder, starter, share * training, 0, steps)
-        ahead = step_seconds(folder, starter, share * training, 1, steps)
+        apart = step_seconds(folder, starter, share * training, 0, steps, takes)
+        ahead = step_seconds(folder, starter, share * training, 1, steps, takes)
+        grpo.Rollouts = InSeries  # type: ignore[misc]
+        series = step_seconds(folder, starter, share * training, 1, steps, takes, "-in-series")
+        grpo.Rollouts = Rollouts  # type: ignore[misc]
         longest = max(apart["sampling"], apart["training"])
         lines.append(
             {
                 "sampling_s": round(apart["sampling"], 3),
                 "training_s": round(apart["training"], 3),
+                "sampler_handover_s": round(sum(takes), 3),
                 "step_s": round(apart["step"], 3),
+                "step_in_series_s": round(series["step"], 3),
                 "step_ahead_s": round(ahead["step"], 3),
+                "handover_in_series_s": round(series["handover"], 3),
+                "handover_s": round(ahead["handover"], 3),
+                "in_series_over_longest": round(series["step"] / longest, 3),
                 "ahead_over_longest": round(ahead["step"] / longest, 3),
                 "ahead_over_sum": round(ahead["step"] / apart["step"], 3),
             }

@@ -229,7 +229,10 @@ METRICS: dict[str, Metric] = {
         form="percent",
     ),
     "sampling/sync_seconds": Metric(
-        _("Handover of weights"), _("Time until vLLM had the step's weights."), _("s"), "duration"
+        _("Handover of weights"),
+        _("Time until vLLM had the step's weights; where rollouts are played ahead, the trainer goes on meanwhile."),
+        _("s"),
+        "duration",
     ),
     "updates/skipped": Metric(
         _("Skipped updates"), _("Updates that did not move the weights, because loss or gradient was not finite.")
@@ -248,6 +251,15 @@ METRICS: dict[str, Metric] = {
     "timing/waiting": Metric(
         _("Waiting time"),
         _("Time that the trainer waited for rollouts which are played while it trains."),
+        _("s"),
+        "duration",
+    ),
+    "timing/handover": Metric(
+        _("Handover time"),
+        _(
+            "Time that the trainer itself spent on handing over the weights and proving them: writing, waiting for the "
+            "sampler, computing the answers' log-probabilities."
+        ),
         _("s"),
         "duration",
     ),

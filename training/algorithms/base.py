@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -69,7 +70,8 @@ class JournalCallback(TrainerCallback):
     holds our own figures of the step being trained; they are merged into the step's metrics and then forgotten.
     ``rows`` counts the rows that the update being made learns from, where the trainer counts them. ``updates`` are made
     of one sampling. ``stage_end`` tells when a stage of the run has ended, which ends its trainer. ``tokens`` keeps
-    what the trainer knows of each token of a sampling.
+    what the trainer knows of each token of a sampling. ``before_update`` is called when the gradients of an update are
+    there and the weights have not moved.
     """
 
     def __init__(self, job: Job, updates: int = 1) -> None:
@@ -83,6 +85,7 @@ class JournalCallback(TrainerCallback):
         self.held_out: HeldOut | HeldOutLoss | None = None
         self.stage_end: StageEnd | None = None
         self.tokens: TokenRecord | None = None
+        self.before_update: Callable[[], None] = lambda: None
         self._skipped: Literal["loss", "gradient"] | None = None
         self._mark = time.monotonic()
         self._stopping_since: float | None = None
@@ -118,6 +121,7 @@ class JournalCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Drop the gradients of an update that must not move the weights; Adam's momentum alone would."""
+        self.before_update()
         self._skipped = self.finite.verdict()
         if self._skipped or self.rows == 0:
             for parameter in self.trainer.model.parameters():
@@ -180,7 +184,7 @@ class JournalCallback(TrainerCallback):
         spent, self._mark = now - self._mark, now
         played = sum(self.extra.get(f"timing/{part}", 0.0) for part in ("generation", "environment", "scoring"))
         waited = self.extra.get("timing/waiting", played)
-        self.job.update_seconds = max(0.0, spent - waited)
+        self.job.update_seconds = max(0.0, spent - waited - self.extra.get("timing/handover", 0.0))
         figures = self.extra | {"timing/step": spent, "timing/training": self.job.update_seconds}
         figures |= self.job.time_figures()
         self.extra = {}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple, cast
 
 from training.algorithms.ahead import Ahead
 from training.algorithms.base import JournalCallback
@@ -15,8 +16,8 @@ from training.algorithms.turn_credit import CREDIT_FIELD
 from training.config import RewardComponent
 from training.data.schema import Row
 from training.journal import PhaseChanged
-from training.policy.check import MOST_ROLLOUTS, Probe, SamplerCheck, draw_probes
-from training.policy.engine import Engine
+from training.policy.check import MOST_ROLLOUTS, Probe, SamplerCheck, as_probes, draw_probes, probe_turns
+from training.policy.engine import CopyEngine, Engine
 from training.policy.make import MEMORY_NOTE
 from training.rewards.scoring import score_episode
 from training.rollout.collector import Collector
@@ -26,6 +27,8 @@ from training.rollout.scoring import Scorer
 from training.rollout.tokens import ChatTemplate
 
 PARTS_FIELD = "reward_parts"
+HANDOVER = "timing/handover"
+"""The time that the trainer itself spends on new weights for the sampler, and on their proof."""
 
 
 class Prompts(NamedTuple):
@@ -47,7 +50,10 @@ class Rollouts:
     """TRL's ``rollout_func``: plays the rows that the places it is given have, and hands back ids, masks and parts.
 
     With ``rollout.max_staleness`` those of the next samplings are played meanwhile (``training/algorithms/ahead.py``);
-    ``prompts`` says which they are.
+    ``prompts`` says which they are. New weights are then written while the old ones still play, and loaded and asked in
+    a thread of their own while the trainer goes on; the next sampling begins once they are there. What they answered is
+    judged before the first update that follows (``require_arrived``), when the trainer still has the weights that were
+    handed over: nothing is ever learned from rollouts whose weights were not proved.
     """
 
     def __init__(
@@ -75,6 +81,9 @@ class Rollouts:
         self._ahead: Ahead | None = None
         self._trained: dict[int, int] = {}
         self._probed: list[list[int]] = []
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="handover")
+        self._coming: tuple[int, Future[list[Probe]]] | None = None
+        self._synced = 0.0
 
     def attach(self, engine: Engine, check: SamplerCheck | None, rest: Callable[[], None] | None = None) -> None:
         """Give the sampler and its check, which exist only once the trainer has placed the model. ``rest`` is called
@@ -98,7 +107,8 @@ class Rollouts:
             parts=parts,
         )
         if ahead:
-            self._ahead = Ahead(self._collect, collector.abandon)
+            self._ahead = Ahead(self._collect_ahead, collector.abandon)
+            self._callback.before_update = self.require_arrived
 
     def _scorer_of(self, components: list[RewardComponent]) -> Scorer:
         return self._scorer or (lambda episode: score_episode(episode, components, step=self._step))
@@ -112,6 +122,7 @@ class Rollouts:
         """End what is being played, and close the event loop."""
         if self._ahead is not None:
             self._ahead.close()
+        self._thread.shutdown(wait=False, cancel_futures=True)
         if self._collector is not None:
             self._collector.close()
 
@@ -119,6 +130,7 @@ class Rollouts:
         assert self._engine is not None  # noqa: S101 - attach() ran before training
         step = trainer.state.global_step + 1
         before = self._engine.figures
+        self._synced = before.synced_seconds
         if [int(prompt) for prompt in prompts] != self._places_of(step):
             raise AssertionError(f"step {step} was given other places of the order than its own")
         result, figures = self._play(step, self._rows_of(step))
@@ -126,8 +138,7 @@ class Rollouts:
             self._rest()
         if self._engine.figures.memory_retries > before.memory_retries:
             self._job.log(MEMORY_NOTE % step, "warning")
-        synced = self._engine.figures.synced_seconds - before.synced_seconds
-        self._callback.extra = result.figures | figures | ({"sampling/sync_seconds": synced} if synced else {})
+        self._callback.extra = result.figures | figures | self._sync_figures()
         by_turns = self._job.config.gradient.credit == "turns"
         if by_turns:
             self._callback.extra |= credit_figures(result.rollouts, result.groups)
@@ -148,14 +159,18 @@ class Rollouts:
         """The rollouts of a step, and the figures of how they came."""
         if self._ahead is not None:
             return self._take(self._ahead, step, rows)
+        began = time.monotonic()
         self._hand_over(step)
+        handing = time.monotonic() - began
         result = self._collect(step, rows)
         figures = self._took(step, result)
         if self._check is None:
             return result, figures
+        began = time.monotonic()
         figures |= self._check(step, [rollout.trajectory for rollout in result.played or result.rollouts])
         if self._check.copies:
             self._check.prove(step, self._probes(result))
+            figures |= {HANDOVER: handing + time.monotonic() - began}
         return result, figures
 
     def _take(self, ahead: Ahead, step: int, rows: list[int]) -> tuple[StepRollouts, dict[str, float]]:
@@ -165,17 +180,62 @@ class Rollouts:
         if not ahead.has(step):  # the first of an attempt
             self._hand_over(step)
             ahead.begin(step, rows)
+        if self._copies is not None:
+            self._copies.write_weights()
+        written = time.monotonic()
         result = ahead.take(step, rows)
-        waited = time.monotonic() - began
-        self._hand_over(step)
-        figures = self._staleness(step, result) | {"timing/waiting": waited} | self._took(step, result)
-        if self._check is not None:
-            probes = self._probes(result)
-            figures |= self._check(step, probes)
-            self._check.prove(step, probes)
+        taken = time.monotonic()
+        figures = self._staleness(step, result) | self._took(step, result)
+        if self._copies is not None:
+            self._trained[self._copies.version + 1] = step - 1  # a turn may be over before the handover is
+            self._coming = step, self._thread.submit(self._arrive, self._copies, step, self._asked(result))
+        else:
+            self._hand_over(step)
         for later in self._later(step):
             ahead.begin(later, self._rows_of(later))
-        return result, figures
+        times = {"timing/waiting": taken - written, HANDOVER: written - began + time.monotonic() - taken}
+        return result, figures | times
+
+    @property
+    def _copies(self) -> CopyEngine | None:
+        """The engine where it has a copy of the weights, whose handovers are proved."""
+        return cast(CopyEngine, self._engine) if self._check is not None and self._check.copies else None
+
+    def _arrive(self, engine: CopyEngine, step: int, asked: list[list[int]]) -> list[Probe]:
+        """In the handover's thread: the sampler has the new weights, and has answered."""
+        turns = probe_turns(asked)
+        probes = as_probes(engine, turns, engine.hand_over(turns))
+        self._trained[engine.version] = step - 1
+        return probes
+
+    def require_arrived(self) -> None:
+        """Before an update: the handover that went on meanwhile is over, and was one of these very weights.
+
+        Raises ``SamplerDisagrees``, or what the handover raised.
+        """
+        if self._coming is None:
+            return
+        assert self._check is not None  # noqa: S101 - only an engine whose handovers are proved has one coming
+        began, (step, arriving) = time.monotonic(), self._coming
+        probes = arriving.result()
+        self._coming = None
+        figures = self._check(step, probes)
+        self._check.prove(step, probes)
+        extra = self._callback.extra
+        spent = extra.get(HANDOVER, 0.0) + time.monotonic() - began
+        extra |= figures | self._sync_figures() | {HANDOVER: spent}
+
+    def _sync_figures(self) -> dict[str, float]:
+        """How long new weights were on their way since the step began; nothing where none were."""
+        assert self._engine is not None  # noqa: S101 - attach() ran before training
+        synced = self._engine.figures.synced_seconds - self._synced
+        return {"sampling/sync_seconds": synced} if synced else {}
+
+    def _collect_ahead(self, step: int, rows: Sequence[int]) -> StepRollouts:
+        """In the thread that plays ahead: the sampling, once the weights that were handed over last are there."""
+        if (coming := self._coming) is not None:
+            coming[1].result()
+        return self._collect(step, rows)
 
     def _collect(self, step: int, rows: Sequence[int]) -> StepRollouts:
         assert self._collector is not None and self._engine is not None  # noqa: S101 - attach() ran before training
@@ -194,11 +254,15 @@ class Rollouts:
         """Turns that the sampler draws with the weights as they are now, after the same prompts all attempt long:
         those of ``result`` may be of older weights."""
         assert self._engine is not None  # noqa: S101 - attach() ran before training
+        with self._engine.sampling():
+            return draw_probes(self._engine, self._asked(result))
+
+    def _asked(self, result: StepRollouts) -> list[list[int]]:
+        """The prompts of the first rollouts of the attempt."""
         if not self._probed:
             prompts = [r.trajectory.prompt_ids for r in result.rollouts if r.trajectory.prompt_ids]
             self._probed = prompts[:: max(1, len(prompts) // MOST_ROLLOUTS)][:MOST_ROLLOUTS]
-        with self._engine.sampling():
-            return draw_probes(self._engine, self._probed)
+        return self._probed
 
     def _staleness(self, step: int, result: StepRollouts) -> dict[str, float]:
         updates = self._job.config.updates_per_step

@@ -20,7 +20,7 @@ import torch
 
 from training.errors import SamplerDisagrees
 from training.journal import SamplerChecked
-from training.policy.engine import Engine, Sample
+from training.policy.engine import Engine, Sample, Turn
 
 MOST_ROLLOUTS = 8
 PROBE_TOKENS = 32
@@ -216,20 +216,27 @@ def measure_gap(rollouts: Sequence[Sampled], logprobs: TrainingLogprobs) -> Gap 
     return Gap(len(gaps), float(apart.max()), float(apart.mean()))  # a NaN stays one in both
 
 
+def probe_turns(prompts: Sequence[list[int]]) -> list[Turn]:
+    """One short turn after each prompt, with the same seeds whenever it is asked for."""
+    return [Turn(ids, PROBE_TOKENS, place, f"probe-{place}") for place, ids in enumerate(prompts)]
+
+
 def draw_probes(engine: Engine, prompts: Sequence[list[int]]) -> list[Probe]:
     """One short turn after each prompt. Raises what the engine raises."""
+    turns = probe_turns(prompts)
 
     async def draw() -> list[Sample]:
-        turns = (
-            engine.generate(ids, max_tokens=PROBE_TOKENS, seed=place, episode=f"probe-{place}")
-            for place, ids in enumerate(prompts)
-        )
-        return await asyncio.gather(*turns)
+        asked = (engine.generate(t.prompt_ids, max_tokens=t.max_tokens, seed=t.seed, episode=t.episode) for t in turns)
+        return await asyncio.gather(*asked)
 
-    drawn = asyncio.run(draw())
-    for place in range(len(prompts)):
-        engine.release(f"probe-{place}")
-    return [Probe(ids, s.ids, [1] * len(s.ids), s.logprobs) for ids, s in zip(prompts, drawn, strict=True)]
+    return as_probes(engine, turns, asyncio.run(draw()))
+
+
+def as_probes(engine: Engine, turns: Sequence[Turn], drawn: Sequence[Sample]) -> list[Probe]:
+    """The probes that were drawn; their episodes end here."""
+    for turn in turns:
+        engine.release(turn.episode)
+    return [Probe(t.prompt_ids, s.ids, [1] * len(s.ids), s.logprobs) for t, s in zip(turns, drawn, strict=True)]
 
 
 def forward_logprobs(model: Any, *, temperature: float, autocast: torch.dtype | None) -> TrainingLogprobs:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -100,6 +100,32 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """End what the engine started. Calling it twice does nothing."""
+        ...
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A turn to be sampled: what ``Engine.generate`` is given."""
+
+    prompt_ids: list[int]
+    max_tokens: int
+    seed: int
+    episode: str = ""
+
+
+class CopyEngine(Engine, Protocol):
+    """An engine that samples from a copy of the weights, and can be trained beside."""
+
+    def write_weights(self) -> None:
+        """Write new weights, if there are any, while turns are still sampled from the old ones: the next handover only
+        has to load them. Raises ``StorageFull``.
+        """
+        ...
+
+    def hand_over(self, turns: Sequence[Turn]) -> list[Sample]:
+        """``weights_changed``, and these turns. They are the first of the new weights and sampled with no other beside
+        them, so the same weights give the same bits. May be called from any thread. Raises as ``generate`` does.
+        """
         ...
 
 

@@ -12,6 +12,9 @@
    the processor's memory (level 1), since no handover brings them back.
 5. A turn is of one version: the handover waits for the turns in flight, and new ones wait for the handover. An episode
    may go on with the next version, where rollouts are played while the trainer trains.
+6. ``hand_over`` does this from any thread, and samples the turns that prove the new weights before it lets others in:
+   alone, they are the same bits whenever the weights are the same. ``write_weights`` comes before, while turns are
+   still sampled.
 """
 
 from __future__ import annotations
@@ -19,17 +22,18 @@ from __future__ import annotations
 import asyncio
 import time
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from training.errors import SamplerDied, SamplerDisagrees
-from training.policy.engine import EngineFigures, Sample
+from training.errors import SamplerDied
+from training.policy.engine import EngineFigures, Sample, Turn
 from training.policy.vllm_client import Gone, Loop, VllmClient
+from training.policy.vllm_turns import RESUME_HINT, Gate, sample_of
 
-RESUME_HINT = "Nothing was learned from this step. Resume plays it again; what is trained is kept."
 NEUTRAL = {"top_p": 1.0, "top_k": 0, "min_p": 0.0} | dict.fromkeys(("presence_penalty", "frequency_penalty"), 0.0)
 NEUTRAL["repetition_penalty"] = 1.0
 """Said each time: a model's generation_config.json would change them otherwise."""
@@ -121,36 +125,6 @@ class Server:
         await self.client.post("/collective_rpc", {"method": method, "kwargs": named})
 
 
-class Gate:
-    """Turns pass together, a change of weights alone. For the tasks of one event loop."""
-
-    def __init__(self) -> None:
-        self._entry = asyncio.Lock()
-        self._inside = 0
-        self._empty = asyncio.Event()
-        self._empty.set()
-
-    @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Beside others like it."""
-        async with self._entry:
-            self._inside += 1
-            self._empty.clear()
-        try:
-            yield
-        finally:
-            self._inside -= 1
-            if not self._inside:
-                self._empty.set()
-
-    @asynccontextmanager
-    async def change(self) -> AsyncIterator[None]:
-        """Once those inside have left; new ones wait."""
-        async with self._entry:
-            await self._empty.wait()
-            yield
-
-
 class VllmEngine:
     """Samples from vLLM servers; an ``Engine``. ``weights`` None: the servers have them for good.
 
@@ -173,6 +147,7 @@ class VllmEngine:
         self._weights, self._log, self._changed = weights, log, changed
         self._version, self._label = 0, ""
         self._make_room, self._asleep = make_room, make_room is not None
+        self._written: Handover | None = None
         self._gate = Gate()
         self._done = EngineFigures()
         self._asking, self._since = 0, 0.0
@@ -199,13 +174,40 @@ class VllmEngine:
         if self._asleep and self._make_room is not None:
             self._make_room()
         if self._weights is not None and label != self._label:
-            self._loop.call(self._hand_over(self._weights.write()))
+            self._loop.call(self._hand_over(self._write(self._weights), []))
             self._weights.taken()
+            self._written = None
         else:
             self._loop.call(self._wake())
         self._asleep, self._label = False, label
-        self._count_sync(began)
+        self._synced(time.monotonic() - began)
         return self._version
+
+    def write_weights(self) -> None:
+        """See ``CopyEngine.write_weights``."""
+        if self._weights is not None and self._weights.version != self._label:
+            began = time.monotonic()
+            self._write(self._weights)
+            self._synced(time.monotonic() - began)
+
+    def hand_over(self, turns: Sequence[Turn]) -> list[Sample]:
+        """See ``CopyEngine.hand_over``. What was not written yet is written now. Not where servers sleep: nothing is
+        sampled beside training there."""
+        self._changed()
+        self.write_weights()
+        given, began = self._written, time.monotonic()
+        drawn, drawing_s = self._loop.call(self._hand_over(given, turns))
+        if given is not None and self._weights is not None:
+            self._weights.taken()
+            self._label, self._written = given.version, None
+            self._synced(time.monotonic() - began - drawing_s)
+        return drawn
+
+    def _write(self, weights: Weights) -> Handover:
+        """What lies on the disk of these weights; they are written if that is of others."""
+        if self._written is None or self._written.version != weights.version:
+            self._written = weights.write()
+        return self._written
 
     def rest(self) -> None:
         """No turn is asked for until the weights have changed: servers on the trainer's device leave it."""
@@ -216,7 +218,10 @@ class VllmEngine:
         self._asleep = True
         if not any(server.adapter for server in self._servers):
             self._label = ""  # they have forgotten them
-        self._count_sync(began)
+        self._synced(time.monotonic() - began)
+
+    def _synced(self, seconds: float) -> None:
+        self._done = replace(self._done, synced_seconds=self._done.synced_seconds + seconds)
 
     @contextmanager
     def sampling(self) -> Iterator[None]:
@@ -229,7 +234,10 @@ class VllmEngine:
 
     async def generate(self, prompt_ids: list[int], *, max_tokens: int, seed: int, episode: str = "") -> Sample:
         """See ``Engine.generate``. Raises ``SamplerDied`` when no server is left."""
-        body = {
+        return await self._loop.run(self._turn(self._body(prompt_ids, max_tokens, seed), episode))
+
+    def _body(self, prompt_ids: list[int], max_tokens: int, seed: int) -> dict[str, Any]:
+        return {
             "prompt": prompt_ids,
             "max_tokens": max_tokens,
             "seed": seed,
@@ -240,7 +248,6 @@ class VllmEngine:
             "skip_special_tokens": False,
             **NEUTRAL,
         }
-        return await self._loop.run(self._turn(body, episode))
 
     def release(self, episode: str) -> None:
         """See ``Engine.release``."""
@@ -257,19 +264,22 @@ class VllmEngine:
 
     async def _turn(self, body: dict[str, Any], episode: str) -> Sample:
         async with self._gate.turn():
-            self._begin()
-            try:
-                while True:
-                    server = self._server_of(episode)
-                    try:
-                        answer = await server.client.complete({"model": server.model, **body})
-                    except Gone as gone:
-                        self._lose(server, gone)
-                    else:
-                        sample = sample_of(answer, body["prompt"], self._draw.stop_ids)
-                        return self._counted(replace(sample, version=self._version))
-            finally:
-                self._end()
+            return await self._turn_inside(body, episode)
+
+    async def _turn_inside(self, body: dict[str, Any], episode: str) -> Sample:
+        self._begin()
+        try:
+            while True:
+                server = self._server_of(episode)
+                try:
+                    answer = await server.client.complete({"model": server.model, **body})
+                except Gone as gone:
+                    self._lose(server, gone)
+                else:
+                    sample = sample_of(answer, body["prompt"], self._draw.stop_ids)
+                    return self._counted(replace(sample, version=self._version))
+        finally:
+            self._end()
 
     def _server_of(self, episode: str) -> Server:
         """The server that has the episode, else the one with the fewest. Raises ``SamplerDied`` where none is left."""
@@ -292,25 +302,33 @@ class VllmEngine:
             if any(other.gone is None for other in self._servers):
                 self._log(f"{gone} The others go on without it.", "warning")
 
-    async def _hand_over(self, given: Handover) -> None:
-        """All servers take the weights; one that cannot stays out until the next time, and the rest must do."""
+    async def _hand_over(self, given: Handover | None, turns: Sequence[Turn]) -> tuple[list[Sample], float]:
+        """All servers take the weights; one that cannot stays out until the next time, and the rest must do. Gives the
+        turns, and the seconds that they took."""
 
-        async def take(server: Server) -> None:
+        async def take(server: Server, weights: Handover) -> None:
             server.episodes.clear()
             if not self._asleep:
-                await server.take(given)
-            elif given.adapter:
+                await server.take(weights)
+            elif weights.adapter:
                 await server.wake("weights", "kv_cache")
-                await server.take(given)
+                await server.take(weights)
             else:
                 await server.wake("weights")  # the cache would leave no room to read new ones
-                await server.take(given)
+                await server.take(weights)
                 await server.wake("kv_cache")
             server.gone = None
 
         async with self._gate.change():
-            await self._all(take)
-            self._version += 1
+            if given is not None:
+                await self._all(partial(take, weights=given))
+                self._version += 1
+            began = time.monotonic()
+            asked = (self._turn_inside(self._body(t.prompt_ids, t.max_tokens, t.seed), t.episode) for t in turns)
+            drawn = await asyncio.gather(*asked)
+            if turns:
+                await self._agree_inside()
+            return list(drawn), time.monotonic() - began
 
     async def _wake(self) -> None:
         async with self._gate.change():
@@ -349,10 +367,6 @@ class VllmEngine:
         if not left:
             raise _died(self._servers)
 
-    def _count_sync(self, began: float) -> None:
-        spent = time.monotonic() - began
-        self._done = replace(self._done, synced_seconds=self._done.synced_seconds + spent)
-
     def _begin(self) -> None:
         if not self._asking:
             self._since = time.monotonic()
@@ -372,23 +386,6 @@ class VllmEngine:
     async def _hang_up(self) -> None:
         for server in self._servers:
             await server.client.close()
-
-
-def sample_of(answer: dict[str, Any], prompt: list[int], stop_ids: frozenset[int]) -> Sample:
-    """A turn out of an answer. Raises ``SamplerDisagrees`` where it is no turn after ``prompt``."""
-    try:
-        choice = answer["choices"][0]
-        ids = [int(token) for token in choice["token_ids"]]
-        logprobs = [float(value) for value in choice["logprobs"]["token_logprobs"]]
-        echo = choice.get("prompt_token_ids")
-    except (KeyError, IndexError, TypeError, ValueError) as exc:
-        raise SamplerDisagrees("vLLM answered no token ids with log-probabilities.", hint=RESUME_HINT) from exc
-    if echo is not None and list(echo) != prompt:
-        raise SamplerDisagrees("vLLM answered another prompt than it was asked.", hint=RESUME_HINT)
-    if not ids or len(ids) != len(logprobs):
-        text = f"vLLM answered {len(ids)} tokens with {len(logprobs)} log-probabilities."
-        raise SamplerDisagrees(text, hint=RESUME_HINT)
-    return Sample(ids, logprobs, ids[-1] in stop_ids)
 
 
 def _died(servers: Sequence[Server]) -> SamplerDied:

@@ -34,7 +34,7 @@ METRICS = {
 PLAYED = ("generation", "environment", "scoring")
 AFTER = ("saving", "evaluating")
 ORDER = (*METRICS, "other")
-STEP = "timing/step"
+STEP, HANDOVER = "timing/step", "timing/handover"
 
 
 class Piece(NamedTuple):
@@ -104,7 +104,7 @@ def room_for(run: Run) -> Times | None:
 
 def times_of(run: Run) -> Times:
     """The bars of the last ``STEPS`` steps that are over."""
-    found = figures_since(run, [STEP, *METRICS.values()], max(0, run.step - STEPS))
+    found = figures_since(run, [STEP, HANDOVER, *METRICS.values()], max(0, run.step - STEPS))
     steps = {step: parts for step in sorted(found, reverse=True) if (parts := parts_of(found[step]))}
     names, count = phase_names(), len(steps)
     totals = {phase: sum(parts.get(phase, 0.0) for parts in steps.values()) for phase in ORDER}
@@ -122,7 +122,8 @@ def times_of(run: Run) -> Times:
 def parts_of(figures: Mapping[str, float]) -> dict[str, float]:
     """Seconds of each phase of a step that took any; they add up to the step and what came after it.
 
-    ``timing/training`` is the rest of the step, so the handover of weights lies in it.
+    ``timing/training`` is the rest of the step. Of a run of before ``timing/handover`` the handover of weights lies in
+    it.
     """
     step = figures.get(STEP)
     parts = {phase: figures[name] for phase, name in METRICS.items() if figures.get(name, 0.0) > 0}
@@ -130,7 +131,11 @@ def parts_of(figures: Mapping[str, float]) -> dict[str, float]:
         return {}  # an evaluation of held-out tasks before the first step, or a step that is not over
     if METRICS["waiting"] in figures:
         parts = {phase: seconds for phase, seconds in parts.items() if phase not in PLAYED}
-    if "sync" in parts and "training" in parts:
+    if HANDOVER in figures:
+        parts = {phase: seconds for phase, seconds in parts.items() if phase != "sync"}
+        if figures[HANDOVER] > 0:
+            parts["sync"] = figures[HANDOVER]
+    elif "sync" in parts and "training" in parts:
         parts["training"] = max(0.0, parts["training"] - parts["sync"])
     left = (step or 0.0) - sum(seconds for phase, seconds in parts.items() if phase not in AFTER)
     if step is not None and left > LEAST_OTHER * step:

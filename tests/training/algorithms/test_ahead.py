@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Sequence
@@ -16,10 +17,13 @@ from tests.training.algorithms.test_sampler_check import by_length
 from tests.training.algorithms.test_vllm import GAP, _no_health, vllm_job  # noqa: F401 - the scripted server's fixture
 from tests.training.helpers import events, of_type
 from training.algorithms.ahead import Ahead
+from training.algorithms.correction import CorrectedTrainer
 from training.algorithms.grpo import run_grpo
 from training.algorithms.rollouts import Rollouts
 from training.config import JobConfig
 from training.errors import SamplerDied, SamplerDisagrees, StopRequested
+from training.policy.check import PROBE_TOKENS
+from training.policy.vllm_server import WEIGHTS_NAME
 from training.rollout.finished import Rollout, StepRollouts
 from training.rollout.trajectory import Trajectory
 from training.words import complaint_of, option_of
@@ -211,6 +215,121 @@ def test_weights_that_stay_old_in_silence_are_found_though_samples_are_older(
     steps = [event.step for event in of_type(job.run_dir, "metrics")]
     failed = of_type(job.run_dir, "sampler_checked")[-1]
     assert failed.step == len(steps) + 1 and failed.max_gap > 1e-3
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_weights_that_stay_old_are_found_before_any_update_however_small_the_last_one(
+    make_job: MakeJob, starter_folder: Path, most: int
+) -> None:
+    """At 1e-8 no gap shows it. The handover of step 4 fails in silence: neither step 4, whose rollouts are older, nor
+    any after it is learned from."""
+    over = {"rollout": {"max_staleness": most}, "optim": {"learning_rate": 1e-8}, "run": {"max_steps": 6}}
+    with vllm_job(make_job, starter_folder, **over) as (job, stub, behind):
+        take = stub.take
+
+        def once(folder: Path) -> Any:
+            stub.stale = len(behind.taken) >= 3
+            return take(folder)
+
+        stub.take = once
+        with pytest.raises(SamplerDisagrees, match=r"At step 4 .* to the last bit"):
+            run_grpo(job, scorer=by_length)
+    steps = [event.values for event in of_type(job.run_dir, "metrics")]
+    assert len(steps) == 3 and all(values[GAP] <= 1e-4 for values in steps)
+    assert [event.step for event in of_type(job.run_dir, "checkpoint")] == [3]
+
+
+def test_training_goes_on_while_the_weights_are_loaded(
+    make_job: MakeJob, starter_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server does not take those of step 1 before the trainer has computed the loss of step 2."""
+    computed, loss = threading.Event(), CorrectedTrainer._compute_loss
+
+    def noted(trainer: Any, *given: Any, **named: Any) -> Any:
+        if trainer.state.global_step == 1:
+            computed.set()
+        return loss(trainer, *given, **named)
+
+    monkeypatch.setattr(CorrectedTrainer, "_compute_loss", noted)
+    over = {"rollout": {"max_staleness": 1}, "run": {"max_steps": 3}}
+    with vllm_job(make_job, starter_folder, **over) as (job, stub, _behind):
+        take, waited = stub.take, []
+
+        def late(folder: Path) -> Any:
+            if folder.name.endswith("-1"):
+                waited.append(computed.wait(60))
+            return take(folder)
+
+        stub.take = late
+        run_grpo(job, scorer=by_length)
+    assert waited == [True] and trained_for(job.run_dir) == {1: {0}, 2: {0}, 3: {1}}
+    for event in of_type(job.run_dir, "metrics"):
+        parts = [event.values[f"timing/{name}"] for name in ("waiting", "handover", "training")]
+        assert sum(parts) == pytest.approx(event.values["timing/step"]) and all(part > 0 for part in parts)
+        assert (event.values.get("sampling/sync_seconds", 0) > 0) is (event.step < 4)
+
+
+def test_weights_are_written_while_the_old_ones_still_play(make_job: MakeJob, starter_folder: Path) -> None:
+    """No turn of step 2 is answered before those of step 1 lie on the disk."""
+    over = {"rollout": {"max_staleness": 1}, "run": {"max_steps": 2}}
+    with vllm_job(make_job, starter_folder, **over) as (job, stub, behind):
+        sample, seen = behind.sample, []
+
+        def late(body: dict[str, Any], weights: Any) -> tuple[list[int], list[float]]:
+            playing = any("-s2-" in event.rollout for event in of_type(job.run_dir, "rollout_started"))
+            if playing and not seen:
+                for _look in range(6000):
+                    if any(path.name.endswith("-1") for path in (job.run_dir / WEIGHTS_NAME).glob("*")):
+                        break
+                    threading.Event().wait(0.01)
+                else:
+                    raise AssertionError("nothing was written")
+                seen.append(list(behind.taken))
+            return sample(body, weights)
+
+        stub.sample = late
+        run_grpo(job, scorer=by_length)
+    assert [label.rpartition("-")[2] for label in seen[0][1:]] == ["0"], "written, and not taken yet"
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_the_first_turns_of_new_weights_are_those_that_prove_them(
+    make_job: MakeJob, starter_folder: Path, most: int
+) -> None:
+    """Alone: the same weights give the same bits only where the same turns are sampled beside each other."""
+    over = {"rollout": {"max_staleness": most}, "run": {"max_steps": 5}, "optim": {"learning_rate": 1e-2}}
+    with vllm_job(make_job, starter_folder, **over) as (job, stub, _behind):
+        stub.delay_s = 0.01
+        run_grpo(job, scorer=by_length)
+    kinds = {"/update_weight_version": "V"}
+    asked = "".join(
+        kinds.get(path, "") or ("P" if path == "/v1/completions" and body["max_tokens"] == PROBE_TOKENS else "T")
+        for path, body in stub.asked
+        if path in {*kinds, "/v1/completions"}
+    )
+    assert re.fullmatch("VT+P{8}T*(VP{8}T*){4}", asked), asked
+    seeds = [body["seed"] for path, body in stub.asked if body.get("max_tokens") == PROBE_TOKENS]
+    assert [sorted(seeds[at : at + 8]) for at in range(0, len(seeds), 8)] == [list(range(8))] * 5
+
+
+def test_a_sampler_that_dies_as_it_takes_weights_costs_the_step_that_is_trained(
+    make_job: MakeJob, starter_folder: Path
+) -> None:
+    """No update is made before it is known that its handover arrived."""
+    over = {"rollout": {"max_staleness": 1}, "run": {"max_steps": 4}}
+    with vllm_job(make_job, starter_folder, **over) as (job, stub, _behind):
+        take = stub.take
+
+        def dies(folder: Path) -> Any:
+            stub.dead = folder.name.endswith("-2")
+            return take(folder)
+
+        stub.take = dies
+        with pytest.raises(SamplerDied):
+            run_grpo(job, scorer=by_length)
+    assert [event.step for event in of_type(job.run_dir, "metrics")] == [1, 2]
+    assert [event.step for event in of_type(job.run_dir, "checkpoint")] == [2]
+    assert not any("-s4-" in event.rollout for event in of_type(job.run_dir, "rollout_started"))
 
 
 def test_a_sampler_that_dies_meanwhile_costs_its_step_and_not_the_one_being_trained(

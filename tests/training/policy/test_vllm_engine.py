@@ -14,7 +14,7 @@ import pytest
 
 from tests.vllm_stub import Stub, serving
 from training.errors import PolicyFault, SamplerDied, SamplerDisagrees
-from training.policy.engine import Engine, Sample
+from training.policy.engine import Engine, Sample, Turn
 from training.policy.vllm_client import Loop, VllmClient
 from training.policy.vllm_engine import Draw, Handover, Server, VllmEngine
 
@@ -318,6 +318,66 @@ def test_a_handover_waits_for_the_turns_in_flight_and_new_ones_wait_for_it() -> 
         assert first.result().version == 1 and changed.result() == 2 and second.result().version == 2
     asked = [body["model"] for path, body in stub.asked if path == TURN]
     assert asked == ["run-1-0", "run-1-1"]
+
+
+def test_turns_that_prove_new_weights_are_sampled_before_others_and_alone() -> None:
+    stub, weights = Stub(), Steps(adapter=True)
+    with engine_over(stub, weights=weights) as engine, ThreadPoolExecutor(3) as threads:
+        asked = [Turn([6, 7], 4, 0, "probe-0"), Turn([8], 4, 1, "probe-1")]
+        engine.weights_changed()
+        weights.step = 1
+        stub.answers.clear()
+        first = threads.submit(turn, engine, [4, 5])
+        while TURN not in stub.paths():
+            time.sleep(0.01)
+        handed = threads.submit(engine.hand_over, asked)
+        time.sleep(0.1)
+        second = threads.submit(turn, engine, [4, 5, 6])
+        assert not handed.done() and stub.paths().count(TURN) == 1
+        stub.answers.set()
+        assert first.result().version == 1
+        assert [sample.version for sample in handed.result()] == [2, 2] and second.result().version == 2
+        again = [turn(engine, ids, seed, max_tokens=4).ids for seed, ids in enumerate(([6, 7], [8]))]
+        assert [sample.ids for sample in handed.result()] == again
+    prompts = [body["prompt"] for path, body in stub.asked if path == TURN]
+    assert prompts[0] == [4, 5] and sorted(prompts[1:3]) == [[6, 7], [8]] and prompts[3] == [4, 5, 6]
+
+
+def test_weights_are_written_once_and_ahead_of_their_handover() -> None:
+    stub, weights, written = Stub(), Steps(adapter=False), []
+    write = weights.write
+
+    def noted() -> Handover:
+        written.append((weights.step, "/collective_rpc" in stub.paths()))
+        return write()
+
+    weights.write = noted  # type: ignore[method-assign]
+    with engine_over(stub, weights=weights) as engine:
+        engine.write_weights()
+        engine.write_weights()
+        assert written == [(0, False)] and engine.version == 0 and stub.version == "default"
+        assert engine.hand_over([]) == [] and engine.version == 1 and stub.version == "run-1-0"
+        assert engine.hand_over([Turn([4], 3, 0)])[0].version == 1  # the same weights are asked, and not sent again
+        assert engine.weights_changed() == 1 and len(written) == 1 and weights.said == 1
+        weights.step = 1
+        engine.write_weights()
+        weights.step = 2  # newer ones still, before they were taken
+        assert engine.weights_changed() == 2 and stub.version == "run-1-2"
+    assert [step for step, _taken in written] == [0, 1, 2]
+
+
+def test_a_server_that_is_another_after_it_was_asked_proves_nothing() -> None:
+    stub, weights = Stub(), Steps(adapter=False)
+    with engine_over(stub, weights=weights) as engine:
+        sample = stub.sample
+
+        def restarted(body: dict[str, Any], given: Any) -> tuple[list[int], list[float]]:
+            stub.restart()
+            return sample(body, given)
+
+        stub.sample = restarted
+        with pytest.raises(SamplerDied, match="has the weights “default” and was given “run-1-0”"):
+            engine.hand_over([Turn([4], 3, 0)])
 
 
 def test_a_handover_and_a_look_at_the_version_do_not_meet() -> None:

@@ -23,6 +23,15 @@ def test_the_parts_of_a_step_add_up_to_it_and_what_came_after() -> None:
     assert sum(parts.values()) == 4.0 + 3.0
 
 
+def test_a_handover_that_is_measured_for_itself_takes_nothing_of_training() -> None:
+    """What went on while the trainer trained (``sync_seconds``) took no time of the step."""
+    measured = PLAIN | {"timing/training": 1.5, "timing/handover": 0.75, "sampling/sync_seconds": 2.5}
+    assert parts_of(measured) == {
+        "generation": 1.0, "environment": 0.5, "scoring": 0.25, "training": 1.5, "sync": 0.75,
+    }  # fmt: skip
+    assert "sync" not in parts_of(measured | {"timing/handover": 0.0})
+
+
 def test_what_is_left_of_a_step_is_other_and_what_nobody_measured_is_no_zero() -> None:
     assert parts_of(PLAIN | {"timing/training": 1.25}) == {
         "generation": 1.0, "environment": 0.5, "scoring": 0.25, "training": 1.25, "other": 1.0,
