@@ -268,7 +268,7 @@ def test_the_export_for_verl_has_a_folder_for_each_part(run: Any, tmp_path: Path
     plain = JobConfig.model_validate(run.resolved)
     rows = [Path(course.data.train) for course in plain.courses]
     names = export_parts(plain, plain.courses, rows, tmp_path, name="mine")
-    assert names[:1] == ["part-1/train.parquet"] and names[-1] == "part-2/README.txt" and len(names) == 6
+    assert names[:1] == ["part-1/train.parquet"] and names[-1] == "part-2/README.txt" and len(names) == 8
     told = (tmp_path / "part-2" / "README.txt").read_text()
     assert "Part 2 of 2 of a mix: shop, weight 1." in told and "mix.parts is not carried over" in told
     assert "experiment_name: mine-part-1" in (tmp_path / "part-1" / "config.yaml").read_text()

@@ -181,7 +181,7 @@ def test_a_bad_line_is_named_and_passed(written: Any, line: bytes, says: str) ->
 
 def test_a_line_the_database_refuses_costs_only_itself(written: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     w = written()
-    monkeypatch.setattr("webapp.engine.batch._int", lambda value, what: value)
+    monkeypatch.setattr("webapp.engine.batch.checked_int", lambda value, what: value)
     w.write(j.LogLine(message="a"), j.Metrics(step=2**40, values={"reward": 1.0}), j.Metrics(step=2, values={"r": 2.0}))
     w.project()
     assert _warnings(w.run) == ["Journal line 2 was left out: the database refused it (DataError)"]
