@@ -188,9 +188,13 @@ def test_logprobs_are_those_of_the_training_forward_at_the_temperature(model: An
 
 def test_autocast_samples_in_the_precision_of_the_loss(model: Any) -> None:
     engine = TransformersEngine(model, stop_ids={2}, params=SamplingParams(), autocast=torch.bfloat16)
+    computed: set[torch.dtype] = set()
+    watched = model.lm_head.register_forward_hook(lambda _layer, _given, made: computed.add(made.dtype))
     with engine.sampling():
         sample = asyncio.run(engine.generate(PROMPTS[0], max_tokens=10, seed=1))
     engine.close()
+    watched.remove()
+    assert computed == {torch.bfloat16}
     ids = torch.tensor([PROMPTS[0] + sample.ids])
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         low = model(input_ids=ids).logits[0, 3:-1].float()
@@ -201,7 +205,7 @@ def test_autocast_samples_in_the_precision_of_the_loss(model: Any) -> None:
         (torch.tensor(sample.logprobs) - torch.log_softmax(logits, dim=-1).gather(1, drawn).squeeze(1)).abs().mean()
         for logits in (low, full)
     ]
-    assert apart[0] < apart[1] < 0.1
+    assert max(apart) < 0.1  # which of them is nearer depends on the processor's kernels for one row and for many
     assert next(model.parameters()).dtype == torch.float32
 
 
