@@ -22,6 +22,7 @@ from training.data.problems import RowError
 from training.data.schema import Message, Row, ToolCall, others_of
 from training.data.tools import tools_of
 from training.dialects import FAMILY_DIALECTS, MARKED, Parse, ParsedTurn
+from training.dialects.bare_json import names_of
 
 CALL, CALL_END = "<tool_call>", "</tool_call>"
 RESULT, RESULT_END = "<tool_response>", "</tool_response>"
@@ -96,7 +97,7 @@ def _of_family(row: Row, place: int) -> _Said | None:
     if (turn := _turn_of(said, row.tools)) is None:
         return None
     answered = place + 1 < len(row.messages) and row.messages[place + 1].role == "tool"
-    if not answered and not {call.name for call in turn.tool_calls} <= _names_offered(row):
+    if not answered and not {call.name for call in turn.tool_calls} <= {*row.offered, *names_of(row.tools)}:
         return None
     calls = [call.model_copy(update={"id": f"call_{place + 1}_{n}"}) for n, call in enumerate(turn.tool_calls, 1)]
     made = message.model_copy(update={"content": thought + closed + turn.text, "tool_calls": calls})
@@ -114,12 +115,6 @@ def _turn_of(text: str, tools: list[dict[str, Any]] | None) -> ParsedTurn | None
         text = fenced[1] if fenced else text
     turns = (read(text, "", tools) for read in readers)
     return next((turn for turn in turns if turn.tool_calls and turn.parse_error is None), None)
-
-
-def _names_offered(row: Row) -> set[str]:
-    """Names of the tools that a row offers as schemas."""
-    tools = [tool.get("function") or tool for tool in row.tools or []]
-    return {*row.offered, *(str(tool.get("name")) for tool in tools if isinstance(tool, dict))}
 
 
 def split_calls(text: str, where: str, default_id: str) -> tuple[str, list[ToolCall]]:
