@@ -281,18 +281,26 @@ def test_a_turn_of_rloo_is_an_action(
 
 
 def test_ppo_lays_rewards_where_they_were_paid(make_job: MakeJob, trained_folder: Any, sampled: list[Any]) -> None:
-    """Values are 0 before the first update, so with γ = λ = 1 an advantage is what was still to come."""
+    """With γ = λ = 1 an advantage is what was still to come, less the mean of that which every value starts at."""
     options = {**TURNS, "whiten_advantages": False}
     with scripted_server(Paying()) as url:
         job = paid_job(make_job, trained_folder, url, kind="ppo", ppo=options)
         run_ppo(job, scorer=some_fail)
-    assert float(sampled[0]["values"].abs().max()) == 0.0
-    wanted = [
+    to_come = [
         None if end.reward is None else [end.reward - paid for paid in before(end)]
         for group in rows_of(job.run_dir)
         for end in group
     ]
-    assert assert_laid(sampled[0], wanted) >= 2
+    own = sampled[0]["completion_mask"] * sampled[0]["tool_mask"]
+    tokens = [
+        value
+        for values, mask in zip(to_come, own, strict=True)
+        for value, columns in zip(values or [], turns_of(mask), strict=True)
+        for _column in columns
+    ]
+    start = sum(tokens) / len(tokens)
+    assert abs(start) > 0.01 and float((sampled[0]["values"] - start)[own.bool()].abs().max()) < 1e-6
+    assert assert_laid(sampled[0], [values and [value - start for value in values] for values in to_come]) >= 2
     assert of_type(job.run_dir, "metrics")[0].values["credit/silent_share"] == 0.0
 
 
