@@ -270,6 +270,19 @@ def test_what_needs_no_model_loads_no_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=60, check=False).returncode == 0
 
 
+def test_the_web_and_its_workers_load_no_torch() -> None:
+    """Each of their processes would start four seconds later and hold 300 MB more; one import of a name is enough."""
+    code = (
+        "import sys, webapp.asgi; from webapp.celery import app; app.loader.import_default_modules(); "
+        "assert 'webapp.engine.tasks' in sys.modules; "
+        "sys.exit(','.join({'torch', 'transformers', 'trl', 'peft'} & set(sys.modules)) or 0)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, timeout=120, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+
+
 def http_clients(source: Source) -> set[str]:
     """The HTTP clients that a file names, by the names of the table above."""
     named = set(imports(source))

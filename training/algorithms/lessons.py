@@ -13,21 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from training.algorithms.base import IGNORED
-from training.data.learned import NOT_LEARNED, lesson_of
+from training.data.learned import LEFT_OUT, lesson_of
 from training.data.schema import Message, Row
 from training.errors import DataError, TemplateError
 from training.rollout.tokens import ChatTemplate, Tools
 from training.rollout.turns import pieces_of
 
 Example = dict[str, list[int]]
-LEFT_OUT = NOT_LEARNED | {
-    "calls": "the chat template leaves out their tool calls, so the model would learn to say nothing there",
-    "refused": "the chat template refuses them",
-    "first": "their only turn answers nothing, and the chat template cannot begin with it",
-    "unpaired": "without two different answers of an assistant that are learned",
-    "too_long": "longer than {limit}",
-}
-"""Why a row is left out: code → words."""
 
 
 class NotLearned(Exception):

@@ -39,6 +39,14 @@ NOT_LEARNED: dict[str, str] = {
     "unlearned": "with assistant turns that are all marked as not learned",
 }
 """Why nothing of a row is learned: code → words."""
+LEFT_OUT = NOT_LEARNED | {
+    "calls": "the chat template leaves out their tool calls, so the model would learn to say nothing there",
+    "refused": "the chat template refuses them",
+    "first": "their only turn answers nothing, and the chat template cannot begin with it",
+    "unpaired": "without two different answers of an assistant that are learned",
+    "too_long": "longer than {limit}",
+}
+"""Why a row is left out of training: code → words."""
 
 
 class Lesson(NamedTuple):

@@ -12,8 +12,8 @@ from django.conf import settings
 from django.utils.translation import gettext as _
 from pydantic import ValidationError
 
-from training.algorithms.rendered import Rendered, RenderedRow, why_words
 from training.config import JobConfig
+from training.data.rendered import Rendered, RenderedRow, why_words
 from training.errors import ConfigError
 from training.limited import limited_child
 from webapp.engine.resolve import resolve
