@@ -84,29 +84,26 @@ def refuse(path: Path) -> None:
     )
 
 
-def _rows(path: Path, query: str, run: str) -> Iterator[tuple[int, int, tuple[Any, ...]]]:
-    """Number, offset and cells of each row of one run. Raises ``DataError``."""
+def _rows(path: Path, query: str, *given: str) -> Iterator[tuple[Any, ...]]:
+    """The rows that a query finds. Raises ``DataError``."""
+    with closing(_open(path)) as database:
+        try:
+            yield from database.execute(query, given)
+        except sqlite3.Error as exc:
+            raise _damaged(exc) from exc
+
+
+def _numbered(path: Path, query: str, run: str) -> Iterator[tuple[int, int, tuple[Any, ...]]]:
+    """Number, offset and cells of each row of one run; how many there are is not known, so the offset is a guess."""
     size = path.stat().st_size
-    with closing(_open(path)) as database:
-        try:
-            for number, row in enumerate(database.execute(query, [run]), 1):
-                yield number, size * number // (number + 1000), row
-        except sqlite3.Error as exc:
-            raise _damaged(exc) from exc
-
-
-def _names(path: Path, query: str) -> list[tuple[str, str]]:
-    with closing(_open(path)) as database:
-        try:
-            return [(str(row[0]), str(row[-1] or "")) for row in database.execute(query)]
-        except sqlite3.Error as exc:
-            raise _damaged(exc) from exc
+    for number, row in enumerate(_rows(path, query, run), 1):
+        yield number, size * number // (number + 1000), row
 
 
 def _read_trackio(path: Path, notes: Notes) -> Iterator[Item]:
-    runs = [name for name, _same in _names(path, "SELECT DISTINCT run_name FROM metrics ORDER BY 1")]
+    runs = [str(name) for (name,) in _rows(path, "SELECT DISTINCT run_name FROM metrics ORDER BY 1")]
     query = "SELECT step, timestamp, metrics FROM metrics WHERE run_name = ? ORDER BY step, timestamp, id"
-    for number, offset, (step, at, metrics) in _rows(path, query, one_run(runs, notes.run)):
+    for number, offset, (step, at, metrics) in _numbered(path, query, one_run(runs, notes.run)):
         try:
             yield Item(number, offset, Figures(step_of(step), _figures(metrics, notes), _moment(at)))
         except BadRow as exc:
@@ -143,12 +140,13 @@ def _moment(text: Any) -> float | None:
 
 
 def _read_mlflow(path: Path, notes: Notes) -> Iterator[Item]:
-    named = dict(_names(path, "SELECT run_uuid, name FROM runs WHERE run_uuid IN (SELECT run_uuid FROM metrics)"))
+    found = _rows(path, "SELECT run_uuid, name FROM runs WHERE run_uuid IN (SELECT run_uuid FROM metrics)")
+    named = {str(key): str(name or "") for key, name in found}
     ids = {name: key for key, name in named.items() if name and list(named.values()).count(name) == 1}
     known = [next((name for name, key in ids.items() if key == each), each) for each in named]
     chosen = one_run([*known, *(key for key in named if notes.run == key and key not in known)], notes.run)
     query = "SELECT step, timestamp, key, value, is_nan FROM metrics WHERE run_uuid = ? ORDER BY step, timestamp"
-    for number, offset, (step, at, name, value, is_nan) in _rows(path, query, ids.get(chosen, chosen)):
+    for number, offset, (step, at, name, value, is_nan) in _numbered(path, query, ids.get(chosen, chosen)):
         try:
             yield Item(number, offset, Figures(step_of(step), {_name(name): _value(value, is_nan)}, _milliseconds(at)))
         except BadRow as exc:

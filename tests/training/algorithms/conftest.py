@@ -37,6 +37,13 @@ def make_job(tmp_path: Path, starter_folder: Path) -> MakeJob:
     return job_maker(tmp_path, starter_folder)
 
 
+@pytest.fixture
+def no_health(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Environments are not asked for their health: the scripted server speaks only the websocket."""
+    for module in ("grpo", "cast"):
+        monkeypatch.setattr(f"training.algorithms.{module}.check_environment", lambda config: None)
+
+
 @pytest.fixture(scope="session")
 def trained_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A starter that was taught the demonstrations for a few seconds, so that its rollouts differ in reward."""

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from tests.training.algorithms.conftest import MakeJob
 from tests.training.algorithms.test_sampler_check import by_length
-from tests.training.algorithms.test_vllm import GAP, _no_health, vllm_job  # noqa: F401 - the scripted server's fixture
+from tests.training.algorithms.test_vllm import GAP, vllm_job
 from tests.training.helpers import events, of_type
 from training.algorithms.ahead import Ahead
 from training.algorithms.correction import CorrectedTrainer
@@ -27,6 +27,8 @@ from training.policy.vllm_server import WEIGHTS_NAME
 from training.rollout.finished import Rollout, StepRollouts
 from training.rollout.trajectory import Trajectory
 from training.words import complaint_of, option_of
+
+pytestmark = pytest.mark.usefixtures("no_health")
 
 NONE = StepRollouts([], [])
 MOST = "rollouts/staleness_max"

@@ -18,12 +18,9 @@ from training.algorithms.correction import TRUNCATED, truncated_share
 from training.algorithms.grpo import run_grpo
 from training.algorithms.sampler import JobSampler
 
+pytestmark = pytest.mark.usefixtures("no_health")
+
 RATIO, DIFFERENCE = "sampling/importance_sampling_ratio", "sampling/sampling_logp_difference"
-
-
-@pytest.fixture(autouse=True)
-def _no_health(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("training.algorithms.grpo.check_environment", lambda config: None)
 
 
 @pytest.fixture

@@ -23,13 +23,9 @@ from training.data.reader import load_rows
 from training.errors import StopRequested
 from training.rewards.base import Score
 
+pytestmark = pytest.mark.usefixtures("no_health")
+
 PASS_RATE = {"draw": "pass_rate"}
-
-
-@pytest.fixture(autouse=True)
-def _no_health(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The scripted server speaks only the websocket."""
-    monkeypatch.setattr("training.algorithms.grpo.check_environment", lambda config: None)
 
 
 def rows_by_step(*run_dirs: Path) -> dict[int, list[int | None]]:

@@ -20,11 +20,7 @@ from training.journal import Event
 from training.rollout.past import Past, write_past
 from training.rollout.rewinding import Recording, Taken
 
-
-@pytest.fixture(autouse=True)
-def _no_health(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The scripted server speaks only the websocket."""
-    monkeypatch.setattr("training.algorithms.cast.check_environment", lambda config: None)
+pytestmark = pytest.mark.usefixtures("no_health")
 
 
 def evaluation(make_job: MakeJob, url: str, name: str = "run", **groups: Any) -> Job:

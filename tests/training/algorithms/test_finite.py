@@ -153,11 +153,6 @@ def still_job(make_job: MakeJob, url: str, **over: Any) -> Any:
     return make_job(environment={"url": url}, rewards={"components": COMPONENTS}, **over)
 
 
-@pytest.fixture
-def no_health(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("training.algorithms.grpo.check_environment", lambda config: None)
-
-
 @pytest.mark.usefixtures("no_health")
 def test_updates_without_a_gradient_are_said_and_then_pause_the_run(make_job: MakeJob) -> None:
     with scripted_server() as url:

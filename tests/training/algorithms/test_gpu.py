@@ -6,11 +6,10 @@ import pytest
 import torch
 
 from tests.training.algorithms.conftest import MakeJob
-from tests.training.algorithms.test_grpo import COMPONENTS, by_length, no_health, parameters_of
+from tests.training.algorithms.test_grpo import COMPONENTS, by_length, parameters_of
 from tests.training.helpers import of_type, scripted_server
 from training.algorithms.grpo import run_grpo
 
-__all__ = ["no_health"]
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),

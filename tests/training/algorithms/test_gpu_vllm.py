@@ -18,18 +18,13 @@ from training.algorithms.grpo import run_grpo
 from training.algorithms.job import Job
 
 pytestmark = [
+    pytest.mark.usefixtures("no_health"),
     pytest.mark.gpu,
     pytest.mark.timeout(900),
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
     pytest.mark.skipif(bool(_missing()), reason=_missing() or "there"),
 ]
 SHARE = 0.5
-
-
-@pytest.fixture(autouse=True)
-def _no_health(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The scripted server speaks only the websocket."""
-    monkeypatch.setattr("training.algorithms.grpo.check_environment", lambda config: None)
 
 
 def played(make_job: MakeJob, folder: Path, **groups: Any) -> Job:

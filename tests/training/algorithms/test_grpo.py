@@ -56,12 +56,6 @@ NAMES = {
 }
 
 
-@pytest.fixture
-def no_health(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The scripted server speaks only websocket."""
-    monkeypatch.setattr("training.algorithms.grpo.check_environment", lambda config: None)
-
-
 def by_length(episode: Episode) -> Score:
     """A dense reward, so that every group has variance: the share of letters among what the model wrote."""
     text = "".join(message.content for message in episode.policy_messages)

@@ -10,11 +10,13 @@ import pytest
 
 from tests.training.algorithms.conftest import MakeJob
 from tests.training.algorithms.test_sampler_check import by_length
-from tests.training.algorithms.test_vllm import _no_health, vllm_job  # noqa: F401 - the scripted server's fixture
+from tests.training.algorithms.test_vllm import vllm_job
 from training.algorithms.grpo import run_grpo
 from training.algorithms.rollouts import Rollouts
 from training.errors import SamplerDied
 from training.policy.check import Probe
+
+pytestmark = pytest.mark.usefixtures("no_health")
 
 A_WHILE_S = 0.3
 """A sampling that does not wait has begun long before."""

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tests.training.algorithms.conftest import MakeJob
 from tests.training.algorithms.test_grpo import by_length, parameters_of
-from tests.training.algorithms.test_ppo import PPO, every_third_fails, no_health, rewards_of, sampled
+from tests.training.algorithms.test_ppo import PPO, every_third_fails, rewards_of, sampled
 from tests.training.algorithms.test_values import by_steps
 from tests.training.helpers import of_type, scripted_server
 from training.algorithms.actor_critic import ActorCriticTrainer
@@ -22,7 +22,9 @@ from training.algorithms.pull import own_tokens
 from training.algorithms.values import value_loss
 from training.policy.value_head import ValueHead
 
-__all__ = ["no_health", "sampled"]
+pytestmark = pytest.mark.usefixtures("no_health")
+
+__all__ = ["sampled"]
 
 ONCE: dict[str, Any] = {"run": {"max_steps": 1}, "optim": {"learning_rate": 1e-3}}
 

@@ -26,12 +26,7 @@ from training.data.splitting import split_rows
 from training.errors import ConfigError, StopRequested
 from training.rewards.base import Episode, Score
 
-
-@pytest.fixture(autouse=True)
-def _no_health(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The scripted server speaks only the websocket."""
-    monkeypatch.setattr("training.algorithms.grpo.check_environment", lambda config: None)
-    monkeypatch.setattr("training.algorithms.cast.check_environment", lambda config: None)
+pytestmark = pytest.mark.usefixtures("no_health")
 
 
 class Server:

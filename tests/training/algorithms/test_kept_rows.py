@@ -18,15 +18,12 @@ from training.errors import RewardFault
 from training.rewards.base import Episode, Score
 from training.rollout.finished import StepRollouts
 
+pytestmark = pytest.mark.usefixtures("no_health")
+
 CASES = [("grpo", 0), ("dr_grpo", 0), ("grpo", 2), ("dr_grpo", 2), ("dapo", 2), ("bnpo", 2)]
 CASES += [("cispo", 2), ("luspo", 0)]
 ALIKE = [pytest.param(*case, marks=pytest.mark.slow) for case in (("sapo", 2), ("luspo", 2), ("vespo", 2))]
 """Normalised as others are."""
-
-
-@pytest.fixture(autouse=True)
-def _no_health(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("training.algorithms.grpo.check_environment", lambda config: None)
 
 
 def watch_gradients(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, torch.Tensor]]:

@@ -20,16 +20,10 @@ from training.algorithms.sample import run_sample
 from training.exports.pairs import write_pairs
 from training.rewards.base import Episode, Score
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_health")]
 LOSSES = ("dapo", "grpo", "bnpo", "dr_grpo", "cispo", "sapo", "luspo", "vespo")
 SEEDS = (1, 2)
 RISE = 1.3
-
-
-@pytest.fixture(autouse=True)
-def _no_health(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("training.algorithms.grpo", "training.algorithms.cast"):
-        monkeypatch.setattr(f"{module}.check_environment", lambda config: None)
 
 
 def digits(episode: Episode) -> Score:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.training.algorithms.conftest import MakeJob
 from tests.training.helpers import of_type
-from tests.training.rollout.templates import text_of, tokenizer_for
+from tests.training.rollout.templates import HEADER, text_of, tokenizer_for
 from training.algorithms.base import IGNORED
 from training.algorithms.dpo import encode_pairs
 from training.algorithms.lessons import Encoded, encode_rows, remarks_of
@@ -17,6 +17,7 @@ from training.algorithms.sft import run_sft
 from training.data.schema import Row, row_from_dict
 from training.errors import DataError, TemplateError
 from training.rollout.templates import use_training_template
+from training.rollout.tokens import ChatTemplate
 
 STOCK = {
     "type": "function",
@@ -159,6 +160,33 @@ def test_each_turn_is_learned_with_the_token_that_ends_it(use: Any, name: str, e
         if label != IGNORED and following == IGNORED
     ]
     assert found == ends
+
+
+def test_the_first_of_two_ends_is_the_one_that_is_sampled() -> None:
+    """A rollout's turn ends there, whatever the template writes behind it."""
+    turn = "{% if m.tool_calls %}<tool_call>{{ m.tool_calls[0].function | tojson }}</tool_call><|call|>{% endif %}"
+    text = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}" + turn + "<|im_end|>\n{% endfor %}"
+    tokenizer = tokenizer_for(text + HEADER)
+    assert ChatTemplate(tokenizer).family.ends == ("<|im_end|>", "<|call|>")
+    said = learned(encode_rows([calling(1, 1)], tokenizer, 4096), tokenizer)
+    assert said.endswith("</tool_call><|call|>Four.<|im_end|>")
+
+
+@pytest.mark.parametrize(
+    ("name", "turn"),
+    [
+        ("glm4moe", "\n<think>It is {0}.</think>\n{0}<|user|>"),
+        ("nemotron_3_nano", "It is {0}.\n</think>\n{0}<|im_end|>"),
+        ("lfm2_2_5", "<think>It is {0}.</think>{0}<|im_end|>"),
+    ],
+)
+def test_what_is_asked_twice_is_answered_where_it_was_asked_last(use: Any, name: str, turn: str) -> None:
+    """These leave out the thoughts of earlier turns, so that a turn is found by what was asked before it."""
+    again = {"role": "user", "content": "Again."}
+    said = [{"role": "assistant", "content": word, "reasoning_content": f"It is {word}."} for word in "123"]
+    row = row_from_dict({"messages": [ASKS, said[0], again, said[1], again, said[2]]})
+    tokenizer = use(name)
+    assert learned(encode_rows([row], tokenizer, 4096), tokenizer) == "".join(turn.format(word) for word in "123")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@ components, and a run that is cut goes on as one that was not."""
 
 from __future__ import annotations
 
-import json
 import random
 from collections import Counter
 from fractions import Fraction
@@ -18,7 +17,8 @@ from tests.training.algorithms.conftest import MakeJob
 from tests.training.algorithms.test_grpo import by_length, parameters_of
 from tests.training.algorithms.test_held_out import Server
 from tests.training.algorithms.test_resume import figures, stop_after
-from tests.training.helpers import of_type, scripted_server, write_rows
+from tests.training.algorithms.test_stages import asked, tasks
+from tests.training.helpers import of_type, scripted_server
 from training.algorithms.grpo import run_grpo
 from training.algorithms.held_out import choose_tasks
 from training.algorithms.job import Job, row_order
@@ -30,21 +30,12 @@ from training.data.splitting import split_rows
 from training.errors import ConfigError, DataError, StopRequested
 from training.rollout.tokens import ChatTemplate
 
+pytestmark = pytest.mark.usefixtures("no_health")
+
 COLOURS = ("red", "green", "blue")
 NUMBERS = ("12", "345", "6", "7")
 SUCCESS = [{"name": "task_success", "weight": 1.0}]
 NO_SAVES = {"save_every": 0, "save_every_minutes": 0}
-
-
-@pytest.fixture(autouse=True)
-def _no_health(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The scripted server speaks only the websocket."""
-    monkeypatch.setattr("training.algorithms.grpo.check_environment", lambda config: None)
-
-
-def tasks(folder: Path, name: str, words: tuple[str, ...]) -> str:
-    rows = [Row(messages=[Message(role="user", content=f"Say {word} please.")]) for word in words]
-    return str(write_rows(folder / f"{name}.jsonl", rows, prompts_only=True))
 
 
 def mixed(make_job: MakeJob, tmp_path: Path, urls: list[str], name: str = "run", **groups: Any) -> Job:
@@ -59,10 +50,6 @@ def mixed(make_job: MakeJob, tmp_path: Path, urls: list[str], name: str = "run",
     own = groups.pop("parts", [{}, {}])
     parts = [{**part, **more} for part, more in zip(parts, own, strict=True)]
     return make_job(name, **{"mix": {"parts": parts}, "run": {"max_steps": 4, **NO_SAVES}, **groups})
-
-
-def asked(server: Server) -> set[str]:
-    return {json.loads(messages)[0]["content"].split()[1] for messages, _seed in server.asked}
 
 
 def played(job: Job, *, held_out: bool = False) -> list[tuple[int, int, str, int]]:

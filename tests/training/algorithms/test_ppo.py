@@ -24,13 +24,10 @@ from training.errors import RewardFault
 from training.policy.attached import causal_of, value_head_of
 from training.rewards.base import Episode, Score
 
+pytestmark = pytest.mark.usefixtures("no_health")
+
 PPO: dict[str, Any] = {"kind": "ppo", "rewards": {"components": COMPONENTS}}
 SAMPLED = ActorCriticTrainer._generate_and_score_completions
-
-
-@pytest.fixture(autouse=True)
-def no_health(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("training.algorithms.grpo.check_environment", lambda config: None)
 
 
 @pytest.fixture

@@ -43,13 +43,7 @@ needs_vllm = [
     pytest.mark.timeout(900),
     pytest.mark.skipif(bool(_missing()), reason=_missing() or "there"),
 ]
-pytestmark = needs_vllm
-
-
-@pytest.fixture(autouse=True)
-def _no_health(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The scripted server speaks only the websocket."""
-    monkeypatch.setattr("training.algorithms.grpo.check_environment", lambda config: None)
+pytestmark = [needs_vllm, pytest.mark.usefixtures("no_health")]
 
 
 @pytest.fixture

@@ -18,10 +18,7 @@ from training.errors import RewardFault
 from training.rewards.advantages import group_statistics
 from training.rewards.base import Episode, Score
 
-
-@pytest.fixture(autouse=True)
-def _no_health(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("training.algorithms.grpo.check_environment", lambda config: None)
+pytestmark = pytest.mark.usefixtures("no_health")
 
 
 def test_each_is_compared_with_the_others_of_its_group() -> None:

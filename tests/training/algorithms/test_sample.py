@@ -18,13 +18,9 @@ from training.errors import ConfigError, EnvironmentUnreachable, StopRequested
 from training.journal import Event, Metrics
 from training.rewards.advantages import group_statistics
 
+pytestmark = pytest.mark.usefixtures("no_health")
+
 POLICIES = ["empty", "one_tool", "claim_success"]
-
-
-@pytest.fixture(autouse=True)
-def _no_health(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The scripted server speaks only the websocket."""
-    monkeypatch.setattr("training.algorithms.cast.check_environment", lambda config: None)
 
 
 async def believes_words(socket: Any, frame: dict[str, Any], turn: int) -> str:

@@ -17,14 +17,9 @@ from training.errors import SamplerDisagrees
 from training.policy import sampling, transformers_engine
 from training.rewards.base import Episode, Score
 
+pytestmark = pytest.mark.usefixtures("no_health")
+
 GAP = "sampling/logprob_gap_max"
-
-
-@pytest.fixture(autouse=True)
-def _no_health(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The scripted server speaks only the websocket."""
-    for module in ("grpo", "cast"):
-        monkeypatch.setattr(f"training.algorithms.{module}.check_environment", lambda config: None)
 
 
 @pytest.fixture

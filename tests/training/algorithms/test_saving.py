@@ -20,12 +20,9 @@ from training.algorithms.job import STOP_GRACE_S, Job
 from training.algorithms.sft import run_sft
 from training.errors import StopRequested, StorageFull
 
+pytestmark = pytest.mark.usefixtures("no_health")
+
 SFT = {"kind": "sft", "sft": {"batch_size": 8, "max_length": 256}, "optim": {"learning_rate": 3e-3}}
-
-
-@pytest.fixture(autouse=True)
-def _no_health(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("training.algorithms.grpo.check_environment", lambda config: None)
 
 
 def at(job: Job, monkeypatch: pytest.MonkeyPatch, kind: str, step: int, act: Any) -> None:

@@ -22,14 +22,10 @@ from training.algorithms.stages import Course
 from training.data.schema import Row
 from training.errors import ConfigError, DataError, StopRequested
 
+pytestmark = pytest.mark.usefixtures("no_health")
+
 COLOURS, NUMBERS = ("red", "green", "blue"), ("12", "345", "6")
 NO_SAVES = {"save_every": 0, "save_every_minutes": 0}
-
-
-@pytest.fixture(autouse=True)
-def _no_health(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The scripted server speaks only the websocket."""
-    monkeypatch.setattr("training.algorithms.grpo.check_environment", lambda config: None)
 
 
 def tasks(folder: Path, name: str, words: tuple[str, ...]) -> str:

@@ -29,14 +29,10 @@ from training.journal import Journal, Metrics
 from training.main import _Ending, _train, progress_line
 from training.words import complaint_of, option_of
 
+pytestmark = pytest.mark.usefixtures("no_health")
+
 NO_SAVES = {"save_every": 0, "save_every_minutes": 0}
 PLAYED: dict[str, Any] = {"rewards": {"components": COMPONENTS}}
-
-
-@pytest.fixture(autouse=True)
-def _no_health(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("training.algorithms.grpo.check_environment", lambda config: None)
-    monkeypatch.setattr("training.algorithms.cast.check_environment", lambda config: None)
 
 
 def clock() -> Callable[[], float]:

@@ -22,17 +22,14 @@ from training.rollout.finished import Rollout, StepRollouts
 from training.rollout.trajectory import Trajectory
 from training.token_file import LEARNED, SAMPLED, SEEN, TokenValues, read_rollout, spelled
 
+pytestmark = pytest.mark.usefixtures("no_health")
+
 GROUPS: dict[str, Any] = {
     "rewards": {"components": COMPONENTS},
     "optim": {"mini_batch_size": 4, "micro_batch_size": 2, "learning_rate": 1e-3},
     "grpo": {"num_iterations": 2, "beta": 0.0},
     "run": {"max_steps": 4, "threads": 1},
 }
-
-
-@pytest.fixture(autouse=True)
-def _no_health(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("training.algorithms.grpo.check_environment", lambda config: None)
 
 
 def kept(job: Job, step: int) -> dict[tuple[int, int], TokenValues]:

@@ -10,6 +10,7 @@ import torch
 
 from tests.training.algorithms.conftest import MakeJob
 from tests.training.algorithms.test_grpo import by_length, parameters_of
+from tests.training.algorithms.test_stages import tasks
 from tests.training.helpers import TOOLS, job_config, observation, of_type, scripted_server
 from training.algorithms.actor_critic import ActorCriticTrainer
 from training.algorithms.grpo import run_grpo
@@ -21,13 +22,10 @@ from training.algorithms.turn_credit import GroupTrainer
 from training.errors import RewardFault
 from training.rewards.base import Episode, Score
 
+pytestmark = pytest.mark.usefixtures("no_health")
+
 TURNS = {"credit": "turns"}
 TOLERANCE = 2e-3
-
-
-@pytest.fixture(autouse=True)
-def _no_health(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("training.algorithms.grpo.check_environment", lambda config: None)
 
 
 class Paying:
@@ -211,9 +209,9 @@ def test_a_batch_s_spread_divides_all_groups(make_job: MakeJob, trained_folder: 
 def test_micro_batches_carry_a_turn_s_advantage(make_job: MakeJob, trained_folder: Any, kind: str) -> None:
     figures = []
     with scripted_server(Paying()) as url:
-        for name, optim in (("whole", {}), ("rows", {"micro_batch_size": 1}), ("tokens", {})):
-            if name == "tokens":
-                optim = {"max_tokens_per_micro_batch": 256}
+        tokens = {"max_tokens_per_micro_batch": 256}
+        kinds = {"whole": {}, "rows": {"micro_batch_size": 1}, "tokens": tokens, "packed": {**tokens, "packing": True}}
+        for name, optim in kinds.items():
             job = paid_job(make_job, trained_folder, url, name, kind=kind, optim=optim, **{kind: TURNS})
             (run_grpo if kind == "grpo" else run_rloo)(job)
             figures.append(of_type(job.run_dir, "metrics")[0].values)
@@ -331,6 +329,27 @@ def test_stages_may_differ_in_it(make_job: MakeJob, trained_folder: Any) -> None
     assert {event.step: event.turn_advantages is not None for event in scored} == {1: False, 2: True}
     figures = [event.values for event in of_type(job.run_dir, "metrics")]
     assert ["credit/turn_share" in values for values in figures] == [False, True]
+
+
+def test_each_part_of_a_mix_has_its_credit(
+    make_job: MakeJob, trained_folder: Any, tmp_path: Any, sampled: list[Any]
+) -> None:
+    """Groups of an environment that pays on the way beside groups of one that pays at the end."""
+    with scripted_server(Paying()) as along, scripted_server(Paying(at_the_end=True)) as late:
+        parts = [
+            {"name": name, "weight": 1, "environment": {"url": url}, "data": {"train": tasks(tmp_path, name, (name,))}}
+            for name, url in (("along", along), ("late", late))
+        ]
+        job = paid_job(make_job, trained_folder, along, grpo=TURNS, mix={"parts": parts})
+        run_grpo(job)
+    groups = rows_of(job.run_dir)
+    assert assert_laid(sampled[0], [row for group in groups for row in by_hand(group, scale=True)]) >= 2
+    parts_of = {(event.group, event.part) for event in of_type(job.run_dir, "rollout_started")}
+    silent = {
+        (event.group, "late" if event.turn_advantages is None else "along")
+        for event in of_type(job.run_dir, "group_scored")
+    }
+    assert silent == parts_of and {part for _group, part in parts_of} == {"along", "late"}
 
 
 def test_the_journal_has_what_was_said(make_job: MakeJob, trained_folder: Any) -> None:

@@ -12,7 +12,7 @@ import torch
 
 from tests.training.algorithms.conftest import MakeJob
 from tests.training.algorithms.test_grpo import by_length, parameters_of
-from tests.training.algorithms.test_ppo import PPO, no_health, sampled, trainer
+from tests.training.algorithms.test_ppo import PPO, sampled, trainer
 from tests.training.algorithms.test_resume import after_update, resumed_run
 from tests.training.helpers import of_type, scripted_server
 from training.algorithms import actor_critic
@@ -24,7 +24,9 @@ from training.policy.attached import value_head_of, without_value_head
 from training.policy.value_head import attach_value_head, values_read
 from training.policy.vllm_weights import WeightsOnDisk
 
-__all__ = ["no_health", "sampled", "trainer"]
+pytestmark = pytest.mark.usefixtures("no_health")
+
+__all__ = ["sampled", "trainer"]
 
 
 def test_a_head_is_in_no_model_that_is_written(make_job: MakeJob, starter_folder: Path) -> None:

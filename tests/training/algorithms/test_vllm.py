@@ -29,15 +29,10 @@ from training.errors import ConfigError, SamplerDied, SamplerDisagrees
 from training.policy.vllm_server import WEIGHTS_NAME
 from training.words import complaint_of, option_of
 
+pytestmark = pytest.mark.usefixtures("no_health")
+
 GAP = "sampling/logprob_gap_max"
 SHORT = {"max_turns": 2, "max_turn_tokens": 10, "max_prompt_tokens": 300, "max_completion_tokens": 120}
-
-
-@pytest.fixture(autouse=True)
-def _no_health(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The scripted server speaks only the websocket."""
-    for module in ("grpo", "cast"):
-        monkeypatch.setattr(f"training.algorithms.{module}.check_environment", lambda config: None)
 
 
 class Behind:

@@ -35,13 +35,9 @@ from training.memory.table import Model, memory_of
 from training.policy.check import FULL, ROUNDED, tolerance_for
 from training.words import complaint_of, option_of
 
+pytestmark = pytest.mark.usefixtures("no_health")
+
 TURN = "/v1/completions"
-
-
-@pytest.fixture(autouse=True)
-def _no_health(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The scripted server speaks only the websocket."""
-    monkeypatch.setattr("training.algorithms.grpo.check_environment", lambda config: None)
 
 
 class Started:

@@ -9,7 +9,6 @@ import pytest
 from tests.growth import assert_linear
 from training.dialects import ANYONE, DIALECTS, FAMILY_DIALECTS
 from training.dialects.base import ParsedTurn
-from training.dialects.reading import MAX_TRIED
 
 CALLS = {
     "hermes": '<tool_call>\n{{"name": "{name}", "arguments": {{"id": 1}}}}\n</tool_call>',
@@ -256,7 +255,7 @@ def test_a_flood_is_read_in_linear_time(dialect: str) -> None:
     assert_linear(lambda: parse(2_000), lambda: parse(4_000), limit_s=0.4, quiet_s=0.05)
 
 
-@pytest.mark.parametrize(("broken", "made"), [(MAX_TRIED - 1, 1), (MAX_TRIED, 0)])
+@pytest.mark.parametrize(("broken", "made"), [(63, 1), (64, 0)])
 def test_so_many_blocks_are_tried_and_no_more(broken: int, made: int) -> None:
     turn = DIALECTS["hermes"]("<tool_call>x</tool_call>" * broken + call("hermes", "last"), "c")
     assert len(turn.tool_calls) == made and turn.parse_error is not None

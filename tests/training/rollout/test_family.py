@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from envs.wire import Message, ToolCall
-from tests.training.rollout.templates import TEMPLATES, random_call, text_of, tokenizer_for, tool_for
+from tests.training.rollout.templates import HEADER, TEMPLATES, random_call, text_of, tokenizer_for, tool_for
 from training.dialects import DIALECTS, FAMILY_DIALECTS
 from training.errors import TemplateError
 from training.policy.families import sampled_families
-from training.rollout.family import turn_text
+from training.rollout.family import Style, turn_end, turn_text
 from training.rollout.family_reference import PUBLISHED, family_of_text, reference
 from training.rollout.tokens import ChatTemplate
 
@@ -111,6 +111,39 @@ def test_ids_of_a_turn_are_decoded_to_what_was_written(template: ChatTemplate) -
         [("forecast", arguments)],
     )
     assert turn.text == ""
+
+
+def test_ids_of_nine_characters_are_made_for_results_whose_calls_are_not_there() -> None:
+    """Mistral's templates refuse any other length."""
+    results = [{"role": "tool", "tool_call_id": key, "content": "4"} for key in ("call_0", "abcdefghi")]
+    assert [row["tool_call_id"] for row in Style(ids="nine").rows(results)] == ["000000000", "abcdefghi"]
+    assert [row["tool_call_id"] for row in Style().rows(results)] == ["call_0", "abcdefghi"]
+
+
+def test_calls_in_marks_that_nothing_reads_are_not_read() -> None:
+    """They would stand in the text of each turn."""
+    call = '<tool_call>{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}</tool_call>'
+    for around, dialect in (("{}", "hermes"), ("<|tool_call_start|>{}<|tool_call_end|>", "")):
+        calls = "{% for c in m.tool_calls or [] %}" + around.format(call) + "{% endfor %}"
+        text = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}" + calls + "<|im_end|>\n{% endfor %}"
+        tokenizer = tokenizer_for(text + HEADER)
+        assert ChatTemplate(tokenizer).family.dialect == dialect
+
+
+@pytest.mark.parametrize(
+    ("text", "begin", "end"),
+    [
+        ("a<|end|>b", 0, (1, 8)),
+        ("a<|end|><|end|>b", 0, (1, 15)),
+        ("a<|end|>b<|end|>", 2, (9, 16)),
+        ("a<tool_call>b<|end|>", 0, (13, 20)),
+        ("a", 0, None),
+    ],
+)
+def test_the_first_control_token_ends_a_turn_and_of_two_there_the_longer_one(
+    text: str, begin: int, end: tuple[int, int] | None
+) -> None:
+    assert turn_end(text, begin, ["<|end|>", "<|end|><|end|>", "<tool_call>"]) == end
 
 
 def test_the_page_of_models_has_the_tables_of_families() -> None:

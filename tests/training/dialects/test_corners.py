@@ -1,0 +1,92 @@
+"""Corners of single dialects that no ordinary call reaches, and both sides of their limits, each by value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.training.dialects.test_thoughts import calls_of
+from training.dialects import ANYONE, DIALECTS
+from training.dialects.thoughts import opens_thought
+from training.literals import LiteralError, literal
+from training.plain import json_problem
+
+
+def read(dialect: str, text: str, *tools: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    turn = DIALECTS[dialect](text, "c", list(tools))
+    assert turn.parse_error is None, turn.parse_error
+    return calls_of(turn)
+
+
+def tool(name: str, **properties: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, "parameters": {"properties": properties}}}
+
+
+def nested(depth: int) -> Any:
+    """So many lists in one another."""
+    return [nested(depth - 1)] if depth else 1
+
+
+def test_any_number_of_objects_may_follow_each_other() -> None:
+    lines = "\n".join(f'{{"name": "{name}", "arguments": {{}}}}' for name in "abcd")
+    assert read("json-list", f"<TOOLCALL>{lines}</TOOLCALL>") == [(name, {}) for name in "abcd"]
+
+
+@pytest.mark.parametrize("key", ["id", "type", "index", "tool_call_id"])
+def test_what_numbers_a_call_is_no_argument_of_it(key: str) -> None:
+    assert read("hermes", f'<tool_call>{{"name": "a", "{key}": "0"}}</tool_call>') == [("a", {})]
+
+
+def test_a_comma_ends_no_mapping_of_gemma() -> None:
+    turn = DIALECTS["gemma"]("<|tool_call>call:f{a:1,}<tool_call|>", "c")
+    assert (turn.tool_calls, turn.parse_error) == ([], "An argument of the tool call has no name.")
+    listed = DIALECTS["gemma"]("<|tool_call>call:f{a:[1,],b:{}}<tool_call|>", "c")
+    assert (listed.tool_calls, listed.parse_error) == ([], "An argument of the tool call has no value.")
+
+
+@pytest.mark.parametrize(("depth", "passes"), [(30, True), (31, False)])
+def test_arguments_of_gemma_may_be_so_deep(depth: int, passes: bool) -> None:
+    turn = DIALECTS["gemma"](f"<|tool_call>call:f{{a:{'[' * depth}1{']' * depth}}}<tool_call|>", "c")
+    assert bool(turn.tool_calls) == passes and (turn.parse_error is None) == passes
+
+
+@pytest.mark.parametrize(("written", "value"), [("null", None), ("3.5", 3.5), ("3", 3), ("Oslo", "Oslo")])
+def test_a_value_that_is_marked_as_no_text_is_none_where_it_can_be_read(written: str, value: Any) -> None:
+    said = f'<parameter name="x" string="false">{written}</parameter>'
+    text = f'<invoke name="f">{said}</invoke>'
+    (call,) = read("invoke", text, tool("f", x={"type": ["string", "integer"]}))
+    assert call == ("f", {"x": value})
+
+
+def test_a_quote_behind_a_backslash_ends_no_text_in_a_list() -> None:
+    text = r"""<|tool_call_start|>[f(a=["x\"], (", 2], b={'k': 'it\'s, )'}, c=1)]<|tool_call_end|>"""
+    assert read("lfm2-raw", text) == [("f", {"a": ['x"], (', 2], "b": {"k": "it's, )"}, "c": 1})]
+
+
+def test_of_several_broken_readings_the_more_particular_one_counts() -> None:
+    turn = ANYONE("<tool_call>\n<function=f>\n<parameter=a>\n1", "c", [tool("f")])
+    assert turn.parse_error == "The call of f is not closed with </tool_call>."
+
+
+@pytest.mark.parametrize(
+    ("prompt", "open_"),
+    [("<think>", True), ("<think>\n", True), ("<think>\n\n</think>\n\n", False), ("x</think>", False), ("", False),
+     ("<think>a</think><think>", True), ("[THINK]a[/THINK]", False)],
+)  # fmt: skip
+def test_a_prompt_ends_inside_the_thought_that_it_does_not_close(prompt: str, open_: bool) -> None:
+    assert opens_thought(f"<|im_start|>assistant\n{prompt}") is open_
+
+
+@pytest.mark.parametrize(("depth", "problem"), [(32, None), (33, "it is nested deeper than 32 levels")])
+def test_json_may_be_so_deep(depth: int, problem: str | None) -> None:
+    assert json_problem(nested(depth)) == problem
+
+
+def test_literals_may_be_so_long_and_so_deep() -> None:
+    assert literal('"' + "x" * 65_534 + '"') == "x" * 65_534
+    with pytest.raises(LiteralError, match="too long"):
+        literal('"' + "x" * 65_535 + '"')
+    assert literal("[" * 32 + "1" + "]" * 32) == nested(32)
+    with pytest.raises(LiteralError, match="deeper than 32"):
+        literal("[" * 33 + "1" + "]" * 33)
