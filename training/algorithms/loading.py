@@ -191,7 +191,7 @@ def load_model(config: JobConfig, folder: Path, device: str) -> Any:
     more = {"quantization_config": four_bits(device)} if quantized else {}
     more |= attention_of(config, device)
     try:
-        return AutoModelForCausalLM.from_pretrained(
+        model = AutoModelForCausalLM.from_pretrained(
             folder,
             dtype=getattr(torch, wanted),
             trust_remote_code=False,
@@ -208,3 +208,17 @@ def load_model(config: JobConfig, folder: Path, device: str) -> Any:
         raise ConfigError(what, option="model.attention", hint="Set model.attention to auto.") from exc
     except Exception as exc:  # whatever a broken weight file makes the library raise
         raise ModelError(f"The model cannot be loaded: {type(exc).__name__}: {str(exc)[:200]}") from exc
+    ask_no_router(model)
+    return model
+
+
+def ask_no_router(model: Any) -> None:
+    """Let a mixture of experts give the logits of its router only where a call asks for them.
+
+    With ``output_router_logits`` in its config each forward computes a loss that only training needs, over a mask that
+    does not fit the new tokens of a decode step: sampling fails. TRL sets it, and asks for it in its own calls too; a
+    model that others trained may bring it.
+    """
+    config = model.config.get_text_config()
+    if getattr(config, "output_router_logits", False):
+        config.output_router_logits = False

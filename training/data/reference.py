@@ -108,6 +108,8 @@ what its rows say of this, and a run's log counts what it left out.
 - A whole row is not learned where it says so under {row_weights}, or where {labels} is false (a bad example of KTO).
 - Reasoning stands under {reasoning}: the first that holds text counts. It is learned as the chat template writes it.
   Where the template leaves it out, the log says of how many rows.
+- A turn is learned behind the very text that a rollout reads before it. Where that text begins a thought (DeepSeek,
+  Nemotron, Qwen 3.5) and the row has none, the turn begins by closing it.
 - A row whose tool calls the chat template leaves out is not learned: the model would learn to say nothing there.
 - The rejected answer of a pair is never imitated.
 

@@ -59,7 +59,8 @@ class History:
         for name in LEVELS:
             now = self.recent(name)
             if len(now) == self.window:
-                self.best[name] = max(self.best.get(name, now[0]), sum(now) / len(now))
+                level = mean(now)  # of a whole window: a single lucky step is no level
+                self.best[name] = max(self.best.get(name, level), level)
 
     def _spend(self, digest: Digest) -> None:
         """Add up the time of steps, and of it the share of rollouts that nothing is learned from."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from envs.wire import Message
+from training.dialects.thoughts import MARKS, opens_thought
 from training.errors import TemplateError
 from training.rollout.family import prompt_end, turn_end
 from training.rollout.tokens import ChatTemplate, Tools
@@ -40,7 +41,7 @@ def pieces_of(template: ChatTemplate, messages: list[Message], tools: Tools | No
         between = messages[after:place] if stem else None
         context, begin = _context(template, between, tools, stem, prompt, alone)
         stem, turn = _turn(template, message, alone, begin)
-        pieces += [Piece(context), Piece(turn, place)]
+        pieces += [Piece(context), Piece(_behind(context, alone[:begin], turn), place)]
         after = place + 1
     return pieces
 
@@ -52,16 +53,28 @@ def _context(
     in ``alone``, the conversation that ends with it."""
     begin = prompt_end(prompt, alone)
     if begin is not None and between is None:
-        return prompt[:begin], begin
+        return prompt, begin
     end = turn_end(prompt, len(stem), template.control) if begin is not None and prompt.startswith(stem) else None
     if begin is not None and end is not None and end[0] == len(stem):
-        return prompt[end[1] : begin], begin
+        return prompt[end[1] :], begin
     # The template writes the past in another way now: a rollout would go on with what it has.
     suffix = template.suffix_text(between, tools) if between is not None else ""
     at = alone.rfind(suffix) if suffix else -1
     if at < 0:
         raise TemplateError("The chat template rewrites earlier turns when a message is added.")
     return suffix, at + len(suffix)
+
+
+def _behind(context: str, rendered: str, turn: str) -> str:
+    """A turn as it goes on behind a prompt whose thought the template writes in another way once it is said.
+
+    DeepSeek's templates leave an empty thought out and Nemotron's write it without a line break, so that what comes
+    before the turn (``rendered``) ends in front of it. What is sampled goes on inside the thought, and closes it.
+    """
+    if not opens_thought(context) or opens_thought(rendered):
+        return turn
+    opened = max(MARKS, key=context.rfind)
+    return turn.removeprefix(opened) if turn.startswith(opened) else f"\n{MARKS[opened]}\n\n{turn}"
 
 
 def _prompt(template: ChatTemplate, messages: list[Message], tools: Tools | None) -> str | None:

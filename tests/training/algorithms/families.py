@@ -16,7 +16,7 @@ from training.rollout.templates import use_training_template
 from training.rollout.tokens import ChatTemplate
 
 VOCABULARY = 1000
-_SMALL: dict[str, Any] = {
+SMALL: dict[str, Any] = {
     "hidden_size": 96,
     "intermediate_size": 256,
     "num_hidden_layers": 2,
@@ -39,10 +39,22 @@ _LATENT = {
     "qk_rope_head_dim": 12,
     "qk_nope_head_dim": 12,
     "v_head_dim": 24,
+    "num_key_value_heads": 4,
     "kv_lora_rank": 32,
     "q_lora_rank": 48,
     "n_group": 2,
     "topk_group": 1,
+}
+_HYBRID = {
+    "layers_block_type": ["linear_attention", "moe", "full_attention", "mlp"],
+    "num_hidden_layers": 4,
+    "n_routed_experts": 4,
+    "moe_shared_expert_intermediate_size": 96,
+    "mamba_num_heads": 8,
+    "mamba_head_dim": 24,
+    "ssm_state_size": 16,
+    "n_groups": 2,
+    "chunk_size": 32,
 }
 TEN: dict[str, tuple[str, str, dict[str, Any]]] = {
     "qwen2.5": ("qwen2_5", "qwen2", {}),
@@ -58,7 +70,7 @@ TEN: dict[str, tuple[str, str, dict[str, Any]]] = {
         {**_EXPERTS, "n_routed_experts": 8, "first_k_dense_replace": 1, **_LATENT},
     ),
     "lfm2": ("lfm2_v2", "lfm2", {"layer_types": ["conv", "full_attention"]}),
-    "nemotron3": ("nemotron_3_nano", "nemotron", {}),
+    "nemotron3": ("nemotron_3_nano", "nemotron_h", {**_EXPERTS, **_HYBRID}),
 }
 """Families by name: template, model type, and options of its config."""
 
@@ -69,7 +81,7 @@ def make_model(name: str, rows: Sequence[Row], folder: Path) -> Path:
     tokenizer = _tokenizer(text_of(template), rows)
     ids = {f"{kind}_token_id": getattr(tokenizer, f"{kind}_token_id") for kind in ("bos", "eos", "pad")}
     torch.manual_seed(0)
-    config = CONFIG_MAPPING[model_type](**{**_SMALL, "vocab_size": len(tokenizer), **ids, **over})
+    config = CONFIG_MAPPING[model_type](**{**SMALL, "vocab_size": len(tokenizer), **ids, **over})
     model = AutoModelForCausalLM.from_config(config).float()
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

@@ -133,7 +133,7 @@ def test_turns_that_follow_each_other_are_told_apart(use: Any) -> None:
     tokenizer = use("deepseekv3")
     said = [{"role": "assistant", "content": text, "weight": weight} for text, weight in (("one", 0), ("two", 1))]
     encoded = encode_rows([row_from_dict({"messages": [ASKS, *said]})], tokenizer, 4096)
-    assert not encoded.left_out and learned(encoded, tokenizer) == "two<｜end▁of▁sentence｜>"
+    assert not encoded.left_out and learned(encoded, tokenizer) == "\n</think>\n\ntwo<｜end▁of▁sentence｜>"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
@@ -10,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, AutoTokenizer
 
 from benchmarks.environment import environment_server
 from tests.training.algorithms.conftest import MakeJob
-from tests.training.algorithms.families import TEN, make_model
-from tests.training.helpers import demonstration_rows, job_config, of_type, write_rows
+from tests.training.algorithms.families import SMALL, TEN, make_model
+from tests.training.helpers import demonstration_rows, job_config, of_type, scripted_server, write_rows
 from tests.training.rollout.templates import SILENT, model_with
 from training.algorithms.evaluate import run_evaluate
 from training.algorithms.grpo import run_grpo
@@ -36,6 +38,32 @@ def test_a_run_with_tools_does_not_begin_where_no_call_can_be_read(
     data = write_rows(tmp_path / "with-tools.jsonl", demonstration_rows())
     with pytest.raises(TemplateError, match=r"leaves tool calls out\."):
         run_grpo(make_job(model={"source": str(folder)}, data={"train": str(data)}))
+
+
+@pytest.mark.usefixtures("no_health")
+def test_a_mixture_of_experts_is_sampled_whatever_its_config_asks_for(
+    make_job: MakeJob, starter_folder: Path, tmp_path: Path
+) -> None:
+    """A forward that gives the router's logits computes a loss whose mask does not fit a decode step."""
+    tokenizer = AutoTokenizer.from_pretrained(starter_folder)
+    experts = {"num_local_experts": 4, "num_experts_per_tok": 2, "router_aux_loss_coef": 0.25}
+    config = CONFIG_MAPPING["mixtral"](**SMALL, **experts, vocab_size=len(tokenizer), output_router_logits=True)
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "experts")
+    tokenizer.save_pretrained(tmp_path / "experts")
+    warm_up = make_job("warm-up", kind="sft", model={"source": str(tmp_path / "experts")}, run={"max_steps": 1})
+    run_sft(warm_up)
+    assert of_type(warm_up.run_dir, "metrics")[0].values["aux_loss"] > 0, "it is learned all the same"
+    saved = json.loads((warm_up.run_dir / "model" / "config.json").read_text())
+    assert (saved["output_router_logits"], saved["router_aux_loss_coef"]) == (False, 0.25)
+    with scripted_server() as url:
+        played = {"model": {"source": str(tmp_path / "experts")}, "environment": {"url": url}}
+        trained = make_job("grpo", **played, run={"max_steps": 1})
+        run_grpo(trained)
+        evaluated = make_job("evaluate", kind="evaluate", **played)
+        run_evaluate(evaluated)
+    for made in (trained, evaluated):
+        assert {end.error for end in of_type(made.run_dir, "rollout_finished")} == {None}
+    assert json.loads((trained.run_dir / "model" / "config.json").read_text())["output_router_logits"] is False
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from training.data.checking.arguments import fault_of
 from training.data.checking.check import check_file
+from training.data.checking.checks import Checks
 from training.data.checking.runner import run_check
 from training.data.options import CheckOptions, ReadOptions
 from training.data.problems import PROBLEMS, reason_of
+from training.data.schema import Row, row_from_dict
 from training.errors import DataError
 
 USER = {"role": "user", "content": "hi"}
@@ -155,3 +158,47 @@ def test_a_dataset_that_cannot_be_compared_is_a_sentence(tmp_path: Path) -> None
         from training.data.reader import open_dataset
 
         open_dataset(tmp_path / "in.jsonl", ReadOptions(format="nonsense"))
+
+
+def row(text: str) -> Row:
+    return row_from_dict({"messages": [{"role": "user", "content": text}]})
+
+
+@pytest.mark.parametrize(("length", "codes"), [(9, []), (10, []), (11, ["too_long"])])
+def test_a_row_of_just_the_window_fits(length: int, codes: list[str]) -> None:
+    found = Checks(CheckOptions(window=10)).remarks(row("hi"), 1, length)
+    assert [code for code, _values in found] == codes
+
+
+def test_repeats_are_found_of_so_many_rows_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is remembered is bounded; a row beyond it is not compared."""
+    monkeypatch.setattr("training.data.checking.checks.MAX_HASHES", 2)
+    checks = Checks(CheckOptions())
+    found = [checks.remarks(row(text), line, 1) for line, text in enumerate("abcabc", 1)]
+    assert found == [[], [], [], [("duplicate", {"first": 1})], [("duplicate", {"first": 2})], []]
+
+
+@pytest.mark.parametrize(
+    ("schema", "arguments", "fault"),
+    [
+        ({"type": "object", "additionalProperties": False}, {"x": 1}, "there is no argument 'x'"),
+        ({"type": "object"}, {"x": 1}, None),
+        ({"type": "object", "additionalProperties": False}, {}, None),
+        ({"properties": {"x": {"type": "integer"}}}, {"x": 2.0}, None),
+        ({"properties": {"x": {"type": "integer"}}}, {"x": 1.5}, "'x' is a number, not integer"),
+        ({"properties": {"x": {"type": "number"}}}, {"x": True}, "'x' is true or false, not number"),
+        ({"required": ["x"]}, {}, "'x' is missing"),
+    ],
+)
+def test_the_first_way_in_which_arguments_break_a_schema(schema: Any, arguments: Any, fault: str | None) -> None:
+    found = fault_of(arguments, schema)
+    assert (found if found is None else str(found)) == fault
+
+
+@pytest.mark.parametrize(("depth", "seen"), [(15, True), (16, False)])
+def test_a_schema_is_followed_so_deep(depth: int, seen: bool) -> None:
+    schema: dict[str, Any] = {"type": "integer"}
+    value: Any = "text"
+    for _ in range(depth):
+        schema, value = {"type": "array", "items": schema}, [value]
+    assert bool(fault_of({"x": value}, {"properties": {"x": schema}})) == seen

@@ -76,3 +76,28 @@ def test_a_memory_of_an_older_version_is_gone_on_with() -> None:
     made = History.from_json(old, 5)
     made.add(Digest(2, {"reward": 0.7}))
     assert made.recent("reward") == [0.5, 0.7] and made.seen == 2 and made.course("reward") == [Point(2, 0.7, 1)]
+
+
+@pytest.mark.parametrize(
+    ("steps", "before"),
+    [(9, []), (14, []), (19, []), (20, list(range(1, 6))), (35, list(range(1, 21))), (40, list(range(6, 26)))],
+)
+def test_what_came_before_ends_five_steps_off_the_window(steps: int, before: list[int]) -> None:
+    """Of fewer than five steps there is nothing to compare with, and never those of the window itself."""
+    made = History(10)
+    for step in range(1, steps + 1):
+        made.add(Digest(step, {"reward": float(step)}))
+    assert made.before("reward") == before
+    assert made.recent("reward") == list(range(max(1, steps - 9), steps + 1))
+    assert made.trailing("reward") == (list(range(max(1, steps - 20), steps)) if steps > 5 else [])
+
+
+def test_a_best_level_is_the_best_of_its_stage() -> None:
+    made = History(2)
+    for step, (reward, stage) in enumerate([(0.9, 1), (0.7, 1), (0.1, 1), (0.3, 2), (0.5, 2), (0.1, 2)], 1):
+        made.add(Digest(step, {"reward": reward}), stage)
+        if step == 3:
+            assert made.best == {"reward": pytest.approx(0.8)}
+        if step == 4:
+            assert made.best == {} and made.recent("reward") == [0.3]
+    assert made.best == {"reward": pytest.approx(0.4)}

@@ -1,0 +1,82 @@
+"""What is learned begins where a rollout's turn begins: under every template of TRL's wheel, to the id."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.training.rollout.templates import TEMPLATES, text_of, tokenizer_for
+from tests.training.rollout.test_family import PICTURES, base
+from training.data.schema import Row, row_from_dict
+from training.errors import TemplateError
+from training.rollout.templates import use_training_template
+from training.rollout.tokens import ChatTemplate
+from training.rollout.turns import pieces_of
+
+NAMES = [name for name in TEMPLATES if base(name) not in PICTURES]
+ASKS = {"role": "user", "content": "How many lamps?"}
+CALL = {"id": "k", "type": "function", "function": {"name": "stock", "arguments": {"item": "lamp"}}}
+TOOL = {"type": "function", "function": {"name": "stock", "parameters": {"properties": {"item": {"type": "string"}}}}}
+RESULT = {"role": "tool", "content": "4", "tool_call_id": "k", "name": "stock"}
+
+
+def said(text: str, thought: str = "", **more: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": text, **({"reasoning_content": thought} if thought else {}), **more}
+
+
+ROWS: dict[str, Row] = {
+    "a call": row_from_dict({"messages": [ASKS, said("", tool_calls=[CALL]), RESULT, said("4.")], "tools": [TOOL]}),
+    "thoughts": row_from_dict(
+        {"messages": [ASKS, said("", "Ask.", tool_calls=[CALL]), RESULT, said("4.", "It is 4.")], "tools": [TOOL]}
+    ),
+    "words": row_from_dict({"messages": [ASKS, said("One."), {"role": "user", "content": "Again."}, said("Two.")]}),
+    "a system": row_from_dict({"messages": [{"role": "system", "content": "Be short."}, ASKS, said("One.")]}),
+}
+
+
+def template_of(name: str) -> ChatTemplate:
+    tokenizer = tokenizer_for(text_of(name))
+    use_training_template(tokenizer)
+    return ChatTemplate(tokenizer)
+
+
+def takes(template: ChatTemplate, row: Row) -> bool:
+    """Whether a template takes the roles of a row at all; Gemma's know no system, Cohere's no results."""
+    try:
+        template.text_of(row.messages, row.tools)
+    except TemplateError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_turn_is_learned_behind_what_a_rollout_reads_before_it(name: str) -> None:
+    template, rows = template_of(name), 0
+    for row in (row for row in ROWS.values() if takes(template, row)):
+        pieces = pieces_of(template, row.messages, row.tools)
+        turns = [place for place, message in enumerate(row.messages) if message.role == "assistant"]
+        assert [piece.turn for piece in pieces] == [place for turn in turns for place in (None, turn)]
+        contexts = [template.encode(piece.text) for piece in pieces if piece.turn is None]
+        assert contexts[0] == template.prompt_ids(row.messages[: turns[0]], row.tools)
+        for context, before, turn in zip(contexts[1:], turns, turns[1:], strict=False):
+            assert context == template.encode(template.suffix_text(row.messages[before + 1 : turn], row.tools))
+        rows += 1
+    assert rows
+
+
+@pytest.mark.parametrize(
+    ("name", "turns"),
+    [
+        ("deepseekv3", ["\n</think>\n\nOne.<｜end▁of▁sentence｜>", "\n</think>\n\nTwo.<｜end▁of▁sentence｜>"]),
+        ("nemotron_3_nano", ["</think>One.<|im_end|>", "</think>Two.<|im_end|>"]),
+        ("qwen3_5_nothink", ["One.<|im_end|>", "Two.<|im_end|>"]),
+        ("qwen2_5", ["One.<|im_end|>", "Two.<|im_end|>"]),
+    ],
+)
+def test_a_thought_that_the_prompt_begins_is_closed_by_the_turn(name: str, turns: list[str]) -> None:
+    """DeepSeek's and Nemotron's write it in another way once it is said: turns were learned behind a prompt without
+    it, which no rollout ever reads."""
+    template = template_of(name)
+    pieces = pieces_of(template, ROWS["words"].messages, None)
+    assert [piece.text for piece in pieces if piece.turn is not None] == turns
