@@ -43,7 +43,7 @@ needs_vllm = [
     pytest.mark.timeout(900),
     pytest.mark.skipif(bool(_missing()), reason=_missing() or "there"),
 ]
-pytestmark = [needs_vllm, pytest.mark.usefixtures("no_health")]
+pytestmark = [*needs_vllm, pytest.mark.usefixtures("no_health")]
 
 
 @pytest.fixture
