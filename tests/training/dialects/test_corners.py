@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.training.dialects.test_thoughts import calls_of
-from training.dialects import ANYONE, DIALECTS
+from training.dialects import ANYONE, DIALECTS, ParsedTurn
 from training.dialects.thoughts import opens_thought
 from training.literals import LiteralError, literal
 from training.plain import json_problem
@@ -90,3 +90,30 @@ def test_literals_may_be_so_long_and_so_deep() -> None:
     assert literal("[" * 32 + "1" + "]" * 32) == nested(32)
     with pytest.raises(LiteralError, match="deeper than 32"):
         literal("[" * 33 + "1" + "]" * 33)
+
+
+def test_a_model_may_open_again_the_thought_that_its_prompt_began() -> None:
+    call = '<tool_call>{"name": "a", "arguments": {}}</tool_call>'
+    turn = DIALECTS["hermes"](f"<think>hm</think>{call}", "c", in_thought=True)
+    assert (calls_of(turn), turn.reasoning, turn.parse_error) == ([("a", {})], "hm", None)
+    turn = DIALECTS["hermes"](f"hm{call}", "c", in_thought=True)
+    assert (calls_of(turn), turn.reasoning) == ([], f"hm{call}") and turn.parse_error is not None
+
+
+def test_the_first_of_two_errors_is_said() -> None:
+    text = '<tool_call>x</tool_call><think><tool_call>{"name": "a", "arguments": {}}</tool_call>'
+    error = DIALECTS["hermes"](text, "c").parse_error
+    assert error is not None and error.startswith("The tool call is not valid JSON")
+
+
+def test_the_whole_text_is_kept_only_where_a_broken_call_took_some_of_it() -> None:
+    broken = ParsedTurn("so", parse_error="It is broken.")
+    assert broken.read_from("so <tool_call>").wrote == "so <tool_call>"
+    assert broken.read_from(" so\n").wrote is None
+    assert ParsedTurn("so").read_from("so <tool_call>").wrote is None
+
+
+@pytest.mark.parametrize("key", ["tool_name", "name"])
+def test_command_writes_a_name_under_two_keys(key: str) -> None:
+    text = f'<|START_ACTION|>[{{"{key}": "f", "parameters": {{"x": 1}}}}]<|END_ACTION|>'
+    assert read("command", text) == [("f", {"x": 1})]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from training.doctor.course import MOST, Course, Point
@@ -101,3 +103,16 @@ def test_a_best_level_is_the_best_of_its_stage() -> None:
         if step == 4:
             assert made.best == {} and made.recent("reward") == [0.3]
     assert made.best == {"reward": pytest.approx(0.4)}
+
+
+def test_a_noisy_figure_is_flat_only_within_three_errors() -> None:
+    """Its last sixth is below the one before, by chance; that alone does not show that nothing rises."""
+    draw = random.Random(4)
+    made = History(10)
+    for step in range(1, 97):
+        made.add(Digest(step, {"reward": draw.random()}))
+    points = made.course("reward")
+    half = len(points) // 6
+    earlier, late = (sum(p.mean for p in points[-end:][:half]) / half for end in (2 * half, half))
+    assert late < earlier
+    assert made.flat_since("reward", 0.01) is None and made.flat_since("reward", 1.0) is not None
