@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
+from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from pydantic import ValidationError
 
@@ -48,7 +49,7 @@ def rendered(project: Project, dataset: str, model: str, first: int) -> View:
     try:
         config = resolve(project, JobConfig.model_validate(job)).config
     except ConfigError as exc:
-        return View(problem=in_words(exc.sentence))
+        return View(problem=capfirst(in_words(exc.sentence)))
     except ValidationError:
         return View(problem=_("Choose a dataset and a model."))
     source = config.model.source

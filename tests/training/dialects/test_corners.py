@@ -117,3 +117,42 @@ def test_the_whole_text_is_kept_only_where_a_broken_call_took_some_of_it() -> No
 def test_command_writes_a_name_under_two_keys(key: str) -> None:
     text = f'<|START_ACTION|>[{{"{key}": "f", "parameters": {{"x": 1}}}}]<|END_ACTION|>'
     assert read("command", text) == [("f", {"x": 1})]
+
+
+@pytest.mark.parametrize(
+    ("dialect", "text"),
+    [
+        ("json-list", '<TOOLCALL>[{"name": "f"}]</TOOLCALL>'),
+        ("json-list", '<TOOLCALL>[{"f": {}}]</TOOLCALL>'),
+        ("kimi", "<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|><|tool_call_end|>"),
+        ("kimi", "<|tool_call_begin|>f<|tool_call_argument_begin|> <|tool_call_end|>"),
+        ("function-tag", "<function=f></function>"),
+        ("mistral", "[TOOL_CALLS]f[ARGS]"),
+        ("deepseek", "<｜tool▁call▁begin｜>f<｜tool▁sep｜><｜tool▁call▁end｜>"),
+        ("lfm2", "<|tool_call_start|>f()<|tool_call_end|>"),
+    ],
+)
+def test_a_call_may_have_no_arguments(dialect: str, text: str) -> None:
+    assert read(dialect, text) == [("f", {})]
+
+
+def listed(depth: int) -> str:
+    return "[" * depth + "1" + "]" * depth
+
+
+@pytest.mark.parametrize(
+    ("written", "calls"),
+    [
+        ("[" + ", ".join(["f()"] * 64) + "]", 64),
+        ("[" + ", ".join(["f()"] * 65) + "]", 0),
+        ("[a.b.c.d.e(x=1)]", 1),
+        ("[a.b.c.d.e.f(x=1)]", 0),
+        (f"[f(x={listed(30)})]", 1),
+        (f"[f(x={listed(31)})]", 0),
+        (f"[f(x='{'y' * (65_536 - 9)}')]", 1),
+        (f"[f(x='{'y' * (65_536 - 8)}')]", 0),
+    ],
+)
+def test_python_calls_may_be_so_many_so_deep_and_so_long(written: str, calls: int) -> None:
+    turn = DIALECTS["bfcl"](written, "c")
+    assert len(turn.tool_calls) == calls and (turn.parse_error is None) == bool(calls)

@@ -69,6 +69,7 @@ def schema(value: Any, **definitions: Any) -> dict[str, Any]:
         (schema({"$ref": "#/$defs/size"}, size={"type": "number"}), {"number"}),
         (schema({"$ref": "#/$defs/none"}), NONE),
         (schema({"$ref": "elsewhere.json"}), NONE),
+        (schema({"$ref": "size"}) | {"size": {"type": "number"}}, NONE),
         (schema({"$ref": "#/properties/x"}), NONE),
         ({"properties": ["x"]}, NONE),
         ({}, NONE),

@@ -66,9 +66,9 @@ def test_the_rows_are_rendered_by_the_trainers_own_code(
 @pytest.mark.parametrize(
     ("dataset_of", "model", "says"),
     [
-        ("dataset:nothing", "starter", "there is no dataset"),
-        ("", "starter", "choose a dataset"),
-        ("own", "model:nothing", "there is no model"),
+        ("dataset:nothing", "starter", "There is no dataset"),
+        ("", "starter", "Choose a dataset"),
+        ("own", "model:nothing", "There is no model"),
         ("own", "/etc", "paths are not taken here"),
         ("own", "Qwen/Qwen3-0.6B", "not here yet"),
         ("own", "", "Choose a dataset and a model."),
