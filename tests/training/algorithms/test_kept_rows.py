@@ -13,7 +13,7 @@ from tests.training.algorithms.test_grpo import COMPONENTS, by_length, parameter
 from tests.training.helpers import of_type, scripted_server
 from training.algorithms.base import JournalCallback
 from training.algorithms.grpo import run_grpo
-from training.algorithms.kept_rows import KEPT_SHARE, dealt
+from training.algorithms.kept_rows import KEPT_SHARE, _longest, dealt
 from training.errors import RewardFault
 from training.rewards.base import Episode, Score
 from training.rollout.finished import StepRollouts
@@ -182,3 +182,14 @@ def test_kept_rows_are_dealt_evenly_to_the_mini_batches_and_fill_their_micro_bat
     whole = dealt([batch([kept, kept], 0), batch([kept, kept], 2)], 1)
     assert [item["advantages"].tolist() for item in whole] == [[0.0, 1.0], [2.0, 3.0]]
     assert {item[KEPT_SHARE] for item in whole} == {4.0}
+
+
+@pytest.mark.parametrize(("prompts", "completions", "longest"), [([2, 4], [5, 1], 7), ([1, 4], [2, 4], 8), ([], [], 0)])
+def test_a_row_is_as_long_as_its_prompt_and_its_completion(
+    prompts: list[int], completions: list[int], longest: int
+) -> None:
+    masks = {
+        name: torch.tensor([[1] * length + [0] * (8 - length) for length in lengths]).reshape(len(lengths), 8)
+        for name, lengths in (("prompt_mask", prompts), ("completion_mask", completions))
+    }
+    assert _longest(masks) == longest

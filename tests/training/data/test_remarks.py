@@ -202,3 +202,34 @@ def test_a_schema_is_followed_so_deep(depth: int, seen: bool) -> None:
     for _ in range(depth):
         schema, value = {"type": "array", "items": schema}, [value]
     assert bool(fault_of({"x": value}, {"properties": {"x": schema}})) == seen
+
+
+def codes_of(value: dict[str, Any], **options: Any) -> list[str]:
+    checks = Checks(CheckOptions.model_validate(options))
+    return [code for code, _values in checks.remarks(row_from_dict(value), 1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("said", "codes"),
+    [
+        ({"content": "", "reasoning_content": "hm"}, []),
+        ({"content": " ", "reasoning_content": ""}, ["turn_empty"]),
+        ({"content": "ok"}, []),
+    ],
+)
+def test_a_turn_that_only_thinks_says_something(said: dict[str, Any], codes: list[str]) -> None:
+    assert codes_of({"messages": [USER, {"role": "assistant", **said}]}) == codes
+
+
+@pytest.mark.parametrize("answer", [None, "", [], {}])
+def test_an_answer_that_holds_nothing_is_missing(answer: Any) -> None:
+    assert codes_of({"messages": [USER], "answer": answer}, answer_fields=["answer"]) == ["answer_missing"]
+    assert codes_of({"messages": [USER], "answer": 0}, answer_fields=["answer"]) == []
+
+
+def test_tools_that_a_text_offers_are_not_missing() -> None:
+    value = {"messages": [USER, call("dance")]}
+    assert codes_of(value) == ["tools_missing"]
+    assert codes_of({"messages": [{"role": "system", "content": "You may dance."}, *value["messages"]]}) == []
+    offered = row_from_dict(value).model_copy(update={"offered": ["dance"]})
+    assert Checks(CheckOptions()).remarks(offered, 1, 1) == []
