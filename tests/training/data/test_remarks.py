@@ -188,6 +188,9 @@ def test_repeats_are_found_of_so_many_rows_and_no_more(monkeypatch: pytest.Monke
         ({"properties": {"x": {"type": "integer"}}}, {"x": 1.5}, "'x' is a number, not integer"),
         ({"properties": {"x": {"type": "number"}}}, {"x": True}, "'x' is true or false, not number"),
         ({"required": ["x"]}, {}, "'x' is missing"),
+        ({"properties": {"x": {"type": "integer"}}}, {"x": None}, "'x' is null, not integer"),
+        ({"properties": {"x": {"type": ["integer", "null"]}}}, {"x": None}, None),
+        ({"properties": {"x": {"type": "integer", "nullable": True}}}, {"x": None}, None),
     ],
 )
 def test_the_first_way_in_which_arguments_break_a_schema(schema: Any, arguments: Any, fault: str | None) -> None:

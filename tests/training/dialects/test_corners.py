@@ -156,3 +156,10 @@ def listed(depth: int) -> str:
 def test_python_calls_may_be_so_many_so_deep_and_so_long(written: str, calls: int) -> None:
     turn = DIALECTS["bfcl"](written, "c")
     assert len(turn.tool_calls) == calls and (turn.parse_error is None) == bool(calls)
+
+
+def test_semicolons_between_calls_of_llama_are_no_text() -> None:
+    one, two = ('{"name": "%s", "parameters": {}}' % name for name in "ab")  # noqa: UP031 - braces
+    for between in (";", "; ", "\n"):
+        turn = DIALECTS["llama"](f"{one}{between}{two}", "c")
+        assert (calls_of(turn), turn.text) == ([("a", {}), ("b", {})], "")

@@ -116,3 +116,15 @@ def test_a_noisy_figure_is_flat_only_within_three_errors() -> None:
     earlier, late = (sum(p.mean for p in points[-end:][:half]) / half for end in (2 * half, half))
     assert late < earlier
     assert made.flat_since("reward", 0.01) is None and made.flat_since("reward", 1.0) is not None
+
+
+def test_a_mean_of_more_figures_than_a_point_holds_is_less_noisy() -> None:
+    """And one of fewer is not told apart from a point: nothing is known within it."""
+    draw = random.Random(1)
+    made = History(10)
+    for step in range(1, 129):
+        made.add(Digest(step, {"reward": draw.random()}))
+    assert {point.values for point in made.course("reward")} == {4}
+    point = made.noise("reward", 4)
+    assert 0 < point < 0.5 and made.noise("reward", 1) == made.noise("reward", 2) == point
+    assert made.noise("reward", 16) == pytest.approx(point / 2)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from training.doctor.detectors import learning, outside, signal, text, updates
+from training.doctor.detectors import learning, outside, signal, text, updates, whole
 from training.doctor.digest import Digest
 from training.doctor.finding import Finding
 from training.doctor.history import History
@@ -339,3 +339,56 @@ def test_a_step_that_is_still_being_made_is_overdue() -> None:
     few = history({"timing/step": 10})
     few.digests = few.digests[:4]
     assert outside.overdue(few, DoctorOptions(stall_s=1.0, stall_ratio=2.0), 1e6) is None
+
+
+def ending(*values: float, before: float = 0) -> list[float]:
+    """A curve with these as its last values."""
+    return [before] * (STEPS - len(values)) + list(values)
+
+
+ENOUGH: list[tuple[Any, dict[str, Curve], dict[str, Curve]]] = [
+    (
+        outside.tool_failures,
+        {"calls": ending(7, 7, 6), "failed_calls": ending(7, 7, 6)},
+        {"calls": ending(7, 6, 6), "failed_calls": ending(7, 6, 6)},
+    ),
+    (
+        outside.judge_failures,
+        {"judge/requests": ending(2, 2, 1), "judge/failures": ending(2, 2, 1)},
+        {"judge/requests": ending(2, 1, 1), "judge/failures": ending(2, 1, 1)},
+    ),
+    (outside.excluded_bias, LOST | {"excluded": ending(1, 1, 1, 1, 1)}, LOST | {"excluded": ending(1, 1, 1, 1)}),
+    (
+        outside.excluded_bias,
+        LOST | {"lost_tries": ending(2, 2, 2, 2), "lost_solved": 0},
+        LOST | {"lost_tries": ending(2, 2, 2, 1), "lost_solved": 0},
+    ),
+    (
+        learning.no_effect,
+        {"grad_norm": late(1, 0, 5), "groups/zero_variance_share": ending(0, 1, 1, 1, 1)},
+        {"grad_norm": late(1, 0, 5), "groups/zero_variance_share": ending(1, 1, 1, 1, 1)},
+    ),
+]
+
+
+@pytest.mark.parametrize(("detector", "enough", "fewer"), ENOUGH)
+def test_so_many_are_needed_and_one_fewer_say_nothing(
+    detector: Any, enough: dict[str, Curve], fewer: dict[str, Curve]
+) -> None:
+    assert looked(detector, enough, {}) is not None and looked(detector, fewer, {}) is None
+
+
+@pytest.mark.parametrize(("steps", "told"), [(4, False), (5, True)])
+def test_what_is_usual_is_known_of_five_steps(steps: int, told: bool) -> None:
+    made = History(WINDOW)
+    for step in range(steps):
+        made.add(Digest(step + 1, {"timing/step": 10.0}))
+    assert (outside.overdue(made, DoctorOptions(), 1e6) is not None) == told
+
+
+@pytest.mark.parametrize(("steps", "told"), [(149, False), (150, True)])
+def test_a_run_is_long_with_150_steps(steps: int, told: bool) -> None:
+    made = History(WINDOW)
+    for step in range(steps):
+        made.add(Digest(step + 1, {"success": min(0.5, 0.01 * step)}))
+    assert (whole.plateau(made, DoctorOptions()) is not None) == told
