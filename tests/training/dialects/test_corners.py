@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -163,3 +164,37 @@ def test_semicolons_between_calls_of_llama_are_no_text() -> None:
     for between in (";", "; ", "\n"):
         turn = DIALECTS["llama"](f"{one}{between}{two}", "c")
         assert (calls_of(turn), turn.text) == ([("a", {}), ("b", {})], "")
+
+
+@pytest.mark.parametrize(("objects", "error"), [(64, None), (65, "More than 64 tool calls in one turn.")])
+def test_an_answer_may_hold_so_many_objects(objects: int, error: str | None) -> None:
+    answer = '{"type": 1} ' * objects
+    turn = DIALECTS["llama"](answer, "c")
+    assert (turn.text, turn.tool_calls, turn.parse_error) == (answer.strip(), [], error)
+
+
+def test_a_value_in_cdata_is_what_is_inside() -> None:
+    text = '<invoke name="f"><parameter name="x"><![CDATA[<a> 3 ]]></parameter></invoke>'
+    assert read("invoke", text, tool("f", x={"type": "integer"})) == [("f", {"x": "<a> 3 "})]
+
+
+NOT_FINITE, HALF = "it contains a number that is not finite", "it contains half of a surrogate pair"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[1e999]", NOT_FINITE),
+        ("[-1E+400]", NOT_FINITE),
+        ("[NaN]", NOT_FINITE),
+        ("[-Infinity]", NOT_FINITE),
+        (f"[{'9' * 200}e150]", NOT_FINITE),
+        ("[1e22, 0.5]", None),
+        ('["\\ud83d"]', HALF),
+        ('["\\ud83d\\ude00"]', None),
+        ('["NaN 1e999"]', None),
+    ],
+)
+def test_numbers_and_letters_that_json_cannot_pass_on_are_seen_by_its_text(text: str, problem: str | None) -> None:
+    value = json.loads(text)
+    assert json_problem(value, text) == json_problem(value) == problem
