@@ -131,6 +131,19 @@ def test_calls_in_marks_that_nothing_reads_are_not_read() -> None:
 
 
 @pytest.mark.parametrize(
+    ("shown", "listed"),
+    [
+        ("{% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}", True),
+        ("{% if tools %}{{ tools[0] | tojson }}{% endif %}", False),
+        ("", False),
+    ],
+)
+def test_tools_are_listed_where_a_template_shows_all_of_them(shown: str, listed: bool) -> None:
+    text = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    assert ChatTemplate(tokenizer_for(shown + text + HEADER)).family.lists_tools is listed
+
+
+@pytest.mark.parametrize(
     ("text", "begin", "end"),
     [
         ("a<|end|>b", 0, (1, 8)),
