@@ -236,3 +236,22 @@ def test_tools_that_a_text_offers_are_not_missing() -> None:
     assert codes_of({"messages": [{"role": "system", "content": "You may dance."}, *value["messages"]]}) == []
     offered = row_from_dict(value).model_copy(update={"offered": ["dance"]})
     assert Checks(CheckOptions()).remarks(offered, 1, 1) == []
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "same"),
+    [
+        ({"extra_info": {"answer": "4", "index": 1}}, {"extra_info": {"answer": "4", "index": 2}}, True),
+        ({"extra_info": {"answer": "4"}}, {"extra_info": {"answer": "5"}}, False),
+        ({"id": 1}, {"id": 2}, True),
+        ({"seed": 1}, {"seed": 2}, False),
+        ({"extra_info": "a"}, {"extra_info": "b"}, False),
+    ],
+)
+def test_rows_that_only_their_numbers_tell_apart_are_the_same(
+    one: dict[str, Any], two: dict[str, Any], same: bool
+) -> None:
+    checks = Checks(CheckOptions())
+    first, second = (row_from_dict({"messages": [USER], **more}) for more in (one, two))
+    assert checks.remarks(first, 1, 1) == []
+    assert checks.remarks(second, 2, 1) == ([("duplicate", {"first": 1})] if same else [])
