@@ -10,7 +10,7 @@ import pytest
 
 from training.data.checking.arguments import fault_of
 from training.data.checking.check import check_file
-from training.data.checking.checks import Checks
+from training.data.checking.checks import Checks, task_hash
 from training.data.checking.runner import run_check
 from training.data.options import CheckOptions, ReadOptions
 from training.data.problems import PROBLEMS, reason_of
@@ -196,6 +196,10 @@ def test_repeats_are_found_of_so_many_rows_and_no_more(monkeypatch: pytest.Monke
 def test_the_first_way_in_which_arguments_break_a_schema(schema: Any, arguments: Any, fault: str | None) -> None:
     found = fault_of(arguments, schema)
     assert (found if found is None else str(found)) == fault
+
+
+def test_spaces_around_a_question_make_no_other_task() -> None:
+    assert task_hash(row(" hi\n")) == task_hash(row("hi")) != task_hash(row("h i"))
 
 
 @pytest.mark.parametrize(("depth", "seen"), [(15, True), (16, False)])

@@ -128,3 +128,11 @@ def test_a_mean_of_more_figures_than_a_point_holds_is_less_noisy() -> None:
     point = made.noise("reward", 4)
     assert 0 < point < 0.5 and made.noise("reward", 1) == made.noise("reward", 2) == point
     assert made.noise("reward", 16) == pytest.approx(point / 2)
+
+
+@pytest.mark.parametrize(("rising", "lowest"), [(True, 5.5), (False, 18.5)])
+def test_the_lower_of_the_first_tenth_and_of_what_came_before(rising: bool, lowest: float) -> None:
+    made = History(3)
+    for step in range(1, 41):
+        made.add(Digest(step, {"reward": float(step if rising else 41 - step)}))
+    assert made.lowest("reward") == pytest.approx(lowest)
