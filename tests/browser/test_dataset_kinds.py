@@ -28,7 +28,7 @@ LIMIT_MS = 20_000
 KINDS = [
     ("seed0_toolbench/derived/toolllama_conversations_from_data_example.json", "ToolBench conversations", 30),
     (f"{STABLE}/test_instruction/G3_instruction.json", "StableToolBench queries", 61),
-    (f"{BFCL['v3']}/BFCL_v3_multi_turn_base.json", "BFCL multi-turn", 200),
+    (f"{BFCL['v3']}/BFCL_v3_multi_turn_base.json", "BFCL", 200),
     ("seed1_envtuning_bfcl/bfcl_val.parquet", "verl", 100),
     ("seed2_multiturn_tools/huangweiding_demo/multiturn_with_toolcall_sample_data.jsonl", "Conversations", 15),
     ("seed2_multiturn_tools/ms_swift/frozen_lake.jsonl", "ms-swift agent and gym rows", 128),
