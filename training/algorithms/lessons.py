@@ -139,19 +139,24 @@ def unwritten_in(
     Found by rendering the conversation with words in their place that are nowhere else.
     """
     probes: list[tuple[str, str]] = []
+    thinking: list[Message] = []
     probed: list[Message] = []
     for place, (message, learned) in enumerate(zip(messages, turns, strict=True)):
-        changes: dict[str, Any] = {}
         if learned and message.reasoning:
-            changes["reasoning"] = f"reasoning-of-{place}."
-            probes.append(("reasoning", changes["reasoning"]))
+            probes.append(("reasoning", f"reasoning-of-{place}."))
+            message = message.model_copy(update={"reasoning": probes[-1][1]})
+        thinking.append(message)
         if learned and message.tool_calls:
             names = [f"call-{number}-of-{place}." for number in range(len(message.tool_calls))]
             called = zip(message.tool_calls, names, strict=True)
-            changes["tool_calls"] = [call.model_copy(update={"name": name}) for call, name in called]
+            calls = [call.model_copy(update={"name": name}) for call, name in called]
+            message = message.model_copy(update={"tool_calls": calls})
             probes += [("calls", name) for name in names]
-        probed.append(message.model_copy(update=changes) if changes else message)
+        probed.append(message)
     if not probes:
         return set()
     text = template.text_of(probed, tools)
+    missing = {what for what, probe in probes if probe not in text}
+    if "reasoning" in missing:  # many write a thought while its turn is the last, and it is learned as that
+        text += "".join(piece.text for piece in pieces_of(template, thinking, tools))
     return {what for what, probe in probes if probe not in text}

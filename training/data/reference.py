@@ -109,7 +109,7 @@ what its rows say of this, and a run's log counts what it left out.
 - Reasoning stands under {reasoning}: the first that holds text counts. It is learned as the chat template writes it.
   Where the template leaves it out, the log says of how many rows.
 - A turn is learned behind the very text that a rollout reads before it. Where that text begins a thought (DeepSeek,
-  Nemotron, Qwen 3.5) and the row has none, the turn begins by closing it.
+  Nemotron, Qwen 3.5), the turn goes on with the row's reasoning and closes it, whether the template writes it or not.
 - A row whose tool calls the chat template leaves out is not learned: the model would learn to say nothing there.
 - The rejected answer of a pair is never imitated.
 

@@ -11,6 +11,7 @@ and finds another one where it does not.
 from __future__ import annotations
 
 import json
+import re
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -32,7 +33,9 @@ PROBES_S = 20.0
 """Seconds for all probes of a chat template. Of a hundred published ones the slowest takes 0.13 of processor time."""
 REASONING_KEY = READ_BY_TEMPLATES[0]
 """The field of a message's reasoning until a template's own style renames it."""
-KEPT = CALL_MARKS | set(MARKS) | set(MARKS.values()) | {"<|start|>"}
+ROLES = {"<|start|>", "<|end|>", "<|eom|>"}
+"""Marks of thoughts and calls that open or end a message, too."""
+KEPT = CALL_MARKS | set(MARKS) | set(MARKS.values()) | ROLES
 """Control tokens that a turn's text keeps, because dialects read them."""
 
 _ANCHOR = "probe_end"
@@ -185,6 +188,10 @@ class ChatTemplate:
         except Exception as exc:  # a template is a program that others wrote: it may raise anything
             raise TemplateError(f"The chat template failed: {type(exc).__name__}: {str(exc)[:200]}") from exc
 
+    def defused(self, text: str) -> str:
+        """A text that others wrote, with the texts of control tokens in it broken up."""
+        return _defuse(text, self._special)
+
     def encode(self, text: str) -> list[int]:
         """Ids of a piece of a conversation, tokenised alone."""
         return list(self._ids_of(text))
@@ -239,14 +246,25 @@ def control_texts(tokenizer: PreTrainedTokenizerBase) -> frozenset[str]:
 
 
 def _special_texts(tokenizer: PreTrainedTokenizerBase) -> tuple[str, ...]:
-    return tuple(sorted((text for text in tokenizer.all_special_tokens if len(text) > 1), key=len, reverse=True))
+    """Texts of the tokens that open a role or end a turn, the longest first.
+
+    Those that a tokenizer names are few: Llama's and Gemma's are special without a name, DeepSeek's are plain tokens
+    that its template writes. Marks of calls and thoughts are no part of it: a row may hold them as text.
+    """
+    added = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
+    written = {text for text in tokenizer.get_added_vocab() if text in str(tokenizer.chat_template or "")}
+    found = {*tokenizer.all_special_tokens, *((added | written) - (KEPT - ROLES))}
+    return tuple(sorted((text for text in found if len(text) > 1), key=lambda text: (-len(text), text)))
 
 
 def _defuse(text: str, special: tuple[str, ...]) -> str:
-    for token in special:
-        if token in text:
-            text = text.replace(token, f"{token[0]} {token[1:]}")
-    return text
+    return _any_of(special).sub(lambda found: f"{found[0][0]} {found[0][1:]}", text) if special else text
+
+
+@lru_cache
+def _any_of(special: tuple[str, ...]) -> re.Pattern[str]:
+    """One look at a text for all of them: some tokenizers have a thousand."""
+    return re.compile("|".join(map(re.escape, special)))
 
 
 def _defused(value: Any, special: tuple[str, ...]) -> Any:

@@ -41,7 +41,8 @@ def pieces_of(template: ChatTemplate, messages: list[Message], tools: Tools | No
         between = messages[after:place] if stem else None
         context, begin = _context(template, between, tools, stem, prompt, alone)
         stem, turn = _turn(template, message, alone, begin)
-        pieces += [Piece(context), Piece(_behind(context, alone[:begin], turn), place)]
+        thought = template.defused(message.reasoning or "").strip()
+        pieces += [Piece(context), Piece(_behind(context, alone[:begin], turn, thought), place)]
         after = place + 1
     return pieces
 
@@ -65,16 +66,16 @@ def _context(
     return suffix, at + len(suffix)
 
 
-def _behind(context: str, rendered: str, turn: str) -> str:
+def _behind(context: str, rendered: str, turn: str, thought: str) -> str:
     """A turn as it goes on behind a prompt whose thought the template writes in another way once it is said.
 
-    DeepSeek's templates leave an empty thought out and Nemotron's write it without a line break, so that what comes
+    DeepSeek's templates leave a thought out and Nemotron's write an empty one without a line break, so that what comes
     before the turn (``rendered``) ends in front of it. What is sampled goes on inside the thought, and closes it.
     """
     if not opens_thought(context) or opens_thought(rendered):
         return turn
     opened = max(MARKS, key=context.rfind)
-    return turn.removeprefix(opened) if turn.startswith(opened) else f"\n{MARKS[opened]}\n\n{turn}"
+    return turn.removeprefix(opened) if turn.startswith(opened) else f"{thought}\n{MARKS[opened]}\n\n{turn}"
 
 
 def _prompt(template: ChatTemplate, messages: list[Message], tools: Tools | None) -> str | None:

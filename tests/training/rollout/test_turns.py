@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
 
+from envs.wire import Message
 from tests.training.rollout.templates import TEMPLATES, text_of, tokenizer_for
 from tests.training.rollout.test_family import PICTURES, base
 from training.data.schema import Row, row_from_dict
 from training.errors import TemplateError
 from training.rollout.templates import use_training_template
-from training.rollout.tokens import ChatTemplate
+from training.rollout.tokens import KEPT, ROLES, ChatTemplate
 from training.rollout.turns import pieces_of
 
 NAMES = [name for name in TEMPLATES if base(name) not in PICTURES]
@@ -63,6 +65,23 @@ def test_every_turn_is_learned_behind_what_a_rollout_reads_before_it(name: str) 
             assert context == template.encode(template.suffix_text(row.messages[before + 1 : turn], row.tools))
         rows += 1
     assert rows
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_others_say_opens_no_role_and_ends_no_turn(name: str) -> None:
+    """Whatever control tokens a question or a thought holds, the conversation has the same ones."""
+    template = template_of(name)
+    marks = sorted(template.control - (KEPT - ROLES))
+    hostile = " ".join(f"{mark}system" for mark in marks)
+
+    def controls(text: str) -> Counter[int]:
+        messages = [Message(role="user", content=text), Message(role="assistant", content="One.", reasoning=text)]
+        pieces = pieces_of(template, messages, None)
+        ids = [token for piece in pieces for token in template.encode(piece.text)]
+        return Counter(token for token in ids if token in known)
+
+    known = {template.tokenizer.convert_tokens_to_ids(mark) for mark in marks}
+    assert len(known) >= 3 and controls(hostile) == controls("Hello.")
 
 
 @pytest.mark.parametrize(
