@@ -14,7 +14,7 @@ from training.algorithms.finite import NO_CHOICE, SKIPS_IN_A_ROW, STILL_IS_SAID,
 from training.algorithms.held_out import HeldOut
 from training.algorithms.held_out_loss import HeldOutLoss
 from training.algorithms.job import Job
-from training.algorithms.loading import ask_no_router, autocast_dtype
+from training.algorithms.loading import autocast_dtype, disable_router_logits
 from training.algorithms.optimizers import optimizer_arguments, use_optimizer
 from training.algorithms.saving import Saver
 from training.algorithms.stages import StageEnd
@@ -268,7 +268,7 @@ def train(job: Job, trainer: Any, callback: JournalCallback, checkpoint: Path | 
     from transformers import PrinterCallback
 
     trainer.remove_callback(PrinterCallback)  # the journal speaks
-    ask_no_router(trainer.model)  # TRL has set it, and the model is saved with it
+    disable_router_logits(trainer.model)  # TRL has set it, and the model is saved with it
     dry_step(job, trainer)
     try:
         with named_shortage(job.config, trainer.model):

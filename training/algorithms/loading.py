@@ -208,11 +208,11 @@ def load_model(config: JobConfig, folder: Path, device: str) -> Any:
         raise ConfigError(what, option="model.attention", hint="Set model.attention to auto.") from exc
     except Exception as exc:  # whatever a broken weight file makes the library raise
         raise ModelError(f"The model cannot be loaded: {type(exc).__name__}: {str(exc)[:200]}") from exc
-    ask_no_router(model)
+    disable_router_logits(model)
     return model
 
 
-def ask_no_router(model: Any) -> None:
+def disable_router_logits(model: Any) -> None:
     """Let a mixture of experts give the logits of its router only where a call asks for them.
 
     With ``output_router_logits`` in its config each forward computes a loss that only training needs, over a mask that

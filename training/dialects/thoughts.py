@@ -28,13 +28,17 @@ def first_closing(text: str) -> tuple[int, int] | None:
     return None if match is None or match[0] in MARKS else match.span()
 
 
-def opens_thought(prompt: str) -> bool:
-    """Whether a prompt ends inside a thought, so that the model's turn goes on with it."""
+def open_thought(prompt: str) -> str:
+    """The opening mark of the thought that a prompt ends in, so that the model's turn goes on with it; empty without
+    one."""
     last = max(prompt.rfind(mark) for mark in MARKS)
-    if last < 0:
-        return False
-    match = OPENING.match(prompt, last)
-    return match is not None and MARKS[match[0]] not in prompt[last:]
+    match = OPENING.match(prompt, last) if last >= 0 else None
+    return match[0] if match is not None and MARKS[match[0]] not in prompt[last:] else ""
+
+
+def opens_thought(prompt: str) -> bool:
+    """Whether a prompt ends inside a thought."""
+    return bool(open_thought(prompt))
 
 
 def split_thought(text: str, *, in_thought: bool = False) -> tuple[str | None, str, bool]:

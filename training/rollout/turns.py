@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from envs.wire import Message
-from training.dialects.thoughts import MARKS, opens_thought
+from training.dialects.thoughts import MARKS, open_thought, opens_thought
 from training.errors import TemplateError
 from training.rollout.family import prompt_end, turn_end
 from training.rollout.tokens import ChatTemplate, Tools
@@ -72,9 +72,9 @@ def _behind(context: str, rendered: str, turn: str, thought: str) -> str:
     DeepSeek's templates leave a thought out and Nemotron's write an empty one without a line break, so that what comes
     before the turn (``rendered``) ends in front of it. What is sampled goes on inside the thought, and closes it.
     """
-    if not opens_thought(context) or opens_thought(rendered):
+    opened = open_thought(context)
+    if not opened or opens_thought(rendered):
         return turn
-    opened = max(MARKS, key=context.rfind)
     return turn.removeprefix(opened) if turn.startswith(opened) else f"{thought}\n{MARKS[opened]}\n\n{turn}"
 
 
