@@ -30,22 +30,23 @@ class Clock:
 
 
 @pytest.mark.parametrize(
-    ("half", "whole", "is_linear"),
+    ("eighth", "whole", "is_linear"),
     [
-        ((0.02,), (0.04,), True),
-        ((0.02,), (0.059,), True),  # 2.5 times and the 10 ms that memory may add
-        ((0.02,), (0.061,), False),
-        ((0.02,), (0.08,), False),  # a square
-        ((0.05, 0.02), (0.08,), False),  # a square whose half was disturbed once
-        ((0.02,), (0.5, 0.3, 0.2, 0.09, 0.04), True),  # disturbed four times
-        ((0.001,), (0.01,), True),  # too short to judge
-        ((0.06,), (0.11,), False),  # linear, and above the limit
+        ((0.005,), (0.04,), True),
+        ((0.004,), (0.0724,), True),  # 15.625 times and the 10 ms that memory may add
+        ((0.004,), (0.0726,), False),
+        ((0.00125,), (0.08,), False),  # a square
+        ((0.05, 0.00125), (0.08,), False),  # a square whose small text was disturbed once
+        ((0.005,), (0.5, 0.3, 0.2, 0.09, 0.04), True),  # disturbed four times
+        ((0.0005,), (0.01,), True),  # too short to judge
+        ((0.02,), (0.101,), False),  # linear, and above the limit
     ],
 )
-def test_what_is_linear(half: tuple[float, ...], whole: tuple[float, ...], is_linear: bool) -> None:
+def test_what_is_linear(eighth: tuple[float, ...], whole: tuple[float, ...], is_linear: bool) -> None:
     clock = Clock()
+    works = {10: clock.work(*eighth), 80: clock.work(*whole)}
     try:
-        assert_linear(clock.work(*half), clock.work(*whole), limit_s=0.1, clock=clock)
+        assert_linear(works.__getitem__, 80, limit_s=0.1, clock=clock)
     except AssertionError:
         assert not is_linear
     else:
