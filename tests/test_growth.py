@@ -7,7 +7,8 @@ from itertools import chain, repeat
 
 import pytest
 
-from tests.growth import assert_linear
+from tests import growth
+from tests.growth import STANDARD_S, assert_linear, assert_quick
 
 
 class Clock:
@@ -42,8 +43,11 @@ class Clock:
         ((0.02,), (0.101,), False),  # linear, and above the limit
     ],
 )
-def test_what_is_linear(eighth: tuple[float, ...], whole: tuple[float, ...], is_linear: bool) -> None:
+def test_what_is_linear(
+    eighth: tuple[float, ...], whole: tuple[float, ...], is_linear: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock = Clock()
+    monkeypatch.setattr(growth, "standard_work", clock.work(STANDARD_S))
     works = {10: clock.work(*eighth), 80: clock.work(*whole)}
     try:
         assert_linear(works.__getitem__, 80, limit_s=0.1, clock=clock)
@@ -51,3 +55,31 @@ def test_what_is_linear(eighth: tuple[float, ...], whole: tuple[float, ...], is_
         assert not is_linear
     else:
         assert is_linear
+
+
+@pytest.mark.parametrize(
+    ("took", "standard", "is_quick"),
+    [
+        ((0.099,), (STANDARD_S,), True),
+        ((0.101,), (STANDARD_S,), False),
+        ((0.5, 0.4, 0.3, 0.099), (STANDARD_S,), True),  # disturbed three times
+        ((0.199,), (2 * STANDARD_S,), True),  # on a machine half as quick
+        ((0.201,), (2 * STANDARD_S,), False),
+        ((0.199,), (4 * STANDARD_S, 2 * STANDARD_S), True),
+        ((0.399,), (4 * STANDARD_S, 2 * STANDARD_S), True),  # both disturbed at first
+        ((0.5, 0.399), (STANDARD_S,), False),
+        ((0.101,), (STANDARD_S / 2,), False),  # a quick machine gets no shorter limit, and no longer one
+        ((0.099,), (STANDARD_S / 2,), True),
+    ],
+)
+def test_what_is_quick(
+    took: tuple[float, ...], standard: tuple[float, ...], is_quick: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(growth, "standard_work", clock.work(*standard))
+    try:
+        assert_quick(clock.work(*took), 0.1, clock=clock)
+    except AssertionError:
+        assert not is_quick
+    else:
+        assert is_quick

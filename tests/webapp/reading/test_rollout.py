@@ -14,6 +14,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+from tests.growth import assert_quick
 from tests.webapp.reading.conftest import ANSWERED, ASKED, CALLED, SAID, TALK
 from training.rollout.seeds import mix_seed
 from webapp.reading import words
@@ -211,9 +212,8 @@ def test_a_transcript_of_30_000_turns_opens_in_a_moment(
     rollout.refresh_from_db()
     client = client_for(rita)
     page(client, rollout)
-    began = time.perf_counter()
     text = page(client, rollout, "?first=29000")
-    assert time.perf_counter() - began < 1.0
+    assert_quick(lambda: page(client, rollout, "?first=29000"), 0.5, clock=time.process_time)
     assert text.count('class="turn"') == PAGE_TURNS and len(text) < 150_000
     found = words.words_of(rollout)
     assert {item.reason for item in found} == {"The transcript is too long to look for the words in it."}

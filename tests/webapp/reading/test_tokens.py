@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from django.test import Client
 
+from tests.growth import assert_quick
 from tests.webapp.reading.conftest import TALK
 from training.token_file import FOLDER, LEARNED, SAMPLED, SEEN, SPELLING, Spelling, TokenValues, write_step
 from webapp.reading.tokens import _columns, tokens_view
@@ -119,12 +120,8 @@ def test_files_that_cannot_be_read_are_no_values(rollout: Rollout, rita: User, c
 
 def test_32_000_tokens_of_as_many_words_take_less_than_half_a_second(rollout: Rollout) -> None:
     keep(rollout, 32_000, np.linspace(-1, 1, 32_000).astype(np.float32))
-    spent = []
-    for _ in range(3):
-        began = time.process_time()
-        text = json.dumps(tokens_view(rollout))
-        spent.append(time.process_time() - began)
-    assert len(json.loads(text)["ids"]) == 32_000 and min(spent) < 0.5, spent
+    assert len(tokens_view(rollout)["ids"]) == 32_000
+    assert_quick(lambda: json.dumps(tokens_view(rollout)), 0.5, clock=time.process_time)
 
 
 def test_the_page_has_a_view_of_tokens(rollout: Rollout, rita: User, client_for: Make) -> None:
