@@ -6,6 +6,7 @@ real one.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -255,18 +256,23 @@ def test_limits_of_a_quantised_sampler_follow_its_first_gap() -> None:
 # Memory
 
 
-def terms(wanted: JobConfig, device: Device) -> dict[str, Any]:
+@functools.cache
+def qwen() -> Model:
+    """One for all tests: it remembers what it has traced."""
     model = Model.of("Qwen/Qwen3-0.6B")
     assert model is not None
-    return {term.key: term for term in memory_of(wanted, model, device).terms}
+    return model
+
+
+def terms(wanted: JobConfig, device: Device) -> dict[str, Any]:
+    return {term.key: term for term in memory_of(wanted, qwen(), device).terms}
 
 
 SOURCE = {"model": {"source": "Qwen/Qwen3-0.6B", "lora_rank": 16}}
 
 
 def test_the_table_counts_the_larger_of_both_moments_where_it_sleeps() -> None:
-    card, model = Device("x", "Card", 24 * GIB, "cuda"), Model.of("Qwen/Qwen3-0.6B")
-    assert model is not None
+    card, model = Device("x", "Card", 24 * GIB, "cuda"), qwen()
     awake, sleeping = (
         memory_of(config(**SOURCE, vllm={"sleep": sleep, "gpu_memory_share": 0.5}), model, card)
         for sleep in (False, True)
@@ -309,8 +315,7 @@ def test_sleep_is_advised_where_both_together_do_not_fit(tmp_path: Path) -> None
 
 
 def test_its_share_holds_weights_in_its_own_bits_and_one_rollout() -> None:
-    h100, model = device_named("h100"), Model.of("Qwen/Qwen3-0.6B")
-    assert model is not None
+    h100, model = device_named("h100"), qwen()
     rest = model.parameters - model.in_layers
     sizes = {
         "none": 2 * model.parameters,

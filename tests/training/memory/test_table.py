@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -53,10 +54,14 @@ def _job(source: Path | str, **changes: Any) -> JobConfig:
     return JobConfig.model_validate(data)
 
 
-def _terms(config: JobConfig, folder: Path, device: str = "h100") -> dict[str, int]:
-    model = Model.of(str(folder))
-    assert model is not None
-    return {term.key: term.bytes for term in memory_of(config, model, device_named(device)).terms}
+@cache
+def _small() -> Model:
+    """The model of ``folder``. One for all tests: it remembers what it has traced."""
+    return Model(AutoConfig.for_model("qwen3", **SMALL, **HEADS))
+
+
+def _terms(config: JobConfig, device: str = "h100") -> dict[str, int]:
+    return {term.key: term.bytes for term in memory_of(config, _small(), device_named(device)).terms}
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -68,16 +73,15 @@ def test_sizes_are_the_published_ones(name: str) -> None:
 def test_all_weights_have_gradients_moments_and_a_reference(folder: Path) -> None:
     layer = 256 * (8 + 4 + 4) * 32 + 8 * 32 * 256 + 3 * 256 * 512 + 2 * 256 + 2 * 32
     weights = 4000 * 256 + 4 * layer + 256
-    found = _terms(_job(folder, grpo__beta=0.1), folder)
+    found = _terms(_job(folder, grpo__beta=0.1))
     assert found["weights"] == found["gradients"] == found["reference"] == 4 * weights
     assert found["optimizer"] == 8 * weights
     assert found["copy"] == 2 * weights, "cast to bfloat16 for sampling"
-    assert "reference" not in _terms(_job(folder), folder)
+    assert "reference" not in _terms(_job(folder))
 
 
 def test_a_processor_keeps_holes_between_activations(folder: Path) -> None:
-    model = Model.of(str(folder))
-    assert model is not None
+    model = _small()
     for rank, share in ((0, 0.4), (8, 0.9)):
         job = _job(folder, model__lora_rank=rank, optim__micro_batch_size=8)
         on_cpu, on_gpu = (memory_of(job, model, device_named(name)) for name in ("cpu", "h100"))
@@ -87,8 +91,7 @@ def test_a_processor_keeps_holes_between_activations(folder: Path) -> None:
         assert on_cpu.learning == on_cpu.fixed + learning
         assert "holes" not in {term.key for term in on_gpu.terms}
     plain, again = (
-        _terms(_job(folder, model__gradient_checkpointing=on, optim__micro_batch_size=8), folder, "cpu")
-        for on in (False, True)
+        _terms(_job(folder, model__gradient_checkpointing=on, optim__micro_batch_size=8), "cpu") for on in (False, True)
     )
     assert plain["holes"] == round(0.4 * plain["activations"])
     assert again["holes"] == round(0.28 * plain["activations"]) > again["activations"]
@@ -96,8 +99,7 @@ def test_a_processor_keeps_holes_between_activations(folder: Path) -> None:
 
 def test_no_gradient_is_there_while_it_samples_and_only_one_rollout_is_needed(folder: Path) -> None:
     """7B with all weights was told 28 GiB of gradients that are not there, LoRA the half of what is free (E3)."""
-    model = Model.of(str(folder))
-    assert model is not None
+    model = _small()
     job = _job(folder, rollout__prompts_per_step=512, optim__micro_batch_size=8)
     need = memory_of(job, model, device_named("h100"))
     terms = {term.key: term.bytes for term in need.terms}
@@ -114,7 +116,7 @@ def test_no_gradient_is_there_while_it_samples_and_only_one_rollout_is_needed(fo
 
 
 def test_an_adapter_alone_has_gradients(folder: Path) -> None:
-    found = _terms(_job(folder, model__lora_rank=8, grpo__beta=0.1), folder)
+    found = _terms(_job(folder, model__lora_rank=8, grpo__beta=0.1))
     per_layer = 8 * ((256 + 256) + 2 * (256 + 128) + (256 + 256) + 2 * (256 + 512) + (512 + 256))
     assert found["lora"] == found["gradients"] == 4 * 4 * per_layer
     assert found["optimizer"] == 2 * found["lora"]
@@ -123,18 +125,16 @@ def test_an_adapter_alone_has_gradients(folder: Path) -> None:
 
 def test_the_cache_is_of_all_that_may_be_in_flight_or_as_many_as_fit(folder: Path) -> None:
     column = 4 * 2 * 4 * 32 * 2
-    assert _terms(_job(folder), folder)["cache"] == 16 * 512 * column
+    assert _terms(_job(folder))["cache"] == 16 * 512 * column
     config = _job(folder, rollout__prompts_per_step=4096, rollout__max_completion_tokens=32668)
-    model = Model.of(str(folder))
-    assert model is not None
-    need = memory_of(config, model, Device("x", "Box", 4 * GIB))
+    need = memory_of(config, _small(), Device("x", "Box", 4 * GIB))
     term = next(term for term in need.terms if term.key == "cache")
     assert 0 < term.bytes <= 2 * GIB and "of 16384 rollouts of 32,768 tokens at once" in term.why
 
 
 def test_a_run_that_trains_nothing_has_weights_and_cache(folder: Path) -> None:
     config = _job(folder).model_copy(update={"kind": "evaluate"})
-    assert set(_terms(config, folder)) == {"weights", "cache", "copy", "program"}
+    assert set(_terms(config)) == {"weights", "cache", "copy", "program"}
 
 
 def test_the_longest_micro_batch() -> None:
@@ -157,23 +157,23 @@ def test_pairs_are_two_rows_and_keep_a_reference(folder: Path) -> None:
         {"kind": "dpo", "model": {"source": str(folder)}, "dpo": {"batch_size": 6, "max_length": 200}}
     )
     assert longest_shape(dpo) == (12, 0, 200)
-    found = _terms(dpo, folder)
+    found = _terms(dpo)
     assert found["reference"] == found["weights"] and "cache" not in found
     dpo.model.lora_rank = 8
-    assert "reference" not in _terms(dpo, folder)
+    assert "reference" not in _terms(dpo)
 
 
 def test_rloo_keeps_a_reference_for_its_own_pull(folder: Path) -> None:
     config = _job(folder).model_copy(update={"kind": "rloo"})
     config.grpo.beta, config.rloo.beta = 0.0, 0.05
-    assert "reference" in _terms(config, folder)
+    assert "reference" in _terms(config)
     config.grpo.beta, config.rloo.beta = 0.1, 0.0
-    assert "reference" not in _terms(config, folder)
+    assert "reference" not in _terms(config)
 
 
 def test_a_value_head_is_small_and_values_are_of_all_rollouts(folder: Path) -> None:
     config = _job(folder).model_copy(update={"kind": "ppo"})
-    plain, found = _terms(_job(folder), folder), _terms(config, folder)
+    plain, found = _terms(_job(folder)), _terms(config)
     assert found["values"] == 4 * 4 * (256 + 1) + 3 * 4 * 16 * 412
     assert {key: found[key] for key in plain if key not in ("activations", "head")} == {
         key: plain[key] for key in plain if key not in ("activations", "head")
@@ -181,15 +181,15 @@ def test_a_value_head_is_small_and_values_are_of_all_rollouts(folder: Path) -> N
     before, after = (terms["activations"] + terms["head"] for terms in (plain, found))
     assert before <= after <= before + 2 * 4 * 16 * 512 * 256, "at most the hidden states in float32, twice"
     config.ppo.beta = 0.05
-    assert "reference" in _terms(config, folder)
+    assert "reference" in _terms(config)
 
 
 def test_vllm_keeps_its_share_for_the_whole_run(folder: Path) -> None:
     managed = _job(folder, rollout__engine="vllm", vllm__gpu_memory_share=0.3)
-    found = _terms(managed, folder)
+    found = _terms(managed)
     assert found["vllm"] == round(0.3 * device_named("h100").bytes) and not {"cache", "copy"} & set(found)
     elsewhere = _job(folder, rollout__engine="vllm", vllm__mode="server", vllm__urls=["http://127.0.0.1:8000"])
-    assert not {"vllm", "cache", "copy"} & set(_terms(elsewhere, folder))
+    assert not {"vllm", "cache", "copy"} & set(_terms(elsewhere))
 
 
 def test_precision_is_chosen_as_the_trainer_does(folder: Path) -> None:
@@ -257,7 +257,8 @@ def test_nobody_knows_another_id_and_a_broken_config_is_a_sentence(tmp_path: Pat
 
 def test_the_command_prints_terms_and_verdict(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = tmp_path / "job.json.yaml"
-    job.write_text(f"kind: grpo\nmodel: {{source: {folder}}}\n")
+    sizes = "{prompts_per_step: 1, num_generations: 2}"  # little to halve: each smaller job is traced
+    job.write_text(f"kind: grpo\nmodel: {{source: {folder}}}\nrollout: {sizes}\n")
     assert main(["memory", str(job), "--device", "h100"]) == 0
     shown = capsys.readouterr().out
     assert "Weights" in shown and "It needs about" in shown and "NVIDIA H100 80 GB" in shown
@@ -295,8 +296,8 @@ def _starter() -> Model:
 
 
 def test_attention_that_is_written_out_keeps_the_scores_of_every_head(folder: Path) -> None:
-    plain, out = (_terms(_job(folder, model__attention=how), folder) for how in ("auto", "eager"))
+    plain, out = (_terms(_job(folder, model__attention=how)) for how in ("auto", "eager"))
     scores = 16 * 8 * 512 * 512 * 4  # rows × heads × tokens², in float32 after the softmax
     assert out["activations"] - plain["activations"] >= 4 * scores, "of each of the four layers"
-    assert _terms(_job(folder, model__attention="flash_attention_2"), folder) == plain
-    assert _terms(_job(folder, optim__packing=True), folder) == plain
+    assert _terms(_job(folder, model__attention="flash_attention_2")) == plain
+    assert _terms(_job(folder, optim__packing=True)) == plain
