@@ -18,11 +18,10 @@ from django.conf import settings
 from django.contrib.auth import get_user
 from django.contrib.sessions.backends.db import SessionStore
 from django.core.exceptions import PermissionDenied
-from django.db import DatabaseError, InterfaceError
 from django.http import Http404, parse_cookie
 from django.urls import Resolver404, resolve
 
-from webapp.errors import error_body
+from webapp.errors import DATABASE_AWAY, error_body
 from webapp.live.feed import in_database
 from webapp.teams.access import project_for
 from webapp.teams.models import Role
@@ -53,7 +52,7 @@ class BodyLimit:
         headers = {name.lower(): value for name, value in scope.get("headers", [])}
         try:
             limit = await _limit(scope, headers)
-        except (DatabaseError, InterfaceError):
+        except DATABASE_AWAY:
             await refuse(send, 503, "unavailable")
             return
         declared = headers.get(b"content-length", b"")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from django.db import InterfaceError, OperationalError
+from django.db import InterfaceError, InternalError, OperationalError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.template.loader import get_template
 from django.utils.translation import gettext as _
@@ -26,7 +26,9 @@ MESSAGES = {
 
 
 RETRY_AFTER_S = 5
-DATABASE_AWAY = (OperationalError, InterfaceError)  # gone, restarting, or too busy to answer in time
+DATABASE_AWAY = (OperationalError, InterfaceError, InternalError)
+"""Gone, restarting, too busy to answer in time; an ``InternalError`` is a transaction that the database has ended, such
+as one that waited for us for too long (25P03). The one list of them: what meets one closes its connection."""
 
 
 def server_error(request: HttpRequest, exc: BaseException | None = None) -> HttpResponse:

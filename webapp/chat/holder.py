@@ -23,7 +23,7 @@ from typing import Any
 from uuid import UUID
 
 from django.conf import settings
-from django.db import DatabaseError, InterfaceError, connection
+from django.db import connection
 from django.db.models import Q
 from django.db.models.functions import Now
 
@@ -40,6 +40,7 @@ from webapp.endpoints.models import Endpoint
 from webapp.endpoints.spending import chat_left, turn_used
 from webapp.engine.lease import new_owner
 from webapp.engine.supervisor import closing
+from webapp.errors import DATABASE_AWAY
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
 from webapp.work import Claim, Lost, claim
@@ -96,7 +97,7 @@ class Desk:
                 self._hear()
                 self._flush()
                 self._work()
-        except (DatabaseError, InterfaceError) as exc:  # away: what is in hand falls silent and is cut off
+        except DATABASE_AWAY as exc:  # away: what is in hand falls silent and is cut off
             logger.warning("chats given up", extra={"action": "chat", "error": repr(exc)[:200]})
             connection.close()
         finally:
@@ -130,7 +131,7 @@ class Desk:
             for live in list(self._live.values()):
                 self._cut(live, why)
             Holder.objects.filter(owner=self.owner).delete()
-        except (DatabaseError, InterfaceError):
+        except DATABASE_AWAY:
             connection.close()
 
     def _cut(self, live: Live, why: ErrorInfo) -> None:

@@ -26,7 +26,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from django.conf import settings
-from django.db import InterfaceError, OperationalError, connection
+from django.db import connection
 
 from training.config import JobConfig, ReportConfig, config_to_yaml
 from training.errors import Boundary, BudgetSpent, ErrorInfo, TiltyardError
@@ -43,6 +43,7 @@ from webapp.engine.resolve import environments_of, launched_without_rewards, res
 from webapp.engine.resuming import earlier_folders, pin_used, resume_from
 from webapp.engine.trainer import OUTPUT_NAME, Trainer, kill_orphan, output_tail, tracker_env
 from webapp.environments.tokens import trainer_access
+from webapp.errors import DATABASE_AWAY
 from webapp.runs.models import Attempt, Run
 from webapp.runs.states import RunState
 from webapp.storage import attempt_dir
@@ -96,7 +97,7 @@ def nudge_next() -> None:
         waiting = Run.objects.filter(state=RunState.QUEUED).order_by("queued_at").values_list("pk", flat=True)
         for run_id in waiting[:NEXT_RUNS]:
             outbox.add(run_id)
-    except (OperationalError, InterfaceError):
+    except DATABASE_AWAY:
         connection.close()
 
 
@@ -117,7 +118,7 @@ class Beater(threading.Thread):
                 if not beat(self.lease):
                     break
                 renewed, pause = time.monotonic(), beat_every_s()
-            except (OperationalError, InterfaceError):
+            except DATABASE_AWAY:
                 connection.close()
                 pause = min(RETRY_BEAT_S, beat_every_s())  # soon, so that it is the first when a lock is let go
                 if time.monotonic() - renewed > PARTITION_LIMIT_S:
@@ -317,7 +318,7 @@ class Supervisor:
         while True:
             try:
                 return action()
-            except (OperationalError, InterfaceError) as exc:
+            except DATABASE_AWAY as exc:
                 connection.close()
                 if pause == RETRY_S:
                     what = {"action": "wait", "error": repr(exc)[:200]}

@@ -17,19 +17,19 @@ import threading
 import time
 from types import FrameType
 
-from django.db import InterfaceError, OperationalError, connection
+from django.db import connection
 
 from webapp.environments.launchers import launchers
 from webapp.environments.models import Environment, Kind, Replica, ReplicaState
 from webapp.environments.reconcile import Reconciler
 from webapp.environments.watch import Watch
+from webapp.errors import DATABASE_AWAY
 from webapp.host.ready import say_alive, say_ready
 
 logger = logging.getLogger(__name__)
 KEEPER_LOCK = 7_171_002  # any constant that nothing else locks
 TICK_S = 1.0
 ORPHANS_EVERY_S = 10.0
-AWAY = (OperationalError, InterfaceError)
 
 
 class Keeper:
@@ -52,7 +52,7 @@ class Keeper:
             try:
                 if self._lead():
                     self.tick()
-            except AWAY as exc:
+            except DATABASE_AWAY as exc:
                 self._leads = False
                 connection.close()
                 logger.warning("database away; servers go on: %s", type(exc).__name__)
@@ -69,7 +69,7 @@ class Keeper:
             try:
                 self._reconciler.look(environment)
                 self._watch.tick(environment)
-            except AWAY:
+            except DATABASE_AWAY:
                 raise
             except Exception:  # one environment's fault (or its deletion just now) must not end the servers of all
                 logger.exception("could not keep an environment", extra={"environment_id": environment.pk})
@@ -103,7 +103,7 @@ class Keeper:
         try:
             rows = Replica.objects.exclude(environment__kind=Kind.URL).exclude(state=ReplicaState.FAILED)
             rows.update(handle={}, state=ReplicaState.STARTING)
-        except AWAY:
+        except DATABASE_AWAY:
             logger.warning("database away at the end; the next keeper finds the servers gone")
 
 

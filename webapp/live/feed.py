@@ -23,8 +23,9 @@ from uuid import UUID
 from weakref import WeakKeyDictionary
 
 from channels.layers import get_channel_layer
-from django.db import DatabaseError, InterfaceError, connection
+from django.db import connection
 
+from webapp.errors import DATABASE_AWAY
 from webapp.live.frames import encode, frames
 from webapp.live.snapshot import curves_text, snapshot_text
 from webapp.records.selectors import run_changes_after, run_read, run_view
@@ -65,11 +66,16 @@ async def in_database(action: Callable[..., T], *arguments: Any) -> T:
 
 
 def _guarded(action: Callable[..., T], *arguments: Any) -> T:
+    """Read; again on a fresh connection where the one that was kept since an earlier read had died meanwhile."""
+    kept = connection.connection
     try:
         return action(*arguments)
-    except (DatabaseError, InterfaceError):
-        connection.close()  # the next read gets a fresh one
-        raise
+    except DATABASE_AWAY:
+        died = kept is not None and kept.closed
+        connection.close()
+        if not died:
+            raise
+    return _guarded(action, *arguments)
 
 
 def close_connections() -> None:

@@ -25,10 +25,10 @@ from django.contrib.auth import get_user
 from django.contrib.auth.models import AnonymousUser
 from django.contrib.sessions.backends.db import SessionStore
 from django.core.exceptions import PermissionDenied
-from django.db import DatabaseError, InterfaceError
 from django.db.models import Model
 from django.http import Http404
 
+from webapp.errors import DATABASE_AWAY
 from webapp.live.feed import feed, in_database
 from webapp.teams.access import object_for
 from webapp.teams.models import User
@@ -93,7 +93,7 @@ class Watcher(AsyncWebsocketConsumer):
         except Closed as closed:
             await self.close(closed.code)
             return
-        except (DatabaseError, InterfaceError):
+        except DATABASE_AWAY:
             await self.close(1013)
             return
         if self.sockets[person] >= SOCKETS_MAX:
@@ -154,7 +154,7 @@ class Watcher(AsyncWebsocketConsumer):
                 if time.monotonic() >= beat_at:
                     await self.beat()
                     beat_at = time.monotonic() + BEAT_S
-            except (DatabaseError, InterfaceError):
+            except DATABASE_AWAY:
                 await self._send('{"type":"beat","paused":true}')
                 await asyncio.sleep(self.look_s)
                 continue

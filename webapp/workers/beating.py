@@ -22,11 +22,12 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.conf import settings
-from django.db import DatabaseError, InterfaceError, connection
+from django.db import connection
 from django.db.models.functions import Now
 
 from training.child_env import bare_env
 from training.limited import limited_child
+from webapp.errors import DATABASE_AWAY
 from webapp.workers.identity import folder_problem
 from webapp.workers.models import GONE_AFTER, Worker
 
@@ -138,7 +139,7 @@ class Beats(threading.Thread):
         while True:
             try:
                 beat(self.worker, self.pid, self.queues)
-            except (DatabaseError, InterfaceError) as exc:
+            except DATABASE_AWAY as exc:
                 logger.warning("worker could not beat", extra={"action": "beat", "error": repr(exc)[:200]})
             finally:
                 connection.close()
@@ -151,7 +152,7 @@ class Beats(threading.Thread):
         self.join(timeout=BEAT_S)
         try:
             Worker.objects.filter(name=self.worker, pid=self.pid).delete()
-        except (DatabaseError, InterfaceError):
+        except DATABASE_AWAY:
             logger.info("worker leaves its row behind", extra={"action": "beat"})
         finally:
             connection.close()
@@ -173,7 +174,7 @@ def _tell(name: str, run_id: UUID | None) -> None:
         return
     try:
         Worker.objects.filter(name=name).update(run_id=run_id)
-    except (DatabaseError, InterfaceError):  # only shown; the lease is what counts
+    except DATABASE_AWAY:  # only shown; the lease is what counts
         connection.close()
 
 

@@ -22,7 +22,7 @@ from urllib.parse import parse_qs
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 from django.core.exceptions import ValidationError
-from django.db import DatabaseError, InterfaceError, connection
+from django.db import connection
 from django.utils import translation
 from django.utils.translation import gettext as _
 
@@ -35,6 +35,7 @@ from webapp.environments.playground.play import Play, PlayRefused, reach_of
 from webapp.environments.playground.saves import save
 from webapp.environments.playground.seats import authorise, leave, take
 from webapp.environments.playground.tasks import start_of
+from webapp.errors import DATABASE_AWAY
 from webapp.failures import failure
 from webapp.live.feed import in_database
 from webapp.live.frames import encode
@@ -71,7 +72,7 @@ class PlayConsumer(AsyncWebsocketConsumer):
         except Closed as closed:
             await self.close(closed.code)
             return
-        except (DatabaseError, InterfaceError):
+        except DATABASE_AWAY:
             await self.close(1013)
             return
         if not take(user.pk, environment.pk):
@@ -140,7 +141,7 @@ class PlayConsumer(AsyncWebsocketConsumer):
             told = failure(exc.info.model_dump(mode="json"))
             if told is not None:  # an error has a code, so there always is one
                 await self._problem(command, told.code, told.title, told.hint, told.detail)
-        except (DatabaseError, InterfaceError):
+        except DATABASE_AWAY:
             await self._problem(command, "database", _("The database does not answer. Try again in a moment."))
 
     async def _run(self, command: c.Command) -> None:
@@ -250,7 +251,7 @@ class PlayConsumer(AsyncWebsocketConsumer):
             except Closed as closed:
                 await self.close(closed.code)
                 return
-            except (DatabaseError, InterfaceError):
+            except DATABASE_AWAY:
                 continue
 
     async def _state(self, kind: str, messages: list[Message] | None = None, **more: Any) -> None:
