@@ -1,4 +1,4 @@
-# The web server, the workers, beat, the keeper and the first preparation: one image. docs/containers.md says how to use it.
+# The web server, the workers, the clockwork, the keeper and the first preparation: one image. docs/containers.md says how to use it.
 FROM python:3.11-slim-bookworm AS packages
 
 # Where packages come from: a mirror of PyPI, and the index that torch is taken from. The one named here has builds

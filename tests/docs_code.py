@@ -85,6 +85,7 @@ COMMANDS = (
     "demo",
     "program",
     "keep_environments",
+    "run_clockwork",
     "prepare_site",
     "collect_messages",
     "compile_catalogues",

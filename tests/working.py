@@ -37,10 +37,11 @@ def at_once(monkeypatch: pytest.MonkeyPatch, *models: type[work.Work]) -> list[s
     """Work of these kinds is done when it is asked for; the ids of all that was asked for are listed."""
     sent: list[str] = []
 
-    def send(item: work.Work) -> None:
+    def send(item: work.Work) -> bool:
         sent.append(str(item.pk))
         if isinstance(item, models):
             work.do(item._meta.label_lower, str(item.pk))
+        return True
 
     monkeypatch.setattr(work, "_send", send)
     return sent

@@ -37,13 +37,16 @@ def env_bool(name: str, default: bool) -> bool:
     raise ImproperlyConfigured(f"{name} must be true or false, not {value!r}.")
 
 
-def env_int(name: str, default: int) -> int:
-    """A whole number."""
+def env_int(name: str, default: int, *, least: int | None = None) -> int:
+    """A whole number, not smaller than ``least``."""
     value = env_str(name)
     try:
-        return int(value) if value else default
+        number = int(value) if value else default
     except ValueError as exc:
         raise ImproperlyConfigured(f"{name} must be a whole number, not {value!r}.") from exc
+    if least is not None and number < least:
+        raise ImproperlyConfigured(f"{name} must be at least {least}, not {number}.")
+    return number
 
 
 def env_list(name: str, default: list[str]) -> list[str]:

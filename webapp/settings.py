@@ -241,17 +241,12 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     "socket_connect_timeout": 5,
 }
 CELERY_TASK_DEFAULT_QUEUE = "short"
-CELERY_TASK_ROUTES = {"runs.supervise": {"queue": "train"}, "chat.hold": {"queue": "train"}}
-CELERY_BEAT_SCHEDULE = {
-    "reap": {"task": "runs.reap", "schedule": 5.0, "options": {"expires": 5}},
-    "room": {"task": "runs.look_for_room", "schedule": 15.0, "options": {"expires": 15}},
-    "outbox": {"task": "runs.send_outbox", "schedule": 2.0, "options": {"expires": 5}},
-    "chat": {"task": "chat.look", "schedule": 5.0, "options": {"expires": 5}},
-    "doctor": {"task": "doctor.look", "schedule": 10.0, "options": {"expires": 10}},
-    "work": {"task": "work.look", "schedule": 5.0, "options": {"expires": 30}},
-    "index": {"task": "rollouts.index", "schedule": 60.0, "options": {"expires": 60}},
+# How much of people's work is done at a time: what takes seconds, and what may take hours.
+POOLS = {
+    "short": env_int("TILTYARD_SHORT_PLACES", 2, least=1),
+    "long": env_int("TILTYARD_LONG_PLACES", 2, least=1),
 }
-CELERY_BEAT_SCHEDULE_FILENAME = str(DATA_DIR / "celerybeat-schedule")
+CELERY_TASK_ROUTES = {"runs.supervise": {"queue": "train"}, "chat.hold": {"queue": "train"}}
 CELERY_TASK_TIME_LIMIT = None  # the train queue has none; short tasks set their own
 
 # --- Leases ---------------------------------------------------------------------------------------------------------
@@ -321,8 +316,7 @@ LOGGING = {
     "loggers": {
         "django.server": {"propagate": True},
         "httpx": {"level": "WARNING"},
-        # A line for each tick of beat and each short task would bury everything else.
-        "celery.beat": {"level": "WARNING"},
+        # A line for each short task would bury everything else.
         "celery.worker.strategy": {"level": "WARNING"},
         "celery.app.trace": {"level": "WARNING"},
     },

@@ -7,6 +7,9 @@
    ``Lost`` and leaves, and has changed nothing.
 5. *Find*: ``look`` takes the token from whoever was silent for ``SILENT_AFTER_S``, and sends again what nobody took.
 6. *End*: a failure, the time limit and one worker lost too many all end the row by its kind's ``failed``.
+
+Workers have two pools of places: what takes seconds never waits behind what takes hours. Of either pool one person's
+work takes all places but one.
 """
 
 from __future__ import annotations
@@ -17,27 +20,33 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, ClassVar, Generic, TypeVar
 
 from billiard.exceptions import SoftTimeLimitExceeded
 from celery import current_app, shared_task
+from django.apps import apps
+from django.conf import settings
 from django.core.exceptions import ValidationError
-from django.db import DatabaseError, InterfaceError, OperationalError, connection, models, transaction
-from django.db.models import F, Q, QuerySet
+from django.db import connection, models, transaction
+from django.db.models import F, Q, QuerySet, Value
 from django.db.models.functions import Now
 from django.utils.translation import gettext_noop
 
 from training.errors import DataError, TiltyardError
 from training.reasons import os_reason
 from training.words import sentence
+from webapp.errors import DATABASE_AWAY
 from webapp.workers.identity import folder_problem
 
 logger = logging.getLogger(__name__)
+SHORT, LONG = "short", "long"  # pools, and the names of their queues
+CROWDED = 7_171_003  # lock: who counts the work of a person counts alone
 TRIES = 3  # workers that one row may cost
 PROGRESS_EVERY_S = 0.5
 SENT_AT_ONCE = 100
+EXPIRES = 4  # times ``AGAIN_AFTER_S``: by then several others were sent
 TOO_OFTEN = gettext_noop("It was started {n} times, and each time its worker was lost.")
 
 
@@ -52,6 +61,9 @@ class Work(models.Model):
     LIMIT_S: ClassVar[int] = 900  # how long one worker may take
     SILENT_AFTER_S: ClassVar[int] = 60
     AGAIN_AFTER_S: ClassVar[int] = 30  # a message that nobody took is sent again after this
+    POOL: ClassVar[str] = LONG
+    SINCE: ClassVar[str] = "created_at"  # the column that says since when it is wanted
+    PRIORITY: ClassVar[int] = 6  # of its messages in the queue; smaller goes first
 
     token = models.CharField(max_length=16, blank=True, default="", help_text="whose the work is; empty while it waits")
     heard_at = models.DateTimeField(null=True, help_text="last sign of its worker, or when one was last asked for")
@@ -60,6 +72,16 @@ class Work(models.Model):
 
     class Meta:
         abstract = True
+
+    @property
+    def pool(self) -> str:
+        """Whose places it takes."""
+        return self.POOL
+
+    @classmethod
+    def pool_in_sql(cls) -> models.expressions.Combinable:
+        """The same of rows."""
+        return Value(cls.POOL, output_field=models.CharField())
 
 
 W = TypeVar("W", bound=Work)
@@ -133,13 +155,16 @@ def enqueue(item: Work) -> None:
     transaction.on_commit(lambda: _send(item), robust=True)
 
 
-def _send(item: Work) -> None:
+def _send(item: Work) -> bool:
     type(item)._default_manager.filter(pk=item.pk, token="").update(heard_at=Now())
-    limits = {"soft_time_limit": item.LIMIT_S, "time_limit": item.LIMIT_S + 30}
+    options = {"queue": item.pool, "priority": item.PRIORITY, "expires": EXPIRES * item.AGAIN_AFTER_S}
+    options |= {"soft_time_limit": item.LIMIT_S, "time_limit": item.LIMIT_S + 30}
     try:
-        current_app.send_task("work.do", args=[item._meta.label_lower, str(item.pk)], retry=False, **limits)
+        current_app.send_task("work.do", args=[item._meta.label_lower, str(item.pk)], retry=False, **options)
     except Exception as exc:  # the boundary to the broker: kombu, redis and socket errors alike
         logger.warning("work not sent: %s", exc, extra={"work": item._meta.label_lower, "object_id": str(item.pk)})
+        return False
+    return True
 
 
 def claim(model: type[W], pk: Any, *, at_work: str = "") -> Claim[W] | None:
@@ -151,6 +176,61 @@ def claim(model: type[W], pk: Any, *, at_work: str = "") -> Claim[W] | None:
         return None
     item = model._default_manager.filter(pk=pk, token=token).first()
     return Claim(item, token) if item is not None else None
+
+
+def claim_fairly(kind: Kind[W], pk: Any) -> Claim[W] | None:
+    """As ``claim``, but leave the row for a later look while its person's work has all places of the pool but one."""
+    item = kind.model._default_manager.filter(pk=pk, state__in=kind.model.OPEN, token="").first()
+    if item is None:
+        return None
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [CROWDED])
+        if not crowded(item):
+            return claim(kind.model, pk, at_work=kind.at_work)
+    kind.model._default_manager.filter(pk=pk, token="").update(heard_at=None)
+    return None
+
+
+def crowded(item: Work) -> bool:
+    """Whether the work of its person has all places of its pool but one."""
+    person, places = getattr(item, "created_by_id", None), settings.POOLS[item.pool]
+    if person is None or places < 2:
+        return False
+    theirs = [kind.model for kind in KINDS.values() if hasattr(kind.model, "created_by_id")]
+    rows = (_open(model).filter(created_by=person, of_pool=item.pool).exclude(token="") for model in theirs)
+    return sum(each.count() for each in rows) >= places - 1
+
+
+def _open(model: Any) -> QuerySet[Any]:
+    """Rows that are not done, with the pool whose places they take."""
+    return model._default_manager.filter(state__in=model.OPEN).annotate(of_pool=model.pool_in_sql()).order_by()
+
+
+@dataclass(frozen=True)
+class Load:
+    """How full a pool is: ``oldest_s`` seconds is the longest that one row waits; ``None`` where none does."""
+
+    pool: str
+    places: int
+    at_work: int = 0
+    waiting: int = 0
+    oldest_s: float | None = None
+
+
+def loads() -> list[Load]:
+    """Of all pools. Work that waits for its own time, such as a message that is sent again later, does not count."""
+    found = {pool: Load(pool, places) for pool, places in settings.POOLS.items()}
+    kinds = [model for model in apps.get_models() if issubclass(model, Work) and model.POOL in found]
+    due = ~Q(token="") | Q(heard_at=None) | Q(heard_at__lte=Now())
+    queries = [_open(model).filter(due).values_list("of_pool", "token", Now() - F(model.SINCE)) for model in kinds]
+    for pool, token, age in queries[0].union(*queries[1:], all=True):
+        load, age_s = found[pool], age.total_seconds() if age is not None else 0.0
+        if token:
+            found[pool] = replace(load, at_work=load.at_work + 1)
+        else:
+            found[pool] = replace(load, waiting=load.waiting + 1, oldest_s=max(load.oldest_s or 0.0, age_s))
+    return list(found.values())
 
 
 def silent(model: type[W]) -> QuerySet[W]:
@@ -167,14 +247,15 @@ def waiting(model: type[W]) -> QuerySet[W]:
     return rows.order_by(F("heard_at").asc(nulls_first=True))
 
 
-@shared_task(name="work.look", ignore_result=True, soft_time_limit=50, time_limit=60)
 def look() -> None:
     """Find what was lost: workers that fell silent, and messages that nobody took."""
     for kind in KINDS.values():
         if lost := silent(kind.model).update(token="", heard_at=None):
             logger.warning("workers fell silent", extra={"work": kind.model._meta.label_lower, "rows": lost})
+    for kind in KINDS.values():
         for item in waiting(kind.model)[:SENT_AT_ONCE]:
-            _send(item)
+            if not _send(item):
+                return  # the broker is away: each further message would wait for it again
 
 
 @shared_task(name="work.do", ignore_result=True)
@@ -184,7 +265,7 @@ def do(label: str, pk: str) -> None:
         logger.error("this worker does nothing", extra={"work": label, "object_id": pk, "problem": problem})
         return
     kind = KINDS[label]
-    taken = claim(kind.model, pk, at_work=kind.at_work)
+    taken = claim_fairly(kind, pk)
     if taken is not None:
         perform(kind, taken)
 
@@ -198,7 +279,7 @@ def perform(kind: Kind[W], taken: Claim[W]) -> None:
                 raise DataError(sentence(TOO_OFTEN, n=TRIES))
             with _heard(taken):
                 kind.run(taken)
-        except (Lost, OperationalError, InterfaceError):
+        except (Lost, *DATABASE_AWAY):
             raise
         except Exception as exc:  # work that nobody ends would be tried again
             taken.finish(**kind.failed(taken.item, _reason(kind, exc, about)))
@@ -241,7 +322,7 @@ def _say_alive(taken: Claim[Any], done: threading.Event) -> None:
         while not done.wait(taken.item.SILENT_AFTER_S / 4):
             try:
                 taken.keep()
-            except DatabaseError as exc:  # away; it may come back before we count as silent
+            except DATABASE_AWAY as exc:  # away; it may come back before we count as silent
                 logger.warning("not heard: %s", exc)
                 connection.close()
     connection.close()

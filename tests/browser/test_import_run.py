@@ -27,7 +27,7 @@ def test_a_verl_run_is_imported(
 ) -> None:
     folder = seed_data / "seed1_envtuning_bfcl"
     files = [*folder.glob("verl_console_log/*.log"), *folder.glob("verl_rollout_dump/*.jsonl")]
-    argv = [sys.executable, "-m", "celery", "-A", "webapp.celery", "worker", "-Q", "short", "-c", "1"]
+    argv = [sys.executable, "-m", "celery", "-A", "webapp.celery", "worker", "-Q", "short,long", "-c", "1"]
     with running(argv, tmp_path / "worker.log", make_child_env()):
         page = page_for(bob, viewport={"width": 1280, "height": 900})
         errors: list[str] = []
@@ -75,7 +75,7 @@ def test_a_run_that_blew_up_shows_where(
     """The curve has a gap with a mark, the report counts it, and thoughts and the expected answer are shown."""
     (tmp_path / "trainer_state.json").write_bytes(BLEW_UP)
     (tmp_path / "rollouts.jsonl").write_bytes(THOUGHT)
-    argv = [sys.executable, "-m", "celery", "-A", "webapp.celery", "worker", "-Q", "short", "-c", "1"]
+    argv = [sys.executable, "-m", "celery", "-A", "webapp.celery", "worker", "-Q", "short,long", "-c", "1"]
     with running(argv, tmp_path / "worker.log", make_child_env()):
         page = page_for(bob, viewport={"width": 1280, "height": 900})
         errors: list[str] = []

@@ -26,7 +26,7 @@ def test_a_dataset_with_a_click(project: Project, bob: User, page_for: Callable[
     shop = environment_launch(
         project=project, user=bob, name="shop", kind=Kind.PROCESS, program="webshop", arguments={"products": 60}
     )
-    argv = [sys.executable, "-m", "celery", "-A", "webapp.celery", "worker", "-Q", "short", "-c", "1"]
+    argv = [sys.executable, "-m", "celery", "-A", "webapp.celery", "worker", "-Q", "short,long", "-c", "1"]
     with running(argv, tmp_path / "worker.log", make_child_env()):
         page = page_for(bob)
         page.goto(f"/p/{project.slug}/environments/{shop.pk}/datasets/new/")

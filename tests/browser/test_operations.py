@@ -28,7 +28,7 @@ def test_split_and_mix(
     said = {"messages": [{"role": "user", "content": "What is 2 + 3?"}, {"role": "assistant", "content": "5"}]}
     make_dataset(name="tasks", lines=[{**said, "id": number} for number in range(20)])
     page = page_for(bob)
-    argv = [sys.executable, "-m", "celery", "-A", "webapp.celery", "worker", "-Q", "short", "-c", "1"]
+    argv = [sys.executable, "-m", "celery", "-A", "webapp.celery", "worker", "-Q", "short,long", "-c", "1"]
     with running(argv, tmp_path / "worker.log", make_child_env()):
         page.goto(f"/p/{project.slug}/datasets/")
         page.click("text=tasks@1")

@@ -45,7 +45,7 @@ TOLERANCE = 1e-9
 
 @pytest.fixture
 def house(tmp_path: Path) -> Iterator[None]:
-    """Two workers, beat and the keeper of environments, on this test's database."""
+    """Two workers, the clockwork and the keeper of environments, on this test's database."""
     keeper = [sys.executable, "manage.py", "keep_environments"]
     with celery_processes(tmp_path), running(keeper, tmp_path / "keeper.log", make_child_env()):
         yield

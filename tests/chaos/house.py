@@ -53,7 +53,8 @@ class House:
         connections.databases["default"].update(database_from_url(self.postgres.url))
         subprocess.run([sys.executable, "manage.py", "migrate", "-v0"], cwd=ROOT, env=self.env(), check=True)
         if workers:
-            self.worker("short", "-B")
+            self.start("clock", "django", "run_clockwork")
+            self.worker("short")
             self.worker("train")
         self._fill()
 
@@ -97,7 +98,7 @@ class House:
         """Start a Celery worker for a queue."""
         name = name or queue
         quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "INFO"]
-        known = ["-Q", queue, "-c", "1", "-n", f"{name}@chaos"]
+        known = ["-Q", "short,long" if queue == "short" else queue, "-c", "1", "-n", f"{name}@chaos"]
         self.start(name, "celery", "-A", "webapp", "worker", *known, *quiet, *more)
 
     def web(self) -> None:

@@ -69,7 +69,7 @@ class Storm:
         """Everything that `up` runs but for the web, with two training workers; an environment and its tasks."""
         house = self.house
         house.open(workers=False)
-        for name in (*TRAIN_WORKERS, "short", "beat", "keeper"):
+        for name in (*TRAIN_WORKERS, "short", "clock", "keeper"):
             self._start(name)
         tasks = [sys.executable, "-m", "envs.tools", "tasks", "--difficulty", "starter", "--count", "512"]
         subprocess.run([*tasks, "--output", str(house.dataset.rows_path)], cwd=ROOT, check=True)
@@ -84,8 +84,8 @@ class Storm:
     def _start(self, name: str) -> None:
         if name == "keeper":
             self.house.start(name, "django", "keep_environments")
-        elif name == "beat":
-            self.house.start(name, "celery", "-A", "webapp", "beat", "--pidfile", "", "-l", "INFO")
+        elif name == "clock":
+            self.house.start(name, "django", "run_clockwork")
         elif name == "short":
             self.house.worker(name)
         else:
@@ -184,8 +184,8 @@ class Storm:
             os.kill(pid, signal.SIGKILL)
 
     def _fault_worker(self, run: Run) -> None:
-        """One of the training workers; the fourth time the short one. The trainer learns of it by itself."""
-        name = "short" if self.dice.random() < 0.25 else self.dice.choice(TRAIN_WORKERS)
+        """A training worker, sometimes the short one or the clockwork. The trainer learns of it by itself."""
+        name = self.dice.choice(("short", "clock")) if self.dice.random() < 0.4 else self.dice.choice(TRAIN_WORKERS)
         self.say(f"  worker {name}")
         self.house.kill9(name, spare=self._trainers())
         time.sleep(self.dice.uniform(0, 5))

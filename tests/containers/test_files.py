@@ -23,7 +23,7 @@ from webapp.ops.programs import container_programs
 COMPOSE: dict[str, Any] = yaml.safe_load(FILE.read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 ENVIRONMENTS = {"tools": 8101, "toolbench": 8105, "bfcl": 8103, "webshop": 8104}
-SITE = {"web", "prepare", "worker", "worker-gpu", "worker-short", "beat", "keeper"}
+SITE = {"web", "prepare", "worker", "worker-gpu", "worker-short", "worker-long", "clock", "keeper"}
 HERE = sorted(path.parent.name for path in (ROOT / "envs").glob("*/Dockerfile"))
 SECRET_NAME = re.compile(r"PASSWORD|SECRET|TOKEN|KEY|AUTH|_URL$")
 REFERENCE = re.compile(r"\$\{([A-Z_]+):\?run `make compose-init` first\}")

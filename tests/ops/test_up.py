@@ -32,14 +32,14 @@ OURS = ("DATABASE_URL", "REDIS_URL", "TILTYARD_OUTBOUND_ALLOW", "TILTYARD_PORT",
 class Upped:
     """One `up` process and what it printed."""
 
-    def __init__(self, data: Path, port: int) -> None:
+    def __init__(self, data: Path, port: int, *more: str) -> None:
         self.data, self.port = data, port
         self.log = data.parent / f"up-{time.monotonic_ns()}.log"
         env = {name: value for name, value in os.environ.items() if name not in OURS}
         env |= {"TILTYARD_DATA_DIR": str(data), "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "manage.py", "up", "--port", str(port)],
+                [sys.executable, "manage.py", "up", "--port", str(port), *more],
                 cwd=ROOT,
                 env=env,
                 stdout=output,

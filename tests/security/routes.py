@@ -50,6 +50,8 @@ TABLE: dict[str, dict[str, Who]] = {
     "site/custom-rewards/": {"POST": Who.ADMIN},
     "site/people/<uuid:pk>/link/": {"POST": Who.ADMIN},
     "site/people/<uuid:pk>/active/": {"POST": Who.ADMIN},
+    "healthz": {"GET": Who.ANYONE},
+    "readyz": {"GET": Who.ANYONE},
     "workers/": {"GET": Who.LOGIN},
     "language/": EVERY,
     "theme/": {"POST": Who.ANYONE},

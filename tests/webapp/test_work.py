@@ -304,5 +304,3 @@ def test_every_kind_has_its_columns_and_one_beat_entry_looks_after_all(settings:
         assert set(kind.model.OPEN) < states and (not kind.at_work or kind.at_work in kind.model.OPEN)
         error = DataError("Broken.", hint="Fix it.")
         assert kind.failed(kind.model(), error)["state"] in states - set(kind.model.OPEN)
-    looks = [entry for entry in settings.CELERY_BEAT_SCHEDULE.values() if entry["task"] == "work.look"]
-    assert [entry["schedule"] for entry in looks] == [5.0]

@@ -13,8 +13,9 @@ from django.db.models.functions import Now
 from tests.working import claimed
 from training.errors import TiltyardError
 from webapp import work
+from webapp.datasets.models import Dataset
 from webapp.runs.models import RunImport
-from webapp.teams.models import Project
+from webapp.teams.models import Project, User
 
 pytestmark = pytest.mark.django_db(transaction=True)
 LABEL = "runs.runimport"
@@ -40,7 +41,15 @@ def test_a_message_names_the_work_and_its_limits(item: RunImport, project: Proje
     assert broker == [
         (
             ("work.do",),
-            {"args": [LABEL, str(item.pk)], "retry": False, "soft_time_limit": 1740, "time_limit": 1770},
+            {
+                "args": [LABEL, str(item.pk)],
+                "retry": False,
+                "queue": "long",
+                "priority": 6,
+                "expires": 120,
+                "soft_time_limit": 1740,
+                "time_limit": 1770,
+            },
         )
     ]
     item.refresh_from_db()
@@ -71,6 +80,87 @@ def test_a_look_sends_at_most_a_hundred_messages_of_a_kind(project: Project, bro
     assert len(broker) == 100
     work.look()
     assert len(broker) == 103
+
+
+def test_a_broker_that_is_away_is_asked_once_a_look(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each message would wait for it again: a hundred of a kind kept a look for minutes."""
+    RunImport.objects.bulk_create([RunImport(project=project, name=f"n{number}") for number in range(3)])
+    asked: list[int] = []
+
+    def away(*_args: Any, **_options: Any) -> None:
+        asked.append(1)
+        raise ConnectionError
+
+    monkeypatch.setattr(work.current_app, "send_task", away)
+    work.look()
+    assert asked == [1]
+
+
+POOLS = {
+    "datasets.dataset": "long",
+    "datasets.datasetexport": "long",
+    "environments.datasetorder": "long",
+    "foreign.runexport": "long",
+    "registry.modelpush": "long",
+    "removal.removal": "long",
+    "rescoring.rescoring": "long",
+    "rewards.rolloutset": "long",
+    "runs.runimport": "long",
+    "notifications.delivery": "short",
+    "notifications.event": "short",
+    "notifications.reader": "short",
+    "runs.launchcheck": "short",
+    "runs.memoryestimate": "short",
+    "runs.preparation": "short",
+}
+
+
+def test_what_takes_hours_has_places_of_its_own() -> None:
+    assert {label: kind.model().pool for label, kind in work.KINDS.items()} == POOLS
+    first = {label for label, kind in work.KINDS.items() if kind.model.PRIORITY == 0}
+    assert first == {"runs.launchcheck", "runs.preparation"}
+    assert all(kind.model.LIMIT_S <= 420 for label, kind in work.KINDS.items() if POOLS[label] == "short")
+
+
+@pytest.mark.parametrize(("size", "pool"), [(0, "long"), (1, "short"), (8 << 20, "short"), ((8 << 20) + 1, "long")])
+def test_a_small_file_waits_for_no_large_one(size: int, pool: str) -> None:
+    assert Dataset(bytes=size).pool == pool
+
+
+@pytest.mark.parametrize(("places", "at_work"), [(1, 1), (2, 1), (3, 2), (4, 3)])
+def test_one_persons_work_takes_all_places_but_one(
+    project: Project, alice: User, bob: User, broker: Sent, settings: Any, places: int, at_work: int
+) -> None:
+    """Where there is one place alone, it is everybody's."""
+    settings.POOLS = {"short": 9, "long": places}
+    kind = work.KINDS[LABEL]
+    rows = [RunImport.objects.create(project=project, name=f"n{number}", created_by=alice) for number in range(5)]
+    taken = [work.claim_fairly(kind, row.pk) for row in rows[:at_work]]
+    assert all(taken)
+    assert (work.claim_fairly(kind, rows[4].pk) is None) == (places > 1)
+    if places > 1:
+        later = RunImport.objects.get(pk=rows[4].pk)
+        assert (later.token, later.tries, later.heard_at) == ("", 0, None), "the next look asks again"
+    theirs = RunImport.objects.create(project=project, name="theirs", created_by=bob)
+    assert work.claim_fairly(kind, theirs.pk) is not None
+    first = taken[0]
+    assert first is not None
+    first.finish(state="rejected")
+    assert work.claim_fairly(kind, rows[3].pk) is not None
+
+
+def test_work_of_the_other_pool_and_other_kinds(project: Project, alice: User, settings: Any) -> None:
+    """What a person has at work counts over all kinds of a pool, and in that pool alone."""
+    settings.POOLS = {"short": 2, "long": 2}
+    row = RunImport.objects.create(project=project, name="one", created_by=alice)
+    small = Dataset.objects.create(project=project, name="small", bytes=5, created_by=alice)
+    claimed(small)
+    assert not work.crowded(row) and work.crowded(Dataset(bytes=7, created_by=alice))
+    large = Dataset.objects.create(project=project, name="large", bytes=9 << 20, created_by=alice)
+    claimed(large)
+    assert work.crowded(row)
+    row.created_by = None
+    assert not work.crowded(row), "what the installation asked for itself"
 
 
 def test_a_registered_kind_is_found_by_its_label(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,6 +81,7 @@ class Answer(UuidModel, Work):
 
     OPEN = (AnswerState.WAITING, AnswerState.ANSWERING)
     SILENT_AFTER_S = 12
+    POOL = "train"  # answered where the devices are
 
     turn = models.ForeignKey(Turn, on_delete=models.CASCADE, related_name="answers")
     contestant = models.PositiveSmallIntegerField()

@@ -14,6 +14,7 @@ from training.data.identity import IDENTITIES_NAME, Identities, identities_read,
 from training.data.reader import read_records
 from training.data.schema import Row
 from training.errors import DataError
+from webapp.work import LONG
 
 logger = logging.getLogger(__name__)
 AT_ONCE_BYTES = 2 << 20
@@ -52,6 +53,6 @@ def _ask(rows: Path) -> None:
     try:
         dataset = str(UUID(rows.parent.name))
         if cache.add(f"identify:{dataset}", 1, ASK_AGAIN_S):
-            current_app.send_task(TASK, args=[dataset], retry=False)
+            current_app.send_task(TASK, args=[dataset], queue=LONG, retry=False)
     except Exception as exc:  # the boundary to the broker: kombu, redis and socket errors alike
         logger.warning("work not sent: %s", exc, extra={"work": TASK, "path": str(rows)})

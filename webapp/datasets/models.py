@@ -13,7 +13,7 @@ from training.data.identity import IDENTITIES_NAME
 from webapp.ids import UuidModel, name_validator
 from webapp.storage import dataset_dir, export_file
 from webapp.teams.models import Project
-from webapp.work import Work
+from webapp.work import LONG, SHORT, Work
 
 
 class DatasetState(models.TextChoices):
@@ -30,6 +30,8 @@ class Dataset(UuidModel, Work):
     """One version of one dataset. A new upload under the same name is a new version; rows never change."""
 
     OPEN = (DatasetState.CHECKING,)
+    SHORT_BYTES = 8 * 1024**2
+    """A file of up to so many is checked in seconds."""
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="datasets")
     name = models.CharField(_("name"), max_length=80, validators=[name_validator])
@@ -56,6 +58,17 @@ class Dataset(UuidModel, Work):
     class Meta:
         constraints = [models.UniqueConstraint(fields=["project", "name", "version"], name="dataset_version_once")]
         ordering = ["-created_at"]
+
+    @property
+    def pool(self) -> str:
+        """Small files wait for no large ones. How large one is that is yet to be made or fetched is not known."""
+        return SHORT if 0 < self.bytes <= self.SHORT_BYTES else LONG
+
+    @classmethod
+    def pool_in_sql(cls) -> models.Case:
+        """The same of rows."""
+        small = models.When(bytes__gt=0, bytes__lte=cls.SHORT_BYTES, then=models.Value(SHORT))
+        return models.Case(small, default=models.Value(LONG), output_field=models.CharField())
 
     def __str__(self) -> str:
         return f"{self.name}@{self.version}"

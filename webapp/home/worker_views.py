@@ -9,8 +9,10 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
+from webapp.home.clock import clock_age, is_late
 from webapp.home.workers import worker_lines
 from webapp.teams.models import User
+from webapp.work import loads
 
 
 @login_required
@@ -18,4 +20,6 @@ from webapp.teams.models import User
 def worker_list(request: HttpRequest) -> HttpResponse:
     """Who works here: members see names and states, administrators also machines, processes and versions."""
     user = cast(User, request.user)
-    return render(request, "workers/list.html", {"lines": worker_lines(user), "all": user.is_superuser})
+    age_s = clock_age()
+    shown = {"lines": worker_lines(user), "all": user.is_superuser, "loads": loads()}
+    return render(request, "workers/list.html", shown | {"clock_age_s": age_s, "clock_late": is_late(age_s)})

@@ -23,6 +23,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -67,12 +68,17 @@ def free_port(wanted: int = 0) -> int:
 def write_private(path: Path, text: str) -> None:
     """Write a file that only we can read, whole or not at all."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
 
 
 def _secret(path: Path) -> str:
@@ -244,9 +250,13 @@ def redis_version(binary: str) -> tuple[int, ...]:
     return tuple(int(part) for part in told.groups()) if told else ()
 
 
-def redis_prepare(folder: Path, *, durable: bool = True) -> Service:
-    """Write Redis's configuration. It listens on loopback, on the port it had last time if that is free."""
+def redis_prepare(folder: Path) -> Service:
+    """Write Redis's configuration. It listens on loopback, on the port it had last time if that is free.
+
+    It writes nothing to the disk: all that it holds may be lost, and one that cannot write refuses everything.
+    """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    shutil.rmtree(folder / "appendonlydir", ignore_errors=True)  # of a release that wrote
     secret, port_file = _secret(folder / "password"), folder / "port"
     port = free_port(int(port_file.read_text()) if port_file.exists() else 0)
     write_private(port_file, str(port))
@@ -260,9 +270,8 @@ def redis_prepare(folder: Path, *, durable: bool = True) -> Service:
         'logfile ""',
         'save ""',
         f"databases {REDIS_DATABASES}",
-        f"appendonly {'yes' if durable else 'no'}",
-        "appendfsync everysec",
-        "aof-load-truncated yes",
+        "appendonly no",
+        "stop-writes-on-bgsave-error no",
         "maxmemory-policy noeviction",
     ]
     write_private(folder / "redis.conf", "\n".join(lines) + "\n")
@@ -320,7 +329,7 @@ class Embedded:
         """Start both; they are ready when this returns."""
         try:
             postgres = postgres_prepare(self.folder / "postgres", durable=self.durable)
-            redis = redis_prepare(self.folder / "redis", durable=self.durable)
+            redis = redis_prepare(self.folder / "redis")
             for service, wait in ((postgres, postgres_wait), (redis, redis_wait)):
                 child = service_start(service, self.folder / f"{service.name}.log")
                 self._children.append((service, child))

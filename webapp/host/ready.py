@@ -1,4 +1,4 @@
-"""Lets a Celery process say that it is ready and then that it lives, in a file.
+"""Lets a process say that it is ready and then that it lives, in a file.
 
 `manage.py up` waits for the file instead of guessing from logs; a container's healthcheck looks at its age.
 """
@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from celery.signals import before_task_publish, heartbeat_sent
+from celery.signals import heartbeat_sent
 
 from webapp.host.embedded import write_private
 
@@ -20,18 +20,12 @@ READY_VARIABLE = "TILTYARD_READY_FILE"
 def say_ready(**_signal: Any) -> None:
     """Write our pid into the file that is watched, if one is; from now on it is touched as long as we work.
 
-    A worker sends a heartbeat every two seconds, and beat a task; neither does while its broker is away.
+    A Celery worker sends a heartbeat every two seconds, but none while its broker is away.
     """
     path = os.environ.get(READY_VARIABLE)
     if path:
         write_private(Path(path), str(os.getpid()))
         heartbeat_sent.connect(say_alive, dispatch_uid="ops.heartbeat_sent")
-
-
-def say_beating(**signal: Any) -> None:
-    """As ``say_ready``, for beat."""
-    say_ready(**signal)
-    before_task_publish.connect(say_alive, dispatch_uid="ops.before_task_publish")
 
 
 def say_alive(**_signal: Any) -> None:

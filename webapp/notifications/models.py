@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy as _
 
 from webapp.ids import UuidModel, name_validator
 from webapp.teams.models import Project
-from webapp.work import Work
+from webapp.work import SHORT, Work
 
 
 class Kind(models.TextChoices):
@@ -40,6 +40,7 @@ class Event(UuidModel, Work):
 
     OPEN = (EventState.NEW,)
     LIMIT_S = 60
+    POOL = SHORT
     AGAIN_AFTER_S = 10
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="events")
@@ -121,6 +122,8 @@ class Reader(Work):
 
     OPEN = (ReaderState.TESTING,)
     LIMIT_S = 60
+    POOL = SHORT
+    SINCE = "heard_at"
     AGAIN_AFTER_S = 10
 
     user = models.OneToOneField(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, primary_key=True)
@@ -183,6 +186,7 @@ class Delivery(UuidModel, Work):
 
     OPEN = (DeliveryState.WAITING,)
     LIMIT_S = 60
+    POOL = SHORT
     AGAIN_AFTER_S = 10
 
     event = models.ForeignKey(Event, on_delete=models.CASCADE, related_name="deliveries")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from celery.signals import beat_init, worker_ready
+from celery.signals import worker_ready
 from django.apps import AppConfig
 from django.core.exceptions import ImproperlyConfigured
 
 from training.floors import floors_broken
-from webapp.host.ready import say_beating, say_ready
+from webapp.host.ready import say_ready
 
 
 class OpsConfig(AppConfig):
@@ -16,8 +16,7 @@ class OpsConfig(AppConfig):
     name = "webapp.ops"
 
     def ready(self) -> None:
-        """Refuse packages with known holes; hear Celery's workers and beat."""
+        """Refuse packages with known holes; hear Celery's workers."""
         if too_old := floors_broken():
             raise ImproperlyConfigured("\n".join(too_old))
         worker_ready.connect(say_ready, dispatch_uid="ops.worker_ready")
-        beat_init.connect(say_beating, dispatch_uid="ops.beat_init")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -18,9 +18,10 @@ WIDTH = 34
 class UpError(RuntimeError):
     """A start that failed: what happened, what to do, and the log that tells more."""
 
-    def __init__(self, message: str, *, advice: str = "", log: Path | None = None) -> None:
+    def __init__(self, message: str, *, advice: str = "", log: Path | None = None, log_from: int = 0) -> None:
+        """``log_from``: the byte of the log where this start begins; what lies before is another one's."""
         super().__init__(message)
-        self.advice, self.log = advice, log
+        self.advice, self.log, self.log_from = advice, log, log_from
 
 
 class Console:
@@ -32,13 +33,17 @@ class Console:
 
     def line(self, text: str = "") -> None:
         """One line."""
-        self.stream.write(f"{text}\n")
-        self.stream.flush()
+        self._write(f"{text}\n")
 
     def update(self, text: str) -> None:
         """Rewrite the current line; the caller checks ``tty``."""
-        self.stream.write(f"\r\x1b[2K{text}")
-        self.stream.flush()
+        self._write(f"\r\x1b[2K{text}")
+
+    def _write(self, text: str) -> None:
+        """What cannot be printed (to a file on a full disk, to a terminal that is gone) ends nothing."""
+        with suppress(OSError):
+            self.stream.write(text)
+            self.stream.flush()
 
     def paint(self, code: str, text: str) -> str:
         """The text in a colour, on a terminal."""
@@ -68,7 +73,7 @@ class Console:
         self.line(self.paint("31", str(error)))
         if error.log is not None and error.log.exists():
             self.line(_("The end of %(path)s:") % {"path": error.log})
-            for text in tail(error.log, LOG_LINES_SHOWN):
+            for text in tail(error.log, LOG_LINES_SHOWN, error.log_from):
                 self.line(f"    {text}")
         if error.advice:
             self.line(error.advice)
@@ -79,9 +84,12 @@ def display_width(text: str) -> int:
     return sum(2 if ord(character) > 0x2E80 else 1 for character in text)
 
 
-def tail(path: Path, lines: int) -> list[str]:
-    """The last lines of a file, without reading all of a large one."""
+def tail(path: Path, lines: int, begin: int = 0) -> list[str]:
+    """The last lines of a file from its byte ``begin`` on, without reading all of a large one.
+
+    A file that is shorter than that was begun again meanwhile.
+    """
     with path.open("rb") as file:
-        file.seek(0, 2)
-        file.seek(max(0, file.tell() - 16_384))
+        size = file.seek(0, 2)
+        file.seek(max(0 if begin > size else begin, size - 16_384))
         return file.read().decode("utf-8", "replace").splitlines()[-lines:]

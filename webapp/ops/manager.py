@@ -12,12 +12,13 @@ import secrets
 import shlex
 import subprocess
 import sys
+import threading
 import time
 import xmlrpc.client
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 from webapp.host.embedded import SOCKET_PATH_LIMIT, die_with_parent, free_port, write_private
 from webapp.ops.console import UpError
@@ -27,6 +28,7 @@ USER = "tiltyard"
 LOG_BYTES, LOG_BACKUPS = "10MB", 3
 START_TRIES = 1000  # default 3 would give a program up for good after a bad minute; tries are seconds apart
 ANSWER_LIMIT_S = 20.0
+OUTPUT_BYTES = 1_000_000  # of what supervisord prints beside its log
 
 
 def _value(text: str) -> str:
@@ -107,17 +109,18 @@ class Manager:
         self.logs.mkdir(mode=0o700, exist_ok=True)
         configuration = self.data / "supervisord.conf"
         write_private(configuration, self._configuration())
-        with (self.logs / "supervisord.out").open("wb") as output:
-            self.child = subprocess.Popen(
-                [sys.executable, "-m", "supervisor.supervisord", "-c", str(configuration)],
-                cwd=self.root,
-                env=env,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-                preexec_fn=die_with_parent,
-            )
+        self.child = subprocess.Popen(
+            [sys.executable, "-m", "supervisor.supervisord", "-c", str(configuration)],
+            cwd=self.root,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=die_with_parent,
+        )
+        output = cast(IO[bytes], self.child.stdout)
+        threading.Thread(target=self._keep_output, args=(output,), name="supervisord.out", daemon=True).start()
         deadline = time.monotonic() + ANSWER_LIMIT_S
         while True:
             with suppress(OSError, http.client.HTTPException, xmlrpc.client.Error):
@@ -126,6 +129,18 @@ class Manager:
             if self.child.poll() is not None or time.monotonic() > deadline:
                 raise UpError("The process manager did not start.", log=self.logs / "supervisord.out")
             time.sleep(0.05)
+
+    def _keep_output(self, output: IO[bytes]) -> None:
+        """Write what supervisord prints into a file. By a pipe: it prints what it cannot log, and where it could not
+        print either, as to a file on a full disk, it would close the channel of the program that it logs."""
+        path, left = self.logs / "supervisord.out", OUTPUT_BYTES
+        with suppress(OSError):
+            path.write_bytes(b"")
+        for line in output:
+            left -= len(line)
+            if left >= 0:
+                with suppress(OSError), path.open("ab") as file:
+                    file.write(line)
 
     @property
     def alive(self) -> bool:
@@ -158,6 +173,10 @@ class Manager:
             return {f"{entry['group']}:{entry['name']}": entry for entry in self._call("getAllProcessInfo")}
         except (OSError, http.client.HTTPException, xmlrpc.client.Error):
             return {}
+
+    def pid_of(self, program: Program) -> int:
+        """Its process; 0 where it does not run."""
+        return int(self.states().get(program.full_name, {}).get("pid") or 0)
 
     def log_of(self, program: Program) -> Path:
         """Where its output goes."""

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from django.conf import settings
+
 from training.child_env import PLACES, child_env
 from webapp.env import env_bool, proxy_addresses
 from webapp.host.embedded import Service
@@ -19,7 +21,6 @@ from webapp.host.ready import READY_VARIABLE
 
 SERVICES, TOOLS, APP = "services", "tools", "app"
 PRIORITY = {SERVICES: 10, TOOLS: 20, APP: 30}  # started upwards, stopped downwards, a group at a time
-SHORT_CONCURRENCY = 2
 WS_MAX_BYTES = 65_536
 WS_PING_S = 20
 CONTAINER_PORT = 8000
@@ -128,8 +129,14 @@ def keeper_program(ready: Path) -> Program:
     )
 
 
+def clock_program(ready: Path) -> Program:
+    """Looks every few seconds at what nobody may forget, whatever people's work takes."""
+    argv = [sys.executable, "manage.py", "run_clockwork"]
+    return Program("clock", APP, argv, env={READY_VARIABLE: str(ready / "clock")})
+
+
 def celery_programs(ready: Path, devices: Sequence[str]) -> list[Program]:
-    """A training worker for each device (one where there is none), the short worker, and beat.
+    """A training worker for each device (one where there is none), and one for each pool of people's work.
 
     A worker's runs see its device alone. Only a worker's head is signalled: its children would die in the middle of a
     task.
@@ -143,10 +150,8 @@ def celery_programs(ready: Path, devices: Sequence[str]) -> list[Program]:
             (f"worker-train-{device}", [*train, f"train-{device}@%h"], {"CUDA_VISIBLE_DEVICES": device})
             for device in devices
         ]
-    programs += [
-        ("worker-short", [*worker, "-Q", "short", "-c", str(SHORT_CONCURRENCY), "-n", "short@%h"], {}),
-        ("beat", [*celery, "beat", "--pidfile", "", "--loglevel", "INFO"], {}),
-    ]
+    for pool, places in settings.POOLS.items():
+        programs.append((f"worker-{pool}", [*worker, "-Q", pool, "-c", str(places), "-n", f"{pool}@%h"], {}))
     return [
         Program(
             name,
@@ -165,4 +170,5 @@ def container_programs() -> dict[str, Program]:
     ready = Path(tempfile.gettempdir())
     behind_proxy = env_bool("TILTYARD_BEHIND_PROXY", False)
     web = web_program("0.0.0.0", CONTAINER_PORT, behind_proxy=behind_proxy)  # noqa: S104 - the container decides
-    return {program.name: program for program in (web, keeper_program(ready), *celery_programs(ready, []))}
+    programs = (web, keeper_program(ready), clock_program(ready), *celery_programs(ready, []))
+    return {program.name: program for program in programs}

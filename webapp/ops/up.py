@@ -4,7 +4,7 @@
 2. End what an `up` that was killed has left (processes.json), then look whether the port is free.
 3. Start supervisord, through it PostgreSQL and Redis (unless DATABASE_URL and REDIS_URL name others).
 4. Write services.json, from which every Django process reads its addresses; migrate; make the first user and team.
-5. Start the web server, the workers, beat, the keeper and the tools environment; wait until each answers.
+5. Start the web server, the workers, the clockwork, the keeper and the tools environment; wait until each answers.
 6. Watch. Each look notes all processes by pid and start time, for 2. of the next start.
 7. On Ctrl-C, SIGTERM or an error: supervisord stops the groups in order, then whatever still lives of the noted ones.
 
@@ -28,8 +28,6 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from training.addresses import parse_place
-from training.errors import EnvironmentProtocolError, TiltyardError
 from webapp.host.embedded import (
     EmbeddedError,
     Service,
@@ -49,17 +47,19 @@ from webapp.ops.programs import (
     TRAIN_STOP_WAIT_S,
     Program,
     celery_programs,
+    clock_program,
     gpus,
     keeper_program,
     service_program,
     tools_program,
     web_program,
 )
+from webapp.ops.starting import Progress, answers, processor_seconds
 from webapp.ops.surroundings import check_port, disk_error, old_redis, tools_port_of, tools_token_file
-from webapp.outbound import fetch
 from webapp.static_files import collected, note_collected
 
-READY_LIMIT_S = 120.0
+READY_LIMIT_S = 120.0  # without any processor time
+SAY_AFTER_S = 30.0
 WATCH_EVERY_S = 2.0
 STOP_LIMIT_S = TRAIN_STOP_WAIT_S + 50.0  # the groups' own limits, one after another
 END_GRACE_S = 3.0
@@ -82,6 +82,8 @@ class Up:
         self._helpers: list[subprocess.Popen[bytes]] = []
         self._pids: dict[str, int] = {}
         self._stopping = self._hurry = False
+        self._noted = True
+        self._log_sizes: dict[str, int] = {}
 
     @property
     def manager(self) -> Manager:
@@ -168,8 +170,10 @@ class Up:
             programs = self._prepare_services()
         tools = tools_program(tools_port, tools_token_file(self.data))
         web = web_program(self.options.host, self.options.port, behind_proxy=self.options.behind_proxy)
-        workers = [keeper_program(ready), *celery_programs(ready, gpus())]
+        workers = [keeper_program(ready), clock_program(ready), *celery_programs(ready, gpus())]
         self._manager = Manager(self.data, self.options.root, [*programs.values(), tools, web, *workers])
+        logs = {name: self.manager.log_of(program) for name, program in self.manager.programs.items()}
+        self._log_sizes = {name: log.stat().st_size for name, log in logs.items() if log.exists()}
         self.manager.start(self._environment())
         self._note()
         self.manager.run(*programs.values(), tools)
@@ -179,9 +183,14 @@ class Up:
         with self.console.stage(_("Database up to date")):
             link = self._prepare_site(tools_port, tools_before)
         self.manager.run(web, *workers)
-        self._wait_for(_("Tools environment"), tools, lambda: _answers(f"http://127.0.0.1:{tools_port}/health"))
-        self._wait_for(_("Web server"), web, lambda: _answers(self.options.address))
-        titles = {"worker-short": _("Worker"), "beat": _("Clock"), "keeper": _("Keeper of environments")}
+        self._wait_for(_("Tools environment"), tools, lambda: answers(f"http://127.0.0.1:{tools_port}/health"))
+        self._wait_for(_("Web server"), web, lambda: answers(self.options.address))
+        titles = {
+            "worker-short": _("Worker for short work"),
+            "worker-long": _("Worker for long work"),
+            "clock": _("Clockwork"),
+            "keeper": _("Keeper of environments"),
+        }
         for program in workers:
             title = titles.get(program.name, _("Training worker"))
             self._wait_for(title, program, (ready / program.name).exists)
@@ -266,7 +275,7 @@ class Up:
             log = self.data / "logs" / "static.log"
             with self.console.stage(_("Scripts and styles")), log.open("wb") as output:
                 child = self._manage("collectstatic", "--noinput", "--clear", stdout=output, stderr=output)
-                if child.wait(timeout=READY_LIMIT_S * 5):
+                if child.wait():
                     raise UpError(_("The scripts and styles of the pages could not be prepared."), log=log)
                 note_collected(source, target)
 
@@ -278,24 +287,27 @@ class Up:
             arguments += ["--tools-moved", f"http://127.0.0.1:{before}", f"http://127.0.0.1:{port}"]
         with log.open("wb") as errors:
             child = self._manage(*arguments, stdout=subprocess.PIPE, stderr=errors)
-            output, _none = child.communicate(timeout=READY_LIMIT_S * 5)
+            output, _none = child.communicate()  # however long: large tables take their time
         if child.returncode:
             raise UpError(_("The database could not be brought up to date."), log=log)
         return str(json.loads(output.splitlines()[-1])["login_path"])
 
     # --- 5: ready ---
     def _wait_for(self, title: str, program: Program, check: Callable[[], bool]) -> None:
-        survives, deadline = self._survival(program), time.monotonic() + READY_LIMIT_S
+        survives, progress = self._survival(program), Progress(READY_LIMIT_S, SAY_AFTER_S)
+        log, log_from = self.manager.log_of(program), self._log_sizes.get(program.full_name, 0)
         with self.console.stage(title):
             while not check():
                 if not survives():
                     raise UpError(
-                        _("%(name)s ended while starting.") % {"name": program.name}, log=self.manager.log_of(program)
+                        _("%(name)s ended while starting.") % {"name": program.name}, log=log, log_from=log_from
                     )
-                if time.monotonic() > deadline:
-                    raise UpError(
-                        _("%(name)s does not answer.") % {"name": program.name}, log=self.manager.log_of(program)
-                    )
+                if progress.stopped(processor_seconds(self.manager.pid_of(program))):
+                    text = _("%(name)s does not answer.") % {"name": program.name}
+                    raise UpError(text, log=log, log_from=log_from)
+                if progress.slow():
+                    text = _("  %(name)s is still starting: the machine is busy.")
+                    self.console.line(text % {"name": program.name})
                 time.sleep(0.1)
 
     def _welcome(self, link: str) -> None:
@@ -316,7 +328,13 @@ class Up:
         """Remember all processes, those whose parent has gone too."""
         if self._manager is not None and self._manager.child is not None:
             self.known = set(alive(self.known)) | family(self._manager.child.pid)
-            self.ledger.write(self.known)
+            try:
+                self.ledger.write(self.known)
+                self._noted = True
+            except OSError as exc:  # a full or failing disk ends nothing: the older note stands until there is room
+                if self._noted:
+                    self.console.line(_("  %(problem)s What runs goes on.") % {"problem": disk_error(exc, self.data)})
+                self._noted = False
 
     def _watch(self) -> None:
         if self.options.demo:
@@ -373,15 +391,3 @@ class Up:
             self.manager.child.wait(timeout=5)
         (self.data / "services.json").unlink(missing_ok=True)
         self.ledger.clear()
-
-
-def _answers(url: str) -> bool:
-    """Whether anything at all answers there, whatever it says: a redirect, a refusal."""
-    place = parse_place(url)
-    try:
-        fetch(url, ours=frozenset({(place.host, place.port)}), total_s=5)
-    except EnvironmentProtocolError:
-        return True
-    except TiltyardError:
-        return False
-    return True

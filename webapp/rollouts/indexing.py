@@ -1,6 +1,6 @@
 """Turns that were recorded before turns had ``words``: they and their rollouts get what new ones have from the start.
 
-Beat asks every minute while there are any. A rollout is done at once with all of its turns, so that what it is found by
+The clockwork asks every minute. A rollout is done at once with all of its turns, so that what it is found by
 is whole. Nothing that a page shows as it happens changes, so no ``seq`` does.
 """
 

@@ -11,7 +11,7 @@ from training.config import DEFAULT_KIND, Method, method_of
 from webapp.ids import Present, UuidModel, name_validator
 from webapp.runs.states import RunState
 from webapp.teams.models import Project
-from webapp.work import Work
+from webapp.work import SHORT, Work
 
 
 class Run(UuidModel):
@@ -285,6 +285,8 @@ class Preparation(UuidModel, Work):
 
     OPEN = (PreparationState.OPEN,)
     LIMIT_S = 240
+    POOL = SHORT
+    PRIORITY = 0  # somebody waits to launch
     AGAIN_AFTER_S = 5
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="preparations")
@@ -324,6 +326,8 @@ class LaunchCheck(UuidModel, Work):
 
     OPEN = (CheckState.OPEN,)
     LIMIT_S = 420
+    POOL = SHORT
+    PRIORITY = 0  # somebody waits to launch
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="launch_checks")
     run = models.ForeignKey(Run, null=True, on_delete=models.CASCADE, related_name="launch_checks")
@@ -361,6 +365,7 @@ class MemoryEstimate(UuidModel, Work):
 
     OPEN = (EstimateState.OPEN,)
     LIMIT_S = 180
+    POOL = SHORT
     AGAIN_AFTER_S = 5
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="memory_estimates")

@@ -14,10 +14,10 @@ from django.utils import timezone
 from envs.wire import Message
 from webapp.chat.contestants import choices
 from webapp.chat.conversation import ask_of, conversation
+from webapp.chat.looking import cut_lost, look
 from webapp.chat.models import Answer, AnswerState, Chat, Turn
 from webapp.chat.selectors import chat_view, waits
 from webapp.chat.services import MAX_TEXT_CHARS, answer_again, chat_create, chat_stop, turn_send
-from webapp.chat.tasks import cut_lost, look
 from webapp.registry.models import RegisteredModel
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
@@ -32,7 +32,7 @@ def hints(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What was asked of the broker."""
     sent: list[str] = []
     monkeypatch.setattr("webapp.chat.services.hint", lambda: sent.append("send"))
-    monkeypatch.setattr("webapp.chat.tasks.hint", lambda: sent.append("look"))
+    monkeypatch.setattr("webapp.chat.looking.hint", lambda: sent.append("look"))
     return sent
 
 

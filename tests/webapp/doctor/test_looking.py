@@ -15,7 +15,7 @@ from training.doctor.doctor import Doctor
 from training.doctor.facts import StepFacts
 from webapp.advisories.models import Advisory, Examination
 from webapp.doctor import looking
-from webapp.doctor.tasks import look
+from webapp.doctor.looking import look
 from webapp.notifications.models import Event
 from webapp.notifications.words import words_of
 from webapp.rollouts.models import Rollout

@@ -11,7 +11,7 @@ from webapp.ops.programs import container_programs
 
 
 class Command(BaseCommand):
-    """Become the web server, a worker, beat or the keeper: the same programs as `manage.py up` starts."""
+    """Become the web server, a worker, the clockwork or the keeper: the same programs as `manage.py up` starts."""
 
     help = __doc__
     requires_system_checks = []

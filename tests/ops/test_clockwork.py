@@ -1,0 +1,142 @@
+"""The clockwork: each job ticks whatever the others do, and nothing that people start can delay it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.db import InternalError, OperationalError
+from django.utils import timezone
+
+from tests.servers import make_child_env, running
+from webapp.engine import lease as leases
+from webapp.ops import clockwork
+from webapp.ops.clockwork import JOBS, Clockwork, Job
+from webapp.runs.models import Attempt, Outbox, Run
+from webapp.runs.states import RunState
+
+
+def wait_until(true: Callable[[], object], limit_s: float = 20.0) -> None:
+    end = time.monotonic() + limit_s
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def ticking() -> Iterator[Callable[..., Clockwork]]:
+    """``ticking(job, …)``: a clockwork whose jobs run in threads until the test ends."""
+    begun: list[tuple[Clockwork, threading.Thread]] = []
+
+    def start(*jobs: Job) -> Clockwork:
+        clock = Clockwork(jobs)
+        for job in jobs:
+            thread = threading.Thread(target=clock.keep, args=(job,), daemon=True)
+            begun.append((clock, thread))
+            thread.start()
+        return clock
+
+    yield start
+    for clock, thread in begun:
+        clock._told(signal.SIGTERM, None)
+        thread.join(5)
+        assert not thread.is_alive()
+
+
+def test_what_is_looked_at_and_how_often() -> None:
+    assert {job.name: job.every_s for job in JOBS} == {
+        "reap": 5,
+        "outbox": 2,
+        "work": 5,
+        "chat": 5,
+        "room": 15,
+        "doctor": 10,
+        "index": 60,
+    }
+
+
+def test_a_job_that_does_not_end_delays_no_other(ticking: Callable[..., Clockwork]) -> None:
+    end, ticks = threading.Event(), []
+    clock = ticking(Job("slow", lambda: end.wait(20), every_s=0), Job("quick", lambda: ticks.append(1), every_s=0.01))
+    wait_until(lambda: len(ticks) >= 5)
+    assert clock.hung() is None
+    end.set()
+
+
+@pytest.mark.parametrize("error", [OperationalError("away"), InternalError("25P03"), ValueError("a fault of ours")])
+def test_whatever_a_job_raises_it_ticks_again(ticking: Callable[..., Clockwork], error: Exception) -> None:
+    ticks: list[int] = []
+
+    def fail() -> None:
+        ticks.append(1)
+        raise error
+
+    ticking(Job("broken", fail, every_s=0.01))
+    wait_until(lambda: len(ticks) >= 3)
+
+
+@pytest.mark.parametrize(("limit_s", "hangs"), [(0.05, True), (20.0, False)])
+def test_a_tick_beyond_its_limit_hangs(ticking: Callable[..., Clockwork], limit_s: float, hangs: bool) -> None:
+    end, begun = threading.Event(), threading.Event()
+
+    def tick() -> None:
+        begun.set()
+        end.wait(20)
+
+    job = Job("slow", tick, every_s=0, limit_s=limit_s)
+    clock = ticking(job)
+    assert begun.wait(5)
+    time.sleep(0.1)
+    assert clock.hung() == (job if hangs else None)
+    end.set()
+
+
+def test_a_pause_between_ticks_is_no_hang(ticking: Callable[..., Clockwork]) -> None:
+    ticks: list[int] = []
+    clock = ticking(Job("rare", lambda: ticks.append(1), every_s=20, limit_s=0.01))
+    wait_until(lambda: ticks)
+    time.sleep(0.1)
+    assert clock.hung() is None
+
+
+def test_a_job_that_hangs_ends_the_process(tmp_path: Path) -> None:
+    """So that its supervisor starts another one."""
+    script = tmp_path / "hang.py"
+    script.write_text(
+        "import django, time; django.setup()\n"
+        "from webapp.ops import clockwork\n"
+        "clockwork.CHECK_EVERY_S = 0.05\n"
+        "clockwork.Clockwork([clockwork.Job('stuck', lambda: time.sleep(60), every_s=1, limit_s=0.2)]).run()\n"
+    )
+    env = {**os.environ, "DJANGO_SETTINGS_MODULE": "webapp.settings"}
+    with running([sys.executable, str(script)], tmp_path / "log", env) as child:
+        assert child.wait(60) == 1
+    assert "action=stuck" in (tmp_path / "log").read_text()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_lost_worker_is_noticed_without_a_broker_and_without_workers(
+    make_run: Callable[..., Run], tmp_path: Path
+) -> None:
+    """C1: two uploads took both places of the worker that gave runs back, and 191 s passed until a death was seen."""
+    run = make_run(state=RunState.QUEUED, queued_at=timezone.now())
+    assert leases.claim(run.pk) is not None
+    Run.objects.filter(pk=run.pk).update(lease_beat_at=timezone.now() - timedelta(minutes=5))
+    ready = tmp_path / "ready"
+    env = make_child_env(REDIS_URL="redis://127.0.0.1:1/0", TILTYARD_READY_FILE=str(ready), TILTYARD_LEASE_TTL_S="2")
+    with running([sys.executable, "manage.py", "run_clockwork"], tmp_path / "log", env) as child:
+        wait_until(lambda: Run.objects.get(pk=run.pk).state == RunState.QUEUED, 60)
+        assert int(ready.read_text()) == child.pid
+        touched = ready.stat().st_mtime_ns
+        wait_until(lambda: ready.stat().st_mtime_ns > touched)
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(clockwork.END_S + 10) == 0
+    assert Attempt.objects.get(run=run).error["code"] == "worker_lost"
+    assert Outbox.objects.filter(run=run, sent_at=None).exists(), "the nudge waits for a broker"

@@ -1,0 +1,90 @@
+"""C0: everything of `manage.py up` on one small disk, which fills up and has room again."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+
+from tests.ops.test_up import Upped
+from webapp.host.embedded import free_port
+
+DISK_MB = 1500
+FULL_S = 90.0
+
+
+@pytest.fixture
+def small_disk() -> Iterator[Path]:
+    """A disk of its own, of ``DISK_MB``; not below pytest's folders, which PostgreSQL's user may not pass through."""
+    folder = Path(tempfile.mkdtemp(prefix="tiltyard-tests-"))
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m,mode=755", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("mounting a small disk needs root")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+    folder.rmdir()
+
+
+def runs(one: Upped) -> dict[str, tuple[str, int, int, str]]:
+    """State, step, attempt and error's code of each run, by name; empty while the database is away."""
+    url = json.loads((one.data / "services.json").read_text())["database_url"]
+    try:
+        with psycopg.connect(url, connect_timeout=5) as database:
+            asked: Any = database.execute("SELECT name, state, step, attempt, error->>'code' FROM runs_run")
+            return {name: (state, step, attempt, code or "") for name, state, step, attempt, code in asked}
+    except psycopg.Error:
+        return {}
+
+
+def fill(folder: Path) -> Path:
+    """Leave no byte free."""
+    path = folder / "fill"
+    with path.open("wb") as file, pytest.raises(OSError):
+        while True:
+            file.write(b"0" * (1 << 20))
+            file.flush()
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.chaos
+@pytest.mark.timeout(1200)
+def test_a_full_disk_ends_nothing_and_everything_goes_on_by_itself(small_disk: Path) -> None:
+    one = Upped(small_disk / "data", free_port(), "--demo")
+    try:
+        one.wait_ready()
+        services = {known for known in one.family() if known.name in {"postgres", "redis-server", "supervisord"}}
+        one.wait_for(lambda: any(step >= 3 and state == "running" for state, step, *_ in runs(one).values()), 600)
+        filling, until, seen = fill(small_disk), time.monotonic() + FULL_S, set[str]()
+        while time.monotonic() < until:
+            assert one.process.poll() is None, one.output
+            seen |= {code for _state, _step, _attempt, code in runs(one).values()}
+            answer = httpx.get(f"http://127.0.0.1:{one.port}/login/", timeout=30)
+            assert answer.status_code in {200, 503}
+            time.sleep(2)
+        assert {known for known in services if known.process()}, "the services go on, or come again"
+        filling.unlink()
+        wait_all_succeed(one)
+        assert "storage_full" in seen, seen
+        log = (one.data / "logs" / "worker-train.log").stat()
+        assert log.st_mtime > time.time() - 300, "its log is written again"
+        assert one.output.count("What runs goes on.") <= 2, one.output
+        assert one.stop() == 0
+    finally:
+        if one.process.poll() is None:
+            one.stop()
+
+
+def wait_all_succeed(one: Upped) -> None:
+    """Without anybody's hand."""
+    done: Callable[[], bool] = lambda: {state for state, *_ in runs(one).values()} == {"succeeded"}  # noqa: E731
+    one.wait_for(done, 600)

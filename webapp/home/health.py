@@ -1,0 +1,61 @@
+"""Is this installation well? For load balancers and monitors, which have no login: no name, no address, no count of
+people's things but of work that waits."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import redis
+from django.conf import settings
+from django.core.cache import cache
+from django.db import connection
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET
+
+from webapp.errors import DATABASE_AWAY
+from webapp.home.clock import clock_age, is_late
+from webapp.work import loads
+
+KEPT_S = 1.0
+"""Whoever asks more often gets the same answer."""
+BROKER_S = 2.0
+
+
+@never_cache
+@require_GET
+def healthz(request: HttpRequest) -> HttpResponse:
+    """This process answers; nothing else is asked."""
+    return HttpResponse("ok\n", content_type="text/plain")
+
+
+@never_cache
+@require_GET
+def readyz(request: HttpRequest) -> JsonResponse:
+    """Database, broker and clockwork: 200 while all of them work, else 503, and how full the pools of workers are."""
+    found = cache.get("readyz")
+    if found is None:
+        found = _look()
+        cache.set("readyz", found, KEPT_S)
+    return JsonResponse(found, status=200 if found["ok"] else 503)
+
+
+def _look() -> dict[str, Any]:
+    try:
+        age_s, pools = clock_age(), [asdict(load) for load in loads()]
+    except DATABASE_AWAY:
+        connection.close()
+        return {"ok": False, "database": False, "broker": _broker(), "clock_age_seconds": None, "pools": []}
+    broker = _broker()
+    well = broker and not is_late(age_s)
+    return {"ok": well, "database": True, "broker": broker, "clock_age_seconds": age_s, "pools": pools}
+
+
+def _broker() -> bool:
+    limits = {"socket_timeout": BROKER_S, "socket_connect_timeout": BROKER_S}
+    try:
+        with redis.Redis.from_url(settings.CELERY_BROKER_URL, **limits) as client:
+            return bool(client.ping())
+    except (redis.RedisError, OSError):
+        return False

@@ -1,0 +1,106 @@
+"""The clockwork: what has to be looked at every few seconds, in a process that no work of people can fill.
+
+1. Each job has a thread and a connection of its own, so that a slow one delays no other.
+2. Rows in PostgreSQL decide what there is to do. Without the database a job tries again at its next tick; without Redis
+   it still looks, and what it would send stays a row.
+3. A second clockwork does no harm: every job may run twice at a time.
+4. A tick that does not end within its job's limit ends the process: its supervisor starts another one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import FrameType
+
+from celery import current_app
+from django.db import connection
+
+from webapp import work
+from webapp.chat import looking as chats
+from webapp.doctor import looking as doctor
+from webapp.engine import outbox, reaper, room
+from webapp.errors import DATABASE_AWAY
+from webapp.host.ready import say_alive, say_ready
+from webapp.rollouts.indexing import index_older
+
+logger = logging.getLogger(__name__)
+CHECK_EVERY_S = 1.0
+END_S = 5.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is done every ``every_s`` seconds; a tick that takes longer than ``limit_s`` hangs."""
+
+    name: str
+    tick: Callable[[], object]
+    every_s: float
+    limit_s: float = 300.0
+
+
+JOBS = (
+    Job("reap", reaper.reap, every_s=5),
+    Job("outbox", outbox.send_unsent, every_s=2),
+    Job("work", work.look, every_s=5),
+    Job("chat", chats.look, every_s=5),
+    Job("room", room.resume_where_room, every_s=15),
+    Job("doctor", doctor.look, every_s=10),
+    Job("index", index_older, every_s=60),
+)
+
+
+class Clockwork:
+    """One process that ticks for an installation."""
+
+    def __init__(self, jobs: Sequence[Job] = JOBS) -> None:
+        self._jobs = jobs
+        self._stop = threading.Event()
+        self._began: dict[str, float] = {}
+
+    def run(self) -> None:
+        """Tick until told to end."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._told)
+        current_app.loader.import_default_modules()  # what workers can do, so that `work.look` knows of it
+        threads = [threading.Thread(target=self.keep, args=(job,), name=job.name, daemon=True) for job in self._jobs]
+        for thread in threads:
+            thread.start()
+        say_ready()
+        while not self._stop.wait(CHECK_EVERY_S):
+            if job := self.hung():
+                logger.critical("a job does not end; ending the clockwork", extra={"action": job.name})
+                os._exit(1)
+            say_alive()
+        until = time.monotonic() + END_S
+        for thread in threads:
+            thread.join(timeout=max(0.0, until - time.monotonic()))
+
+    def keep(self, job: Job) -> None:
+        """Do one job again and again, whatever it raises."""
+        while not self._stop.is_set():
+            began = self._began[job.name] = time.monotonic()
+            try:
+                job.tick()
+            except DATABASE_AWAY as exc:
+                connection.close()
+                logger.warning("database away", extra={"action": job.name, "error": repr(exc)[:200]})
+            except Exception:  # a fault in one of them ends neither it nor the others
+                connection.close()
+                logger.exception("a job failed", extra={"action": job.name})
+            del self._began[job.name]
+            self._stop.wait(max(0.0, began + job.every_s - time.monotonic()))
+        connection.close()
+
+    def hung(self) -> Job | None:
+        """A job whose tick has lasted longer than its limit."""
+        now, began = time.monotonic(), dict(self._began)
+        return next((job for job in self._jobs if now - began.get(job.name, now) > job.limit_s), None)
+
+    def _told(self, _number: int, _frame: FrameType | None) -> None:
+        self._stop.set()

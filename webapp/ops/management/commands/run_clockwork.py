@@ -1,0 +1,19 @@
+"""``manage.py run_clockwork``: give back what lost workers had, send what waits, resume what can go on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from webapp.ops.clockwork import Clockwork
+
+
+class Command(BaseCommand):
+    """Runs until SIGTERM; `manage.py up` supervises it. A second one does no harm."""
+
+    help = __doc__
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Tick."""
+        Clockwork().run()

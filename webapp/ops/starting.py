@@ -1,0 +1,58 @@
+"""Is a program that was started ready, or does it at least get on?"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+
+import psutil
+
+from training.addresses import parse_place
+from training.errors import EnvironmentProtocolError, TiltyardError
+from webapp.outbound import fetch
+
+
+class Progress:
+    """Whether a program that does not answer yet still gets on: its processor time grows, however slowly.
+
+    On a machine that is busy with something else a start takes minutes, and is no fault.
+    """
+
+    def __init__(self, limit_s: float, say_after_s: float) -> None:
+        self._limit_s, self._spent_s = limit_s, 0.0
+        self._moved_at = time.monotonic()
+        self._say_at = self._moved_at + say_after_s
+
+    def stopped(self, spent_s: float) -> bool:
+        """Given its processor time: whether that has not grown for the limit."""
+        if spent_s > self._spent_s:
+            self._spent_s, self._moved_at = spent_s, time.monotonic()
+        return time.monotonic() - self._moved_at > self._limit_s
+
+    def slow(self) -> bool:
+        """Once, when it has taken so long that a person wonders."""
+        due = time.monotonic() >= self._say_at
+        if due:
+            self._say_at = float("inf")
+        return due
+
+
+def processor_seconds(pid: int) -> float:
+    """Processor time of a process and its children so far; 0 where it cannot be asked."""
+    with suppress(psutil.Error, ValueError):
+        head = psutil.Process(pid)
+        times = [one.cpu_times() for one in (head, *head.children(recursive=True))]
+        return float(sum(each.user + each.system for each in times))
+    return 0.0
+
+
+def answers(url: str) -> bool:
+    """Whether anything at all answers there, whatever it says: a redirect, a refusal."""
+    place = parse_place(url)
+    try:
+        fetch(url, ours=frozenset({(place.host, place.port)}), total_s=5)
+    except EnvironmentProtocolError:
+        return True
+    except TiltyardError:
+        return False
+    return True
