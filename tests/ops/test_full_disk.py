@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, LiteralString
 
 import httpx
 import psycopg
@@ -34,15 +34,19 @@ def small_disk() -> Iterator[Path]:
     folder.rmdir()
 
 
-def runs(one: Upped) -> dict[str, tuple[str, int, int, str]]:
-    """State, step, attempt and error's code of each run, by name; empty while the database is away."""
+def asked(one: Upped, query: LiteralString) -> list[tuple[Any, ...]]:
+    """Rows of its database; none while that is away."""
     url = json.loads((one.data / "services.json").read_text())["database_url"]
     try:
         with psycopg.connect(url, connect_timeout=5) as database:
-            asked: Any = database.execute("SELECT name, state, step, attempt, error->>'code' FROM runs_run")
-            return {name: (state, step, attempt, code or "") for name, state, step, attempt, code in asked}
+            return database.execute(query).fetchall()
     except psycopg.Error:
-        return {}
+        return []
+
+
+def runs(one: Upped) -> dict[str, tuple[str, int]]:
+    """State and step of each run, by name."""
+    return {name: (state, step) for name, state, step in asked(one, "SELECT name, state, step FROM runs_run")}
 
 
 def fill(folder: Path) -> Path:
@@ -63,18 +67,18 @@ def test_a_full_disk_ends_nothing_and_everything_goes_on_by_itself(small_disk: P
     try:
         one.wait_ready()
         services = {known for known in one.family() if known.name in {"postgres", "redis-server", "supervisord"}}
-        one.wait_for(lambda: any(step >= 3 and state == "running" for state, step, *_ in runs(one).values()), 600)
-        filling, until, seen = fill(small_disk), time.monotonic() + FULL_S, set[str]()
+        one.wait_for(lambda: any(step >= 3 and state == "running" for state, step in runs(one).values()), 600)
+        filling, until = fill(small_disk), time.monotonic() + FULL_S
         while time.monotonic() < until:
             assert one.process.poll() is None, one.output
-            seen |= {code for _state, _step, _attempt, code in runs(one).values()}
             answer = httpx.get(f"http://127.0.0.1:{one.port}/login/", timeout=30)
             assert answer.status_code in {200, 503}
             time.sleep(2)
         assert {known for known in services if known.process()}, "the services go on, or come again"
         filling.unlink()
         wait_all_succeed(one)
-        assert "storage_full" in seen, seen
+        codes = asked(one, "SELECT payload->'error'->>'code' FROM runs_runevent WHERE payload->>'to' = 'paused'")
+        assert codes and set(codes) == {("storage_full",)}, codes
         log = (one.data / "logs" / "worker-train.log").stat()
         assert log.st_mtime > time.time() - 300, "its log is written again"
         assert one.output.count("What runs goes on.") <= 2, one.output
@@ -86,5 +90,5 @@ def test_a_full_disk_ends_nothing_and_everything_goes_on_by_itself(small_disk: P
 
 def wait_all_succeed(one: Upped) -> None:
     """Without anybody's hand."""
-    done: Callable[[], bool] = lambda: {state for state, *_ in runs(one).values()} == {"succeeded"}  # noqa: E731
+    done: Callable[[], bool] = lambda: {state for state, _step in runs(one).values()} == {"succeeded"}  # noqa: E731
     one.wait_for(done, 600)

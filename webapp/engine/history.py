@@ -19,9 +19,10 @@ from webapp.engine import outbox
 from webapp.engine.announcing import announce
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.nudge import nudge
-from webapp.runs.states import TERMINAL, RunState, sources_of
+from webapp.runs.states import LEASED, TERMINAL, RunState, sources_of
 from webapp.text import clean_json
 
+KEEPS_PLACE = LEASED | {RunState.PAUSED}  # in the queue, when it comes back there
 UNLEASED: dict[str, Any] = {"lease_owner": "", "lease_started_at": None, "lease_beat_at": None, "held": None}
 
 
@@ -97,7 +98,7 @@ def run_transition(
         if run is None:
             return None
         before = run.state
-        fields = {"state": target, "seq": run.seq + 1, **_times(target), **changes}
+        fields = {"state": target, "seq": run.seq + 1, **_times(run, target), **changes}
         if error is not None:
             fields["error"] = clean_json(error.model_dump(mode="json"))
         for name, value in fields.items():
@@ -124,9 +125,10 @@ def run_transition(
     return run
 
 
-def _times(target: RunState) -> dict[str, Any]:
+def _times(run: Run, target: RunState) -> dict[str, Any]:
     if target == RunState.QUEUED:
-        return {"queued_at": Now(), "finished_at": None, "error": None, "phase": "", **UNLEASED}
+        kept = run.queued_at if run.state in KEEPS_PLACE else None
+        return {"queued_at": kept or Now(), "finished_at": None, "error": None, "phase": "", **UNLEASED}
     if target == RunState.PAUSED:
         return {"phase": "", **UNLEASED}
     if target in TERMINAL:
@@ -138,7 +140,7 @@ def _followers_wake(run: Run) -> None:
     for follower in Run.objects.filter(after_id=run.pk, state=RunState.QUEUED).order_by("created_at"):
         if run.state == RunState.SUCCEEDED:
             outbox.add(follower.pk)
-        else:
+        elif run.state == RunState.FAILED:  # one that was stopped may be resumed: they wait
             run_transition(follower.pk, RunState.FAILED, error=dependency_error(run))
 
 

@@ -27,6 +27,7 @@ from webapp.runs.models import Attempt, Run
 from webapp.runs.states import LEASED, TERMINAL, RunState
 
 CLOCK_SLACK_S = 5
+MISSED_BEATS = 2.5
 
 
 def beat_every_s() -> float:
@@ -37,6 +38,22 @@ def beat_every_s() -> float:
 def new_owner(role: str = "") -> str:
     """A name for this process that no other will ever have."""
     return f"{role}{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:12]}"
+
+
+def first_in_line(run_id: UUID) -> UUID | None:
+    """The run to claim on a message about ``run_id``: of all that can start, the one that was queued first.
+
+    A run keeps its place when it loses its worker. While one that was queued before has a worker that misses its
+    beats, nothing is claimed (``None``): within a time to live it either beats again or waits here too, and goes first.
+    """
+    ready = Run.objects.filter(Q(after=None) | Q(after__state=RunState.SUCCEEDED), state=RunState.QUEUED)
+    first = ready.order_by("queued_at", "created_at").values_list("pk", "queued_at").first()
+    if first is None:
+        return run_id  # it may have to be failed
+    old = Now() - Value(timedelta(seconds=MISSED_BEATS * beat_every_s()))
+    older = Run.objects.filter(state__in=LEASED, imported=False, queued_at__lt=first[1])
+    lost = older.annotate(heard_at=Coalesce("lease_beat_at", "lease_started_at")).filter(heard_at__lt=old)
+    return None if lost.exists() else first[0]
 
 
 def claim(run_id: UUID) -> Lease | None:
@@ -67,7 +84,7 @@ def _predecessor_ready(run: Run) -> bool:
     before = run.after
     if before is None or before.state == RunState.SUCCEEDED:
         return True
-    if before.state in TERMINAL:
+    if before.state in TERMINAL and before.state != RunState.CANCELLED:  # one that was stopped may be resumed
         run_transition(run.pk, RunState.FAILED, error=dependency_error(before))
     return False
 

@@ -35,6 +35,7 @@ logger = logging.getLogger(__name__)
 LOOK_LOCK = "LOCK TABLE runs_run IN ROW EXCLUSIVE MODE"  # what the UPDATE of a beat takes
 LOCK_WAIT_S = 2
 NUDGE_AGAIN = timedelta(seconds=10)
+UNDECIDED = set(RunState) - {RunState.SUCCEEDED, RunState.FAILED}  # what waits for such a run cannot start yet
 NUDGED_AT_ONCE = 5  # the oldest: while workers are busy, messages for the others would only pile up
 
 
@@ -118,21 +119,9 @@ def nudge_forgotten() -> int:
     """Nudge the oldest queued runs that can start and were not announced lately; return how many."""
     now, _ = _clock()
     count = 0
-    waiting = Run.objects.filter(state=RunState.QUEUED).exclude(after__state__in=_unfinished())
+    waiting = Run.objects.filter(state=RunState.QUEUED).exclude(after__state__in=UNDECIDED)
     for run in waiting.order_by("queued_at")[:NUDGED_AT_ONCE]:
         if not Outbox.objects.filter(run=run, created_at__gt=now - NUDGE_AGAIN).exists():
             outbox.add(run.pk)
             count += 1
     return count
-
-
-def _unfinished() -> list[RunState]:
-    return [
-        RunState.DRAFT,
-        RunState.QUEUED,
-        RunState.PREPARING,
-        RunState.RUNNING,
-        RunState.PAUSING,
-        RunState.PAUSED,
-        RunState.STOPPING,
-    ]

@@ -34,7 +34,7 @@ from webapp.endpoints.keys import key_env
 from webapp.endpoints.spending import day_over
 from webapp.engine import outbox
 from webapp.engine.history import Lease, LeaseLost, event_add
-from webapp.engine.lease import beat, beat_every_s, claim, state_of
+from webapp.engine.lease import beat, beat_every_s, claim, first_in_line, state_of
 from webapp.engine.orders import orders_pass
 from webapp.engine.outcome import WORKER_CLOSING, attempt_end, finished_before
 from webapp.engine.output import output_trim
@@ -76,7 +76,8 @@ def closing() -> bool:
 
 
 def supervise(run_id: UUID) -> None:
-    """Try to claim the run and see one attempt at it through. Safe to call any number of times.
+    """Try to claim the run, or one that was queued before it, and see one attempt at it through. Safe to call any
+    number of times.
 
     A worker that does not see the installation's data folder would find no dataset, no model and no checkpoint: it
     claims nothing, and says so on the page of workers.
@@ -84,9 +85,10 @@ def supervise(run_id: UUID) -> None:
     if problem := folder_problem():
         logger.error("this worker claims nothing", extra={"action": "claim", "problem": problem, "run_id": run_id})
         return
-    lease = claim(run_id)
+    first = first_in_line(run_id)
+    lease = claim(first) if first is not None else None
     if lease is not None:
-        with at_work_on(run_id):
+        with at_work_on(lease.run_id):
             Supervisor(lease).run()
         nudge_next()
 

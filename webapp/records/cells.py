@@ -82,6 +82,8 @@ def _below(row: RunRow) -> SafeString:
         return format_html(small, format_html('<span class="badge" data-state="stale">{}</span>', silent))
     if row.run.state == RunState.DRAFT and row.view["phase"]:
         return format_html(small, _("being checked"))
+    if row.view["waiting_for_state"] == RunState.CANCELLED:
+        return format_html(small, _("after %(name)s, which was stopped") % {"name": row.view["waiting_for"]})
     if row.view["waiting_for"]:
         return format_html(small, _("after %(name)s") % {"name": row.view["waiting_for"]})
     return SafeString("")

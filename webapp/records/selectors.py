@@ -56,6 +56,7 @@ def run_view(run: Run) -> dict[str, Any]:
     if not hasattr(run, "beat_age"):
         run = runs_with_ages().get(pk=run.pk)
     state, before = RunState(run.state), run.after
+    waits = before is not None and state == RunState.QUEUED and before.state != RunState.SUCCEEDED
     return {
         "id": str(run.pk),
         "name": run.name,
@@ -77,7 +78,8 @@ def run_view(run: Run) -> dict[str, Any]:
         "health": run.health,
         "beat_age_seconds": _seconds(run, "beat_age") if state in LEASED else None,
         "progress_age_seconds": _seconds(run, "progress_age") if state in AT_WORK else None,
-        "waiting_for": before.name if before and state == RunState.QUEUED and before.state != "succeeded" else None,
+        "waiting_for": before.name if before and waits else None,
+        "waiting_for_state": before.state if before and waits else None,
     }
 
 

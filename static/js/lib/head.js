@@ -132,9 +132,10 @@ function drawNotices(run) {
   const waiting = maybe("run-waiting");
   if (waiting) {
     waiting.hidden = run.state !== "queued";
+    const why = run.waiting_for_state === "cancelled" ? "waiting_stopped" : "waiting_warm_up";
     setText(
       waiting.firstElementChild,
-      run.waiting_for ? t("waiting_warm_up", { name: run.waiting_for }) : t("waiting_worker"),
+      run.waiting_for ? t(why, { name: run.waiting_for }) : t("waiting_worker"),
     );
   }
   const silent = maybe("run-silent");

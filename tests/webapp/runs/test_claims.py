@@ -62,7 +62,7 @@ def test_only_a_queued_run_is_claimed(queued: Any, state: str) -> None:
         ("running", "queued", False),
         ("paused", "queued", False),
         ("failed", "failed", False),
-        ("cancelled", "failed", False),
+        ("cancelled", "queued", False),
     ],
 )
 def test_a_run_waits_for_its_predecessor_and_fails_with_it(

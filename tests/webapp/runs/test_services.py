@@ -11,10 +11,13 @@ from training.config import JobConfig
 from training.errors import ConfigError
 from webapp.datasets.models import DatasetState
 from webapp.engine import outbox
+from webapp.engine.history import run_transition
 from webapp.engine.lease import claim
 from webapp.engine.outcome import attempt_end
+from webapp.engine.reaper import nudge_forgotten
 from webapp.engine.resolve import resolve
 from webapp.engine.services import run_create, run_launch, run_pause, run_resume, run_stop
+from webapp.records.selectors import run_view
 from webapp.registry.models import Checkpoint, ModelKind, RegisteredModel
 from webapp.runs.models import Attempt, Outbox, Run, RunEvent
 from webapp.runs.states import RunState
@@ -185,7 +188,13 @@ def test_followers_fail_with_the_run_they_wait_for(project: Any, alice: Any, job
         _create(project, alice, config, name=name)
     run_stop(run=first, user=alice)
     states = dict(Run.objects.values_list("name", "state"))
-    assert states == {"first": "cancelled", "second": "failed", "third": "failed"}
+    assert states == {"first": "cancelled", "second": "queued", "third": "queued"}, "it may be resumed"
+    assert run_view(Run.objects.get(name="second"))["waiting_for_state"] == "cancelled"
+    assert nudge_forgotten() == 0, "they cannot start"
+    Run.objects.filter(pk=first.pk).update(state=RunState.RUNNING)
+    run_transition(first.pk, RunState.FAILED)
+    states = dict(Run.objects.values_list("name", "state"))
+    assert states == {"first": "failed", "second": "failed", "third": "failed"}
     assert Run.objects.get(name="third").error["code"] == "dependency_failed"
 
 

@@ -34,6 +34,7 @@ class RunState(BaseModel):
     beat_age_seconds: float | None = Field(description="since its worker was last heard")
     progress_age_seconds: float | None = Field(description="since its trainer was last heard")
     waiting_for: str | None = Field(description="name of the run that must end first")
+    waiting_for_state: str | None = Field(description="its state; one that is cancelled must be resumed")
     tags: list[str]
     notes: str
     archived: bool
