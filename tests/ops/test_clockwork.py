@@ -56,7 +56,7 @@ def test_what_is_looked_at_and_how_often() -> None:
         "outbox": 2,
         "work": 5,
         "chat": 5,
-        "room": 15,
+        "recover": 15,
         "doctor": 10,
         "index": 60,
     }

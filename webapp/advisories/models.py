@@ -27,6 +27,7 @@ class DoctorRules(models.Model):
     project = models.OneToOneField(Project, on_delete=models.CASCADE, primary_key=True, related_name="doctor_rules")
     thresholds = models.JSONField(default=dict)
     reactions = models.JSONField(default=dict)
+    resumes = models.BooleanField(default=True, help_text="whether runs go on by themselves (webapp.engine.recovery)")
     changed_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     changed_at = models.DateTimeField(auto_now=True)
 

@@ -27,6 +27,7 @@ class DoctorRulesPatch(Body):
 
     thresholds: dict[str, float | None] = Field(default_factory=dict, max_length=100)
     reactions: dict[str, str] = Field(default_factory=dict, max_length=100, description="notify, keep or pause by code")
+    resumes: bool | None = Field(None, description="whether runs go on by themselves once what paused them is over")
 
 
 @router.get("/projects/{slug:slug}/doctor", response=runs_answers.DoctorRules)
@@ -46,6 +47,7 @@ def _out(rules: Rules) -> dict[str, Any]:
     return {
         "thresholds": {name: _threshold(name, getattr(rules.options, name)) for name in DoctorOptions.model_fields},
         "reactions": {code: str(rules.reaction(code)) for code in RULES},
+        "resumes": rules.resumes,
     }
 
 

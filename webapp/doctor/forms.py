@@ -53,6 +53,16 @@ class RulesForm(forms.Form):
             field.initial = value if value != _default(name) else None
             field.widget.attrs["placeholder"] = f"{_default(name):g}"
             self.fields[name] = field
+        self.fields["resumes"] = forms.BooleanField(
+            initial=rules.resumes,
+            disabled=fixed,
+            required=False,
+            label=_("Runs go on by themselves once what paused them is over"),
+            help_text=_(
+                "A full disk, an environment or an endpoint that did not answer, a day's limit, a sampler that died. "
+                "Each time waits longer, and after a few of them a day a person has to look."
+            ),
+        )
         for code in RULES:
             self.fields[REACTION + code] = forms.ChoiceField(
                 choices=Reaction.choices,

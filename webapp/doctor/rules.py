@@ -28,6 +28,7 @@ class Rules(NamedTuple):
 
     options: DoctorOptions
     reactions: dict[str, Reaction]
+    resumes: bool = True
 
     def reaction(self, code: str) -> Reaction:
         """What follows from an advisory."""
@@ -46,24 +47,32 @@ def _read(row: DoctorRules) -> Rules:
         with suppress(ShapeError, ValueError):
             setattr(options, name, value)
     known = {code: value for code, value in row.reactions.items() if code in RULES and value in Reaction.values}
-    return Rules(options, {code: Reaction(value) for code, value in known.items()})
+    return Rules(options, {code: Reaction(value) for code, value in known.items()}, row.resumes)
 
 
 def rules_change(
-    *, project: Project, user: User, thresholds: Mapping[str, float | None], reactions: Mapping[str, str]
+    *,
+    project: Project,
+    user: User,
+    thresholds: Mapping[str, float | None],
+    reactions: Mapping[str, str],
+    resumes: bool | None = None,
 ) -> Rules:
     """Change the rules that are named; ``None`` and ``notify`` are the defaults. What is the same leaves no audit row.
+
+    ``resumes`` stays as it is where it is ``None``.
 
     Raises ``ValidationError`` by threshold, or by ``reaction-<code>``.
     """
     with transaction.atomic():
         row, made = DoctorRules.objects.select_for_update().get_or_create(project=project)
-        before = (row.thresholds, row.reactions)
+        before = (row.thresholds, row.reactions, row.resumes)
         row.thresholds = _thresholds(_read(row).options, thresholds)
         row.reactions = _reactions(_read(row).reactions, reactions)
-        if (row.thresholds, row.reactions) != before:
+        row.resumes = row.resumes if resumes is None else resumes
+        if (row.thresholds, row.reactions, row.resumes) != before:
             row.changed_by = user
-            row.save(update_fields=["thresholds", "reactions", "changed_by", "changed_at"])
+            row.save(update_fields=["thresholds", "reactions", "resumes", "changed_by", "changed_at"])
             audit(AuditAction.DOCTOR_CHANGED, project, by=user)
         elif made:
             row.delete()

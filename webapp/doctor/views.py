@@ -31,7 +31,8 @@ def doctor_rules(request: HttpRequest, slug: str) -> HttpResponse:
     if posted and form.is_valid():
         try:
             user, reactions = cast(User, request.user), form.reactions
-            rules_change(project=project, user=user, thresholds=form.thresholds, reactions=reactions)
+            resumes = form.cleaned_data["resumes"]
+            rules_change(project=project, user=user, thresholds=form.thresholds, reactions=reactions, resumes=resumes)
         except ValidationError as exc:
             add_errors(form, exc)
         else:

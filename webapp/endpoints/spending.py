@@ -24,6 +24,12 @@ CHAT_DAY_HINT = _("Raise the endpoint's limit for a day, or go on tomorrow.")
 CHAT_HINT = _("Raise the endpoint's limit for a run, or start another chat.")
 
 
+DAY_COST = _("The project has spent {spent} at the endpoint {name} today, and may spend {limit} a day.")
+DAY_TOKENS = _("The project has used {used} tokens of the endpoint {name} today, and may use {limit} a day.")
+BY_DAY = (DAY_COST, DAY_TOKENS)
+"""Of a run that paused: it may go on tomorrow."""
+
+
 class Used(NamedTuple):
     """Tokens, and money where a price was set; ``last_at`` is the last use."""
 
@@ -107,11 +113,9 @@ def day_limit(endpoint: Endpoint) -> BudgetSpent | None:
 
 def _day_over(endpoint: Endpoint, used: Used) -> BudgetSpent | None:
     if endpoint.max_day_cost and (used.cost or 0.0) >= endpoint.max_day_cost:
-        text = _("The project has spent {spent} at the endpoint {name} today, and may spend {limit} a day.")
-        return BudgetSpent(_spent(text, endpoint, used, endpoint.max_day_cost), hint=DAY_HINT)
+        return BudgetSpent(_spent(DAY_COST, endpoint, used, endpoint.max_day_cost), hint=DAY_HINT)
     if endpoint.max_day_tokens and used.tokens >= endpoint.max_day_tokens:
-        text = _("The project has used {used} tokens of the endpoint {name} today, and may use {limit} a day.")
-        told = sentence(text, name=endpoint.name, used=used.tokens, limit=endpoint.max_day_tokens)
+        told = sentence(DAY_TOKENS, name=endpoint.name, used=used.tokens, limit=endpoint.max_day_tokens)
         return BudgetSpent(told, hint=DAY_HINT)
     return None
 

@@ -24,7 +24,7 @@ from django.db import connection
 from webapp import work
 from webapp.chat import looking as chats
 from webapp.doctor import looking as doctor
-from webapp.engine import outbox, reaper, room
+from webapp.engine import outbox, reaper, recovery
 from webapp.errors import DATABASE_AWAY
 from webapp.host.ready import say_alive, say_ready
 from webapp.rollouts.indexing import index_older
@@ -49,7 +49,7 @@ JOBS = (
     Job("outbox", outbox.send_unsent, every_s=2),
     Job("work", work.look, every_s=5),
     Job("chat", chats.look, every_s=5),
-    Job("room", room.resume_where_room, every_s=15),
+    Job("recover", recovery.resume_where_over, every_s=15),
     Job("doctor", doctor.look, every_s=10),
     Job("index", index_older, every_s=60),
 )

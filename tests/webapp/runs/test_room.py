@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from webapp.engine import output, room
+from webapp.engine import output, recovery, room
 from webapp.engine.resuming import GoingOn
 from webapp.registry.models import Checkpoint
 from webapp.run_pages.page import next_act
@@ -62,7 +62,12 @@ def test_a_short_output_is_left_alone(tmp_path: Path) -> None:
 def free(monkeypatch: pytest.MonkeyPatch) -> Any:
     """``free(bytes)``: how much is free on a disk of 100 GB."""
     monkeypatch.setattr("webapp.engine.outbox._send", lambda row: False)
-    return lambda count: monkeypatch.setattr(room, "disk", lambda: room.Disk(100 * GB, int(count), 2 * GB))
+    return lambda count: _set_disk(monkeypatch, room.Disk(100 * GB, int(count), 2 * GB))
+
+
+def _set_disk(monkeypatch: pytest.MonkeyPatch, found: room.Disk) -> None:
+    for module in (room, recovery):
+        monkeypatch.setattr(module, "disk", lambda: found)
 
 
 @pytest.mark.django_db
@@ -73,10 +78,10 @@ def test_a_run_that_a_full_disk_paused_goes_on_once_there_is_room(make_run: Any,
     fields = {"attempt": 1, "step": 4, "path": "1/checkpoint-4", "seq": 0, "created_at": timezone.now()}
     Checkpoint.objects.create(project=project, run=run, bytes=3 * GB, **fields)
     free(8 * GB)  # the reserve is 2 GB; a checkpoint is written beside the old one
-    assert room.resume_where_room() == 0
+    assert recovery.resume_where_over() == 0
     assert "8.0 GB free of 100.0 GB" in next_act(GoingOn(run)).replace("\xa0", " ")
     free(9.5 * GB)
-    assert room.resume_where_room() == 1 and room.resume_where_room() == 0
+    assert recovery.resume_where_over() == 1 and recovery.resume_where_over() == 0
     assert dict(Run.objects.values_list("pk", "state")) == {run.pk: "queued", other.pk: "paused"}
     reason = RunEvent.objects.get(run=run, kind="state").payload["reason"]
     assert reason["template"] == "the disk has room again: {free} free"

@@ -14,7 +14,7 @@ import pytest
 from django.core.management import call_command
 from django.utils import timezone
 
-from webapp.engine import reaper, room
+from webapp.engine import reaper, recovery
 from webapp.engine.supervisor import supervise
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
@@ -74,7 +74,7 @@ def test_a_worker_with_another_folder_claims_nothing(folder: Path, make_run: Any
     full = make_run(state=RunState.PAUSED, attempt=1, error={"code": "storage_full"})
     lost = make_run(state=RunState.RUNNING, attempt=1, lease_owner="gone", lease_beat_at=timezone.now() - timedelta(1))
     supervise(run.pk)
-    assert reaper.reap() == 0 and reaper.reap() == 0 and room.resume_where_room() == 0
+    assert reaper.reap() == 0 and reaper.reap() == 0 and recovery.resume_where_over() == 0
     states = dict(Run.objects.values_list("pk", "state"))
     assert (states[run.pk], states[full.pk], states[lost.pk]) == ("queued", "paused", "running")
     run.refresh_from_db()

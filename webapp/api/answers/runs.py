@@ -165,6 +165,7 @@ class DoctorRules(BaseModel):
 
     thresholds: dict[str, DoctorThreshold]
     reactions: dict[str, str] = Field(description="notify, keep or pause, by the advisory's code")
+    resumes: bool = Field(description="whether runs go on by themselves once what paused them is over")
 
 
 class Advisory(BaseModel):

@@ -1,0 +1,144 @@
+"""Runs that paused for what time can fix go on by themselves once it is over.
+
+Every 15 seconds, for each paused run whose error is one of ``CAUSES``, the oldest first:
+
+1. A project may keep its runs paused (``DoctorRules.resumes``).
+2. Is the cause over? The disk has room; the keeper has seen all of the run's environments answer since it paused; its
+   endpoint may be asked again. Whether an endpoint or a sampler is back is known only by trying.
+3. Each time within a day waits twice as long as the one before, counted from the pause, and after ``most`` of them a
+   person has to look. What needs no try (a full disk, a day's budget) waits for its cause alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.template.defaultfilters import filesizeformat
+from django.utils import timezone
+from pydantic import ValidationError
+
+from training.config import JobConfig
+from training.errors import ConfigError
+from training.words import Sentence, sentence
+from webapp.advisories.models import DoctorRules
+from webapp.endpoints.spending import BY_DAY, day_over
+from webapp.engine.resolve import environments_of
+from webapp.engine.room import Disk, disk, needed_bytes
+from webapp.engine.services import run_resume
+from webapp.environments.models import Environment
+from webapp.runs.models import Run, RunEvent
+from webapp.runs.states import RunState
+from webapp.state_reasons import ANSWERS_AGAIN, BUDGET_AGAIN, RECOVERED, ROOM, TRIED_AGAIN
+from webapp.workers.identity import folder_problem
+
+logger = logging.getLogger(__name__)
+DAY = timedelta(days=1)
+LONGEST_S = 3600.0
+
+
+@dataclass(frozen=True)
+class Paused:
+    """A run that waits: since when, and how often it has been resumed by itself within a day."""
+
+    run: Run
+    since: datetime
+    tries: int
+    disk: Disk
+
+
+@dataclass(frozen=True)
+class Cause:
+    """``over`` gives the reason to go on, or nothing yet. The first try waits ``first_s``, where it is a try."""
+
+    over: Callable[[Paused], Sentence | None]
+    first_s: float = 0.0
+    most: int | None = None
+
+
+def _has_room(paused: Paused) -> Sentence | None:
+    if paused.disk.free < needed_bytes(paused.run, paused.disk):
+        return None
+    return sentence(ROOM, free=filesizeformat(paused.disk.free))
+
+
+def _environments_answer(paused: Paused) -> Sentence | None:
+    named = environments_of(JobConfig.model_validate(paused.run.config))
+    names = {name.removeprefix("environment:") for name in named if name.startswith("environment:")}
+    rows = Environment.objects.filter(project_id=paused.run.project_id, name__in=names)
+    answer = rows.filter(healthy=True, checked_at__gt=paused.since).count()
+    return sentence(ANSWERS_AGAIN) if names and answer == len(names) else None
+
+
+def _may_spend(paused: Paused) -> Sentence | None:
+    """After a limit of a day alone: one of a run stays where it is."""
+    told = (paused.run.error or {}).get("told") or {}
+    if told.get("template") not in BY_DAY:
+        return None
+    name = (paused.run.config.get("endpoint") or {}).get("name", "").removeprefix("endpoint:")
+    return None if day_over(paused.run.project_id, name) is not None else sentence(BUDGET_AGAIN)
+
+
+def _trying_is_all(paused: Paused) -> Sentence | None:
+    return sentence(TRIED_AGAIN)
+
+
+CAUSES = {
+    "storage_full": Cause(_has_room),
+    "budget_spent": Cause(_may_spend),
+    "environment_unreachable": Cause(_environments_answer, most=12),
+    "environment_timeout": Cause(_environments_answer, most=12),
+    "environment_full": Cause(_environments_answer, first_s=120, most=12),
+    "endpoint_away": Cause(_trying_is_all, first_s=120, most=12),
+    "endpoint_busy": Cause(_trying_is_all, first_s=120, most=12),
+    "sampler_died": Cause(_trying_is_all, first_s=120, most=3),
+    "too_many_failures": Cause(_environments_answer, first_s=120, most=3),
+}
+
+
+def wait_s(cause: Cause, tries: int) -> float | None:
+    """Seconds from the pause until the next try may be made; ``None`` when a person has to look."""
+    if cause.most is None:
+        return 0.0
+    if tries >= cause.most:
+        return None
+    doubled = cause.first_s * 2**tries if cause.first_s else 60.0 * 2 ** (tries - 1) if tries else 0.0
+    return min(doubled, LONGEST_S)
+
+
+def resume_where_over() -> int:
+    """Resume the runs whose cause is over; return how many."""
+    if folder_problem():
+        return 0
+    kept = DoctorRules.objects.filter(resumes=False).values("project")
+    waiting = Run.objects.filter(state=RunState.PAUSED, imported=False, error__code__in=list(CAUSES))
+    now, count = disk(), 0
+    for run in waiting.exclude(project__in=kept).select_related("project").order_by("created_at"):
+        try:
+            count += _resumed(run, now)
+        except (ConfigError, ValidationError) as exc:  # what it names is gone meanwhile, or of another version
+            logger.warning("not resumed", extra={"action": "recover", "run_id": run.pk, "error": repr(exc)[:200]})
+    return count
+
+
+def _resumed(run: Run, now: Disk) -> bool:
+    reason = _reason(run, now)
+    if reason is None or run_resume(run=run, reason=reason).state != RunState.QUEUED:
+        return False
+    logger.info("resumed by itself", extra={"action": "recover", "run_id": run.pk, "reason": str(reason)})
+    return True
+
+
+def _reason(run: Run, now: Disk) -> Sentence | None:
+    cause = CAUSES[(run.error or {})["code"]]
+    states = RunEvent.objects.filter(run=run, kind="state")
+    since = states.filter(payload__to=RunState.PAUSED).order_by("-seq").values_list("at", flat=True).first()
+    since = since or run.created_at
+    again = states.filter(at__gt=timezone.now() - DAY, payload__to=RunState.QUEUED)
+    tries = again.filter(payload__reason__template__in=RECOVERED).count()
+    wait = wait_s(cause, tries)
+    if wait is None or timezone.now() < since + timedelta(seconds=wait):
+        return None
+    return cause.over(Paused(run, since, tries, now))
