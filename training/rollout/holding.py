@@ -1,6 +1,8 @@
 """Holding: while the environment is away, a step waits and tries again; nothing is excluded and nothing scored.
 
-1. *Away* means unreachable or full (``passing``), or late and silent: a server that still answers was just too slow.
+1. *Away* means unreachable or full (``passing``), or late and silent: a server that still answers was just too slow. A
+   server that has played in this run and said who it is is away, too, while it says something else: the error page of
+   an outage, the login page of a proxy, a refusal.
 2. The first failure begins a hold. Each try that fails too makes the pause longer, up to ``PAUSE_CAP_S``; all rollouts
    that wait share one pause. Each try is journalled as ``Held``.
 3. After a pause the server is asked who it is. Only if it answers are episodes begun again.
@@ -18,7 +20,9 @@ from collections.abc import Callable
 
 from training.config import EnvironmentConfig
 from training.errors import (
+    EnvironmentFault,
     EnvironmentFull,
+    EnvironmentProtocolError,
     EnvironmentRefused,
     EnvironmentTimeout,
     EnvironmentUnreachable,
@@ -33,6 +37,8 @@ from training.words import _, sentence
 
 PAUSE_BASE_S, PAUSE_CAP_S = 0.5, 30.0
 HINT = "Start the environment again, then press Resume."
+STRANGE = (EnvironmentRefused, EnvironmentFault, EnvironmentProtocolError)
+"""What a server says that is not itself, or has a fault in one episode."""
 _now = time.monotonic
 _sleep = asyncio.sleep
 
@@ -103,10 +109,27 @@ class Hold(Wait):
         super().__init__(config.patience_s, write, part)
         self._config = config
         self._asking: asyncio.Task[bool] | None = None
+        self._says_who: bool | None = None
+        self._learning: asyncio.Task[None] | None = None
+
+    def begun(self) -> None:
+        """An episode has begun: it is there, and it is the right one. Whether it says who it is, where it is asked, is
+        learned in the background once: some servers play well and do not."""
+        self.answered()
+        if self._says_who is None and (self._learning is None or self._learning.done()):
+            self._learning = asyncio.create_task(self._learn())
+
+    async def _learn(self) -> None:
+        self._says_who = await self._ask_all(strictly=True)
 
     async def away(self, error: TiltyardError) -> bool:
         """Whether an episode failed because the environment is away, and not by a fault of its own."""
-        return passing(error) or (isinstance(error, EnvironmentTimeout) and not await self._answers())
+        if passing(error):
+            return True
+        if isinstance(error, STRANGE) and self._says_who is None and self._learning is not None:
+            await asyncio.wait([self._learning])
+        doubtful = isinstance(error, EnvironmentTimeout) or (self._says_who and isinstance(error, STRANGE))
+        return bool(doubtful) and not await self._answers()
 
     async def wait(self, error: TiltyardError) -> None:
         """Wait until it is worth while to begin again. Raises the error for the run when the patience is spent."""
@@ -118,17 +141,17 @@ class Hold(Wait):
     async def _answers(self) -> bool:
         """Whether any of the servers answers; those who ask at the same time share one question."""
         if self._asking is None or self._asking.done():
-            self._asking = asyncio.create_task(self._ask_all())
+            self._asking = asyncio.create_task(self._ask_all(strictly=bool(self._says_who)))
         return await asyncio.shield(self._asking)
 
-    async def _ask_all(self) -> bool:
-        return any(await asyncio.gather(*(self._ask(url) for url in addresses(self._config))))
+    async def _ask_all(self, *, strictly: bool) -> bool:
+        return any(await asyncio.gather(*(self._ask(url, strictly) for url in addresses(self._config))))
 
-    async def _ask(self, url: str) -> bool:
+    async def _ask(self, url: str, strictly: bool) -> bool:
         try:
             await ask_server(self._config, url)
         except TiltyardError as error:  # whoever answers nonsense answers; the episode will say what is wrong
-            return not (isinstance(error, EnvironmentTimeout) or passing(error))
+            return not (strictly or isinstance(error, EnvironmentTimeout) or passing(error))
         return True
 
     def _spent(self, error: TiltyardError, waited_s: float) -> TiltyardError:

@@ -327,7 +327,7 @@ class _TurnWriter:
 
     def __call__(self, played: PlayedTurn) -> None:
         if not self.count:
-            self._hold.answered()
+            self._hold.begun()
         self._collector.write(
             TurnAdded(
                 rollout=self._name,
