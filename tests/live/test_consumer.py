@@ -13,7 +13,7 @@ import pytest
 from channels.layers import channel_layers
 from channels_redis.core import RedisChannelLayer
 from django.conf import settings
-from django.db import DatabaseError
+from django.db import OperationalError
 
 from tests.live.conftest import Socket, Tab, Watched, Wire, in_db
 from training import journal as j
@@ -265,7 +265,7 @@ async def test_a_database_that_is_away_is_said(watched: Watched, alice: Any, mon
     real = feed.run_read
 
     def away(_run_id: Any) -> None:
-        raise DatabaseError("away")
+        raise OperationalError("away")
 
     monkeypatch.setattr(feed, "run_read", away)
     await socket.until(lambda: socket.tab.frames[-1].get("paused", False))

@@ -25,7 +25,7 @@ from webapp.host.embedded import free_port
 from webapp.host.processes import Known, alive, end, family
 
 ROOT = Path(__file__).resolve().parents[2]
-LIMIT_S = 120.0
+LIMIT_S = 300.0  # a busy machine migrates for a minute; `up` itself waits as long as there is progress
 OURS = ("DATABASE_URL", "REDIS_URL", "TILTYARD_OUTBOUND_ALLOW", "TILTYARD_PORT", "PYTEST_CURRENT_TEST")
 
 
@@ -121,7 +121,7 @@ def check_static_files(origin: str) -> None:
         assert answer.headers.get("Content-Encoding") == "gzip" or len(answer.content) < 1_000, file
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(900)
 def test_up_starts_stops_and_finds_its_data_again(up: Callable[..., Upped]) -> None:
     first = up().wait_ready()
     services = json.loads((first.data / "services.json").read_text())

@@ -34,7 +34,7 @@ from webapp.rescoring.models import Rescoring
 from webapp.rewards.models import RewardCase, RolloutSet
 from webapp.rewinding.models import Branch
 from webapp.rollouts.models import Rollout, Turn
-from webapp.runs.models import MemoryEstimate, Preparation, Run, RunImport
+from webapp.runs.models import MemoryEstimate, Preparation, ReaperMark, Run, RunImport
 from webapp.sharing.models import Comment, SavedComparison, SharedLink
 from webapp.sockets import websocket_urlpatterns
 from webapp.suites.models import Suite
@@ -78,6 +78,7 @@ def objects(
     """One object of each kind, by the part of the address that comes before its id; all that can be on is on."""
     monkeypatch.setattr(settings, "CUSTOM_REWARDS", True)
     SiteSwitch.objects.create(name="custom_rewards", on=True)
+    ReaperMark.objects.create(pk=1, ran_at=timezone.now())  # the clockwork looks
     run = make_run(config=JobConfig.model_validate({"environment": {"name": "environment:there"}}))
     hub_token_set(project=project, token="hf_of-the-matrix")
     model = RegisteredModel.objects.create(project=project, name="small", kind="hub", source="a/b")

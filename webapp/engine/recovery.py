@@ -18,6 +18,7 @@ from datetime import datetime, timedelta
 
 from django.template.defaultfilters import filesizeformat
 from django.utils import timezone
+from django.utils.translation import gettext as _
 from pydantic import ValidationError
 
 from training.config import JobConfig
@@ -123,6 +124,19 @@ def resume_where_over() -> int:
     return count
 
 
+def promise(run: Run) -> str:
+    """Whether a paused run goes on by itself, as its page says it; empty where a person is waited for anyway."""
+    cause = CAUSES.get((run.error or {}).get("code", ""))
+    if cause is None or run.state != RunState.PAUSED or run.imported:
+        return ""
+    if DoctorRules.objects.filter(project=run.project_id, resumes=False).exists():
+        return ""
+    tries = _tries(run)
+    if wait_s(cause, tries) is None:
+        return _("It went on by itself %(n)s times within a day: now it waits for a person.") % {"n": tries}
+    return _("It goes on by itself once what paused it is over.")
+
+
 def _resumed(run: Run, now: Disk) -> bool:
     reason = _reason(run, now)
     if reason is None or run_resume(run=run, reason=reason).state != RunState.QUEUED:
@@ -132,13 +146,16 @@ def _resumed(run: Run, now: Disk) -> bool:
 
 
 def _reason(run: Run, now: Disk) -> Sentence | None:
-    cause = CAUSES[(run.error or {})["code"]]
-    states = RunEvent.objects.filter(run=run, kind="state")
-    since = states.filter(payload__to=RunState.PAUSED).order_by("-seq").values_list("at", flat=True).first()
-    since = since or run.created_at
-    again = states.filter(at__gt=timezone.now() - DAY, payload__to=RunState.QUEUED)
-    tries = again.filter(payload__reason__template__in=RECOVERED).count()
+    cause, tries = CAUSES[(run.error or {})["code"]], _tries(run)
+    paused = RunEvent.objects.filter(run=run, kind="state", payload__to=RunState.PAUSED)
+    since = paused.order_by("-seq").values_list("at", flat=True).first() or run.created_at
     wait = wait_s(cause, tries)
     if wait is None or timezone.now() < since + timedelta(seconds=wait):
         return None
     return cause.over(Paused(run, since, tries, now))
+
+
+def _tries(run: Run) -> int:
+    """How often it was resumed by itself within the last day."""
+    again = RunEvent.objects.filter(run=run, kind="state", at__gt=timezone.now() - DAY, payload__to=RunState.QUEUED)
+    return again.filter(payload__reason__template__in=RECOVERED).count()

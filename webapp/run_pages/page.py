@@ -23,6 +23,7 @@ from training.errors import ConfigError
 from training.metrics import METRICS
 from training.rewards.custom import CUSTOM
 from training.rewards.custom.params import code_hash
+from webapp.engine.recovery import promise
 from webapp.engine.resolve import components_meant
 from webapp.engine.resuming import GoingOn
 from webapp.engine.room import disk_text
@@ -220,7 +221,11 @@ def actions(going_on: GoingOn, *, editor: bool) -> dict[str, bool]:
 
 
 def next_act(going_on: GoingOn) -> str:
-    """What a run that does not go on by itself can do next; it promises only what a button does."""
+    """What becomes of a run that paused or ended: whether it goes on by itself, and what its button does."""
+    return " ".join(filter(None, (promise(going_on.run), _next_act(going_on))))
+
+
+def _next_act(going_on: GoingOn) -> str:
     run = going_on.run
     if run.imported or run.state not in {RunState.PAUSED, RunState.FAILED, RunState.CANCELLED}:
         return ""

@@ -180,5 +180,29 @@ def test_a_run_that_cannot_be_read_keeps_no_other(paused: Make) -> None:
     assert (reason_of(broken), reason_of(run)) == (None, ANSWERS_AGAIN)
 
 
+@pytest.mark.parametrize(
+    ("code", "tries", "says"),
+    [
+        ("environment_unreachable", 11, "It goes on by itself once what paused it is over."),
+        ("environment_unreachable", 12, "It went on by itself 12 times within a day: now it waits for a person."),
+        ("storage_full", 30, "It goes on by itself once what paused it is over."),
+        ("not_finite", 0, ""),
+    ],
+)
+def test_a_page_says_whether_a_run_goes_on_by_itself(
+    paused: Make, project: Project, rita: User, client_for: Make, code: str, tries: int, says: str
+) -> None:
+    run = paused(code, tries=tries)
+    assert recovery.promise(run) == says
+    page = client_for(rita).get(f"/p/{project.slug}/runs/{run.pk}/").content.decode()
+    assert says in page and ("It goes on by itself" in page or "It went on by itself" in page) == bool(says)
+    DoctorRules.objects.create(project=project, resumes=False)
+    assert recovery.promise(run) == ""
+    Run.objects.filter(pk=run.pk).update(state=RunState.FAILED)
+    DoctorRules.objects.all().delete()
+    run.refresh_from_db()
+    assert recovery.promise(run) == ""
+
+
 def test_the_reasons_of_what_goes_on_by_itself() -> None:
     assert len(set(RECOVERED)) == 4
