@@ -233,5 +233,7 @@ def _is_shaped(response: HttpResponseBase) -> bool:
 
 
 def not_found(request: HttpRequest) -> HttpResponse:
-    """Any other address under the API."""
-    return failed(request, 404 if request.user.is_authenticated else 401)
+    """Any other address under the API. Whoever has a session or a good token hears that there is nothing."""
+    scheme, _space, token = request.headers.get("Authorization", "").partition(" ")
+    known = request.user.is_authenticated or (scheme.lower() == "bearer" and token_user(token) is not None)
+    return failed(request, 404 if known else 401)

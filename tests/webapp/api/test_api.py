@@ -19,6 +19,7 @@ from webapp.rewards.models import RewardSpec
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
 from webapp.teams.models import Project, User
+from webapp.teams.tokens import token_create, token_revoke
 
 SHAPE = {"ok", "code", "message", "detail", "request_id"}
 V1 = "/api/v1"
@@ -199,6 +200,20 @@ def test_errors_have_one_shape(
     for answer, status, code in cases:
         assert (answer.status_code, answer.json()["code"], set(answer.json())) == (status, code, SHAPE)
         assert answer["Content-Type"].startswith("application/json") and answer.json()["request_id"]
+
+
+@pytest.mark.parametrize("address", ["nothing", "runs/", "runs/not-a-uuid", "runs/not-a-uuid/rollouts"])
+def test_an_unknown_address_is_404_for_a_good_token_and_401_for_another(
+    client_for: Callable[..., Client], bob: User, project: Project, address: str
+) -> None:
+    """P8: a typing error answered "log in first", and the client said that the token was not taken any more."""
+    token, text = token_create(user=bob, name="script", role="viewer")
+    nobody = client_for(None)
+    for words, status in ((f"Bearer {text}", 404), (f"bearer {text}", 404), (f"Bearer {text}x", 401), (text, 401)):
+        answer = nobody.get(f"{V1}/{address}", headers={"Authorization": words})
+        assert answer.status_code == status, words
+    token_revoke(token)
+    assert nobody.get(f"{V1}/{address}", headers={"Authorization": f"Bearer {text}"}).status_code == 401
 
 
 def test_unexpected_failure_is_500_in_the_shape(
