@@ -10,6 +10,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 
 from webapp.errors import DATABASE_AWAY, error_body, server_error
+from webapp.pages import PROBES_WINDOW_S
 
 logger = logging.getLogger(__name__)
 GetResponse = Callable[[HttpRequest], HttpResponse]
@@ -53,7 +54,11 @@ class ErrorShapeMiddleware:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        return self.get_response(request)
+        """Say with every 429 when to come back; who knows it better than to the minute has said so already."""
+        response = self.get_response(request)
+        if response.status_code == 429:
+            response.headers.setdefault("Retry-After", str(PROBES_WINDOW_S))
+        return response
 
     def process_exception(self, request: HttpRequest, exc: Exception) -> HttpResponse | None:
         """Answer API requests only; anything unexpected is logged with the request's id and named so."""

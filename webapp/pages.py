@@ -15,6 +15,7 @@ from django.utils.translation import gettext as _
 from webapp.ids import name_validator
 
 PROBES_PER_MINUTE = 20
+PROBES_WINDOW_S = 60
 MAX_PAGE = 10_000
 
 
@@ -46,7 +47,7 @@ def errors_by_field(exc: ValidationError) -> dict[str, list[str]]:
 def probe_allowed(user: AbstractBaseUser | AnonymousUser) -> bool:
     """Whether a person may have us send one more request now; counted for each minute."""
     key = f"probes:{user.pk}"
-    cache.add(key, 0, timeout=60)
+    cache.add(key, 0, timeout=PROBES_WINDOW_S)
     try:
         return int(cache.incr(key)) <= PROBES_PER_MINUTE
     except ValueError:  # the minute ended between the two calls

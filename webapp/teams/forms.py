@@ -17,7 +17,9 @@ from webapp.teams.throttle import login_succeeded, login_wait_s
 
 
 class LoginForm(AuthenticationForm):
-    """Name and password; every failure reads the same, and too many of them wait."""
+    """Name and password; every failure reads the same, and too many of them wait (``wait_s`` seconds)."""
+
+    wait_s = 0.0
 
     error_messages = {
         **AuthenticationForm.error_messages,
@@ -32,7 +34,7 @@ class LoginForm(AuthenticationForm):
         """Authenticate, unless this address or account has failed too often."""
         account = str(self.cleaned_data.get("username") or "")
         address = self.request.META.get("REMOTE_ADDR", "") if self.request else ""
-        wait_s = login_wait_s(account, address)
+        wait_s = self.wait_s = login_wait_s(account, address)
         if wait_s:
             params = {"wait": duration(wait_s)}
             raise forms.ValidationError(self.error_messages["throttled"], code="throttled", params=params)
@@ -43,6 +45,8 @@ class LoginForm(AuthenticationForm):
 
 class ConfirmForm(forms.Form):
     """The person's own password once more; too many wrong ones wait, as at the login."""
+
+    wait_s = 0.0
 
     password = forms.CharField(
         label=_("Password"), strip=False, widget=forms.PasswordInput(attrs={"autocomplete": "current-password"})
@@ -56,7 +60,7 @@ class ConfirmForm(forms.Form):
         """Compare it with the account's."""
         user, password = cast(User, self._request.user), str(self.cleaned_data["password"])
         address = self._request.META.get("REMOTE_ADDR", "")
-        wait_s = login_wait_s(user.username, address)
+        wait_s = self.wait_s = login_wait_s(user.username, address)
         if wait_s:
             params = {"wait": duration(wait_s)}
             raise forms.ValidationError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import cast
 
 from django.conf import settings
@@ -40,8 +41,10 @@ class Login(LoginView):
 
     def form_invalid(self, form: LoginForm) -> HttpResponse:  # type: ignore[override]
         """Say the same for every failure."""
-        throttled = form.has_error("__all__", code="throttled")
-        return self.render_to_response(self.get_context_data(form=form), status=429 if throttled else 422)
+        answer = self.render_to_response(self.get_context_data(form=form), status=429 if form.wait_s else 422)
+        if form.wait_s:
+            answer["Retry-After"] = str(math.ceil(form.wait_s))
+        return answer
 
 
 @never_cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, cast
 from uuid import UUID
 
@@ -53,11 +54,14 @@ def confirm_page(request: HttpRequest) -> HttpResponse:
         return redirect(sudo.way_back(request))
     status = 200
     if request.method == "POST":
-        status = 429 if form.has_error("password", code="throttled") else 422
+        status = 429 if form.wait_s else 422
         if status == 422:  # who is made to wait has left rows enough
             audit(AuditAction.CONFIRM_FAILED)
     context = {"form": form, "next": sudo.way_back(request), "has_password": user.has_usable_password()}
-    return render(request, "teams/confirm.html", context, status=status)
+    answer = render(request, "teams/confirm.html", context, status=status)
+    if form.wait_s:
+        answer["Retry-After"] = str(math.ceil(form.wait_s))
+    return answer
 
 
 @login_required

@@ -108,9 +108,13 @@ def test_probes_are_limited(
 ) -> None:
     answers(HEALTHY)
     client = client_for(bob)
-    address = reverse("environment-check", args=[project.slug, make_environment().pk])
-    codes = [client.post(address).status_code for _ in range(22)]
-    assert codes[0] == 302 and codes[-1] == 429
+    environment = make_environment()
+    address = reverse("environment-check", args=[project.slug, environment.pk])
+    tried = [client.post(address) for _ in range(22)]
+    assert tried[0].status_code == 302 and "Retry-After" not in tried[0].headers
+    assert tried[-1].status_code == 429 and tried[-1]["Retry-After"] == "60"
+    tested = client.post(f"/api/v1/environments/{environment.pk}/check")
+    assert tested.status_code == 429 and tested["Retry-After"] == "60", "P12: a script has to know when to come back"
 
 
 def test_environment_in_use_is_not_removed(
