@@ -328,6 +328,7 @@ def test_a_clone_of_such_a_run_is_a_run_like_it(played: Make, gpt: Stub, bob: Us
     rollout = played()
     run = continuation_create(rollout=rollout, user=bob, turn=3, contestant="endpoint:gpt", times=1)
     clone = run_create(project=project, user=bob, name="clone", config=JobConfig.model_validate(run.config))
+    Run.objects.filter(pk=run.pk).update(state="cancelled")  # else it is claimed first
     seen_through(clone)
     found = Rollout.objects.get(run=clone)
     assert found.turns == 3 and branches_of(rollout) == []  # it is nobody's branch

@@ -262,6 +262,7 @@ def test_a_child_never_begins_without_its_checkpoint(queued: Any, project: Any, 
     child.refresh_from_db()
     with pytest.raises(ModelError, match="step 4"):
         resume_from(child)
+    Run.objects.filter(pk=parent.pk).update(state=RunState.SUCCEEDED)  # else it is claimed first
     supervise(child.pk)
     child.refresh_from_db()
     assert (child.state, child.error["code"]) == (RunState.FAILED, "model_unusable")
