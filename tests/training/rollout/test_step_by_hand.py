@@ -348,7 +348,7 @@ class Hold:
         if self.spent is not None:
             raise self.spent
 
-    def answered(self) -> None:
+    def begun(self) -> None:
         self.began += 1
 
 
