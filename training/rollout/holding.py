@@ -126,8 +126,8 @@ class Hold(Wait):
         """Whether an episode failed because the environment is away, and not by a fault of its own."""
         if passing(error):
             return True
-        if isinstance(error, STRANGE) and self._says_who is None and self._learning is not None:
-            await asyncio.wait([self._learning])
+        if isinstance(error, STRANGE) and self._learning is not None and not self._learning.done():
+            await asyncio.wait([self._learning])  # never one that is done: it may be of a loop that was closed
         doubtful = isinstance(error, EnvironmentTimeout) or (self._says_who and isinstance(error, STRANGE))
         return bool(doubtful) and not await self._answers()
 

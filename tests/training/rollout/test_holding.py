@@ -373,3 +373,24 @@ def test_a_server_that_never_says_who_it_is_is_held_for_what_passes_alone(monkey
         return [await hold.away(error) for error in errors]
 
     assert asyncio.run(find()) == [False, False, True]
+
+
+def test_a_question_that_an_earlier_step_cut_off_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step has a loop of its own: what its end cancelled must not be waited for in the next one."""
+    hold = Hold(EnvironmentConfig(url="http://127.0.0.1:1"), lambda event: None)
+    asked: list[int] = []
+
+    async def ask(*_args: Any) -> None:
+        asked.append(1)
+        if len(asked) == 1:
+            await asyncio.sleep(60)
+
+    async def begin() -> None:
+        hold.begun()
+        await asyncio.sleep(0.01)
+
+    monkeypatch.setattr(holding, "ask_server", ask)
+    asyncio.run(begin())
+    assert asyncio.run(hold.away(EnvironmentFault("HTTP 500"))) is False, "nothing is known of it yet"
+    asyncio.run(begin())
+    assert len(asked) == 2 and hold._says_who is True
