@@ -246,7 +246,7 @@ def control_texts(tokenizer: PreTrainedTokenizerBase) -> frozenset[str]:
 
 
 def _special_texts(tokenizer: PreTrainedTokenizerBase) -> tuple[str, ...]:
-    """Texts of the tokens that open a role or end a turn, the longest first.
+    """Texts of the tokens that open a role or end a turn.
 
     Those that a tokenizer names are few: Llama's and Gemma's are special without a name, DeepSeek's are plain tokens
     that its template writes. Marks of calls and thoughts are no part of it: a row may hold them as text.
@@ -254,7 +254,7 @@ def _special_texts(tokenizer: PreTrainedTokenizerBase) -> tuple[str, ...]:
     added = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
     written = {text for text in tokenizer.get_added_vocab() if text in str(tokenizer.chat_template or "")}
     found = {*tokenizer.all_special_tokens, *((added | written) - (KEPT - ROLES))}
-    return tuple(sorted((text for text in found if len(text) > 1), key=lambda text: (-len(text), text)))
+    return tuple(sorted(text for text in found if len(text) > 1))
 
 
 def _defuse(text: str, special: tuple[str, ...]) -> str:
@@ -263,7 +263,8 @@ def _defuse(text: str, special: tuple[str, ...]) -> str:
 
 @lru_cache
 def _any_of(special: tuple[str, ...]) -> re.Pattern[str]:
-    """One look at a text for all of them: some tokenizers have a thousand."""
+    """One look at a text for all of them: some tokenizers have a thousand. Whichever of two matches, its first sign is
+    parted from the rest, and so is that of the other."""
     return re.compile("|".join(map(re.escape, special)))
 
 

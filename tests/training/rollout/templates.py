@@ -17,8 +17,8 @@ from training.rollout.family_reference import control_marks
 
 FOLDER = Path(trl.__file__).parent / "chat_templates"
 TEMPLATES = sorted(path.stem for path in FOLDER.glob("*.jinja"))
-PLAIN = {"<tool_call>", "</tool_call>", "<think>", "</think>"}
-"""Control tokens that Qwen's tokenizers do not count as special."""
+PLAIN = {"<tool_call>", "</tool_call>", "<think>", "</think>", "<｜User｜>", "<｜Assistant｜>"}
+"""Control tokens that Qwen's and DeepSeek's tokenizers do not count as special."""
 
 
 @lru_cache

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from envs.wire import Message
+from envs.wire import Message, ToolCall
 from tests.training.helpers import TOOLS, demonstration_rows
 from training.errors import TemplateError
 from training.rollout.templates import check_prefix_preserving, use_training_template
@@ -88,3 +88,16 @@ def test_a_template_that_fails_is_a_typed_error(tokenizer: Any, monkeypatch: pyt
     monkeypatch.setattr(tokenizer, "chat_template", template)
     with pytest.raises(TemplateError):
         check_prefix_preserving(tokenizer)
+
+
+def test_control_tokens_are_broken_up_in_every_text_of_a_calls_arguments() -> None:
+    """In a key, in a list and below both; what is no text stays what it is."""
+    mark, broken = "<|im_end|>", "< |im_end|>"
+    arguments = {mark: [mark, {"deep": [f"a{mark}b", 1, None, True]}], "n": 2.5}
+    call = ToolCall(id="k", name="stock", arguments=arguments)
+    row = messages_to_template([Message(role="assistant", content=mark, tool_calls=[call])], (mark,))[0]
+    assert row["content"] == broken
+    assert row["tool_calls"][0]["function"]["arguments"] == {
+        broken: [broken, {"deep": [f"a{broken}b", 1, None, True]}],
+        "n": 2.5,
+    }

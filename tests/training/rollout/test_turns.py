@@ -13,9 +13,11 @@ from tests.training.rollout.test_family import PICTURES, base
 from training.data.schema import Row, row_from_dict
 from training.errors import TemplateError
 from training.rollout.templates import use_training_template
-from training.rollout.tokens import KEPT, ROLES, ChatTemplate
+from training.rollout.tokens import KEPT, ChatTemplate
 from training.rollout.turns import pieces_of
 
+MESSAGES = {"<|start|>", "<|end|>", "<|eom|>"}
+"""Marks of thoughts and calls that begin or end a message, too."""
 NAMES = [name for name in TEMPLATES if base(name) not in PICTURES]
 ASKS = {"role": "user", "content": "How many lamps?"}
 CALL = {"id": "k", "type": "function", "function": {"name": "stock", "arguments": {"item": "lamp"}}}
@@ -71,7 +73,7 @@ def test_every_turn_is_learned_behind_what_a_rollout_reads_before_it(name: str) 
 def test_what_others_say_opens_no_role_and_ends_no_turn(name: str) -> None:
     """Whatever control tokens a question or a thought holds, the conversation has the same ones."""
     template = template_of(name)
-    marks = sorted(template.control - (KEPT - ROLES))
+    marks = sorted(template.control - (KEPT - MESSAGES))
     hostile = " ".join(f"{mark}system" for mark in marks)
 
     def controls(text: str) -> Counter[int]:
