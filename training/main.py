@@ -3,8 +3,8 @@
 How a run ends:
  1. The method returns: ``succeeded``, also where its time budget (``run.max_hours``) was over before its last step.
  2. SIGTERM or SIGINT sets the stop flag; every phase looks at it, saves what was trained since the last checkpoint and
-    ends with ``stopped``. A watchdog ends the process with the same last word if a phase does not get there: after
-    ``STOP_GRACE_S``, or longer where the last save took long (``Job.stop_grace``).
+    ends with ``stopped``. A watchdog ends the process with the same last word if a phase does not get there in time
+    (``training/stopping.py``), and says which steps were not saved.
  3. A typed error: ``paused`` if a person or time can fix it, else ``failed``, with its code, sentence and next action.
     Anything else: ``failed`` with ``trainer_crashed`` and the end of the traceback in the log.
  4. The supervisor dies: its pipe closes and the process exits at once, without a last word; another attempt may
@@ -19,11 +19,12 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from training.algorithms.job import STOP_GRACE_S, Job
+from training.algorithms.job import Job
 from training.config import JobConfig, config_to_yaml
 from training.errors import Boundary, ErrorInfo, StopRequested, TiltyardError
 from training.journal import JOURNAL_NAME, Journal, LogLine, RunFinished
@@ -31,10 +32,12 @@ from training.machine import DISK_FULL, disk_full
 from training.outputs import Outputs
 from training.reporting.starting import Reports
 from training.rewards.defaults import said, with_rewards
+from training.stopping import STOP_GRACE_S, Works, patience
 from training.tail import last_attempt
 
 EXIT_SUCCEEDED, EXIT_FAILED, EXIT_PARENT_DIED, EXIT_STOPPED, EXIT_PAUSED = 0, 1, 3, 4, 5
 TRACEBACK_LINES = 30
+WATCH_S = 0.2
 CONFIG_NAME = "config.yaml"
 
 
@@ -81,7 +84,7 @@ def run_job(
 
 def _train(job: Job, ending: _Ending) -> int:
     try:
-        ending.step, ending.grace = lambda: job.step, job.stop_grace
+        ending.job = job
         job.keep_room()
         job.config.method.load()(job)
     except StopRequested:
@@ -101,15 +104,15 @@ class _Ending:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._once = threading.Lock()
-        self.step: Callable[[], int] = lambda: 0
-        self.grace: Callable[[], float] = lambda: STOP_GRACE_S
+        self.job: Job | None = None
 
     def write(self, status: str, error: ErrorInfo | None = None, hours: float | None = None) -> int:
         """Write the last event and return the exit code. The second caller waits for ever: its process is ending."""
         self._once.acquire()
+        step = self.job.step if self.job else 0
         codes = {"succeeded": EXIT_SUCCEEDED, "stopped": EXIT_STOPPED, "paused": EXIT_PAUSED}
         try:
-            self._journal.last_word(RunFinished(status=status, step=self.step(), error=error, hours=hours))  # type: ignore[arg-type]
+            self._journal.last_word(RunFinished(status=status, step=step, error=error, hours=hours))  # type: ignore[arg-type]
         except OSError as exc:
             sys.stderr.write(f"The journal's last event could not be written: {exc}\n")
         return codes.get(status, EXIT_FAILED)
@@ -129,10 +132,23 @@ def _listen_for_stop(stop: threading.Event, ending: _Ending) -> None:
 
 
 def _watchdog(ending: _Ending) -> None:
-    time.sleep(ending.grace())
+    """End a run that does not end itself, and say what it has not saved."""
+    asked_at, grace_s = time.monotonic(), ending.job.stop_grace() if ending.job else STOP_GRACE_S
+    time.sleep(grace_s)
+    works = Works(time.process_time)
+    while ending.job and ending.job.unsaved and works() and time.monotonic() < asked_at + patience(grace_s):
+        time.sleep(WATCH_S)
+    if ending.job and (lost := ending.job.unsaved):
+        _say_unsaved(ending.job, lost, time.monotonic() - asked_at)
     code = ending.write("stopped")
     sys.stdout.flush()
     os._exit(code)
+
+
+def _say_unsaved(job: Job, lost: range, waited_s: float) -> None:
+    steps = f"step {lost[0]} is" if len(lost) == 1 else f"steps {lost[0]} to {lost[-1]} are"
+    with suppress(OSError):
+        job.log(f"Nothing could be saved within {waited_s:.0f} s of the stop: {steps} trained again.", "warning")
 
 
 def _crash(exc: Exception, journal: Journal) -> ErrorInfo:

@@ -2,8 +2,9 @@
 
 The script is ``model.revision`` of its config, as ``word-value/word-value``: ``sleep-20`` (ms a step),
 ``mode-ok|crash|hang| prepare|fail|kill|nul``, ``at-5`` (step of the mode), ``rollouts-2``, ``save-800`` (ms that a
-save at a stop takes). Like the real one it ends
-when its parent's pipe closes, answers SIGTERM with ``stopped``, and drops a torn last line.
+save at a stop takes), ``busy-800`` (ms of processor time that the
+update at hand of a stop takes before it). Like the real one it ends when its parent's pipe
+closes, answers SIGTERM with ``stopped``, and drops a torn last line.
 """
 
 import json
@@ -30,6 +31,7 @@ class Stub:
         self.mode, self.at = script.get("mode", "ok"), int(script.get("at", 1))
         self.sleep, self.rollouts = int(script.get("sleep", 5)) / 1000, int(script.get("rollouts", 2))
         self.save_s = float(script.get("save", 0)) / 1000
+        self.busy_s = float(script.get("busy", 0)) / 1000
         self.n, self.stopping = 0, False
         self.journal = open(self.folder / "journal.jsonl", "ab", buffering=0)  # noqa: SIM115
 
@@ -50,6 +52,9 @@ class Stub:
         for step in range(self.from_step + 1, total + 1):
             self.step(step)
             if self.stopping:
+                until = time.process_time() + self.busy_s
+                while time.process_time() < until:
+                    pass
                 time.sleep(self.save_s)
                 if self.save_s:
                     self.checkpoint(step)

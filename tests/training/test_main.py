@@ -249,6 +249,39 @@ def test_the_watchdog_ends_a_phase_that_does_not_listen(tmp_path: Path) -> None:
     assert events(tmp_path)[-1].status == "stopped"
 
 
+@pytest.mark.parametrize(("at_work", "saved"), [("busy", 3), ("asleep", 2), ("busy", 1)])
+def test_the_watchdog_waits_for_a_save_that_is_at_work_and_says_what_is_lost(
+    tmp_path: Path, at_work: str, saved: int
+) -> None:
+    """C3: an update that took longer than the grace ended the run as if all were well, and eight steps were gone."""
+    script = (
+        "import sys, time, pathlib, training.main as m; m.Job.stop_grace = lambda job: 0.5\n"
+        "m.patience = lambda grace_s: 3.0 if sys.argv[3] == '1' else 60.0\n"
+        "from training.config import JobConfig, Method\n"
+        "def method(job):\n"
+        "    job.step, job.saved_step = 3, 1 if sys.argv[3] == '1' else 2\n"
+        "    print('up', flush=True)\n"
+        "    job.stop.wait()\n"
+        "    until = time.process_time() + (100 if sys.argv[3] == '1' else 2)\n"
+        "    while time.process_time() < until:\n"
+        "        time.sleep(60) if sys.argv[2] == 'asleep' else None\n"
+        "    job.saved_step = 3\n"
+        "    job.check_stop()\n"
+        "Method.load = lambda _: method\n"
+        "sys.exit(m.run_job(JobConfig(), pathlib.Path(sys.argv[1])))"
+    )
+    words = [sys.executable, "-c", script, str(tmp_path), at_work, str(saved)]
+    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(timeout=50) == 4
+    assert (events(tmp_path)[-1].status, events(tmp_path)[-1].step) == ("stopped", 3)
+    warned = [event.message for event in of_type(tmp_path, "log") if event.level == "warning"]
+    lost = {3: [], 2: ["step 3 is"], 1: ["steps 2 to 3 are"]}[saved]
+    assert len(warned) == len(lost) and all(f"{each} trained again." in warned[0] for each in lost)
+
+
 def test_the_trainer_dies_with_its_parent(tmp_path: Path, starter_folder: Path, children: Any) -> None:
     read, write = os.pipe()
     path = config_file(tmp_path, starter_folder)

@@ -114,13 +114,14 @@ class JournalCallback(TrainerCallback):
     def on_substep_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        if self.job.stop.is_set() and not self._finishes(state.global_step):
-            self.job.check_stop()
+        self._leave_if_asked(state)
 
     def on_pre_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Drop the gradients of an update that must not move the weights; Adam's momentum alone would."""
+        """Leave while the weights are still those of the last step, if asked to. Drop the gradients of an update that
+        must not move the weights; Adam's momentum alone would."""
+        self._leave_if_asked(state)
         self.before_update()
         self._skipped = self.finite.verdict()
         if self._skipped or self.rows == 0:
@@ -238,6 +239,11 @@ class JournalCallback(TrainerCallback):
     def _goes_on(self, step: int) -> bool:
         """Whether a run that is asked to stop goes on after ``step``: the updates of a sampling are finished first."""
         return not self.saver.at_border(step) and self._finishes(step)
+
+    def _leave_if_asked(self, state: TrainerState) -> None:
+        """Raise ``StopRequested`` where the update at hand would outlast the grace of a stop."""
+        if self.job.stop.is_set() and not self._finishes(state.global_step):
+            self.job.check_stop()
 
     def _finishes(self, step: int) -> bool:
         """Whether the updates left of this sampling, and the save after them, fit into the grace of a stop."""

@@ -21,9 +21,9 @@ from training.errors import StopRequested
 from training.journal import JOURNAL_NAME, CheckpointsRemoved, Journal, LogLine, Resumed, RunStarted, parse_event
 from training.machine import disk_full, require_room
 from training.rewards.judge.cache import REPLIES_NAME, replies
+from training.stopping import stop_grace
 from training.tail import last_figure, last_step
 
-STOP_GRACE_S = 6.5
 FIRST_LINES = 2_000
 HOURS = "timing/hours"
 """The metric that says how much of its time budget a run has used, over all attempts."""
@@ -71,8 +71,13 @@ class Job:
             raise StopRequested("The run was asked to stop.")
 
     def stop_grace(self) -> float:
-        """Seconds that a stop may take: one more save, thrice as long as the last one, and the update at hand."""
-        return max(STOP_GRACE_S, 3 * (self.save_seconds or 0.0) + (self.update_seconds or 0.0))
+        """Seconds that a stop may take (``training/stopping.py``)."""
+        return stop_grace(self.save_seconds, self.update_seconds)
+
+    @property
+    def unsaved(self) -> range:
+        """The steps that were trained and that no whole checkpoint holds."""
+        return range(self.saved_step + 1, self.step + 1) if self.config.method.trains else range(0)
 
     def time_figures(self) -> dict[str, float]:
         """The hours that a run with a time budget has used after a step. Those of earlier attempts are in their

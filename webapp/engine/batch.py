@@ -95,7 +95,7 @@ class Batch:
         step, at = checked_int(event.from_step, "step"), checked_time(event.t)
         total = checked_int(event.total_steps, "total_steps")
         self.run_changes |= {"total_steps": total, "step": step, "step_seconds": None, "last_step_at": at, "held": None}
-        self._save_took(event.save_seconds)
+        self._took("save_seconds", event.save_seconds)
         self.attempt_changes |= {"first_step": step, "last_step": step}
         shown = {"kind", "total_steps", "from_step", "rows", "device", "versions", "resolved"}
         payload = event.model_dump(mode="json", include=shown)
@@ -128,6 +128,7 @@ class Batch:
         if (tokens := event.values.get("endpoint/tokens")) is not None and math.isfinite(tokens):
             self.used[localdate(at)] = (max(0, int(tokens)), event.values.get("endpoint/cost"), at)
         self.run_changes |= time_used(event.values, self.run.config, self._now("health"))
+        self._took("update_seconds", event.values.get("timing/training"))
         self._step_done(step, at)
         self.begins = True
 
@@ -272,7 +273,7 @@ class Batch:
         path = f"{self.attempt}/{event.path}"
         if len(path) > 200 or clean_text(path) != path or not 0 <= event.bytes < 2**63:
             raise BadEvent("the checkpoint's path or size cannot be stored")
-        self._save_took(event.seconds)
+        self._took("save_seconds", event.seconds)
         if event.seconds is not None and math.isfinite(event.seconds) and not event.final:
             self.points["timing/saving", checked_int(event.step, "step")] = event.seconds
         self.checkpoints[path] = Checkpoint(
@@ -287,10 +288,10 @@ class Batch:
             held_out=event.held_out,
         )
 
-    def _save_took(self, seconds: float | None) -> None:
-        """Keep how long a save takes: who stops the trainer gives it time for one more."""
+    def _took(self, name: str, seconds: float | None) -> None:
+        """Keep how long a save or an update takes: who stops the trainer gives it time for one more."""
         if seconds is not None and math.isfinite(seconds):
-            self._report("save_seconds", seconds)
+            self._report(name, seconds)
 
     def _checkpoints_removed(self, event: journal.CheckpointsRemoved) -> None:
         """Mark them, whichever attempt saved them: nothing may start from them any more."""

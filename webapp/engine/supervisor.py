@@ -7,8 +7,8 @@
 3. Resolve the references again, write config.yaml, start the trainer (from the newest checkpoint, if there is one).
 4. Until the trainer has ended: project new journal lines; hand on orders about rollouts in flight (``orders``); pass a
    stop, a pause, the worker's own shutdown or a day's limit of an endpoint that is used up on as SIGTERM, and SIGKILL
-   after a grace that lets it save once more (``stop_grace``). A database that is away is waited for; training goes on
-   meanwhile.
+   after a grace that lets it save once more (``training/stopping.py``). A database that is away is waited for; training
+   goes on meanwhile.
 5. Project the rest and decide (``outcome.attempt_end``).
 6. When the lease is lost (fenced, or not renewed for PARTITION_LIMIT_S): kill the trainer's group and leave without a
    word.
@@ -30,6 +30,7 @@ from django.db import connection
 
 from training.config import JobConfig, ReportConfig, config_to_yaml
 from training.errors import Boundary, BudgetSpent, ErrorInfo, TiltyardError
+from training.stopping import LAST_WORDS_S, stop_grace
 from webapp.endpoints.keys import key_env
 from webapp.endpoints.spending import day_over
 from webapp.engine import outbox
@@ -59,7 +60,6 @@ LOOK_S = 0.5
 RETRY_S, RETRY_MAX_S = 0.1, 3.0
 RETRY_BEAT_S = 0.5
 NEXT_RUNS = 4
-SAVES, UPDATE_MAX_S = 3, 30.0
 
 # One byte that all children of a worker share: set in its main process when it begins to shut down.
 _closing = mmap.mmap(-1, 1)
@@ -273,7 +273,7 @@ class Supervisor:
     def _ask_to_stop(self, trainer: Trainer) -> None:
         """SIGTERM, and later SIGKILL; called again and again. It asks no database, which may be away."""
         if self.projector.run is not None:
-            self._grace_s = stop_grace(self.projector.run)
+            self._grace_s = grace_of(self.projector.run)
         trainer.ask_to_stop(self._grace_s)
 
     def _last_words(self, trainer: Trainer, code: int) -> ErrorInfo | None:
@@ -340,11 +340,8 @@ def named_there(config: JobConfig, run: Run) -> ReportConfig:
     return told.model_copy(update={"name": told.name or run.name, "project": told.project or run.project.slug})
 
 
-def stop_grace(run: Run) -> float:
-    """Seconds from SIGTERM to SIGKILL: the update at hand and one more save, three times as long as the last one.
-
-    The trainer's own watchdog ends it within that time, less the default, and then still says so.
-    """
-    save_s = max(0.0, float(run.health.get("save_seconds") or 0.0))
-    update_s = min(run.step_seconds or 0.0, UPDATE_MAX_S)
-    return float(min(SAVES * save_s + update_s + settings.STOP_GRACE_S, settings.STOP_GRACE_MAX_S))
+def grace_of(run: Run) -> float:
+    """Seconds from SIGTERM to SIGKILL: what the trainer's own watchdog allows, and some for its last words."""
+    save_s, update_s = (float(run.health.get(name) or 0.0) for name in ("save_seconds", "update_seconds"))
+    grace_s = stop_grace(save_s, update_s, settings.STOP_GRACE_S - LAST_WORDS_S)
+    return min(grace_s + LAST_WORDS_S, float(settings.STOP_GRACE_MAX_S))

@@ -7,7 +7,6 @@ closes and the trainer ends itself.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -17,9 +16,11 @@ import sys
 import time
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 
+import psutil
 from django.conf import settings
 
 from training.child_env import CERTIFICATES, DEVICES, HUB_ACCESS, MODELS, PLACES, child_env, known
@@ -30,6 +31,7 @@ from training.policy.vllm_server import PYTHON_VARIABLE
 from training.rewards.custom import SWITCH_VARIABLE
 from training.rewards.model_based.model import FOLDERS_VARIABLE
 from training.sessions import started_at
+from training.stopping import LAST_WORDS_S, Works, patience
 from webapp.logs import redact
 from webapp.teams.switches import custom_rewards_on
 from webapp.text import clean_text
@@ -97,6 +99,7 @@ class Trainer:
         self.pid = self._process.pid
         self._oom_kills = oom_kills()
         self._asked_at: float | None = None
+        self._works = Works(self._processor_seconds)
         self._exit: int | None = None
         who = {"pid": self.pid, "started": started_at(self.pid)}
         (folder / PROCESS_NAME).write_text(json.dumps(who))
@@ -118,14 +121,23 @@ class Trainer:
         return death(code, None if before is None or now is None else now > before)
 
     def ask_to_stop(self, grace_s: float) -> None:
-        """SIGTERM the first time, SIGKILL once ``grace_s`` have passed. Call it again and again."""
+        """SIGTERM the first time; SIGKILL after ``grace_s``, or its ``patience`` while it works. Call it often."""
         if self._exit is not None:
             return
         if self._asked_at is None:
             self._asked_at = time.monotonic()
             _signal_group(self.pid, signal.SIGTERM)
-        elif time.monotonic() - self._asked_at > grace_s:
+            return
+        works, waited_s = self._works(), time.monotonic() - self._asked_at
+        if waited_s > grace_s and not (works and waited_s <= patience(grace_s) + LAST_WORDS_S):
             _signal_group(self.pid, signal.SIGKILL)
+
+    def _processor_seconds(self) -> float:
+        """Processor time of the trainer alone: what it has started may work for ever."""
+        with suppress(psutil.Error):
+            times = psutil.Process(self.pid).cpu_times()
+            return float(times.user + times.system)
+        return 0.0
 
     def kill(self) -> None:
         """End it and everything it started, now."""
@@ -195,5 +207,5 @@ def kill_orphan(folder: Path) -> None:
 
 
 def _signal_group(pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
+    with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, number)

@@ -9,6 +9,7 @@ from django.db.models import QuerySet
 from django.templatetags.static import static
 from django.urls import reverse
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from training.config import (
     ENDPOINT_TILES,
@@ -236,12 +237,26 @@ def _next_act(going_on: GoingOn) -> str:
     found = going_on.newest
     if found is not None:
         place = {"step": found.step, "attempt": found.attempt}
-        return _("Resume continues from the checkpoint of step %(step)s, attempt %(attempt)s.") % place
+        begins = _("Resume continues from the checkpoint of step %(step)s, attempt %(attempt)s.") % place
+        return f"{begins} {_again(run, found.step)}".strip()
     if run.resume_step is not None:
-        return _("Resume continues from the parent's checkpoint of step %(step)s.") % {"step": run.resume_step}
+        begins = _("Resume continues from the parent's checkpoint of step %(step)s.") % {"step": run.resume_step}
+        return f"{begins} {_again(run, run.resume_step)}".strip()
     if not run.method.trains and run.step:
         return _("Resume continues after step %(step)s.") % {"step": run.step}
-    return _("No checkpoint was saved, so Resume begins at step 0.")
+    return f"{_('No checkpoint was saved, so Resume begins at step 0.')} {_again(run, 0)}".strip()
+
+
+def _again(run: Run, saved: int) -> str:
+    """Which steps were trained and not saved; empty where none was."""
+    lost = run.step - saved
+    if not run.method.trains or lost <= 0:
+        return ""
+    return ngettext(
+        "Step %(last)s was not saved and is trained again.",
+        "Steps %(first)s to %(last)s were not saved and are trained again.",
+        lost,
+    ) % {"first": saved + 1, "last": run.step}
 
 
 def events_before(run: Run, before: int | None) -> tuple[list[dict[str, Any]], int | None]:

@@ -16,7 +16,7 @@ from tests.training.helpers import events, of_type, scripted_server
 from training.algorithms.base import JournalCallback
 from training.algorithms.checkpoints import verify
 from training.algorithms.grpo import run_grpo
-from training.algorithms.job import STOP_GRACE_S, Job
+from training.algorithms.job import Job
 from training.algorithms.sft import run_sft
 from training.errors import StopRequested, StorageFull
 
@@ -72,6 +72,27 @@ def test_a_stop_while_rollouts_are_sampled_saves_the_step_before(
         with pytest.raises(StopRequested):
             run_grpo(job, scorer=by_length)
     assert saved(job) == [2] and whole(job) == ["checkpoint-2"]
+
+
+@pytest.mark.parametrize(("update_s", "expected"), [(0.01, 3), (1e4, 2)])
+def test_a_stop_within_an_update_leaves_before_the_weights_move_where_the_grace_is_too_short(
+    make_job: MakeJob, monkeypatch: pytest.MonkeyPatch, update_s: float, expected: int
+) -> None:
+    """C3: its update took longer than the grace, and all steps since the last checkpoint were lost."""
+    job = make_job(**SFT, run={"max_steps": 9, "save_every_minutes": 0})
+    keep_room = Job.keep_room
+
+    def stop_in_the_third(self: Job) -> None:
+        keep_room(self)
+        if self.step == 2:
+            self.update_seconds = update_s
+            self.stop.set()
+
+    monkeypatch.setattr(Job, "keep_room", stop_in_the_third)
+    monkeypatch.setattr(Job, "stop_grace", lambda self: 100.0)
+    with pytest.raises(StopRequested):
+        run_sft(job)
+    assert saved(job) == [expected] and [event.step for event in of_type(job.run_dir, "metrics")][-1] == expected
 
 
 def test_a_run_that_pauses_by_itself_saves_too(make_job: MakeJob) -> None:
@@ -253,7 +274,7 @@ def test_a_disk_that_fills_up_does_not_stop_a_stop(make_job: MakeJob, monkeypatc
 def test_the_grace_follows_the_last_save_and_begins_with_an_estimate(make_job: MakeJob) -> None:
     """A model whose save takes 20 s was killed after 7.5 s (R3)."""
     job = make_job(**SFT, run={"max_steps": 1})
-    assert job.stop_grace() == STOP_GRACE_S == 6.5
+    assert job.stop_grace() == 6.5
     job.save_seconds, job.update_seconds = 20.0, 4.0
     assert job.stop_grace() == 64.0
     run_sft(job)

@@ -15,12 +15,13 @@ from training.config import config_load
 from training.errors import ConfigError, ModelError
 from webapp.engine.lease import claim
 from webapp.engine.outcome import MAX_OTHER_DEATHS, attempt_end, worker_lost
-from webapp.engine.resuming import can_resume, newest_checkpoint, pin_used, resume_from
+from webapp.engine.resuming import GoingOn, can_resume, newest_checkpoint, pin_used, resume_from
 from webapp.engine.services import run_create, run_resume, run_stop
 from webapp.engine.supervisor import Supervisor, supervise
 from webapp.registry.models import Checkpoint
 from webapp.registry.selectors import checkpoints_of
 from webapp.registry.services import model_delete, model_register
+from webapp.run_pages.page import next_act
 from webapp.runs.models import Attempt, Run, RunEvent
 from webapp.runs.states import RunState
 from webapp.storage import run_dir
@@ -358,3 +359,31 @@ def test_an_attempt_that_begins_anew_says_why_and_what_was_lost(queued: Any) -> 
     }
     arguments, _access = Supervisor(claim(run.pk))._prepare()
     assert arguments[-2:] == ["--resume-from", str(run_dir(run.pk))]
+
+
+@pytest.mark.parametrize(
+    ("step", "told"),
+    [
+        (6, ""),
+        (7, "Step 7 was not saved and is trained again."),
+        (9, "Steps 7 to 9 were not saved and are trained again."),
+    ],
+)
+def test_the_page_says_which_steps_a_stop_has_not_saved(make_run: Any, step: int, told: str) -> None:
+    """C3: a run that was ended in the middle of an update looked like one that had saved everything."""
+    run = make_run(state=RunState.PAUSED, attempt=1, step=step)
+    _saved(run, 1, 6)
+    begins = "Resume continues from the checkpoint of step 6, attempt 1."
+    assert next_act(GoingOn(run)) == f"{begins} {told}".strip()
+
+
+def test_without_a_checkpoint_all_steps_are_trained_again(make_run: Any) -> None:
+    words = {step: next_act(GoingOn(make_run(state=RunState.PAUSED, attempt=1, step=step))) for step in (0, 1, 8)}
+    begins = "No checkpoint was saved, so Resume begins at step 0."
+    assert words == {
+        0: begins,
+        1: f"{begins} Step 1 was not saved and is trained again.",
+        8: f"{begins} Steps 1 to 8 were not saved and are trained again.",
+    }
+    evaluation = make_run(state=RunState.PAUSED, attempt=1, step=8, kind="sample")
+    assert next_act(GoingOn(evaluation)) == "Resume continues after step 8."
