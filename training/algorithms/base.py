@@ -21,6 +21,7 @@ from training.algorithms.stages import StageEnd
 from training.algorithms.token_values import TokenRecord
 from training.config import JobConfig
 from training.errors import NoGradient, NotFinite, StopRequested, TiltyardError
+from training.garbage import few_collections
 from training.journal import Metrics, PhaseChanged, UpdateSkipped
 from training.memory.running import dry_step, named_shortage
 
@@ -277,7 +278,7 @@ def train(job: Job, trainer: Any, callback: JournalCallback, checkpoint: Path | 
     disable_router_logits(trainer.model)  # TRL has set it, and the model is saved with it
     dry_step(job, trainer)
     try:
-        with named_shortage(job.config, trainer.model):
+        with named_shortage(job.config, trainer.model), few_collections():
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint is not None else None)
         if job.step < job.config.run.max_steps and not job.out_of_time:
             job.check_stop()

@@ -16,6 +16,7 @@ from training.config import JobConfig, RewardComponent
 from training.data.schema import Row
 from training.evaluation.recorded import REPORT_NAME, evaluation_of
 from training.evaluation.tasks import drawn_tasks, evaluated_places
+from training.garbage import few_collections
 from training.journal import Metrics
 from training.rewards.base import Episode, Score
 from training.rewards.combining import SCHEDULES_ENDED
@@ -37,7 +38,8 @@ def run_evaluate(job: Job) -> None:
         steps = steps_of(config, tasks)
         job.check_stop()
         job.started(len(tasks), cast.device, min(job.steps_done(), len(steps)), len(steps))
-        _play(job, rows, steps, components, cast)
+        with few_collections():
+            _play(job, rows, steps, components, cast)
     _report(job, drawn)
 
 

@@ -11,6 +11,7 @@ from training.algorithms.job import Job, row_order
 from training.algorithms.tasks import playable
 from training.config import RewardComponent
 from training.data.schema import Row
+from training.garbage import few_collections
 from training.journal import Metrics
 from training.rewards.base import Episode, Score
 from training.rewards.scoring import score_episode
@@ -28,7 +29,8 @@ def run_sample(job: Job) -> None:
         places = playable(job, rows, cast.player.template)
         job.check_stop()
         job.started(len(places), cast.device, job.steps_done())
-        _play(job, rows, places, components, cast)
+        with few_collections():
+            _play(job, rows, places, components, cast)
 
 
 def _play(job: Job, rows: list[Row], places: list[int], components: list[RewardComponent], cast: Cast) -> None:

@@ -1,0 +1,39 @@
+"""Fewer looks for cyclic garbage while rollouts are played, and all as before afterwards."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+
+from training.garbage import YOUNG, few_collections
+
+
+class Ring:
+    """Garbage that only the collector finds."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_what_was_loaded_before_is_left_out_and_what_is_new_is_found() -> None:
+    before, frozen = gc.get_threshold(), gc.get_freeze_count()
+    old = Ring()
+    old_gone = weakref.ref(old)
+    with few_collections():
+        assert gc.get_threshold() == (YOUNG, *before[1:]) and gc.get_freeze_count() > 100_000
+        new_gone = weakref.ref(Ring())
+        del old
+        gc.collect()
+        assert new_gone() is None and old_gone() is not None
+    assert gc.get_threshold() == before and gc.get_freeze_count() <= frozen
+    gc.collect()
+    assert old_gone() is None
+
+
+def test_an_error_leaves_the_collector_as_it_was() -> None:
+    before = gc.get_threshold()
+    with pytest.raises(ValueError, match="by hand"), few_collections():
+        raise ValueError("by hand")
+    assert gc.get_threshold() == before
