@@ -107,6 +107,21 @@ async def test_the_twenty_first_socket_is_one_too_many(watched: Watched, alice: 
     await (await _open(watched, alice)).disconnect()
 
 
+async def test_one_socket_too_many_in_all_is_told_to_come_later(
+    watched: Watched, alice: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F1: they have a limit of their own. It is accepted first: a browser learns no code of a socket that never was."""
+    monkeypatch.setattr(watching, "SOCKETS_ALL", len(watching.Watcher.open_sockets) + 2)
+    first, second = await _open(watched, alice), await _open(watched, alice)
+    third = await _open(watched, alice)
+    assert await third.closed() == 1013
+    await first.disconnect()
+    fourth = await _open(watched, alice)
+    assert (await fourth.frame())["type"] == "snapshot"
+    for socket in (second, fourth):
+        await socket.disconnect()
+
+
 @pytest.mark.parametrize(
     "after", ["", "?after=0", "?after=x", "?after=-1", "?after=999999", "?after=" + "9" * 30, "?least=1", "?least=x"]
 )

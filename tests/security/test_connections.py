@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import uvicorn
+from websockets.asyncio.client import connect
 
 from webapp.host.embedded import free_port
 from webapp.ops import connections
@@ -79,11 +80,18 @@ def test_idle_connections_keep_nobody_out(web: int, descriptors: None, said: byt
 
 
 @contextlib.asynccontextmanager
-async def serving() -> AsyncIterator[int]:
-    """The same protocol in this process, before an application that answers with the size of the body."""
+async def serving(**over: Any) -> AsyncIterator[int]:
+    """The same protocols in this process, before an application that answers with the size of the body and keeps every
+    websocket open."""
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         size, more = 0, True
+        if scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.accept"})
+            while (await receive())["type"] != "websocket.disconnect":
+                pass
+            return
         while more:
             message = await receive()
             if message["type"] == "http.disconnect":
@@ -94,7 +102,8 @@ async def serving() -> AsyncIterator[int]:
 
     port = free_port()
     options: dict[str, Any] = {"lifespan": "off", "log_config": None, "proxy_headers": False}
-    config = uvicorn.Config(app, port=port, http=connections.HttpProtocol, **options)
+    protocols: dict[str, Any] = {"http": connections.HttpProtocol, "ws": connections.SocketProtocol}
+    config = uvicorn.Config(app, port=port, **protocols, **options, **over)
     server = uvicorn.Server(config)
     task = asyncio.create_task(server.serve())
     while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
@@ -160,3 +169,37 @@ def test_a_refusal_of_a_large_body_is_read_by_who_sends_it(web: int) -> None:
         with pytest.raises(urllib.error.HTTPError) as answer:
             urllib.request.urlopen(request, timeout=10)
         assert answer.value.code == 413 and b"too_large" in answer.value.read()
+
+
+async def test_open_sockets_take_no_request_its_place() -> None:
+    """F1: uvicorn compared them with the limit of requests, so 999 open tabs closed every page to everybody."""
+    async with serving(limit_concurrency=8) as port, contextlib.AsyncExitStack() as tabs:
+        sockets = [await tabs.enter_async_context(connect(f"ws://127.0.0.1:{port}/")) for _ in range(20)]
+        assert len(connections._sockets) == 20
+        assert b"200 OK" in await post(port, b"x", 1)
+        assert b"200 OK" in await post(port, b"x", 1)
+        for one in sockets[:5]:
+            await one.close()
+        assert b"200 OK" in await post(port, b"x", 1)
+        assert len(connections._sockets) == 15
+    assert not connections._sockets
+
+
+async def test_requests_keep_their_limit_while_sockets_are_open() -> None:
+    async with serving(limit_concurrency=8) as port, contextlib.AsyncExitStack() as tabs:
+        for _ in range(20):
+            await tabs.enter_async_context(connect(f"ws://127.0.0.1:{port}/"))
+        half = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nx"
+        lines = []
+        for _ in range(7):
+            _reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(half)
+            lines.append(writer)
+        await asyncio.sleep(0.2)
+        said = await post(port, b"x", 1)
+        assert b"503" in said.split(b"\r\n")[0]
+        lines.pop().close()
+        await asyncio.sleep(0.2)
+        assert b"200 OK" in await post(port, b"x", 1)
+        for writer in lines:
+            writer.close()

@@ -1,6 +1,7 @@
 """What every socket does that watches one object: who may look, how many sockets a person has, and when it ends.
 
-1. Authenticate, authorise through ``teams.access``, count the person's sockets; only then join, accept, and read.
+1. Authenticate, authorise through ``teams.access``, count the sockets, of the person and in all; only then join,
+   accept, and read.
 2. Joining comes before the first read, so nothing falls between them; from then on the socket tells what is new,
    whatever woke it: a nudge, or its own look every ``look_s``.
 3. Several nudges within ``frame_s`` are one frame; where hundreds of sockets share a process, within up to 0.4 s more.
@@ -34,9 +35,11 @@ from webapp.teams.access import object_for
 from webapp.teams.models import User
 
 logger = logging.getLogger(__name__)
-BAD_FRAME, LOGIN, FORBIDDEN, GONE, TOO_MANY = 4400, 4401, 4403, 4404, 4429
+TRY_LATER, BAD_FRAME, LOGIN, FORBIDDEN, GONE, TOO_MANY = 1013, 4400, 4401, 4403, 4404, 4429
 BEAT_S, RECHECK_S, SEND_LIMIT_S = 5.0, 25.0, 30.0
 SOCKETS_MAX = 20
+SOCKETS_ALL = 4096
+"""Of one web process; each is a descriptor, and idle connections and requests need theirs."""
 
 
 class Closed(Exception):
@@ -68,6 +71,7 @@ class Watcher(AsyncWebsocketConsumer):
     argument: ClassVar[str]
     action: ClassVar[str]
     sockets: ClassVar[Counter[UUID]]
+    open_sockets: ClassVar[set[Watcher]] = set()
     frame_s: ClassVar[float]
     look_s: ClassVar[float]
 
@@ -88,19 +92,24 @@ class Watcher(AsyncWebsocketConsumer):
         self.wake, self.person = asyncio.Event(), None
         self.pump: asyncio.Task[None] | None = None
         self.begin()
+        if len(self.open_sockets) >= SOCKETS_ALL:
+            await self.accept()  # a browser learns no code of a socket that was never open
+            await self.close(TRY_LATER)
+            return
         try:
             person = await in_database(self._authorise)
         except Closed as closed:
             await self.close(closed.code)
             return
         except DATABASE_AWAY:
-            await self.close(1013)
+            await self.close(TRY_LATER)
             return
         if self.sockets[person] >= SOCKETS_MAX:
             await self.close(TOO_MANY)
             return
         self.person = person
         self.sockets[person] += 1
+        self.open_sockets.add(self)
         await feed().subscribe(self.watched, self.wake)
         await self.accept()
         self.pump = asyncio.create_task(self._pump(), name=f"{self.action}-{self.watched}")
@@ -109,6 +118,7 @@ class Watcher(AsyncWebsocketConsumer):
         """Let go of everything."""
         if self.person is None:
             return
+        self.open_sockets.discard(self)
         self.sockets[self.person] -= 1
         if self.sockets[self.person] <= 0:
             del self.sockets[self.person]

@@ -13,7 +13,8 @@ connections are open, idle ones included. Here:
 5. One address has at most ``BUSY_PER_ADDRESS`` requests in progress, unless it is a proxy in front of us: half of what
    the server takes in all.
 
-Sockets leave this protocol when they upgrade; ``webapp.live`` has limits of its own. Nothing here knows of Django.
+6. A connection that becomes a websocket leaves this protocol and does not count for ``--limit-concurrency`` either: how
+   many there may be is ``webapp.live``'s to say. Nothing here knows of Django.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import Any
 
 from uvicorn.protocols.http.flow_control import service_unavailable
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 HEAD_LIMIT_S = 10.0
 BODY_GRACE_S, BODY_BYTES_PER_S, BODY_LOOK_S = 20.0, 1024, 5.0
@@ -67,6 +69,7 @@ class Idle:
 
 
 _idle, _busy = Idle(), Counter[str]()
+_sockets: set[SocketProtocol] = set()
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -140,7 +143,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._body_since, self._body_bytes = time.monotonic(), 0
         self._timer = self.loop.call_later(BODY_LOOK_S, self._look_at_body)
         if self.config.limit_concurrency is not None:
-            self.limit_concurrency = self.config.limit_concurrency + len(_idle.all)
+            self.limit_concurrency = self.config.limit_concurrency + len(_idle.all) + len(_sockets)
         app, before = self.app, self.cycle
         if _busy[self.address] > BUSY_PER_ADDRESS and not self._is_proxy():
             self.app = service_unavailable  # type: ignore[assignment]
@@ -204,6 +207,20 @@ class HttpProtocol(HttpToolsProtocol):
             self._write_timer.cancel()
             self._write_timer = None
         super().resume_writing()
+
+
+class SocketProtocol(WebSocketsSansIOProtocol):
+    """One websocket: uvicorn counts it with the requests, for as long as it is open."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """It takes no request's place."""
+        _sockets.add(self)
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Count it no more."""
+        _sockets.discard(self)
+        super().connection_lost(exc)
 
 
 def _raise_descriptor_limit() -> None:

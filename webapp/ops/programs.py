@@ -98,6 +98,8 @@ def web_program(host: str, port: int, *, behind_proxy: bool) -> Program:
         str(port),
         "--http",
         "webapp.ops.connections:HttpProtocol",
+        "--ws",
+        "webapp.ops.connections:SocketProtocol",
         "--ws-max-size",
         str(WS_MAX_BYTES),
         "--ws-ping-interval",
