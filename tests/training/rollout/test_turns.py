@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from envs.wire import Message
+from envs.wire import Message, ToolCall
 from tests.training.rollout.templates import TEMPLATES, text_of, tokenizer_for
 from tests.training.rollout.test_family import PICTURES, base
 from training.data.schema import Row, row_from_dict
 from training.errors import TemplateError
+from training.rollout import turns
 from training.rollout.templates import use_training_template
 from training.rollout.tokens import KEPT, ChatTemplate
 from training.rollout.turns import pieces_of
@@ -101,3 +103,46 @@ def test_a_thought_that_the_prompt_begins_is_closed_by_the_turn(name: str, turns
     template = template_of(name)
     pieces = pieces_of(template, ROWS["words"].messages, None)
     assert [piece.text for piece in pieces if piece.turn is not None] == turns
+
+
+def test_the_turn_before_results_makes_the_calls_that_the_first_of_them_answer() -> None:
+    results = [
+        Message(role="tool", content="4", tool_call_id="k", name="stock"),
+        Message(role="tool", content="5", name="price"),
+        Message(role="user", content="And?"),
+        Message(role="tool", content="6", tool_call_id="z", name="late"),
+    ]
+
+    def calls(name: str, messages: list[Message]) -> list[tuple[str, str]]:
+        turn = template_of(name)._probe_turn(messages)
+        return [(call["id"], call["function"]["name"]) for call in turn.get("tool_calls", [])]
+
+    assert calls("qwen2_5", results) == [("k", "stock"), ("call_1", "price")]
+    assert calls("llama3_1", results) == [("k", "stock")]  # it writes one call a turn
+    assert calls("qwen2_5", results[2:]) == []
+
+
+@pytest.mark.parametrize(
+    ("ends", "text", "called", "turn"),
+    [
+        (("<end>", "<call>"), "ask<call>more<end>", True, "ask<call>"),  # the first in the text, not in the list
+        (("<end>", "<call>"), "say<end>", False, "say<end>"),
+        (("<end>", "<call>"), "say", False, "say<end>"),  # the template writes it with the next message
+        (("<end>", "<call>"), "ask", True, "ask<call>"),
+    ],
+)
+def test_a_turn_ends_at_the_first_mark_behind_its_begin(
+    ends: tuple[str, ...], text: str, called: bool, turn: str
+) -> None:
+    template = SimpleNamespace(family=SimpleNamespace(ends=ends))
+    call = ToolCall(id="k", name="stock", arguments={})
+    message = Message(role="assistant", content="", tool_calls=[call] if called else [])
+    before = "asked<end>"
+    stem, found = turns._turn(template, message, before + text, len(before))  # type: ignore[arg-type]
+    assert found == turn and stem == before + text.partition("<")[0]
+
+
+def test_without_any_mark_a_turn_has_no_end() -> None:
+    template = SimpleNamespace(family=SimpleNamespace(ends=()))
+    with pytest.raises(TemplateError, match="does not end a model turn"):
+        turns._turn(template, Message(role="assistant", content="a"), "a", 0)  # type: ignore[arg-type]
