@@ -37,6 +37,7 @@ HTTP_CLIENTS = {
 # Who may name an HTTP client, and why.
 OUTBOUND = {
     "training/connections.py": {"httpx"},  # the one outbound client
+    "training/kept_connections.py": {"httpx", "httpcore"},  # its connections, between requests
     "training/rollout/client.py": {"websockets.asyncio.client"},  # over a socket that training/connections.py dialled
     "envs/toolbench/endpoint.py": {"httpx"},  # a server's own process; its one address is set by the operator at start
     "webapp/ops/manager.py": {"http.client"},  # the errors of xmlrpc, spoken with supervisord over its own socket

@@ -32,6 +32,7 @@ import httpx
 
 from training.addresses import Address, AddressRefused, AllowList, Place, literal_address, parse_place, plain_address
 from training.errors import EnvironmentUnreachable
+from training.kept_connections import KeptConnections
 from training.words import _
 
 ALLOW_VARIABLE = "TILTYARD_OUTBOUND_ALLOW"
@@ -260,9 +261,7 @@ class HttpClient:
 
 
 def _transport(path: Path | None = None, connections: int = CONNECTIONS) -> httpx.AsyncBaseTransport:
-    limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections, keepalive_expiry=IDLE_S)
-    uds = str(path) if path is not None else None
-    return httpx.AsyncHTTPTransport(verify=tls(), trust_env=False, retries=0, limits=limits, uds=uds)
+    return KeptConnections(tls(), most=connections, idle_s=IDLE_S, path=path)
 
 
 def http_parts(url: str) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from envs.wire import Message, ToolCall
-from tests.training.rollout.templates import TEMPLATES, text_of, tokenizer_for
+from tests.training.rollout.templates import SILENT, TEMPLATES, text_of, tokenizer_for
 from tests.training.rollout.test_family import PICTURES, base
 from training.data.schema import Row, row_from_dict
 from training.errors import TemplateError
@@ -146,3 +146,27 @@ def test_without_any_mark_a_turn_has_no_end() -> None:
     template = SimpleNamespace(family=SimpleNamespace(ends=()))
     with pytest.raises(TemplateError, match="does not end a model turn"):
         turns._turn(template, Message(role="assistant", content="a"), "a", 0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["deepseekv3", "qwen2_5", "nemotron_3_nano"])
+def test_a_question_that_is_asked_twice_is_no_other_turns_place(name: str) -> None:
+    """Also where the template writes earlier turns without their thoughts, so that a turn's place has to be found."""
+    again = {"role": "user", "content": "Again."}
+    turns_ = [said("One.", "Uno."), again, said("Two.", "Due."), again, said("Three.", "Tre.")]
+    row = row_from_dict({"messages": [again, *turns_]})
+    template = template_of(name)
+    learned = [piece.text for piece in pieces_of(template, row.messages, None) if piece.turn is not None]
+    words = ["One.", "Two.", "Three."]
+    assert [[word for word in words if word in text] for text in learned] == [["One."], ["Two."], ["Three."]]
+    assert not any("Again." in text for text in learned)
+
+
+def test_a_turn_whose_prompt_cannot_be_written_is_not_left_out() -> None:
+    refuses = (
+        "{% if add_generation_prompt and messages[-1].content == 'Never.' %}{{ raise_exception('no') }}{% endif %}"
+    )
+    template = ChatTemplate(tokenizer_for(refuses + SILENT))
+    row = row_from_dict({"messages": [ASKS, said("One."), {"role": "user", "content": "Never."}, said("Two.")]})
+    with pytest.raises(TemplateError):
+        pieces_of(template, row.messages, None)
+    assert len(pieces_of(template, row.messages[:2], None)) == 2
