@@ -124,10 +124,12 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "webapp.middleware.RequestIdMiddleware",
+    "webapp.middleware.CleanAddressMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "webapp.middleware.ContentSecurityPolicyMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
+    "webapp.middleware.PrivateAnswersMiddleware",
     "django.middleware.locale.LocaleMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
