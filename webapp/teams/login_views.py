@@ -11,11 +11,13 @@ from django.contrib.auth import login, update_session_auth_hash
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.forms import PasswordChangeForm, SetPasswordForm
 from django.contrib.auth.views import LoginView
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
@@ -27,6 +29,7 @@ from webapp.teams.mail import link_mail
 from webapp.teams.models import AuditAction, User
 from webapp.teams.selectors import login_link_usable
 from webapp.teams.sudo import confirm, confirmed, to_confirmation
+from webapp.teams.tokens import tokens_of
 
 BY_LINK = "logged_in_by_link"
 THEME_AGE_S = 365 * 24 * 3600
@@ -78,15 +81,27 @@ def set_password(request: HttpRequest) -> HttpResponse:
     form_class = SetPasswordForm if first else PasswordChangeForm
     form = form_class(user, request.POST if request.method == "POST" else None)
     if request.method == "POST" and form.is_valid():
-        form.save()
-        audit(AuditAction.PASSWORD_SET, user)
+        tokens = tokens_of(user).count()
+        with transaction.atomic():
+            form.save()
+            audit(AuditAction.PASSWORD_SET, user)
         update_session_auth_hash(request, user)
         request.session.pop(BY_LINK, None)
-        messages.success(request, _("Your password is set."))
+        messages.success(request, _password_told(tokens))
         return redirect("home")
     status = 422 if request.method == "POST" else 200
     context = {"form": form, "first": first, "mail_form": MailForm(instance=user) if settings.EMAIL_HOST else None}
+    context["tokens"] = tokens_of(user).count()
     return render(request, "teams/set_password.html", context, status=status)
+
+
+def _password_told(tokens: int) -> str:
+    """What setting a password came to."""
+    told = _("Your password is set.")
+    if not tokens:
+        return told
+    ended = ngettext("%(n)d API token ended with the old one.", "%(n)d API tokens ended with the old one.", tokens)
+    return f"{told} {ended % {'n': tokens}}"
 
 
 @never_cache
