@@ -28,6 +28,7 @@ from webapp.environments.models import Environment, ReplicaState
 from webapp.rewards.models import RewardSpec
 from webapp.runs.models import Run
 from webapp.teams.models import Membership, Project, Role, Team, User
+from webapp.teams.sudo import CONFIRMED_AT, WINDOW_S
 
 pytest_plugins = ["tests.servers", "tests.browsers", "tests.evaluations", "tests.emptying"]
 ROOT = Path(__file__).resolve().parents[1]
@@ -65,6 +66,14 @@ def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix: N
     """The workers' databases are copies of one that was migrated for all of them."""
     if template := template_ready():
         connections["default"].settings_dict["TEST"]["TEMPLATE"] = template
+
+
+def aged(client: Client) -> Client:
+    """This browser, whose login is fifteen minutes older now: dangerous acts ask again."""
+    session = client.session
+    session[CONFIRMED_AT] -= WINDOW_S
+    session.save()
+    return client
 
 
 # --- The cast -------------------------------------------------------------------------------------------------------
@@ -126,13 +135,14 @@ def charlie(db: None) -> User:
 
 @pytest.fixture
 def client_for() -> Callable[..., Client]:
-    """``client_for(user)``: a browser of theirs; ``client_for(None)`` is anonymous. CSRF is enforced on request."""
+    """``client_for(user)``: a browser of theirs, in which they have just logged in, or more than fifteen minutes ago
+    (``old=True``); ``client_for(None)`` is anonymous. CSRF is enforced on request."""
 
-    def make(user: User | None, **options: Any) -> Client:
+    def make(user: User | None, *, old: bool = False, **options: Any) -> Client:
         client = Client(**options)
         if user is not None:
             client.force_login(user)
-        return client
+        return aged(client) if old and user else client
 
     return make
 

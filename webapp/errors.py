@@ -14,6 +14,7 @@ from django.utils.translation import gettext_noop
 MESSAGES = {
     "not_found": gettext_noop("There is nothing here, or it is not yours to see."),
     "forbidden": gettext_noop("Your role does not allow this."),
+    "confirm_first": gettext_noop("Confirm that it is you first."),
     "login_required": gettext_noop("Log in first."),
     "method_not_allowed": gettext_noop("This address does not take that method."),
     "invalid": gettext_noop("The request is not valid; see the detail."),

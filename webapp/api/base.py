@@ -14,6 +14,7 @@ from django.core.exceptions import ValidationError as FieldError
 from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
+from django.urls import reverse
 from django.utils.translation import gettext as _
 from ninja import NinjaAPI, Status
 from ninja.errors import AuthenticationError, HttpError
@@ -30,6 +31,7 @@ from training.words import complaint_of, option_of
 from webapp.errors import DATABASE_AWAY, error_body, server_error
 from webapp.pages import errors_by_field
 from webapp.teams.models import User
+from webapp.teams.sudo import ConfirmFirst
 from webapp.teams.tokens import token_ended, token_user
 from webapp.upload_handlers import OVERHEAD_BYTES, CountingUploadHandler
 
@@ -163,6 +165,11 @@ def _missing(request: HttpRequest, _exc: Exception) -> HttpResponse:
 @api.exception_handler(PermissionDenied)
 def _denied(request: HttpRequest, exc: Exception) -> HttpResponse:
     return failed(request, 403, str(exc))
+
+
+@api.exception_handler(ConfirmFirst)
+def _unconfirmed(request: HttpRequest, exc: ConfirmFirst) -> HttpResponse:
+    return failed(request, 403, exc.sentence, [{"path": "", "message": reverse("confirm")}], "confirm_first")
 
 
 @api.exception_handler(RequestDataTooBig)

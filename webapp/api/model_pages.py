@@ -29,6 +29,7 @@ from webapp.registry.services import model_register
 from webapp.teams.access import object_for, project_for
 from webapp.teams.audit import audit
 from webapp.teams.models import AuditAction, Role
+from webapp.teams.sudo import Act, ask
 
 router = Router()
 WITHIN = ("project", "checkpoint__run__parent", "checkpoint__run__resume_checkpoint")
@@ -110,6 +111,7 @@ def pushes_list(request: HttpRequest, model_id: UUID, page: int = 1, per_page: i
 def model_push(request: HttpRequest, model_id: UUID, body: PushIn) -> Status[dict[str, Any]]:
     """Have the files of a model sent to the hub (409 while pushing is off, or one is under way)."""
     model = _model(request, model_id, need=Role.EDITOR)
+    ask(request, Act.PUSH)
     push = push_order(
         model=model,
         user=caller(request),

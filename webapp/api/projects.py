@@ -23,6 +23,7 @@ from webapp.teams.hub_token import hub_token_remove, hub_token_set, hub_token_si
 from webapp.teams.models import ApiToken, Project, Role, Team, TokenEnd, User
 from webapp.teams.selectors import member_rows, teams_owned
 from webapp.teams.services import project_create
+from webapp.teams.sudo import Act, ask
 from webapp.teams.tokens import token_revoke, tokens_reaching
 
 
@@ -77,6 +78,7 @@ def hub_token_about(request: HttpRequest, slug: str) -> dict[str, Any]:
 def hub_token_keep(request: HttpRequest, slug: str, body: HubTokenIn) -> dict[str, Any]:
     """Set the token that trainers of the project fetch base models with, or replace it (owners)."""
     project = _owned(request, slug)
+    ask(request, Act.HUB_TOKEN)
     hub_token_set(project=project, token=body.token)
     return _hub_token_out(project)
 

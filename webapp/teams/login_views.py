@@ -28,7 +28,7 @@ from webapp.teams.login_links import login_link_use
 from webapp.teams.mail import link_mail
 from webapp.teams.models import AuditAction, User
 from webapp.teams.selectors import login_link_usable
-from webapp.teams.sudo import confirm, confirmed, to_confirmation
+from webapp.teams.sudo import Act, ask
 from webapp.teams.tokens import tokens_of
 
 BY_LINK = "logged_in_by_link"
@@ -59,7 +59,6 @@ def login_link(request: HttpRequest, token: str) -> HttpResponse:
         if user is not None:
             login(request, user, backend=settings.AUTHENTICATION_BACKENDS[0])
             request.session[BY_LINK] = True
-            confirm(request)  # who holds a fresh link has just proved who they are
             audit(AuditAction.LINK_USED, user, by=user)
             return redirect("set-password")
     usable = request.method == "GET" and login_link_usable(token)
@@ -76,8 +75,8 @@ def set_password(request: HttpRequest) -> HttpResponse:
     """Set or change the password; who came by a link, or has none yet, need not know an old one."""
     user = cast(User, request.user)
     first = bool(request.session.get(BY_LINK)) or not user.has_usable_password()
-    if user.is_superuser and first and not confirmed(request):
-        return to_confirmation(request)  # an old session of an administrator must not become a password
+    if user.is_superuser and first:
+        ask(request, Act.FIRST_PASSWORD)  # an old session of an administrator must not become a password
     form_class = SetPasswordForm if first else PasswordChangeForm
     form = form_class(user, request.POST if request.method == "POST" else None)
     if request.method == "POST" and form.is_valid():
@@ -110,8 +109,7 @@ def _password_told(tokens: int) -> str:
 def set_mail(request: HttpRequest) -> HttpResponse:
     """Where reset links go. It asks again who is there: a stolen session must not become an account."""
     user = cast(User, request.user)
-    if not confirmed(request):
-        return to_confirmation(request, reverse("set-password"))
+    ask(request, Act.MAIL, reverse("set-password"))
     form = MailForm(request.POST, instance=user)
     if form.is_valid():
         user.save(update_fields=["email"])

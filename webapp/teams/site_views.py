@@ -45,7 +45,9 @@ def confirm_page(request: HttpRequest) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         update_session_auth_hash(request, user)  # a check may have renewed an old hash, which would end the session
         sudo.confirm(request)
-        return redirect(sudo.way_back(request))
+        waiting = sudo.waiting(request)
+        back = sudo.way_back(request)
+        return render(request, "teams/confirmed.html", {"waiting": waiting}) if waiting else redirect(back)
     status = 200
     if request.method == "POST":
         status = 429 if form.wait_s else 422
@@ -95,8 +97,7 @@ def _person(request: HttpRequest, pk: UUID) -> User:
 def person_link(request: HttpRequest, pk: UUID) -> HttpResponse:
     """A one-time link for anybody who is no administrator; it is shown in this answer alone."""
     user, by = _person(request, pk), cast(User, request.user)
-    if not sudo.confirmed(request):
-        return sudo.to_confirmation(request, "/site/")
+    sudo.ask(request, sudo.Act.LOGIN_LINK, reverse("site"))
     token = person_login_link(user=user, by=by)
     link = request.build_absolute_uri(reverse("login-link", args=[token]))
     return _site(request, link=link, link_for=user)
@@ -106,7 +107,9 @@ def person_link(request: HttpRequest, pk: UUID) -> HttpResponse:
 @require_POST
 def person_active(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Deactivate a person, or let them in again."""
-    set_active(request, _person(request, pk), active=request.POST.get("active") == "yes")
+    user = _person(request, pk)
+    sudo.ask(request, sudo.Act.ACTIVE, reverse("site"))
+    set_active(request, user, active=request.POST.get("active") == "yes")
     return redirect("site")
 
 
@@ -115,9 +118,8 @@ def person_active(request: HttpRequest, pk: UUID) -> HttpResponse:
 def switch_custom_rewards(request: HttpRequest) -> HttpResponse:
     """Custom rewards on or off. Off is done at once, on asks again who is there."""
     user, on = administrator(request), request.POST.get("on") == "yes"
-    if on and not sudo.confirmed(request):
-        messages.info(request, _("Confirm that it is you, then switch it on."))
-        return sudo.to_confirmation(request, "/site/")
+    if on:
+        sudo.ask(request, sudo.Act.CUSTOM_REWARDS, reverse("site"))
     try:
         custom_rewards_switch(by=user, on=on)
     except ValidationError as exc:

@@ -11,7 +11,6 @@ from django.core.exceptions import ValidationError
 from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
@@ -36,9 +35,7 @@ def token_list(request: HttpRequest) -> HttpResponse:
     form = TokenForm(request.POST if request.method == "POST" else None, user=user)
     shown, status = {}, 200
     if request.method == "POST":
-        if not sudo.confirmed(request):
-            messages.info(request, _("Confirm that it is you, then make the token."))
-            return sudo.to_confirmation(request, reverse("token-list"))
+        sudo.ask(request, sudo.Act.TOKEN)
         status = 422
         if form.is_valid():
             try:
