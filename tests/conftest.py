@@ -21,6 +21,7 @@ from django.test import Client
 from django.utils import timezone
 from whitenoise.middleware import WhiteNoiseMiddleware
 
+from tests.logins import aged
 from tests.plugin import template_ready
 from training.config import JobConfig
 from webapp.datasets.models import Dataset, DatasetState
@@ -28,7 +29,6 @@ from webapp.environments.models import Environment, ReplicaState
 from webapp.rewards.models import RewardSpec
 from webapp.runs.models import Run
 from webapp.teams.models import Membership, Project, Role, Team, User
-from webapp.teams.sudo import CONFIRMED_AT, WINDOW_S
 
 pytest_plugins = ["tests.servers", "tests.browsers", "tests.evaluations", "tests.emptying"]
 ROOT = Path(__file__).resolve().parents[1]
@@ -66,14 +66,6 @@ def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix: N
     """The workers' databases are copies of one that was migrated for all of them."""
     if template := template_ready():
         connections["default"].settings_dict["TEST"]["TEMPLATE"] = template
-
-
-def aged(client: Client) -> Client:
-    """This browser, whose login is fifteen minutes older now: dangerous acts ask again."""
-    session = client.session
-    session[CONFIRMED_AT] -= WINDOW_S
-    session.save()
-    return client
 
 
 # --- The cast -------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import time_machine
 from django.test import Client
 from django.utils import timezone
 
-from tests.conftest import aged
+from tests.logins import aged
 from tests.security.acts import ACTS, DELETES
 from tests.security.routes import API, OWN_PK, PROJECT, TABLE
 from tests.security.test_audit import _address, _prepare, config, objects, places, trainer

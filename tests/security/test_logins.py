@@ -16,7 +16,7 @@ from django.core.cache import cache
 from django.test import Client
 from django.urls import reverse
 
-from tests.conftest import aged
+from tests.logins import aged
 from tests.webapp.teams.test_login import CHEAP, PASSWORD
 from webapp.teams import throttle
 from webapp.teams.models import AuditEntry, LoginThrottle, Membership, Project, User

@@ -44,6 +44,7 @@ CODES = {
     404: "not_found",
     405: "method_not_allowed",
     409: "conflict",
+    412: "changed_meanwhile",
     413: "too_large",
     422: "invalid",
     429: "rate_limited",
