@@ -11,6 +11,7 @@ import pytest
 from django.conf import settings
 from django.test import Client
 
+from tests.logins import aged
 from webapp.teams.models import User
 
 if TYPE_CHECKING:
@@ -61,15 +62,17 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture
 def page_for(chromium: Browser, site: str, transactional_db: None) -> Iterator[Callable[..., Page]]:
-    """``page_for(user, locale=…, viewport=…)``: a new tab of a browser in which that person is logged in."""
+    """``page_for(user, locale=…, viewport=…)``: a new tab of a browser in which that person is logged in; with
+    ``old=True`` since more than fifteen minutes ago."""
     contexts = []
 
-    def make(user: User | None = None, **options: object) -> Page:
+    def make(user: User | None = None, *, old: bool = False, **options: object) -> Page:
         context = chromium.new_context(base_url=site, **options)  # type: ignore[arg-type]
         contexts.append(context)
         if user is not None:
             client = Client()
             client.force_login(user)
+            client = aged(client) if old else client
             name = settings.SESSION_COOKIE_NAME
             context.add_cookies([{"name": name, "value": client.cookies[name].value, "url": site}])
         return context.new_page()

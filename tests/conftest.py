@@ -21,6 +21,7 @@ from django.test import Client
 from django.utils import timezone
 from whitenoise.middleware import WhiteNoiseMiddleware
 
+from tests.logins import aged
 from tests.plugin import template_ready
 from training.config import JobConfig
 from webapp.datasets.models import Dataset, DatasetState
@@ -126,13 +127,14 @@ def charlie(db: None) -> User:
 
 @pytest.fixture
 def client_for() -> Callable[..., Client]:
-    """``client_for(user)``: a browser of theirs; ``client_for(None)`` is anonymous. CSRF is enforced on request."""
+    """``client_for(user)``: a browser of theirs, in which they have just logged in, or more than fifteen minutes ago
+    (``old=True``); ``client_for(None)`` is anonymous. CSRF is enforced on request."""
 
-    def make(user: User | None, **options: Any) -> Client:
+    def make(user: User | None, *, old: bool = False, **options: Any) -> Client:
         client = Client(**options)
         if user is not None:
             client.force_login(user)
-        return client
+        return aged(client) if old and user else client
 
     return make
 

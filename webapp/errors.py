@@ -14,10 +14,12 @@ from django.utils.translation import gettext_noop
 MESSAGES = {
     "not_found": gettext_noop("There is nothing here, or it is not yours to see."),
     "forbidden": gettext_noop("Your role does not allow this."),
+    "confirm_first": gettext_noop("Confirm that it is you first."),
     "login_required": gettext_noop("Log in first."),
     "method_not_allowed": gettext_noop("This address does not take that method."),
     "invalid": gettext_noop("The request is not valid; see the detail."),
     "conflict": gettext_noop("That is not possible in the current state."),
+    "changed_meanwhile": gettext_noop("Somebody has changed it since you read it; read it again."),
     "too_large": gettext_noop("That is larger than the limit."),
     "rate_limited": gettext_noop("Too many requests; wait a little and try again."),
     "unavailable": gettext_noop("The database does not answer now. Nothing is lost; try again in a moment."),

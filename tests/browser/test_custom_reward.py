@@ -115,7 +115,7 @@ def test_a_reward_written_in_the_browser_trains(
     tmp_path: Path,
 ) -> None:
     settings.CUSTOM_REWARDS = True
-    switch_on(page_for(admin))
+    switch_on(page_for(admin, old=True))
     page = page_for(bob)
     spec = write(page, project)
     argv = [sys.executable, "-m", "envs.tools", "tasks", "--count", "16", "--difficulty", "starter"]

@@ -21,6 +21,7 @@ UNAUDITED = {
     "password/mail/": "asks for the password first; tests/security/test_logins.py looks at its row",
     "site/people/<uuid:pk>/link/": "an administrator's; tests/security/test_logins.py looks at its row",
     "site/people/<uuid:pk>/active/": "an administrator's; tests/security/test_logins.py looks at its row",
+    "site/tokens/<uuid:pk>/revoke/": "an administrator's; tests/webapp/teams/test_token_ends.py looks at its row",
     "tokens/": "asks for the password first; tests/webapp/teams/test_tokens.py looks at its row",
     "deletions/<uuid:pk>/retry/": "goes on with a deletion whose row stands already",
     "notifications/read/": "marks the person's own list",
@@ -114,6 +115,7 @@ ACTS: dict[str, Act] = {
     ),
     "confirm/": Act("confirm_failed", {"password": "wrong"}),
     "tokens/<uuid:pk>/revoke/": Act("token_revoked"),
+    PROJECT + "settings/tokens/" + OWN_PK + "revoke/": Act("token_revoked"),
     "site/custom-rewards/": Act("custom_off", {"on": "no"}),
     "projects/new/": Act("project_added", lambda of: {"name": "New", "team": of["project"].team_id}),
     CHANNELS: Act("channel_added", CHANNEL),
@@ -295,6 +297,7 @@ ACTS |= {
 DELETES = {
     API + "vote-rounds/<uuidstr:round_id>": "round_deleted",
     API + "projects/<slug:slug>/hub-token": "hub_token_removed",
+    API + "projects/<slug:slug>/tokens/<uuidstr:token_id>": "token_revoked",
     API + "runs/<uuidstr:run_id>": "run_deleted",
     API + "checkpoints/<uuidstr:checkpoint_id>": "checkpoint_deleted",
     API + "models/<uuidstr:model_id>": "model_deleted",

@@ -16,6 +16,7 @@ from django.core.cache import cache
 from django.test import Client
 from django.urls import reverse
 
+from tests.logins import aged
 from tests.webapp.teams.test_login import CHEAP, PASSWORD
 from webapp.teams import throttle
 from webapp.teams.models import AuditEntry, LoginThrottle, Membership, Project, User
@@ -137,7 +138,7 @@ def test_a_mail_address_is_changed_only_by_who_has_just_proved_who_they_are(
     client_for: Clients, bob: User, settings: Any
 ) -> None:
     settings.EMAIL_HOST = "mail.example"
-    client = client_for(bob)
+    client = client_for(bob, old=True)
     answer = client.post("/password/mail/", {"email": "evil@example.org"})
     assert answer.headers["Location"].startswith("/confirm/")
     assert client.post("/confirm/", {"password": PASSWORD}).status_code == 302
@@ -195,6 +196,7 @@ def test_an_administrator_manages_everybody_but_administrators(client_for: Clien
     charlie.refresh_from_db()
     assert not charlie.is_active
     client.post(reverse("person-active", args=[charlie.pk]), {"active": "yes"})
+    aged(client)
     answer = client.post(reverse("person-link", args=[charlie.pk]))
     assert answer.status_code == 302 and answer.headers["Location"].startswith("/confirm/")
     client.post("/confirm/", {"password": PASSWORD})

@@ -14,6 +14,7 @@ from django.core.exceptions import ValidationError as FieldError
 from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
+from django.urls import reverse
 from django.utils.translation import gettext as _
 from ninja import NinjaAPI, Status
 from ninja.errors import AuthenticationError, HttpError
@@ -31,7 +32,8 @@ from training.words import complaint_of, option_of
 from webapp.errors import DATABASE_AWAY, error_body, server_error
 from webapp.pages import errors_by_field
 from webapp.teams.models import User
-from webapp.teams.tokens import token_user
+from webapp.teams.sudo import ConfirmFirst
+from webapp.teams.tokens import token_ended, token_user
 from webapp.text import unstorable
 from webapp.upload_handlers import OVERHEAD_BYTES, CountingUploadHandler
 
@@ -44,6 +46,7 @@ CODES = {
     404: "not_found",
     405: "method_not_allowed",
     409: "conflict",
+    412: "changed_meanwhile",
     413: "too_large",
     422: "invalid",
     429: "rate_limited",
@@ -80,7 +83,7 @@ class Token(HttpBearer):
 
     def authenticate(self, request: HttpRequest, token: str) -> User | None:
         """The person, limited by the token; ``None`` lets the session be looked at."""
-        user = token_user(token)
+        user = token_user(token, _address(request))
         if user is not None:
             limit_upload(request)
             request.user = user
@@ -166,7 +169,9 @@ def page_of(rows: QuerySet[Any], page: int, per_page: int, show: Callable[[Any],
 
 @api.exception_handler(AuthenticationError)
 def _anonymous(request: HttpRequest, _exc: Exception) -> HttpResponse:
-    return failed(request, 401)
+    """Whoever comes with a token that was ended hears by what: it is their own script that stands still."""
+    why = token_ended(bearer(request))
+    return failed(request, 401, _("This API token has ended: %(why)s.") % {"why": why} if why else "")
 
 
 @api.exception_handler(HttpError)
@@ -184,6 +189,11 @@ def _missing(request: HttpRequest, _exc: Exception) -> HttpResponse:
 @api.exception_handler(PermissionDenied)
 def _denied(request: HttpRequest, exc: Exception) -> HttpResponse:
     return failed(request, 403, str(exc))
+
+
+@api.exception_handler(ConfirmFirst)
+def _unconfirmed(request: HttpRequest, exc: ConfirmFirst) -> HttpResponse:
+    return failed(request, 403, exc.sentence, [{"path": "", "message": reverse("confirm")}], "confirm_first")
 
 
 @api.exception_handler(RequestDataTooBig)
@@ -258,6 +268,15 @@ def _is_shaped(response: HttpResponseBase) -> bool:
 
 def not_found(request: HttpRequest) -> HttpResponse:
     """Any other address under the API. Whoever has a session or a good token hears that there is nothing."""
-    scheme, _space, token = request.headers.get("Authorization", "").partition(" ")
-    known = request.user.is_authenticated or (scheme.lower() == "bearer" and token_user(token) is not None)
+    known = request.user.is_authenticated or token_user(bearer(request), _address(request)) is not None
     return failed(request, 404 if known else 401)
+
+
+def bearer(request: HttpRequest) -> str:
+    """The text of the token that the request came with; empty where there is none."""
+    scheme, _space, token = request.headers.get("Authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def _address(request: HttpRequest) -> str:
+    return str(request.META.get("REMOTE_ADDR", ""))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.http import HttpRequest
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
 from ninja import Router
 from pydantic import Field
 
@@ -12,6 +13,7 @@ from training.doctor.options import DoctorOptions
 from training.doctor.rules import RULES
 from webapp.api.answers import runs as runs_answers
 from webapp.api.base import caller
+from webapp.api.conditional import IfMatch, held, require_match, tagged
 from webapp.api.schemas import Body
 from webapp.doctor.rules import Rules, rules_change, rules_of
 from webapp.teams.access import project_for
@@ -31,16 +33,27 @@ class DoctorRulesPatch(Body):
 
 
 @router.get("/projects/{slug:slug}/doctor", response=runs_answers.DoctorRules)
-def doctor_rules(request: HttpRequest, slug: str) -> dict[str, Any]:
-    """When the run doctor speaks in a project, and what follows from each advisory."""
-    return _out(rules_of(project_for(caller(request), slug)))
+def doctor_rules(request: HttpRequest, slug: str) -> HttpResponse:
+    """When the run doctor speaks in a project, and what follows from each advisory. `ETag` is that of all of it."""
+    rules = rules_of(project_for(caller(request), slug))
+    return tagged(request, _out(rules), _written(rules))
 
 
 @router.patch("/projects/{slug:slug}/doctor", response=runs_answers.DoctorRules)
-def doctor_rules_change(request: HttpRequest, slug: str, body: DoctorRulesPatch) -> dict[str, Any]:
+def doctor_rules_change(
+    request: HttpRequest, slug: str, body: DoctorRulesPatch, if_match: IfMatch = None
+) -> HttpResponse:
     """Change thresholds, and what follows from advisories (owners)."""
     project = project_for(caller(request), slug, need=Role.OWNER)
-    return _out(rules_change(project=project, user=caller(request), **body.model_dump()))
+    with transaction.atomic():
+        held(project)  # the rules have no row while they are the defaults
+        require_match(if_match, _written(rules_of(project)))
+        rules = rules_change(project=project, user=caller(request), **body.model_dump())
+    return tagged(request, _out(rules), _written(rules))
+
+
+def _written(rules: Rules) -> list[Any]:
+    return [rules.options.model_dump(mode="json"), rules.reactions, rules.resumes]
 
 
 def _out(rules: Rules) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from webapp.endpoints.testing import endpoint_test, findings_of
 from webapp.pages import probe_allowed
 from webapp.teams.access import object_for, project_for
 from webapp.teams.models import Role
+from webapp.teams.sudo import Act, ask
 
 router = Router(tags=["endpoints"])
 
@@ -92,6 +93,8 @@ def endpoint_new(request: HttpRequest, slug: str, body: EndpointIn) -> Status[di
     """Add an endpoint. It is not asked yet."""
     project = project_for(caller(request), slug, need=Role.EDITOR)
     values = body.model_dump() | {"key": body.key or ""}
+    if values["key"]:
+        ask(request, Act.ENDPOINT_KEY)
     return Status(201, endpoint_out(endpoint_create(project=project, user=caller(request), **values)))
 
 
@@ -105,6 +108,8 @@ def endpoint_get(request: HttpRequest, endpoint_id: UUID) -> dict[str, Any]:
 def endpoint_patch(request: HttpRequest, endpoint_id: UUID, body: EndpointPatch) -> dict[str, Any]:
     """Change what is given. With an address at another server the key must be given too."""
     endpoint = _found(request, endpoint_id, Role.EDITOR)
+    if body.key is not None:
+        ask(request, Act.ENDPOINT_KEY)
     return endpoint_out(endpoint_change(endpoint=endpoint, **body.model_dump(exclude_unset=True)))
 
 

@@ -10,6 +10,7 @@ from ninja import Router
 from webapp.api.answers import people as people_answers
 from webapp.api.base import caller
 from webapp.teams.access import token_of
+from webapp.teams.models import ApiToken
 
 router = Router(tags=["me"])
 
@@ -19,14 +20,14 @@ def me(request: HttpRequest) -> dict[str, Any]:
     """Who you are, and what the token that you came with may do (`null` in a browser)."""
     user = caller(request)
     token = token_of(user)
-    shown = (
-        None
-        if token is None
-        else {
-            "name": token.name,
-            "role": token.role,
-            "project": token.project.slug if token.project else None,
-            "expires_at": token.expires_at.isoformat() if token.expires_at else None,
-        }
-    )
-    return {"username": user.username, "token": shown}
+    return {"username": user.username, "token": None if token is None else token_out(token)}
+
+
+def token_out(token: ApiToken) -> dict[str, Any]:
+    """What a token may do."""
+    return {
+        "name": token.name,
+        "role": token.role,
+        "project": token.project.slug if token.project else None,
+        "expires_at": token.expires_at.isoformat() if token.expires_at else None,
+    }

@@ -15,6 +15,7 @@ from ninja import Router, Status
 from webapp.api.answers import models as models_answers
 from webapp.api.answers.base import Page
 from webapp.api.base import caller, page_of
+from webapp.api.conditional import IfMatch, held, require_match, tagged
 from webapp.api.schemas import ModelIn, ModelNew, PushIn, model_out, push_out
 from webapp.model_pages.card import card_of
 from webapp.model_pages.lineage import Node, children, lineage
@@ -29,6 +30,7 @@ from webapp.registry.services import model_register
 from webapp.teams.access import object_for, project_for
 from webapp.teams.audit import audit
 from webapp.teams.models import AuditAction, Role
+from webapp.teams.sudo import Act, ask
 
 router = Router()
 WITHIN = ("project", "checkpoint__run__parent", "checkpoint__run__resume_checkpoint")
@@ -59,20 +61,29 @@ def model_new(request: HttpRequest, slug: str, body: ModelNew) -> Status[dict[st
 
 
 @router.get("/models/{uuid:model_id}", tags=["models"], response=models_answers.ModelWhole)
-def model_get(request: HttpRequest, model_id: UUID) -> dict[str, Any]:
-    """A model with its lineage, what was trained from it, its scores, and the team's sections of its card."""
-    return _full(_model(request, model_id))
+def model_get(request: HttpRequest, model_id: UUID) -> HttpResponse:
+    """A model with its lineage, what was trained from it, its scores, and the team's sections of its card. `ETag` is
+    that of its mark, tags, notes and sections."""
+    model = _model(request, model_id)
+    return tagged(request, _full(model), _written(model))
 
 
 @router.patch("/models/{uuid:model_id}", tags=["models"], response=models_answers.ModelWhole)
-def model_patch(request: HttpRequest, model_id: UUID, body: ModelIn) -> dict[str, Any]:
+def model_patch(request: HttpRequest, model_id: UUID, body: ModelIn, if_match: IfMatch = None) -> HttpResponse:
     """Change mark, tags, notes or sections of the card: all that is sent, or nothing."""
-    model = _model(request, model_id, need=Role.EDITOR)
+    found = _model(request, model_id, need=Role.EDITOR)
     with transaction.atomic():
+        model = held(found)
+        require_match(if_match, _written(model))
         model_describe(model=model, tags=body.tags, notes=body.notes, card=body.card)
         if body.mark is not None:
             model_mark(model=model, mark=body.mark)
-    return _full(model)
+    model = _model(request, model_id)
+    return tagged(request, _full(model), _written(model))
+
+
+def _written(model: RegisteredModel) -> list[Any]:
+    return [model.mark, model.tags, model.notes, model.card]
 
 
 @router.get("/models/{uuid:model_id}/card", tags=["models"])
@@ -110,6 +121,7 @@ def pushes_list(request: HttpRequest, model_id: UUID, page: int = 1, per_page: i
 def model_push(request: HttpRequest, model_id: UUID, body: PushIn) -> Status[dict[str, Any]]:
     """Have the files of a model sent to the hub (409 while pushing is off, or one is under way)."""
     model = _model(request, model_id, need=Role.EDITOR)
+    ask(request, Act.PUSH)
     push = push_order(
         model=model,
         user=caller(request),

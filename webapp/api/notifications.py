@@ -21,6 +21,7 @@ from webapp.notifications.words import path_of, words_of
 from webapp.pages import probe_allowed
 from webapp.teams.access import object_for, project_for
 from webapp.teams.models import Role
+from webapp.teams.sudo import Act, ask
 from webapp.text import in_words
 
 router = Router(tags=["notifications"])
@@ -114,6 +115,7 @@ def channel_list(request: HttpRequest, slug: str) -> dict[str, Any]:
 def channel_new(request: HttpRequest, slug: str, body: ChannelIn) -> Status[dict[str, Any]]:
     """Add a channel (owners)."""
     project = project_for(caller(request), slug, need=Role.OWNER)
+    ask(request, Act.CHANNEL)
     made = channels.channel_create(project=project, user=caller(request), **body.model_dump())
     return Status(201, channel_out(made))
 
@@ -128,6 +130,8 @@ def _channel(request: HttpRequest, channel_id: UUID) -> Channel:
 def channel_patch(request: HttpRequest, channel_id: UUID, body: ChannelPatch) -> dict[str, Any]:
     """Change what is given (owners). With an address at another server the secret must be given too, if it has one."""
     channel = _channel(request, channel_id)
+    if body.url or body.secret is not None:
+        ask(request, Act.CHANNEL)
     return channel_out(channels.channel_change(channel=channel, **body.model_dump(exclude_unset=True)))
 
 

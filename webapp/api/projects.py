@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 from django.core.exceptions import PermissionDenied, ValidationError
-from django.http import HttpRequest
+from django.http import Http404, HttpRequest
 from django.utils.translation import gettext as _
 from ninja import Status
 from pydantic import Field
 
 from webapp.api.answers import people as people_answers
-from webapp.api.answers.base import Gone, Items
+from webapp.api.answers.base import Deleted, Gone, Items
 from webapp.api.base import caller
+from webapp.api.me import token_out
 from webapp.api.runs import router
 from webapp.api.schemas import Body, project_out
 from webapp.pages import clean_name
 from webapp.teams.access import may_start_projects, project_for
 from webapp.teams.hub_token import hub_token_remove, hub_token_set, hub_token_since
-from webapp.teams.models import Project, Role, Team, User
+from webapp.teams.models import ApiToken, Project, Role, Team, TokenEnd, User
 from webapp.teams.selectors import member_rows, teams_owned
 from webapp.teams.services import project_create
+from webapp.teams.sudo import Act, ask
+from webapp.teams.tokens import token_revoke, tokens_reaching
 
 
 class HubTokenIn(Body):
@@ -74,6 +78,7 @@ def hub_token_about(request: HttpRequest, slug: str) -> dict[str, Any]:
 def hub_token_keep(request: HttpRequest, slug: str, body: HubTokenIn) -> dict[str, Any]:
     """Set the token that trainers of the project fetch base models with, or replace it (owners)."""
     project = _owned(request, slug)
+    ask(request, Act.HUB_TOKEN)
     hub_token_set(project=project, token=body.token)
     return _hub_token_out(project)
 
@@ -90,3 +95,31 @@ def _owned(request: HttpRequest, slug: str) -> Project:
 
 def _hub_token_out(project: Project) -> dict[str, Any]:
     return {"since": hub_token_since(project)}
+
+
+@router.get("/projects/{slug:slug}/tokens", tags=["projects"], response=Items[people_answers.ReachingToken])
+def tokens_list(request: HttpRequest, slug: str) -> dict[str, Any]:
+    """Every member's tokens that open this project now, by person (owners). Nobody reads their text."""
+    return {"items": [token_out(token) | _token_more(token) for token in tokens_reaching(_owned(request, slug))]}
+
+
+@router.delete("/projects/{slug:slug}/tokens/{uuid:token_id}", tags=["projects"], response=Deleted)
+def token_delete(request: HttpRequest, slug: str, token_id: UUID) -> dict[str, str]:
+    """End one of them for good, whosever it is (owners). Its person sees who did."""
+    project, by = _owned(request, slug), caller(request)
+    token = tokens_reaching(project).filter(pk=token_id).first()
+    if token is None:
+        raise Http404
+    token_revoke(token, TokenEnd.REVOKED if token.user_id == by.pk else TokenEnd.OWNER, by=by, project=project)
+    return {"deleted": token.name}
+
+
+def _token_more(token: ApiToken) -> dict[str, Any]:
+    return {
+        "id": str(token.pk),
+        "username": token.user.username,
+        "hint": token.hint,
+        "created_at": token.created_at.isoformat(),
+        "used_at": token.used_at.isoformat() if token.used_at else None,
+        "used_from": token.used_from,
+    }

@@ -24,6 +24,7 @@ from webapp.registry.services import model_delete
 from webapp.runs.models import Run
 from webapp.teams.access import object_for, project_for
 from webapp.teams.models import Role
+from webapp.teams.sudo import Act, ask
 
 M = TypeVar("M", bound=Model)
 
@@ -38,6 +39,7 @@ def _found(request: HttpRequest, model: type[M], pk: UUID, need: Role, *related:
 def run_remove(request: HttpRequest, run_id: UUID) -> dict[str, str]:
     """Delete a run that has ended, with all that it recorded. Owners only; 409 while something uses it."""
     run = _found(request, Run, run_id, Role.OWNER)
+    ask(request, Act.DELETE_RUN)
     remove(run)
     return {"deleted": run.name}
 
@@ -46,6 +48,7 @@ def run_remove(request: HttpRequest, run_id: UUID) -> dict[str, str]:
 def checkpoint_remove(request: HttpRequest, checkpoint_id: UUID) -> dict[str, str]:
     """Delete a checkpoint's files. Owners only; 409 while a model or an open run uses it."""
     checkpoint = _found(request, Checkpoint, checkpoint_id, Role.OWNER, "run")
+    ask(request, Act.DELETE_CHECKPOINT)
     remove(checkpoint)
     return {"deleted": str(checkpoint)}
 
@@ -54,6 +57,7 @@ def checkpoint_remove(request: HttpRequest, checkpoint_id: UUID) -> dict[str, st
 def dataset_remove(request: HttpRequest, dataset_id: UUID) -> dict[str, str]:
     """Delete one version of a dataset. 409 while an open run uses it."""
     dataset = _found(request, Dataset, dataset_id, Role.EDITOR)
+    ask(request, Act.DELETE_DATASET)
     dataset_delete(dataset=dataset)
     return {"deleted": dataset.reference}
 
@@ -62,6 +66,7 @@ def dataset_remove(request: HttpRequest, dataset_id: UUID) -> dict[str, str]:
 def model_remove(request: HttpRequest, model_id: UUID) -> dict[str, str]:
     """Forget a registered model; its files stay. 409 while an open run starts from it."""
     model = _found(request, RegisteredModel, model_id, Role.EDITOR)
+    ask(request, Act.DELETE_MODEL)
     model_delete(model=model)
     return {"deleted": model.reference}
 
@@ -70,5 +75,6 @@ def model_remove(request: HttpRequest, model_id: UUID) -> dict[str, str]:
 def project_remove(request: HttpRequest, slug: str) -> dict[str, str]:
     """Delete a project with all that is in it. Owners only; 409 while one of its runs is at work."""
     project = project_for(caller(request), slug, need=Role.OWNER)
+    ask(request, Act.DELETE_PROJECT)
     remove(project)
     return {"deleted": slug}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Any
 from uuid import UUID
 
-from django.http import HttpRequest
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 from ninja import Header, Query, Router, Status
 from ninja.errors import HttpError
@@ -18,6 +19,7 @@ from webapp.api.answers import runs as runs_answers
 from webapp.api.answers import summaries
 from webapp.api.answers.base import Items, Page
 from webapp.api.base import MAX_PAGE_ROWS, caller
+from webapp.api.conditional import IfMatch, held, require_match, tagged
 from webapp.api.schemas import ConfigIn, RunIn, RunPatch, StarIn, project_out, run_out
 from webapp.engine.resuming import can_resume
 from webapp.engine.services import run_create, run_pause, run_resume, run_stop
@@ -132,21 +134,30 @@ def config_sent(body: ConfigIn) -> JobConfig:
 
 
 @router.get("/runs/{uuid:run_id}", response=runs_answers.RunWhole)
-def run_get(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
-    """One run with its config."""
-    return run_out(_run(request, run_id), full=True)
+def run_get(request: HttpRequest, run_id: UUID) -> HttpResponse:
+    """One run with its config. `ETag` is that of its tags, its notes and whether it is archived."""
+    run = _run(request, run_id)
+    return tagged(request, run_out(run, full=True), _written(run))
 
 
 @router.patch("/runs/{uuid:run_id}", response=runs_answers.Run)
-def run_patch(request: HttpRequest, run_id: UUID, body: RunPatch) -> dict[str, Any]:
+def run_patch(request: HttpRequest, run_id: UUID, body: RunPatch, if_match: IfMatch = None) -> HttpResponse:
     """Change what people write on a run: its tags, its notes, whether it is archived (409 while it has not ended)."""
-    run = _run(request, run_id, Role.EDITOR)
-    if body.archived and run.state not in ARCHIVABLE:
-        raise HttpError(409, _("A run that has not ended cannot be archived."))
-    run_label(run=run, user=caller(request), tags=body.tags, notes=body.notes)
-    if body.archived is not None:
-        runs_archive(runs=[run], user=caller(request), on=body.archived)
-    return run_out(_run(request, run_id))
+    found = _run(request, run_id, Role.EDITOR)
+    with transaction.atomic():
+        run = held(found)
+        require_match(if_match, _written(run))
+        if body.archived and run.state not in ARCHIVABLE:
+            raise HttpError(409, _("A run that has not ended cannot be archived."))
+        run_label(run=run, user=caller(request), tags=body.tags, notes=body.notes)
+        if body.archived is not None:
+            runs_archive(runs=[run], user=caller(request), on=body.archived)
+    run = _run(request, run_id)
+    return tagged(request, run_out(run), _written(run))
+
+
+def _written(run: Run) -> list[Any]:
+    return [run.tags, run.notes, run.archived_at is not None]
 
 
 @router.post("/runs/{uuid:run_id}/star", response=runs_answers.Starred)

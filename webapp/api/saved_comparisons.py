@@ -23,6 +23,7 @@ from webapp.sharing.queries import Query
 from webapp.sharing.selectors import comments_of, comparisons_of, link_lines
 from webapp.teams.access import object_for, project_for
 from webapp.teams.models import Role
+from webapp.teams.sudo import Act, ask
 
 router = Router(tags=["saved comparisons"])
 SAVED = SavedComparison.objects.select_related("project__team", "created_by")
@@ -191,6 +192,7 @@ def links_list(request: HttpRequest, comparison_id: UUID) -> dict[str, Any]:
 def link_make(request: HttpRequest, comparison_id: UUID, body: LinkIn) -> Status[dict[str, Any]]:
     """Make a link that opens its report without an account. `url` is in this answer and never again."""
     saved = _saved(request, comparison_id, Role.EDITOR)
+    ask(request, Act.SHARE)
     link, secret = link_create(saved=saved, user=caller(request), days=body.days)
     url = request.build_absolute_uri(reverse("shared", args=[secret]))
     return Status(201, {**_link_out(link), "url": url})

@@ -30,6 +30,7 @@ from webapp.errors import error_body
 from webapp.pages import add_errors, page_number
 from webapp.teams.access import can_edit, object_for, project_for
 from webapp.teams.models import Project, Role, User
+from webapp.teams.sudo import Act, ask
 from webapp.text import message_of, translated
 from webapp.uploads import upload_accepted, upload_count, upload_refused, upload_strings, wants_json
 
@@ -187,6 +188,7 @@ def dataset_keep(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 def dataset_remove(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Delete one version."""
     _project, dataset = _own(request, slug, pk, need=Role.EDITOR)
+    ask(request, Act.DELETE_DATASET, reverse("dataset-detail", args=[slug, pk]))
     try:
         services.dataset_delete(dataset=dataset)
     except ValidationError as exc:

@@ -22,6 +22,13 @@ from webapp.removal.models import Removal
 from webapp.runs.models import Run
 from webapp.teams.access import object_for, object_of_team, project_for
 from webapp.teams.models import Project, Role
+from webapp.teams.sudo import Act, ask
+
+DELETES: dict[type, Act] = {
+    Run: Act.DELETE_RUN,
+    Checkpoint: Act.DELETE_CHECKPOINT,
+    Project: Act.DELETE_PROJECT,
+}
 
 
 @login_required
@@ -30,7 +37,7 @@ def run_delete(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Delete a run with all that it recorded."""
     project = project_for(request.user, slug, need=Role.OWNER)
     run = object_for(request.user, Run, pk, need=Role.OWNER, within=Run.objects.filter(project=project))
-    return _ask(request, project, run, reverse("run-detail", args=[slug, pk]), reverse("run-list", args=[slug]))
+    return _page(request, project, run, reverse("run-detail", args=[slug, pk]), reverse("run-list", args=[slug]))
 
 
 @login_required
@@ -40,7 +47,7 @@ def checkpoint_delete(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse
     project = project_for(request.user, slug, need=Role.OWNER)
     item = object_for(request.user, Checkpoint, pk, need=Role.OWNER, within=checkpoints_of(project))
     models = reverse("model-list", args=[slug])
-    return _ask(request, project, item, models, models)
+    return _page(request, project, item, models, models)
 
 
 @login_required
@@ -48,7 +55,7 @@ def checkpoint_delete(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse
 def project_delete(request: HttpRequest, slug: str) -> HttpResponse:
     """Delete a project with all that is in it."""
     project = project_for(request.user, slug, need=Role.OWNER)
-    return _ask(request, project, project, reverse("team-settings", args=[slug]), "/?all=1")
+    return _page(request, project, project, reverse("team-settings", args=[slug]), "/?all=1")
 
 
 @login_required
@@ -61,7 +68,7 @@ def removal_again(request: HttpRequest, pk: UUID) -> HttpResponse:
     return redirect(own_address(request, request.POST.get("back", ""), "/?all=1"))
 
 
-def _ask(
+def _page(
     request: HttpRequest, project: Project, item: Run | Checkpoint | Project, back: str, then: str
 ) -> HttpResponse:
     weigh = not isinstance(item, Project) or "weigh" in request.GET  # of a project, once the page is there
@@ -70,6 +77,7 @@ def _ask(
         if request.POST.get("name", "").strip() != found.name:
             problems = [_("Type the name exactly as it is shown.")]
         else:
+            ask(request, DELETES[type(item)])
             try:
                 remove(item)
             except ValidationError as exc:

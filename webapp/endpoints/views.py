@@ -22,6 +22,7 @@ from webapp.endpoints.testing import endpoint_test, findings_of
 from webapp.pages import add_errors, probe_allowed
 from webapp.teams.access import can_edit, object_for, project_for
 from webapp.teams.models import Project, Role, User
+from webapp.teams.sudo import Act, ask
 
 
 def _own(request: HttpRequest, slug: str, pk: UUID, *, need: Role = Role.VIEWER) -> tuple[Project, Endpoint]:
@@ -84,6 +85,8 @@ def endpoint_new(request: HttpRequest, slug: str) -> HttpResponse:
     form = EndpointForm(request.POST if request.method == "POST" else None)
     if request.method == "POST" and form.is_valid():
         values = form.values()
+        if values["key"]:
+            ask(request, Act.ENDPOINT_KEY)
         try:
             made = endpoint_create(
                 project=project, user=cast(User, request.user), **values | {"key": values["key"] or ""}
@@ -105,8 +108,11 @@ def endpoint_edit(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     posted = request.POST if request.method == "POST" else None
     form = EndpointForm(posted, endpoint=endpoint, keyed=has_key(endpoint.pk))
     if request.method == "POST" and form.is_valid():
+        values = form.values()
+        if values["key"] is not None:
+            ask(request, Act.ENDPOINT_KEY)
         try:
-            endpoint_change(endpoint=endpoint, **form.values())
+            endpoint_change(endpoint=endpoint, **values)
         except ValidationError as exc:
             add_errors(form, exc)
         else:

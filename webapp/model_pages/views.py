@@ -27,6 +27,7 @@ from webapp.registry.pushing import push_order
 from webapp.registry.selectors import models_of
 from webapp.teams.access import object_for, project_for
 from webapp.teams.models import Project, Role, User
+from webapp.teams.sudo import Act, ask
 
 
 def own_model(
@@ -105,6 +106,7 @@ def model_push(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     project, model = own_model(request, slug, pk, need=Role.EDITOR)
     form = PushForm(request.POST)
     if form.is_valid():
+        ask(request, Act.PUSH, reverse("model-detail", args=[slug, pk]))
         try:
             push_order(model=model, user=cast(User, request.user), readme=card_of(model), **form.values())
         except ValidationError as exc:

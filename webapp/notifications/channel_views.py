@@ -21,6 +21,7 @@ from webapp.notifications.models import Channel, Kind
 from webapp.pages import add_errors, probe_allowed
 from webapp.teams.access import project_for
 from webapp.teams.models import Project, Role, User
+from webapp.teams.sudo import Act, ask
 from webapp.text import in_words
 
 
@@ -33,6 +34,7 @@ def channel_list(request: HttpRequest, slug: str) -> HttpResponse:
         return _page(request, project)
     form = ChannelForm(request.POST)
     if form.is_valid():
+        ask(request, Act.CHANNEL)
         try:
             made = channels.channel_create(project=project, user=cast(User, request.user), **form.cleaned_data)
         except ValidationError as exc:
@@ -77,8 +79,11 @@ def channel_edit(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     project, channel = _own(request, slug, pk)
     form = ChannelForm(request.POST if request.method == "POST" else None, channel=channel)
     if form.is_valid():
+        values = form.values()
+        if values["url"] or values["secret"] is not None:
+            ask(request, Act.CHANNEL)
         try:
-            channels.channel_change(channel=channel, **form.values())
+            channels.channel_change(channel=channel, **values)
         except ValidationError as exc:
             add_errors(form, exc)
             channel.refresh_from_db()  # the page shows what is stored, whatever was refused

@@ -12,6 +12,7 @@ from django.core.exceptions import ValidationError
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
@@ -22,6 +23,7 @@ from webapp.registry.models import RegisteredModel
 from webapp.registry.weights import STARTER
 from webapp.teams.access import can_edit, object_for, project_for
 from webapp.teams.models import Role, User
+from webapp.teams.sudo import Act, ask
 
 PER_PAGE = 50
 
@@ -79,6 +81,7 @@ def model_remove(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Forget one registered model."""
     project = project_for(request.user, slug, need=Role.EDITOR)
     model = object_for(request.user, RegisteredModel, pk, need=Role.EDITOR, within=selectors.models_of(project))
+    ask(request, Act.DELETE_MODEL, reverse("model-list", args=[slug]))
     try:
         services.model_delete(model=model)
         messages.success(request, _("%(name)s was removed from the list; its files stay.") % {"name": model.name})

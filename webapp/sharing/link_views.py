@@ -24,6 +24,7 @@ from webapp.sharing.services import own_or_owned
 from webapp.sharing.views import saved_for
 from webapp.teams.access import can_edit, object_for, project_for
 from webapp.teams.models import Role, User
+from webapp.teams.sudo import Act, ask
 
 
 @never_cache
@@ -37,6 +38,7 @@ def link_list(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     if posted:
         status = 422
         if form.is_valid():
+            ask(request, Act.SHARE)
             try:
                 made, secret = link_create(saved=saved, user=cast(User, request.user), days=form.cleaned_data["days"])
             except ValidationError as exc:

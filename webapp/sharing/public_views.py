@@ -1,6 +1,7 @@
 """What a shared link opens, without an account: a report to read and to keep, and no way to anything else.
 
-1. The address that asks is counted before its link is looked up; too many are asked to wait, whatever they ask for.
+1. A link is looked up first, by the hash of its secret: how long that takes tells nothing of the secret. What exists
+   opens, however much was guessed at that address; a guess is counted, and too many are asked to wait.
 2. Of links that never were, have ended or were revoked nobody can tell which: one page, one status.
 3. The answer has no link into the application, no script and no form; it sets no cookie, and names no host of ours.
 """
@@ -24,7 +25,7 @@ from webapp.comparison.standalone import as_file
 from webapp.sharing.links import link_count, link_open
 from webapp.sharing.models import SharedLink
 from webapp.sharing.queries import opened
-from webapp.teams.throttle import link_wait_s, link_was_there
+from webapp.teams.throttle import guess_wait_s, open_wait_s
 
 View = Callable[..., HttpResponse]
 HEADERS = {
@@ -55,14 +56,13 @@ def for_anyone(view: View) -> View:
 
 def _answer(view: View, request: HttpRequest, secret: str) -> HttpResponse:
     address = request.META.get("REMOTE_ADDR", "")
-    if wait_s := link_wait_s(address):
-        answer = render(request, "sharing/ended.html", {"wait_s": wait_s}, status=429)
-        answer["Retry-After"] = str(math.ceil(wait_s))
-        return answer
     link = link_open(secret) if len(secret) <= MAX_SECRET_CHARS else None
+    if wait_s := open_wait_s(address, str(link.pk)) if link else guess_wait_s(address):
+        waits = render(request, "sharing/ended.html", {"wait_s": wait_s}, status=429)
+        waits["Retry-After"] = str(math.ceil(wait_s))
+        return waits
     if link is None:
         return render(request, "sharing/ended.html", status=404)
-    link_was_there(address)
     answer = view(request, link)
     if request.method == "GET":
         link_count(link)

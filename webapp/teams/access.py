@@ -12,7 +12,7 @@ from uuid import UUID
 from django.contrib.auth.models import AnonymousUser
 from django.core.exceptions import PermissionDenied
 from django.db.models import Model, OuterRef, QuerySet, Subquery
-from django.http import Http404
+from django.http import Http404, HttpRequest
 from django.utils.translation import gettext as _
 
 from webapp.teams.models import ApiToken, Membership, Project, Role, User
@@ -40,6 +40,13 @@ def _within_token(user: User | AnonymousUser, project: Project, found: str | Non
 def token_of(user: User | AnonymousUser) -> ApiToken | None:
     """The token that the person's script came with; it limits what it may do. ``None`` in a browser."""
     return getattr(user, "api_token", None)
+
+
+def administrator(request: HttpRequest) -> User:
+    """The person of the request, if they administrate this installation."""
+    if not isinstance(request.user, User) or not request.user.is_superuser:
+        raise PermissionDenied(_("Only an administrator of this installation may do that."))
+    return request.user
 
 
 def may_start_projects(user: User) -> bool:

@@ -7,6 +7,7 @@ from django.contrib.auth.decorators import login_required
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
@@ -15,6 +16,7 @@ from webapp.teams.access import project_for
 from webapp.teams.forms import HubTokenForm
 from webapp.teams.hub_token import hub_token_remove, hub_token_set
 from webapp.teams.models import Role
+from webapp.teams.sudo import Act, ask
 from webapp.teams.views import settings_page
 
 
@@ -25,6 +27,7 @@ def hub_token_keep(request: HttpRequest, slug: str) -> HttpResponse:
     project = project_for(request.user, slug, need=Role.OWNER)
     form = HubTokenForm(request.POST)
     if form.is_valid():
+        ask(request, Act.HUB_TOKEN, reverse("team-settings", args=[slug]))
         try:
             hub_token_set(project=project, token=form.cleaned_data["token"])
         except ValidationError as exc:

@@ -43,6 +43,11 @@ def login_link_use(token: str) -> User | None:
         return links.select_related("user")[0].user
 
 
+def login_links_end(user: User) -> None:
+    """End the links of a person that were not used."""
+    LoginLink.objects.filter(user=user, used_at=None).delete()
+
+
 def login_link_path(token: str) -> str:
     """Path of the page that uses the token."""
     try:

@@ -11,10 +11,12 @@ from django.contrib.auth import login, update_session_auth_hash
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.forms import PasswordChangeForm, SetPasswordForm
 from django.contrib.auth.views import LoginView
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
@@ -26,7 +28,8 @@ from webapp.teams.login_links import login_link_use
 from webapp.teams.mail import link_mail
 from webapp.teams.models import AuditAction, User
 from webapp.teams.selectors import login_link_usable
-from webapp.teams.sudo import confirm, confirmed, to_confirmation
+from webapp.teams.sudo import Act, ask
+from webapp.teams.tokens import tokens_of
 
 BY_LINK = "logged_in_by_link"
 THEME_AGE_S = 365 * 24 * 3600
@@ -56,7 +59,6 @@ def login_link(request: HttpRequest, token: str) -> HttpResponse:
         if user is not None:
             login(request, user, backend=settings.AUTHENTICATION_BACKENDS[0])
             request.session[BY_LINK] = True
-            confirm(request)  # who holds a fresh link has just proved who they are
             audit(AuditAction.LINK_USED, user, by=user)
             return redirect("set-password")
     usable = request.method == "GET" and login_link_usable(token)
@@ -73,20 +75,32 @@ def set_password(request: HttpRequest) -> HttpResponse:
     """Set or change the password; who came by a link, or has none yet, need not know an old one."""
     user = cast(User, request.user)
     first = bool(request.session.get(BY_LINK)) or not user.has_usable_password()
-    if user.is_superuser and first and not confirmed(request):
-        return to_confirmation(request)  # an old session of an administrator must not become a password
+    if user.is_superuser and first:
+        ask(request, Act.FIRST_PASSWORD)  # an old session of an administrator must not become a password
     form_class = SetPasswordForm if first else PasswordChangeForm
     form = form_class(user, request.POST if request.method == "POST" else None)
     if request.method == "POST" and form.is_valid():
-        form.save()
-        audit(AuditAction.PASSWORD_SET, user)
+        tokens = tokens_of(user).count()
+        with transaction.atomic():
+            form.save()
+            audit(AuditAction.PASSWORD_SET, user)
         update_session_auth_hash(request, user)
         request.session.pop(BY_LINK, None)
-        messages.success(request, _("Your password is set."))
+        messages.success(request, _password_told(tokens))
         return redirect("home")
     status = 422 if request.method == "POST" else 200
     context = {"form": form, "first": first, "mail_form": MailForm(instance=user) if settings.EMAIL_HOST else None}
+    context["tokens"] = tokens_of(user).count()
     return render(request, "teams/set_password.html", context, status=status)
+
+
+def _password_told(tokens: int) -> str:
+    """What setting a password came to."""
+    told = _("Your password is set.")
+    if not tokens:
+        return told
+    ended = ngettext("%(n)d API token ended with the old one.", "%(n)d API tokens ended with the old one.", tokens)
+    return f"{told} {ended % {'n': tokens}}"
 
 
 @never_cache
@@ -95,8 +109,7 @@ def set_password(request: HttpRequest) -> HttpResponse:
 def set_mail(request: HttpRequest) -> HttpResponse:
     """Where reset links go. It asks again who is there: a stolen session must not become an account."""
     user = cast(User, request.user)
-    if not confirmed(request):
-        return to_confirmation(request, reverse("set-password"))
+    ask(request, Act.MAIL, reverse("set-password"))
     form = MailForm(request.POST, instance=user)
     if form.is_valid():
         user.save(update_fields=["email"])

@@ -75,9 +75,20 @@ class LoginLink(models.Model):
         return f"login link of {self.user}"
 
 
+class TokenEnd(models.TextChoices):
+    """What ended a token."""
+
+    REVOKED = "revoked", _("revoked by you")
+    OWNER = "owner", _("revoked by an owner of the team")
+    ADMINISTRATOR = "administrator", _("revoked by an administrator")
+    PASSWORD = "password", _("your password was set")
+    DEACTIVATED = "deactivated", _("your account was deactivated")
+    LEFT = "left", _("you left a team that it reached")
+
+
 class ApiToken(UuidModel):
     """A person's key for scripts; only its hash is stored. It can do what the person can, but no more than ``role``
-    may, and where ``project`` is set only there."""
+    may, and where ``project`` is set only there. What ended it stands in it: one that has ended never wakes."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="tokens")
     project = models.ForeignKey(Project, null=True, on_delete=models.CASCADE, related_name="tokens")
@@ -88,7 +99,12 @@ class ApiToken(UuidModel):
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField(null=True)
     used_at = models.DateTimeField(null=True)
+    used_from = models.CharField(max_length=45, blank=True, default="", db_default="", help_text="IP address of that")
     revoked_at = models.DateTimeField(null=True)
+    ended_by = models.CharField(max_length=20, blank=True, default="", db_default="", choices=TokenEnd.choices)
+    ended_who = models.CharField(
+        max_length=150, blank=True, default="", db_default="", help_text="name of whoever did what ended it"
+    )
 
     class Meta:
         ordering = ["-created_at"]

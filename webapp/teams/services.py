@@ -14,8 +14,9 @@ from django.utils.text import slugify
 from django.utils.translation import gettext as _
 
 from webapp.teams.audit import audit
-from webapp.teams.login_links import login_link_create
-from webapp.teams.models import AuditAction, LoginLink, Membership, Project, Role, Team, User
+from webapp.teams.login_links import login_link_create, login_links_end
+from webapp.teams.models import AuditAction, LoginLink, Membership, Project, Role, Team, TokenEnd, User
+from webapp.teams.tokens import tokens_end, user_hold
 
 logger = logging.getLogger(__name__)
 
@@ -75,11 +76,14 @@ def member_set_role(*, membership: Membership, role: str, by: User) -> Membershi
 
 @transaction.atomic
 def member_remove(*, membership: Membership, by: User) -> None:
-    """Take a person out of the team; the last owner stays."""
+    """Take a person out of the team; the last owner stays. Tokens that reached its projects end: one that only slept
+    would wake if the person came back."""
     _keep_an_owner(membership.team, membership)
+    user_hold(membership.user)
     logger.info("member removed", extra={"action": "member_remove", "member": membership.pk, "by": str(by.pk)})
     audit(AuditAction.MEMBER_REMOVED, membership.user, by=by, subject=f"{membership.user} · {membership.team.name}")
     membership.delete()
+    tokens_end(membership.user, TokenEnd.LEFT, by=by, team=membership.team)
 
 
 def manages(*, by: User, user: User) -> bool:
@@ -102,14 +106,15 @@ def person_login_link(*, user: User, by: User) -> str:
     if not user.is_active or not manages(by=by, user=user):
         raise PermissionDenied(_("You can make a link only for people who are in your teams alone."))
     with transaction.atomic():
-        LoginLink.objects.filter(user=user, used_at=None).delete()
+        login_links_end(user)
         audit(AuditAction.LINK_MADE, user, by=by)
         return login_link_create(user=user)
 
 
 @transaction.atomic
 def person_set_active(*, user: User, active: bool, by: User) -> None:
-    """Keep a person out, or let them in again. Their sessions and links end; open sockets notice within seconds."""
+    """Keep a person out, or let them in again. Their sessions, links and tokens end for good; open sockets notice
+    within seconds."""
     if not manages(by=by, user=user):
         raise PermissionDenied(_("You can do that only to people who are in your teams alone."))
     User.objects.filter(pk=user.pk).update(is_active=active)
@@ -117,6 +122,7 @@ def person_set_active(*, user: User, active: bool, by: User) -> None:
     if not active:
         LoginLink.objects.filter(user=user).delete()
         sessions_end(user)
+        tokens_end(user, TokenEnd.DEACTIVATED, by=by)
     audit(AuditAction.REACTIVATED if active else AuditAction.DEACTIVATED, user, by=by)
 
 

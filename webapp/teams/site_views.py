@@ -10,7 +10,7 @@ from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.decorators import login_required
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import ValidationError
 from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -22,6 +22,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from webapp.pages import page_number
 from webapp.teams import sudo
+from webapp.teams.access import administrator
 from webapp.teams.audit import audit, audit_entries, audit_lines, audit_names
 from webapp.teams.forms import ConfirmForm
 from webapp.teams.models import AuditAction, User
@@ -31,13 +32,6 @@ from webapp.teams.switches import custom_rewards_on, custom_rewards_switch
 from webapp.teams.views import set_active
 
 ENTRIES_PER_PAGE, PEOPLE_PER_PAGE = 50, 100
-
-
-def _administrator(request: HttpRequest) -> User:
-    user = cast(User, request.user)
-    if not user.is_superuser:
-        raise PermissionDenied(_("Only an administrator of this installation may do that."))
-    return user
 
 
 @sensitive_post_parameters()
@@ -51,7 +45,9 @@ def confirm_page(request: HttpRequest) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         update_session_auth_hash(request, user)  # a check may have renewed an old hash, which would end the session
         sudo.confirm(request)
-        return redirect(sudo.way_back(request))
+        waiting = sudo.waiting(request)
+        back = sudo.way_back(request)
+        return render(request, "teams/confirmed.html", {"waiting": waiting}) if waiting else redirect(back)
     status = 200
     if request.method == "POST":
         status = 429 if form.wait_s else 422
@@ -68,7 +64,7 @@ def confirm_page(request: HttpRequest) -> HttpResponse:
 @require_GET
 def site_page(request: HttpRequest) -> HttpResponse:
     """What is switched on, and who did what."""
-    _administrator(request)
+    administrator(request)
     return _site(request)
 
 
@@ -88,7 +84,7 @@ def _site(request: HttpRequest, **more: object) -> HttpResponse:
 
 
 def _person(request: HttpRequest, pk: UUID) -> User:
-    _administrator(request)
+    administrator(request)
     found = person(pk)
     if found is None:
         raise Http404
@@ -101,8 +97,7 @@ def _person(request: HttpRequest, pk: UUID) -> User:
 def person_link(request: HttpRequest, pk: UUID) -> HttpResponse:
     """A one-time link for anybody who is no administrator; it is shown in this answer alone."""
     user, by = _person(request, pk), cast(User, request.user)
-    if not sudo.confirmed(request):
-        return sudo.to_confirmation(request, "/site/")
+    sudo.ask(request, sudo.Act.LOGIN_LINK, reverse("site"))
     token = person_login_link(user=user, by=by)
     link = request.build_absolute_uri(reverse("login-link", args=[token]))
     return _site(request, link=link, link_for=user)
@@ -112,7 +107,9 @@ def person_link(request: HttpRequest, pk: UUID) -> HttpResponse:
 @require_POST
 def person_active(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Deactivate a person, or let them in again."""
-    set_active(request, _person(request, pk), active=request.POST.get("active") == "yes")
+    user = _person(request, pk)
+    sudo.ask(request, sudo.Act.ACTIVE, reverse("site"))
+    set_active(request, user, active=request.POST.get("active") == "yes")
     return redirect("site")
 
 
@@ -120,10 +117,9 @@ def person_active(request: HttpRequest, pk: UUID) -> HttpResponse:
 @require_POST
 def switch_custom_rewards(request: HttpRequest) -> HttpResponse:
     """Custom rewards on or off. Off is done at once, on asks again who is there."""
-    user, on = _administrator(request), request.POST.get("on") == "yes"
-    if on and not sudo.confirmed(request):
-        messages.info(request, _("Confirm that it is you, then switch it on."))
-        return sudo.to_confirmation(request, "/site/")
+    user, on = administrator(request), request.POST.get("on") == "yes"
+    if on:
+        sudo.ask(request, sudo.Act.CUSTOM_REWARDS, reverse("site"))
     try:
         custom_rewards_switch(by=user, on=on)
     except ValidationError as exc:

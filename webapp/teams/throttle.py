@@ -8,10 +8,14 @@
 4. A pair that has logged in within ``KNOWN_FOR_S`` only minds rule 1: an attack from elsewhere keeps nobody out of the
    place where they always work.
 
-5. Shared links are opened without an account. One address opens ``OPENS_PER_ADDRESS`` of them within the window, of
-   which ``GUESSES_PER_ADDRESS`` may be links that do not exist; then it waits, whether its next link exists or not.
+5. Shared links are opened without an account. One address asks for ``GUESSES_PER_ADDRESS`` links that do not exist
+   within the window; then its next guess waits. What exists opens all the same: a secret has 256 random bits, so that
+   refusing it would stop no guess, and would let a stranger close the links of all behind an address.
+6. One address opens one shared link ``OPENS_PER_ADDRESS`` times within the window: a report takes work to make. Only
+   who has the link can use that up, and no other link is closed by it.
 
-A try is counted before the password is looked at, so that many at once are not one; a success takes its count back.
+A try of a login is counted before the password is looked at, so that many at once are not one; a success takes its
+count back.
 """
 
 from __future__ import annotations
@@ -100,26 +104,22 @@ def mail_allowed(account: str, address: str) -> bool:
         return all(failures <= limits[key] for key, failures in held)
 
 
-def link_wait_s(address: str) -> float:
-    """Count the opening of a shared link; 0 when it may be looked up, else the seconds to wait (not counted)."""
-    opens, guesses = _key("opens", address), _key("guesses", address)
+def guess_wait_s(address: str) -> float:
+    """Count a shared link that does not exist; 0 when that may be said, else the seconds to wait (not counted)."""
+    return _share_wait_s(_key("guesses", address), GUESSES_PER_ADDRESS)
+
+
+def open_wait_s(address: str, link: str) -> float:
+    """Count the opening of a link that exists; 0 when it may be shown, else the seconds to wait (not counted)."""
+    return _share_wait_s(_key("opens", address, link), OPENS_PER_ADDRESS)
+
+
+def _share_wait_s(key: str, limit: int) -> float:
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [opens])
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [key])
         now = timezone.now()
-        held = {row.key: row for row in LoginThrottle.objects.filter(key__in=[opens, guesses], until__gt=now)}
-        limits = {opens: OPENS_PER_ADDRESS, guesses: GUESSES_PER_ADDRESS}
-        full = [held[key] for key, limit in limits.items() if key in held and held[key].failures >= limit]
-        if full:
-            return max((row.until - now).total_seconds() for row in full)
-        for key in limits:
-            cursor.execute(_COUNT, {"key": key, "seconds": WINDOW_S})
+        held = LoginThrottle.objects.filter(key=key, until__gt=now).first()
+        if limit <= (held.failures if held else 0):
+            return (held.until - now).total_seconds() if held else float(WINDOW_S)
+        cursor.execute(_COUNT, {"key": key, "seconds": WINDOW_S})
     return 0.0
-
-
-def link_was_there(address: str) -> None:
-    """The link that was counted exists: it was no guess."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "UPDATE teams_loginthrottle SET failures = greatest(failures - 1, 0) WHERE key = %s",
-            [_key("guesses", address)],
-        )

@@ -1,9 +1,13 @@
-"""Keys for scripts: made on a page, shown once, stored as a hash."""
+"""Keys for scripts: made on a page, shown once, stored as a hash, ended for good.
+
+A token ends with what it stands for: its person's password, account or place in a team. What ended it is kept in its
+row, so that its person reads why; the row is never used again, whatever becomes of the person.
+"""
 
 from __future__ import annotations
 
 import secrets
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
@@ -16,12 +20,13 @@ from webapp.pages import clean_name
 from webapp.teams.access import role_in
 from webapp.teams.audit import audit
 from webapp.teams.login_links import TOKEN_BYTES, token_hash
-from webapp.teams.models import ApiToken, AuditAction, Project, User
+from webapp.teams.models import ApiToken, AuditAction, Project, Team, TokenEnd, User
 
 PREFIX = "tiltyard_"
 HINT_CHARS = len(PREFIX) + 3
 MOST = 50
 USED_EVERY = timedelta(minutes=1)  # a script that asks often writes its last use seldom
+ENDED_SHOWN = timedelta(days=90)
 
 
 def token_create(
@@ -30,8 +35,6 @@ def token_create(
     """Make a token and return it with its text, which is nowhere else. Raises ``ValidationError`` by field."""
     if tokens_of(user).count() >= MOST:
         raise ValidationError(_("You have %(n)d tokens; revoke one first.") % {"n": MOST})
-    if project is not None and role_in(user, project) is None:
-        raise ValidationError({"project": _("Choose one of your projects.")})
     text = PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
     token = ApiToken(
         user=user,
@@ -44,6 +47,10 @@ def token_create(
     )
     try:
         with transaction.atomic():
+            if not user_hold(user):
+                raise ValidationError(_("Your account has just changed; log in again."))
+            if project is not None and role_in(user, project) is None:
+                raise ValidationError({"project": _("Choose one of your projects.")})
             token.save(force_insert=True)
             audit(AuditAction.TOKEN_MADE, token, by=user)
     except IntegrityError as exc:
@@ -51,11 +58,53 @@ def token_create(
     return token, text
 
 
-def token_revoke(token: ApiToken) -> None:
-    """End a token at once; its row stays for the record. Idempotent."""
+def user_hold(user: User) -> bool:
+    """Lock a person until the transaction ends: no token is made while something ends all. False where the person has
+    been deactivated, or has another password, since ``user`` was read."""
+    rows = User.objects.select_for_update().filter(pk=user.pk, is_active=True, password=user.password)
+    return bool(rows.values_list("pk"))
+
+
+def token_revoke(
+    token: ApiToken, why: TokenEnd = TokenEnd.REVOKED, *, by: User | None = None, project: Project | None = None
+) -> bool:
+    """End a token at once and for good; its row stays for the record. False where it had ended.
+
+    ``by`` is who acts and, where nobody is given, the person of the request; ``project`` is where an owner did it.
+    """
+    values = {"revoked_at": Now(), "ended_by": why, "ended_who": by.username if by else ""}
     with transaction.atomic():
-        if ApiToken.objects.filter(pk=token.pk, revoked_at=None).update(revoked_at=Now()):
-            audit(AuditAction.TOKEN_REVOKED, token)
+        if not ApiToken.objects.filter(pk=token.pk, revoked_at=None).update(**values):
+            return False
+        subject = token.name if why == TokenEnd.REVOKED else f"{token.user.username} · {token.name} · {why.value}"
+        audit(AuditAction.TOKEN_REVOKED, token, by=by, subject=subject, project=project)
+    return True
+
+
+def tokens_end(user: User, why: TokenEnd, *, by: User | None = None, team: Team | None = None) -> int:
+    """End a person's tokens, or those that reach a team's projects; how many. In the transaction of what ends them."""
+    rows = tokens_of(user).select_related("user")
+    rows = rows if team is None else rows.filter(Q(project=None) | Q(project__team=team))
+    return sum([token_revoke(token, why, by=by) for token in rows])
+
+
+def tokens_reaching(project: Project) -> QuerySet[ApiToken]:
+    """The tokens of the team's members that open this project now, by person."""
+    return tokens_open().filter(
+        Q(project=None) | Q(project=project), user__is_active=True, user__memberships__team_id=project.team_id
+    )
+
+
+def tokens_open() -> QuerySet[ApiToken]:
+    """All tokens that are neither revoked nor expired, by person."""
+    rows = ApiToken.objects.filter(Q(expires_at=None) | Q(expires_at__gt=timezone.now()), revoked_at=None)
+    return rows.select_related("user", "project").order_by("user__username", "-created_at")
+
+
+def tokens_ended(user: User) -> QuerySet[ApiToken]:
+    """A person's tokens that something ended within 90 days, the newest end first."""
+    rows = ApiToken.objects.filter(user=user, revoked_at__gt=timezone.now() - ENDED_SHOWN)
+    return rows.exclude(ended_by__in=["", TokenEnd.REVOKED]).order_by("-revoked_at")
 
 
 def tokens_of(user: User) -> QuerySet[ApiToken]:
@@ -63,8 +112,10 @@ def tokens_of(user: User) -> QuerySet[ApiToken]:
     return ApiToken.objects.filter(user=user, revoked_at=None).select_related("project")
 
 
-def token_user(text: str) -> User | None:
-    """The person behind a token that still holds, with ``api_token`` set, which limits what they may do."""
+def token_user(text: str, address: str = "") -> User | None:
+    """The person behind a token that still holds, with ``api_token`` set, which limits what they may do.
+
+    Its use is noted where ``address`` says from which IP address it came."""
     if not text.startswith(PREFIX):
         return None
     now = timezone.now()
@@ -72,7 +123,20 @@ def token_user(text: str) -> User | None:
     token = rows.filter(token_hash=token_hash(text)).select_related("user", "project").first()
     if token is None or (token.project is not None and token.project.removed_at is not None):
         return None
-    ApiToken.objects.filter(Q(used_at=None) | Q(used_at__lt=now - USED_EVERY), pk=token.pk).update(used_at=now)
+    if address:
+        _note_use(token, address, now)
     user: User = token.user
     user.api_token = token  # type: ignore[attr-defined]
     return user
+
+
+def _note_use(token: ApiToken, address: str, now: datetime) -> None:
+    """Keep when and from where a token was used last: at most once a minute, but another address at once."""
+    due = Q(used_at=None) | Q(used_at__lt=now - USED_EVERY) | ~Q(used_from=address)
+    ApiToken.objects.filter(due, pk=token.pk).update(used_at=now, used_from=address)
+
+
+def token_ended(text: str) -> str:
+    """What ended the token with this text, in words; empty where there was none, or it ended by itself."""
+    ended = ApiToken.objects.filter(token_hash=token_hash(text)).exclude(ended_by="").first()
+    return str(TokenEnd(ended.ended_by).label) if ended is not None else ""

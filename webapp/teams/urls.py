@@ -20,6 +20,8 @@ urlpatterns: list[URLPattern] = [
     path("confirm/", site_views.confirm_page, name="confirm"),
     path("site/", site_views.site_page, name="site"),
     path("site/custom-rewards/", site_views.switch_custom_rewards, name="site-custom-rewards"),
+    path("site/tokens/", token_views.site_tokens, name="site-tokens"),
+    path("site/tokens/<uuid:pk>/revoke/", token_views.site_token_revoke, name="site-token-revoke"),
     path("site/people/<uuid:pk>/link/", site_views.person_link, name="person-link"),
     path("site/people/<uuid:pk>/active/", site_views.person_active, name="person-active"),
     path("language/", set_language, name="set-language"),
@@ -28,6 +30,10 @@ urlpatterns: list[URLPattern] = [
     path("p/<slug:slug>/settings/", views.team_settings, name="team-settings"),
     path("p/<slug:slug>/settings/hub-token/", hub_views.hub_token_keep, name="hub-token"),
     path("p/<slug:slug>/settings/hub-token/remove/", hub_views.hub_token_forget, name="hub-token-remove"),
+    path("p/<slug:slug>/settings/tokens/", token_views.project_tokens, name="project-tokens"),
+    path(
+        "p/<slug:slug>/settings/tokens/<uuid:pk>/revoke/", token_views.project_token_revoke, name="project-token-revoke"
+    ),
     path("p/<slug:slug>/settings/members/", views.member_new, name="member-new"),
     path("p/<slug:slug>/settings/members/<int:pk>/role/", views.member_role, name="member-role"),
     path("p/<slug:slug>/settings/members/<int:pk>/remove/", views.member_remove, name="member-remove"),

@@ -15,7 +15,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from webapp.pages import add_errors
-from webapp.teams import services
+from webapp.teams import services, sudo
 from webapp.teams.access import project_for
 from webapp.teams.forms import HubTokenForm, MemberForm, ProjectForm, RoleForm
 from webapp.teams.hub_token import hub_token_since
@@ -75,6 +75,7 @@ def member_new(request: HttpRequest, slug: str) -> HttpResponse:
     project = project_for(request.user, slug, need=Role.OWNER)
     form = MemberForm(request.POST)
     if form.is_valid():
+        _ask(request, sudo.Act.MEMBER, project)
         try:
             added = services.member_add(team=project.team, by=cast(User, request.user), **form.cleaned_data)
         except ValidationError as exc:
@@ -97,15 +98,20 @@ def _member(request: HttpRequest, slug: str, pk: int) -> tuple[Project, Membersh
     return project, membership
 
 
+def _ask(request: HttpRequest, act: sudo.Act, project: Project) -> None:
+    sudo.ask(request, act, reverse("team-settings", args=[project.slug]))
+
+
 @login_required
 @require_POST
 def member_role(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     """Change a member's role."""
-    _project, membership = _member(request, slug, pk)
+    project, membership = _member(request, slug, pk)
     form = RoleForm(request.POST)
     if not form.is_valid():
         messages.error(request, _("There is no such role."))
         return redirect("team-settings", slug=slug)
+    _ask(request, sudo.Act.MEMBER, project)
     try:
         by = cast(User, request.user)
         services.member_set_role(membership=membership, role=form.cleaned_data["role"], by=by)
@@ -122,7 +128,8 @@ def member_role(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
 @require_POST
 def member_remove(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     """Take a member out of the team."""
-    _project, membership = _member(request, slug, pk)
+    project, membership = _member(request, slug, pk)
+    _ask(request, sudo.Act.MEMBER, project)
     try:
         by = cast(User, request.user)
         services.member_remove(membership=membership, by=by)
@@ -140,6 +147,7 @@ def member_remove(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
 def member_link(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     """A new one-time link for a member who lost theirs, or forgot the password. It is shown in this answer alone."""
     project, membership = _member(request, slug, pk)
+    _ask(request, sudo.Act.LOGIN_LINK, project)
     by = cast(User, request.user)
     token = services.person_login_link(user=membership.user, by=by)
     return settings_page(request, project, link=_link_url(request, token), link_for=membership.user)
@@ -149,7 +157,8 @@ def member_link(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
 @require_POST
 def member_active(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     """Deactivate a person, or let them in again."""
-    _project, membership = _member(request, slug, pk)
+    project, membership = _member(request, slug, pk)
+    _ask(request, sudo.Act.ACTIVE, project)
     set_active(request, membership.user, active=request.POST.get("active") == "yes")
     return redirect("team-settings", slug=slug)
 

@@ -23,6 +23,7 @@ ALONE = {
     "language/": "a cookie; the API answers in Accept-Language",
     "theme/": "a cookie of the browser",
     "site/custom-rewards/": "administrators, after the password",
+    "site/tokens/<uuid:pk>/revoke/": "administrators; owners have an operation",
     "site/people/<uuid:pk>/link/": "administrators, after the password",
     "site/people/<uuid:pk>/active/": "administrators, after the password",
     "notifications/settings/": "what one person is told, set where they read it",
@@ -57,6 +58,7 @@ MODEL, SUITE, SAVED = PROJECT + "models/" + OWN_PK, PROJECT + "suites/" + OWN_PK
 ROUND, CHANNEL = PROJECT + "votes/" + OWN_PK, PROJECT + "settings/channels/" + OWN_PK
 IN = "/projects/{slug}/"
 SAME: dict[str, str] = {
+    PROJECT + "settings/tokens/" + OWN_PK + "revoke/": f"DELETE {IN}tokens/{{token_id}}",
     "notifications/read/": "POST /notifications/read",
     "notifications/<int:pk>/read/": "POST /notifications/read",
     "projects/new/": "POST /projects",

@@ -114,24 +114,36 @@ def test_it_speaks_the_language_of_the_browser(secret: str, language: str, sente
 
 
 # --- How often --------------------------------------------------------------------------------------------------------
-def test_guesses_are_limited_by_address_and_then_nothing_opens_there(secret: str, settings: Any) -> None:
+def test_guesses_are_limited_by_address_and_close_no_link_that_exists(
+    secret: str, saved: SavedComparison, bob: User
+) -> None:
+    """P10: thirty wrong secrets closed every shared link to all behind that address."""
+    revoked, ended = link_create(saved=saved, user=bob, days=7)
+    link_revoke(revoked)
     guesser, reader = Client(REMOTE_ADDR="10.0.0.9"), Client(REMOTE_ADDR="10.0.0.10")
     for number in range(throttle.GUESSES_PER_ADDRESS):
         assert guesser.get(f"/s/guess-{number}/").status_code == 404
-        assert reader.get(f"/s/{secret}/").status_code == 200, "what exists was counted as a guess"
-    refused = [guesser.get(f"/s/{name}/") for name in ("guess", secret)]
-    assert [answer.status_code for answer in refused] == [429, 429]
+        assert guesser.get(f"/s/{secret}/").status_code == 200, "what exists opens, and is no guess"
+    refused = [guesser.get(f"/s/{name}/") for name in ("guess", ended, "x" * 5000)]
+    assert [answer.status_code for answer in refused] == [429, 429, 429], "what ended answers as what never was"
     assert 0 < int(refused[0]["Retry-After"]) <= throttle.WINDOW_S
     assert "Too many links were opened from where you are. Try again in " in refused[1].content.decode()
-    assert guesser.get(f"/s/{secret}/report.html").status_code == 429
+    assert guesser.get("/s/guess/report.html").status_code == 429
     assert refused[0]["Cache-Control"] == "private, no-store" and not refused[0].cookies
-    assert reader.get(f"/s/{secret}/").status_code == 200, "somebody else pays for the guesses"
+    assert guesser.get(f"/s/{secret}/").status_code == guesser.get(f"/s/{secret}/report.html").status_code == 200
+    assert reader.get("/s/guess/").status_code == 404, "somebody else pays for the guesses"
+    throttle.LoginThrottle.objects.update(until=timezone.now())
+    assert guesser.get("/s/guess/").status_code == 404, "the window is over"
 
 
-def test_openings_are_limited_by_address(secret: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_openings_are_limited_by_address(
+    secret: str, saved: SavedComparison, bob: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = link_create(saved=saved, user=bob, days=7)[1]
     monkeypatch.setattr(throttle, "OPENS_PER_ADDRESS", 3)
     assert [Client().get(f"/s/{secret}/").status_code for _n in range(5)] == [200, 200, 200, 429, 429]
     assert Client(REMOTE_ADDR="10.1.1.1").get(f"/s/{secret}/").status_code == 200
+    assert Client().get(f"/s/{other}/").status_code == 200, "another link is closed by it"
     later = timedelta(seconds=throttle.WINDOW_S + 1)
     throttle.LoginThrottle.objects.update(until=timezone.now() - later)
     assert Client().get(f"/s/{secret}/").status_code == 200

@@ -52,7 +52,7 @@ def test_only_administrators_see_and_switch(
 
 
 def test_on_needs_the_password_again_and_leaves_a_row(client_for: Callable[..., Client], admin: User) -> None:
-    client = client_for(admin)
+    client = client_for(admin, old=True)
     asked = _on(client)
     assert asked.headers["Location"] == "/confirm/?next=%2Fsite%2F" and not custom_rewards_on()
     assert client.post(CONFIRM, {"password": "x", "next": SITE}).status_code == 422
@@ -95,11 +95,10 @@ def test_wrong_passwords_wait(client_for: Callable[..., Client], admin: User) ->
     assert AuditEntry.objects.filter(action="confirm_failed").count() == PAIR_LIMIT
 
 
-def test_without_a_password_a_fresh_link_confirms(admin: User) -> None:
+def test_without_a_password_a_fresh_link_confirms(client_for: Callable[..., Client], admin: User) -> None:
     admin.set_unusable_password()
     admin.save(update_fields=["password"])
-    stale = Client()
-    stale.force_login(admin)
+    stale = client_for(admin, old=True)
     page = stale.get(CONFIRM).content.decode()
     assert "login_link ada" in page and 'type="password"' not in page
     assert stale.post(CONFIRM, {"password": ""}).status_code == 422

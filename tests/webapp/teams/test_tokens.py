@@ -39,7 +39,7 @@ def _ask(text: str, path: str = "projects", method: str = "get", **more: Any) ->
 
 # --- The page ------------------------------------------------------------------------------------------------------
 def test_a_token_is_made_after_a_confirmation_and_shown_once(client_for: Callable[..., Client], bob: User) -> None:
-    client = client_for(bob)
+    client = client_for(bob, old=True)
     asked = client.post("/tokens/", FORM)
     assert asked["Location"] == "/confirm/?next=%2Ftokens%2F" and not ApiToken.objects.exists()
     client.post("/confirm/", {"password": PASSWORD, "next": "/tokens/"})

@@ -44,6 +44,17 @@ class TokenAbout(BaseModel):
     expires_at: datetime | None
 
 
+class ReachingToken(TokenAbout):
+    """Somebody's token that opens a project."""
+
+    id: UUID
+    username: str = Field(description="whose it is")
+    hint: str = Field(description="how its text begins")
+    created_at: datetime
+    used_at: datetime | None = Field(description="when it was used last, to the minute; null: never")
+    used_from: str = Field(description="IP address of that; empty where none is known")
+
+
 class Me(BaseModel):
     """Who you are."""
 
