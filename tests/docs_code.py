@@ -79,6 +79,8 @@ PROGRAMS = {
 COMMANDS = (
     "up",
     "login_link",
+    "backup",
+    "restore",
     "database",
     "import_run",
     "adopt_data_folder",

@@ -33,6 +33,15 @@ def namespace() -> str:
     return ""
 
 
+def folder_id(folder: Path) -> str:
+    """Which folder this is, as ``device:inode``: one that was copied or restored is another one.
+
+    A note of a process names the folder that it lies in, so that a copy never ends the processes of its original.
+    """
+    status = folder.stat()
+    return f"{status.st_dev}:{status.st_ino}"
+
+
 def members(session: int) -> list[int]:
     """The living processes of a session, its leader among them."""
     return [pid for pid in _pids() if _session_of(pid) == session]

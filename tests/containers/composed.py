@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import threading
@@ -22,12 +23,13 @@ from typing import Any
 import yaml
 
 from webapp.host.embedded import free_port
-from webapp.ops.compose import compose_init
+from webapp.ops.compose import compose_init, env_read
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "docker-compose.yml"
 BUILD_LIMIT_S, COMMAND_LIMIT_S, HEALTHY_LIMIT_S = 1800.0, 300.0, 180.0
 PROJECT = "tiltyard-tests"
+SUBNET = "10.213.78"  # beside an installation of this machine
 
 
 def compose_argv() -> list[str] | None:
@@ -57,16 +59,22 @@ class Composed:
         argv = compose_argv()
         assert argv is not None, "neither `docker compose` nor docker-compose is here"
         compose_init(folder)
+        self._folder = folder
         self.port = free_port()
         self.seconds: dict[str, float] = {}
         self.env = {
             **{name: value for name, value in os.environ.items() if not name.startswith("TILTYARD_")},
             "TILTYARD_PORT": str(self.port),
             "TILTYARD_SECRETS": str(folder / ".secrets"),
+            "TILTYARD_SUBNET": SUBNET,
             "COMPOSE_PROJECT_NAME": PROJECT,
             "COMPOSE_DOCKER_CLI_BUILD": "0",
         }
         self._argv = [*argv, "-f", str(FILE), "--env-file", str(folder / ".env")]
+
+    def secret(self, name: str) -> str:
+        """A value of its .env."""
+        return env_read((self._folder / ".env").read_text())[name]
 
     @property
     def address(self) -> str:
@@ -85,6 +93,15 @@ class Composed:
         )
         assert done.returncode == 0, f"compose {' '.join(arguments)}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
         return done.stdout
+
+    def typed(self, lines: str, folder: Path) -> str:
+        """Lines of a page in an operator's shell, as they stand there but for where compose finds its files."""
+        lines = lines.replace("docker compose ", f"{shlex.join(self._argv)} ")
+        done = subprocess.run(
+            ["sh", "-euc", lines], cwd=folder, env=self.env, capture_output=True, text=True, timeout=COMMAND_LIMIT_S
+        )
+        assert done.returncode == 0, f"{lines}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+        return done.stdout + done.stderr
 
     def build(self) -> None:
         """Build every image that we start, once."""

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 import time
 from pathlib import Path
 
 import pytest
+import redis
 
+from tests.chaos.services import wait_until
+from tests.servers import running
+from webapp.env import database_from_url
 from webapp.host import ready
-from webapp.ops.compose import DEFAULTS, SECRETS, TOKEN_FILE, compose_init, env_read
+from webapp.host.embedded import free_port, redis_bin
+from webapp.ops.compose import DEFAULTS, SECRETS, compose_init, env_read
 
 
 def mode(path: Path) -> int:
@@ -41,14 +47,55 @@ def test_what_stands_there_stays(tmp_path: Path) -> None:
     assert "POSTGRES_PASSWORD" not in added and "COMPOSE_PROFILES" not in added
 
 
-def test_the_tokens_file_follows_env_and_is_closed_by_its_folder(tmp_path: Path) -> None:
+def test_the_files_follow_env_and_are_closed_by_their_folder(tmp_path: Path) -> None:
     compose_init(tmp_path)
-    file = tmp_path / TOKEN_FILE
-    assert file.read_text() == env_read((tmp_path / ".env").read_text())["TILTYARD_ENV_TOKEN"]
-    assert (mode(file), mode(file.parent)) == (0o444, 0o700)
-    (tmp_path / ".env").write_text("TILTYARD_ENV_TOKEN=another-token-of-the-operator\n")
+    folder, values = tmp_path / ".secrets", env_read((tmp_path / ".env").read_text())
+    read = {path.name: path.read_text() for path in folder.iterdir()}
+    digest = hashlib.sha256(values["REDIS_PASSWORD"].encode()).hexdigest()
+    assert read == {
+        "database_url": f"postgresql://tiltyard:{values['POSTGRES_PASSWORD']}@postgres:5432/tiltyard",
+        "postgres_password": values["POSTGRES_PASSWORD"],
+        "redis_url": f"redis://tiltyard:{values['REDIS_PASSWORD']}@redis:6379/0",
+        "redis_users": f"user default off\nuser tiltyard on #{digest} ~* &* +@all -@admin\n",
+        "tiltyard_env_token": values["TILTYARD_ENV_TOKEN"],
+        "tiltyard_secret_key": values["TILTYARD_SECRET_KEY"],
+        "vllm_api_key": values["VLLM_API_KEY"],
+    }
+    assert {mode(path) for path in folder.iterdir()} == {0o444} and mode(folder) == 0o700
+    (tmp_path / ".env").write_text("TILTYARD_ENV_TOKEN=another-token-of-the-operator\nPOSTGRES_PASSWORD=a/b@c:d\n")
     compose_init(tmp_path)
-    assert (file.read_text(), mode(file)) == ("another-token-of-the-operator", 0o444)
+    assert (folder / "tiltyard_env_token").read_text() == "another-token-of-the-operator"
+    assert database_from_url((folder / "database_url").read_text())["PASSWORD"] == "a/b@c:d"
+    assert {mode(path) for path in folder.iterdir()} == {0o444}
+
+
+def test_the_folder_of_the_files_is_the_operators(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text(f"TILTYARD_SECRETS={tmp_path}/elsewhere\n")
+    compose_init(tmp_path)
+    assert (tmp_path / "elsewhere/redis_users").is_file() and not (tmp_path / ".secrets").exists()
+
+
+def test_the_broker_takes_the_user_of_the_file_and_no_other(tmp_path: Path) -> None:
+    """On a real Redis: the password's digest lets in who knows the password, and nobody without one."""
+    compose_init(tmp_path)
+    port = free_port()
+    argv = [redis_bin(), "--port", str(port), "--save", "", "--aclfile", str(tmp_path / ".secrets/redis_users")]
+    url = (tmp_path / ".secrets/redis_url").read_text().replace("@redis:6379", f"@127.0.0.1:{port}")
+    with running(argv, tmp_path / "log", dict(os.environ)), redis.Redis.from_url(url) as client:
+        wait_until(lambda: answers(client), 20)
+        assert client.set("a", "b")
+        with pytest.raises(redis.exceptions.NoPermissionError):
+            client.config_get("*")
+        with redis.Redis(port=port, protocol=2) as stranger, pytest.raises(redis.AuthenticationError, match="required"):
+            stranger.ping()
+
+
+def answers(client: redis.Redis) -> bool:
+    """Whether it is up."""
+    try:
+        return bool(client.ping())
+    except redis.ConnectionError:
+        return False
 
 
 def test_a_process_that_works_keeps_its_file_young(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

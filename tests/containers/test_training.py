@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from playwright.sync_api import sync_playwright
 
 from tests.containers.browsing import Visitor
 from tests.containers.composed import PROJECT, ROOT, Composed, docker, docker_answers, services_here
+from webapp.ops.compose import SECRETS
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(3600)]
 PORTS = {"webshop": 8104, "bfcl": 8103}
@@ -228,10 +230,53 @@ def test_a_restarted_worker_takes_its_run_up_again(composed: Composed, visitor: 
     assert (ended["state"], ended["step"], ended["attempt"]) == ("succeeded", 40, 2)
 
 
-def test_the_backup_of_the_page_holds_database_and_data(composed: Composed, slug: str) -> None:
-    dumped = composed.run("exec", "-T", "postgres", "pg_dump", "-U", "tiltyard", "--table", "teams_project", "tiltyard")
-    assert slug in dumped and "COPY public.teams_project" in dumped
-    mount = f"{PROJECT}_data:/data:ro"
-    image = "python:3.11-slim-bookworm"
-    names = docker("run", "--rm", "--network", "none", "--volume", mount, image, "find", "/data", "-name", "rows.jsonl")
-    assert len(names.splitlines()) == len(PORTS)
+def block(containing: str) -> str:
+    """The one block of docs/containers.md with these words."""
+    blocks = re.findall(r"```\n(.*?)```", (ROOT / "docs" / "containers.md").read_text(), re.DOTALL)
+    (found,) = [one for one in blocks if containing in one]
+    return str(found)
+
+
+def test_the_pages_backup_is_restored_into_empty_volumes(
+    composed: Composed, visitor: Visitor, slug: str, tmp_path: Path
+) -> None:
+    """Fault 1: the commands of the page ended in an empty installation that was healthy."""
+    before = [visitor.get(path) for path in ("projects", f"projects/{slug}/datasets", f"projects/{slug}/runs")]
+    assert re.search(r"Backed up \d+ runs, 2 datasets, 1 people", composed.typed(block("prepare backup"), tmp_path))
+    assert [(path.name, path.stat().st_mode & 0o777) for path in tmp_path.iterdir()] == [("tiltyard.tar", 0o600)]
+    restore = block("prepare restore")
+    assert restore.startswith("make compose-init\n")  # .env is there already
+    restore = restore.removeprefix("make compose-init\n")
+    composed.down()
+    said = composed.typed(restore, tmp_path)
+    assert re.search(r"Restored \d+ runs, 2 datasets, 1 people", said)
+    composed.up()
+    after = [visitor.get(path) for path in ("projects", f"projects/{slug}/datasets", f"projects/{slug}/runs")]
+    assert [[one["id"] for one in page["items"]] for page in after] == [
+        [one["id"] for one in page["items"]] for page in before
+    ]
+    found = composed.run("exec", "-T", "web", "find", "/data/datasets", "-name", "rows.jsonl")
+    assert len(found.splitlines()) == len(PORTS)
+    with pytest.raises(AssertionError, match="is not empty"):
+        composed.typed(restore, tmp_path)
+
+
+def test_what_hangs_is_ended_and_comes_back(composed: Composed) -> None:
+    """Docker marks a container that hangs, and leaves it so. Ten minutes have passed by the time of two files."""
+    passed = 'touch -d "2 minutes ago" /tmp/clock; touch -d "1 hour ago" /tmp/unhealthy-since'
+    hang = f'kill -STOP "$(cat /tmp/clock)"; {passed}'
+    composed.run("exec", "-T", "clock", "sh", "-c", hang)
+    deadline = time.monotonic() + 120
+    while composed.inspect("clock")["RestartCount"] == 0:
+        assert time.monotonic() < deadline
+        time.sleep(1)
+    composed.up()  # waits until it is healthy
+
+
+def test_no_secret_is_seen_from_outside(composed: Composed) -> None:
+    """Neither `docker inspect` nor `ps` shows one."""
+    values = [composed.secret(name) for name in SECRETS]
+    shown = [docker("inspect", composed.container(name)) for name in services_here()]
+    shown += [docker("top", composed.container(name)) for name in services_here() if name != "prepare"]
+    assert all(len(value) >= 50 for value in values)
+    assert not [name for name, value in zip(SECRETS, values, strict=True) if any(value in text for text in shown)]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +13,7 @@ from pathlib import Path
 
 import psutil
 
+from training.sessions import folder_id
 from webapp.host.processes import Known, Ledger, alive, end, family, known
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
@@ -64,8 +67,22 @@ def test_the_ledger_survives_rubbish(tmp_path: Path) -> None:
     some = {Known(1, 2.0, "a")}
     ledger.write(some)
     assert ledger.read() == list(some)
-    for rubbish in ("", "[{}]", '[{"pid": 1, "evil": 2}]', "null"):
+    evil = json.dumps({"folder": folder_id(tmp_path), "processes": [{"pid": 1, "evil": 2}]})
+    for rubbish in ("", "[{}]", '[{"pid": 1, "started": 2.0}]', evil, "{}", "null"):
         ledger.path.write_text(rubbish)
         assert ledger.read() == []
     ledger.clear()
     ledger.clear()
+
+
+def test_a_copied_ledger_names_nobody(tmp_path: Path) -> None:
+    """C5: what a copy of a data folder remembers are the processes of its original, and they are at work."""
+    (original := tmp_path / "original").mkdir()
+    with child(SLEEP) as process:
+        one = known(psutil.Process(process.pid))
+        assert one is not None
+        Ledger(original / "processes.json").write({one})
+        shutil.copytree(original, tmp_path / "copy")
+        assert Ledger(tmp_path / "copy" / "processes.json").read() == []
+        original.rename(tmp_path / "moved")
+        assert Ledger(tmp_path / "moved" / "processes.json").read() == [one], "it moved with its folder"

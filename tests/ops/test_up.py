@@ -23,7 +23,7 @@ import pytest
 
 from tests.servers import port_is_free
 from webapp.host.embedded import free_port
-from webapp.host.processes import Known, alive, end, family
+from webapp.host.processes import Known, Ledger, alive, end, family
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 300.0  # a busy machine migrates for a minute; `up` itself waits as long as there is progress
@@ -104,7 +104,7 @@ def up() -> Iterator[Callable[..., Upped]]:
             one.stop(signal.SIGTERM)
         file = one.data / "processes.json"
         if file.exists():
-            seen |= {Known(**entry) for entry in json.loads(file.read_text())}
+            seen |= set(Ledger(file).read())
     left = alive(seen)
     end(left, grace_s=5)
     shutil.rmtree(folder, ignore_errors=True)
@@ -200,7 +200,7 @@ def test_after_kill_9_of_up_and_of_its_manager_the_next_start_recovers(up: Calla
     first = up().wait_ready()
     manager = int((first.data / "supervisord.pid").read_text())
     members = [one for one in first.family() if one.pid not in {first.process.pid, manager}]
-    first.wait_for(lambda: len(json.loads((first.data / "processes.json").read_text())) >= len(members))
+    first.wait_for(lambda: len(Ledger(first.data / "processes.json").read()) >= len(members))
     os.kill(first.process.pid, signal.SIGSTOP)  # it must not tidy up when its manager goes
     os.kill(manager, signal.SIGKILL)
     first.process.kill()

@@ -97,7 +97,8 @@ def folder() -> Iterator[Path]:
     yield made
     file = made / "data" / "processes.json"
     if file.exists():
-        left = alive({Known(**entry) for entry in json.loads(file.read_text())})
+        found = json.loads(file.read_text())  # the older release wrote the list alone
+        left = alive({Known(**entry) for entry in (found if isinstance(found, list) else found["processes"])})
         end(left, grace_s=5)
     shutil.rmtree(made, ignore_errors=True)
 

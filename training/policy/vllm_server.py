@@ -27,7 +27,7 @@ from training.child_env import DEVICES, MODELS, PLACES, ROOT, child_env
 from training.errors import SamplerDied, StopRequested
 from training.limited import limited_child
 from training.policy.vllm_client import Gone, Loop, VllmClient
-from training.sessions import namespace, started_at, sweep
+from training.sessions import folder_id, namespace, started_at, sweep
 from training.tail import lines_backwards
 from training.words import _
 
@@ -145,7 +145,7 @@ class VllmServer:
             os.close(read_fd)
         self._started = started_at(self._process.pid)
         who = {"pid": self._process.pid, "started": self._started, "namespace": namespace()}
-        (run_dir / SERVER_NAME).write_text(json.dumps(who))
+        (run_dir / SERVER_NAME).write_text(json.dumps(who | {"folder": folder_id(run_dir)}))
 
     @property
     def alive(self) -> bool:
@@ -201,7 +201,7 @@ def sweep_servers(folders: Iterable[Path]) -> None:
     for folder in folders:
         with suppress(OSError, ValueError, KeyError, TypeError):
             who = json.loads((folder / SERVER_NAME).read_text())
-            if who["namespace"] == namespace():
+            if who["namespace"] == namespace() and who.get("folder") == folder_id(folder):
                 sweep(int(who["pid"]), who["started"])
             (folder / SERVER_NAME).unlink()
         shutil.rmtree(folder / WEIGHTS_NAME, ignore_errors=True)

@@ -31,7 +31,7 @@ from training.policy.vllm_server import PYTHON_VARIABLE
 from training.redaction import redact
 from training.rewards.custom import SWITCH_VARIABLE
 from training.rewards.model_based.model import FOLDERS_VARIABLE
-from training.sessions import started_at
+from training.sessions import folder_id, started_at
 from training.stopping import LAST_WORDS_S, Works, patience
 from webapp.teams.switches import custom_rewards_on
 from webapp.text import clean_text
@@ -101,7 +101,7 @@ class Trainer:
         self._asked_at: float | None = None
         self._works = Works(self._processor_seconds)
         self._exit: int | None = None
-        who = {"pid": self.pid, "started": started_at(self.pid)}
+        who = {"pid": self.pid, "started": started_at(self.pid), "folder": folder_id(folder)}
         (folder / PROCESS_NAME).write_text(json.dumps(who))
 
     def poll(self) -> int | None:
@@ -195,14 +195,17 @@ def output_tail(folder: Path) -> list[str]:
 
 
 def kill_orphan(folder: Path) -> None:
-    """Kill the trainer that a dead or stuck supervisor of this machine left in ``folder``, if it still runs."""
+    """Kill the trainer that a dead or stuck supervisor of this machine left in ``folder``, if it still runs.
+
+    In a copy of the folder the note speaks of the original's trainer, which may well be at work.
+    """
     try:
         who = json.loads((folder / PROCESS_NAME).read_text())
-        pid, started = int(who["pid"]), who["started"]
+        pid, started, ours = int(who["pid"]), who["started"], who["folder"] == folder_id(folder)
     except (OSError, ValueError, KeyError, TypeError):
         return
     # Process ids come round again: the same id with another start time is a stranger.
-    if started is not None and started_at(pid) == started:
+    if ours and started is not None and started_at(pid) == started:
         _signal_group(pid, signal.SIGKILL)
 
 

@@ -1,7 +1,8 @@
 """Which processes are ours, remembered by pid and start time, and how all of them are ended.
 
 A pid alone is not an identity: after ``kill -9`` of `up`, or a reboot, the same number may be somebody else's process.
-So each is stored with its start time and is ours only while both match. Nothing is ever looked for by its name.
+So each is stored with its start time and is ours only while both match. Nothing is ever looked for by its name. What a
+copy of a data folder remembers are its original's processes, so a ledger also names the folder that it lies in.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import psutil
 
+from training.sessions import folder_id
 from webapp.host.embedded import write_private
 
 SAME_START_S = 0.5  # start times are read from the boot clock and differ by rounding only
@@ -104,20 +106,24 @@ class Ledger:
         self._written: set[Known] = set()
 
     def read(self) -> list[Known]:
-        """Processes of an earlier start; a file that cannot be read names none."""
+        """Processes of an earlier start; a file that cannot be read, or was copied here, names none."""
         try:
-            return [Known(**entry) for entry in json.loads(self.path.read_text())]
-        except (OSError, ValueError, TypeError):
+            found = json.loads(self.path.read_text())
+            return [Known(**entry) for entry in found["processes"]] if found["folder"] == self._folder() else []
+        except (OSError, ValueError, TypeError, KeyError):
             return []
 
     def write(self, processes: set[Known]) -> None:
         """Remember these; writes only when something changed."""
         if processes != self._written:
             entries = sorted((asdict(one) for one in processes), key=lambda entry: entry["pid"])
-            write_private(self.path, json.dumps(entries))
+            write_private(self.path, json.dumps({"folder": self._folder(), "processes": entries}))
             self._written = set(processes)
 
     def clear(self) -> None:
         """Nothing of ours runs any more."""
         self.path.unlink(missing_ok=True)
         self._written = set()
+
+    def _folder(self) -> str:
+        return folder_id(self.path.parent)

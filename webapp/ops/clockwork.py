@@ -27,6 +27,7 @@ from webapp.doctor import looking as doctor
 from webapp.engine import outbox, reaper, recovery
 from webapp.errors import DATABASE_AWAY
 from webapp.host.ready import say_alive, say_ready
+from webapp.ops.tidying import tidy
 from webapp.rollouts.indexing import index_older
 
 logger = logging.getLogger(__name__)
@@ -52,6 +53,7 @@ JOBS = (
     Job("recover", recovery.resume_where_over, every_s=15),
     Job("doctor", doctor.look, every_s=10),
     Job("index", index_older, every_s=60),
+    Job("tidy", tidy, every_s=3600),
 )
 
 

@@ -1,21 +1,23 @@
 """`make compose-init`: the secrets of docker-compose.yml, made once into `.env`. Needs nothing but Python itself.
 
-`.env` is the one source: what stands there stays, what is missing is added. The environment servers run what models
-make up, so their token is not in their process environment but in a file, written from `.env` each time.
+`.env` is the one source: what stands there stays, what is missing is added. No container gets a secret as a variable or
+an argument, which `docker inspect` and `ps` show to others: each is a file, written from `.env` each time.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import secrets
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import quote
 
 SECRETS = ("POSTGRES_PASSWORD", "REDIS_PASSWORD", "TILTYARD_SECRET_KEY", "TILTYARD_ENV_TOKEN", "VLLM_API_KEY")
-DEFAULTS = {"COMPOSE_PROJECT_NAME": "tiltyard", "COMPOSE_PROFILES": "cpu"}
+DEFAULTS = {"COMPOSE_PROJECT_NAME": "tiltyard", "COMPOSE_PROFILES": "cpu", "TILTYARD_SECRETS": "./.secrets"}
 SECRET_BYTES = 48
-TOKEN_FILE = Path(".secrets") / "tiltyard_env_token"
 _LINE = re.compile(r"^\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*$")
 
 
@@ -41,16 +43,35 @@ def compose_init(root: Path) -> list[str]:
         lines = "".join(f"{name}={value}\n" for name, value in added.items())
         _write(path, before + ("\n" if before and not before.endswith("\n") else "") + lines, 0o600)
     path.chmod(0o600)
-    _write_token((values | added)["TILTYARD_ENV_TOKEN"], root / TOKEN_FILE)
+    values |= added
+    _write_files(secret_files(values), root / values["TILTYARD_SECRETS"])
     return list(added)
 
 
-def _write_token(token: str, path: Path) -> None:
-    """The file must be readable by a container's user, so the folder around it keeps everyone else out."""
-    path.parent.mkdir(mode=0o700, exist_ok=True)
-    path.parent.chmod(0o700)
-    if not path.exists() or path.read_text(encoding="utf-8") != token:
-        _write(path, token, 0o444)
+def secret_files(values: Mapping[str, str]) -> dict[str, str]:
+    """The content of each secret of docker-compose.yml, by name."""
+    database, broker = (quote(values[name], safe="") for name in ("POSTGRES_PASSWORD", "REDIS_PASSWORD"))
+    digest = hashlib.sha256(values["REDIS_PASSWORD"].encode()).hexdigest()
+    return {
+        "database_url": f"postgresql://tiltyard:{database}@postgres:5432/tiltyard",
+        "postgres_password": values["POSTGRES_PASSWORD"],
+        "redis_url": f"redis://tiltyard:{broker}@redis:6379/0",
+        # Nobody is the default user, and ours may not change the server.
+        "redis_users": f"user default off\nuser tiltyard on #{digest} ~* &* +@all -@admin\n",
+        "tiltyard_env_token": values["TILTYARD_ENV_TOKEN"],
+        "tiltyard_secret_key": values["TILTYARD_SECRET_KEY"],
+        "vllm_api_key": values["VLLM_API_KEY"],
+    }
+
+
+def _write_files(files: Mapping[str, str], folder: Path) -> None:
+    """A container's user must be able to read them, so the folder around them keeps everyone else out."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    folder.chmod(0o700)
+    for name, text in files.items():
+        path = folder / name
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            _write(path, text, 0o444)
 
 
 def _write(path: Path, text: str, mode: int) -> None:
@@ -68,7 +89,7 @@ def main() -> int:
     out = sys.stdout.write
     out(f"Added to .env: {', '.join(added)}.\n" if added else "Nothing to add: .env has all it needs.\n")
     out("Next:\n")
-    out("  docker compose up --detach --build       builds the images the first time (several minutes)\n")
+    out("  docker compose up --detach       builds the images the first time (several minutes)\n")
     out("  docker compose exec web python manage.py login_link\n")
     out("With an NVIDIA GPU, set COMPOSE_PROFILES=gpu in .env before. See docs/containers.md.\n")
     return 0

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from webapp.env import env_str
 from webapp.host.embedded import postgres_bin, postgres_prepare, postgres_wait, service_start
 
 STOP_LIMIT_S = 60
@@ -22,14 +23,16 @@ STOP_LIMIT_S = 60
 
 def run_beside(data: Path, command: list[str]) -> int:
     """Run a command that finds the database in its environment; its exit code."""
-    if url := os.environ.get("DATABASE_URL"):
-        return _run(command, url)
-    with _database(data) as url:
-        return _run(command, url)
+    with database(data) as url:
+        return subprocess.run(command, env=postgres_env(url)).returncode
 
 
 @contextmanager
-def _database(data: Path) -> Iterator[str]:
+def database(data: Path) -> Iterator[str]:
+    """The URL of the installation's database, which answers as long as this lasts."""
+    if url := env_str("DATABASE_URL"):
+        yield url
+        return
     handle = os.open(data / "up.lock", os.O_RDWR | os.O_CREAT, 0o600)
     with os.fdopen(handle, "r+") as lock:
         try:
@@ -53,7 +56,8 @@ def _server(data: Path) -> Iterator[str]:
         child.wait(timeout=STOP_LIMIT_S)
 
 
-def _run(command: list[str], url: str) -> int:
+def postgres_env(url: str) -> dict[str, str]:
+    """Our environment for a child that speaks to this database; PostgreSQL's own programs are on its path."""
     parts = urlsplit(url)
     env = {
         **os.environ,
@@ -65,4 +69,4 @@ def _run(command: list[str], url: str) -> int:
         "PGDATABASE": parts.path.lstrip("/"),
     }
     env["PATH"] = f"{postgres_bin()}{os.pathsep}{env.get('PATH', os.defpath)}"
-    return subprocess.run(command, env=env).returncode
+    return env

@@ -29,6 +29,7 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from training.child_env import PLACES, child_env
+from webapp.env import env_str
 from webapp.host.embedded import (
     EmbeddedError,
     Service,
@@ -211,9 +212,9 @@ class Up:
 
     def _prepare_services(self) -> dict[str, Program]:
         """PostgreSQL and Redis, each unless the environment names another."""
-        if not os.environ.get("DATABASE_URL"):
+        if not env_str("DATABASE_URL"):
             self.services["database_url"] = postgres_prepare(self.data / "postgres")
-        if not os.environ.get("REDIS_URL"):
+        if not env_str("REDIS_URL"):
             self.services["redis_url"] = redis_prepare(self.data / "redis")
         return {key: service_program(service) for key, service in self.services.items()}
 

@@ -19,7 +19,7 @@ from training.child_env import ROOT
 from training.errors import SamplerDied, StopRequested
 from training.policy.vllm_client import Loop, VllmClient
 from training.policy.vllm_server import LOG_NAME, SERVER_NAME, WEIGHTS_NAME, Plan, VllmServer, sweep_servers
-from training.sessions import SHARED, members, namespace, started_at, sweep
+from training.sessions import SHARED, folder_id, members, namespace, started_at, sweep
 
 # What a Python with vLLM does with `-m vllm.entrypoints.openai.api_server --uds SOCKET …`: a worker, and a server.
 FAKE = """\
@@ -100,7 +100,7 @@ def test_it_starts_samples_and_is_ended_with_all_that_it_started(
     try:
         ready(server, loop)
         assert server.alive and len(members(session)) >= 3  # keeper, server, worker
-        who = {"pid": session, "started": started_at(session), "namespace": namespace()}
+        who = {"pid": session, "started": started_at(session), "namespace": namespace(), "folder": folder_id(tmp_path)}
         assert json.loads((tmp_path / SERVER_NAME).read_text()) == who
         assert server.socket.parent.stat().st_mode & 0o077 == 0
         deadline = time.monotonic() + 10
@@ -217,10 +217,17 @@ def test_a_stranger_under_an_old_id_is_left_alone(tmp_path: Path) -> None:
     try:
         boot, _slash, ticks = (started_at(stranger.pid) or "").partition("/")
         assert ticks.isdigit()
-        here, true = namespace(), f"{boot}/{ticks}"
-        others = [(f"{boot}/{int(ticks) - 1}", here), (f"another-boot/{ticks}", here), (None, here), (true, "pid:[1]")]
-        for told, place in others:
-            who = {"pid": stranger.pid, "started": told, "namespace": place}
+        here, true, ours = namespace(), f"{boot}/{ticks}", folder_id(tmp_path)
+        others = [
+            (f"{boot}/{int(ticks) - 1}", here, ours),
+            (f"another-boot/{ticks}", here, ours),
+            (None, here, ours),
+            (true, "pid:[1]", ours),
+            (true, here, folder_id(tmp_path.parent)),  # copied here from another folder
+            (true, here, None),
+        ]
+        for told, place, folder in others:
+            who = {"pid": stranger.pid, "started": told, "namespace": place, "folder": folder}
             (tmp_path / SERVER_NAME).write_text(json.dumps(who))
             sweep_servers([tmp_path])
             assert stranger.poll() is None and not (tmp_path / SERVER_NAME).exists()

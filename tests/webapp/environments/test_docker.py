@@ -15,6 +15,7 @@ from webapp.environments.launchers.base import LaunchError
 from webapp.environments.launchers.docker import DockerLauncher
 from webapp.environments.models import Environment, Kind
 from webapp.environments.services import environment_launch, server_of
+from webapp.storage import environments_dir
 from webapp.teams.models import Project, User
 
 pytestmark = pytest.mark.docker
@@ -73,6 +74,13 @@ def test_a_container_is_confined_answers_and_ends(launcher: DockerLauncher, envi
     assert [binding["HostIp"] for binding in bindings] == ["127.0.0.1"]
     assert [(one.environment_id, one.number) for one in launcher.list_owned()] == [(str(environment.pk), 1)]
     assert any("server.listening" in line for line in launcher.logs(replica))
+    note = environments_dir() / "installation"
+    ours = note.read_text()
+    note.write_text(f"{ours.split()[0]} 1:2")  # as a copy of the data folder finds it
+    launcher.stop(started.handle, force=True)
+    assert not launcher.alive(started.handle) and launcher.list_owned() == []
+    note.write_text(ours)
+    assert launcher.alive(started.handle)
     again = launcher.start(replica)
     assert again.url == started.url and not launcher.alive(started.handle)
     launcher.stop(again.handle, force=True)

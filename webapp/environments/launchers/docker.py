@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from django.conf import settings
 from django.utils.translation import gettext as _
 
+from training.sessions import folder_id
 from webapp.environments.launchers.base import (
     HOST,
     LOG_LINES,
@@ -62,12 +63,20 @@ def require_allowed(image: str) -> None:
 
 
 def installation_id() -> str:
-    """The owner label of everything that this installation starts."""
+    """The owner label of everything that this installation starts.
+
+    The file names the folder that it lies in: a copy of the data folder makes itself a new id, and leaves the
+    containers of its original alone.
+    """
     path = environments_dir() / "installation"
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_private(path, secrets.token_hex(8))
-    return path.read_text(encoding="utf-8").strip()
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    here = folder_id(path.parent)
+    known = path.read_text(encoding="utf-8").split() if path.exists() else []
+    if known[1:] != [here]:
+        # 0.1.0 wrote the id alone.
+        known = [known[0] if len(known) == 1 else secrets.token_hex(8), here]
+        write_private(path, " ".join(known))
+    return known[0]
 
 
 class DockerLauncher:
@@ -179,10 +188,12 @@ class DockerLauncher:
 
 
 def _found(engine: DockerClient, handle: Handle) -> Any:
+    """A container of ours; a row that was restored from a backup names one of its original."""
     from docker.errors import NotFound
 
     with suppress(NotFound):
-        return engine.containers.get(str(handle.get("container", "none")))
+        container = engine.containers.get(str(handle.get("container", "none")))
+        return container if container.labels.get(OWNER) == installation_id() else None
     return None
 
 

@@ -24,6 +24,7 @@ from django.conf import settings
 from django.utils.translation import gettext as _
 
 from training.child_env import PLACES, child_env
+from training.sessions import folder_id
 from webapp.environments.builtin import builtins
 from webapp.environments.launchers.base import (
     HOST,
@@ -106,11 +107,13 @@ class ProcessLauncher:
         self._children[child.pid] = child
         self._limit(child.pid, environment)
         who = self._note(child.pid, f"{environment.pk}/{replica.number}")
-        return Started({"pid": who.pid, "started": who.started}, f"http://{settings.REPLICA_HOST}:{port}")
+        return Started(_handle(who), f"http://{settings.REPLICA_HOST}:{port}")
 
     def stop(self, handle: Handle, *, force: bool = False) -> None:
         """SIGTERM, or SIGKILL, to its process group."""
         one = _of(handle)
+        if one is None:
+            return
         send([one], signal.SIGKILL if force else signal.SIGTERM)
         if force:
             self._reap(one.pid, wait_s=5)
@@ -118,6 +121,8 @@ class ProcessLauncher:
     def alive(self, handle: Handle) -> bool:
         """Whether the same process still runs."""
         one = _of(handle)
+        if one is None:
+            return False
         self._reap(one.pid)
         return one.process() is not None
 
@@ -139,7 +144,7 @@ class ProcessLauncher:
             environment_id, _slash, number = one.name.partition("/")
             with suppress(ValueError):
                 _cut(replica_log(environment_id, int(number)))  # type: ignore[arg-type]
-                owned.append(Owned(environment_id, int(number), {"pid": one.pid, "started": one.started}))
+                owned.append(Owned(environment_id, int(number), _handle(one)))
         return owned
 
     def _note(self, pid: int, name: str) -> Known:
@@ -174,8 +179,15 @@ class ProcessLauncher:
             del self._children[pid]
 
 
-def _of(handle: Handle) -> Known:
-    return Known(int(handle.get("pid", -1)), float(handle.get("started", 0.0)))
+def _handle(one: Known) -> Handle:
+    return {"pid": one.pid, "started": one.started, "folder": folder_id(environments_dir())}
+
+
+def _of(handle: Handle) -> Known | None:
+    """The process of a row; none where the row was restored from a backup: it names a process of the original."""
+    if handle.get("folder") != folder_id(environments_dir()):
+        return None
+    return Known(int(handle["pid"]), float(handle["started"]))
 
 
 def program_environment() -> dict[str, str]:

@@ -1,0 +1,64 @@
+"""C5: a restored copy finds the notes of its original's trainers, which are at work, and must kill none of them."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db.models import F
+from django.utils import timezone
+
+from webapp.engine import reaper
+from webapp.engine.trainer import Trainer
+from webapp.runs.models import Attempt, ReaperMark, Run
+from webapp.runs.states import RunState
+from webapp.storage import attempt_dir
+from webapp.workers.identity import folder_problem
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def left(written: Any, settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Trainer]:
+    """The trainer of a run whose worker has been silent for long, in a data folder that is known."""
+    settings.DATA_DIR = tmp_path / "original"
+    settings.DATA_DIR.mkdir()
+    settings.TRAINER_COMMAND = [sys.executable, "-c", "import time; time.sleep(600)"]
+    assert folder_problem() == ""
+    clock = reaper._clock
+    monkeypatch.setattr(reaper, "_clock", lambda: (clock()[0], clock()[0] - timedelta(days=1)))
+    ReaperMark.objects.create(pk=1, ran_at=timezone.now())
+    run = written().run
+    attempt_dir(run.pk, 1).mkdir(parents=True, exist_ok=True)
+    trainer = Trainer(attempt_dir(run.pk, 1), [])
+    Run.objects.update(lease_beat_at=F("lease_beat_at") - timedelta(minutes=5))
+    yield trainer
+    trainer.kill()
+
+
+def judged() -> tuple[str, str]:
+    """What the reaper did with the one run: its state, and why its attempt ended."""
+    assert reaper.reap() == 1
+    return Run.objects.values_list("state", flat=True)[0], Attempt.objects.values_list("error__code", flat=True)[0]
+
+
+def test_a_copy_judges_the_lease_and_kills_nobody(left: Trainer, settings: Any, tmp_path: Path) -> None:
+    shutil.copytree(tmp_path / "original", tmp_path / "copy")
+    settings.DATA_DIR = tmp_path / "copy"
+    assert judged() == (RunState.QUEUED, "worker_lost")
+    assert left.poll() is None
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_the_original_kills_its_orphan_wherever_it_was_moved(
+    left: Trainer, settings: Any, tmp_path: Path, moved: bool
+) -> None:
+    if moved:
+        settings.DATA_DIR = (tmp_path / "original").rename(tmp_path / "moved")
+    assert judged() == (RunState.QUEUED, "worker_lost")
+    assert left._process.wait(10) == -9

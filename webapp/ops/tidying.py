@@ -1,0 +1,18 @@
+"""What nobody needs any more and nobody else deletes: expired sessions, and notes of deletions that are done."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.core.management import call_command
+from django.utils import timezone
+
+from webapp.removal.models import Removal, RemovalState
+
+REMOVALS_KEPT = timedelta(days=30)  # the audit says for ever what was deleted and by whom
+
+
+def tidy() -> None:
+    """Delete them; a deletion that failed stays until it was done."""
+    call_command("clearsessions")
+    Removal.objects.filter(state=RemovalState.DONE, created_at__lt=timezone.now() - REMOVALS_KEPT).delete()
