@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import tomllib
 from pathlib import Path
@@ -247,6 +248,8 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     "socket_connect_timeout": 5,
 }
 CELERY_TASK_DEFAULT_QUEUE = "short"
+# Web servers behind one port: Python answers with one core each, and training wants cores too.
+WEB_PROCESSES = env_int("TILTYARD_WEB_PROCESSES", max(1, min(4, (os.cpu_count() or 1) // 2)), least=1)
 # How much of people's work is done at a time: what takes seconds, and what may take hours.
 POOLS = {
     "short": env_int("TILTYARD_SHORT_PLACES", 2, least=1),

@@ -24,6 +24,7 @@ SERVICES, TOOLS, APP = "services", "tools", "app"
 PRIORITY = {SERVICES: 10, TOOLS: 20, APP: 30}  # started upwards, stopped downwards, a group at a time
 WS_MAX_BYTES = 65_536
 WS_PING_S = 20
+WEB_HUNG_S = 120
 CONTAINER_PORT = 8000
 ENV = shutil.which("env") or "/usr/bin/env"
 STOP_WAIT_S = 25
@@ -122,6 +123,11 @@ def web_program(host: str, port: int, *, behind_proxy: bool) -> Program:
         str(WS_PING_S),
         "--ws-per-message-deflate",
         "false",
+        "--workers",
+        str(settings.WEB_PROCESSES),
+        # One that is busy is no hung one: uvicorn would end it, with all that it answers, after five seconds.
+        "--timeout-worker-healthcheck",
+        str(WEB_HUNG_S),
         "--limit-concurrency",
         "1000",
         "--timeout-graceful-shutdown",
