@@ -10,7 +10,7 @@ from webapp.runs.models import Run
 class MetricPoint(models.Model):
     """One figure of one step. Of two attempts at the same step the later one counts; NaN and infinities are kept."""
 
-    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="points")
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="points", db_index=False)  # metric_point_seq
     attempt = models.PositiveIntegerField()
     step = models.PositiveIntegerField()
     name = models.CharField(max_length=120)

@@ -27,7 +27,7 @@ class Rollout(models.Model):
     """One trajectory. ``seq`` is that of its last change."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
-    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="rollouts")
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="rollouts", db_index=False)  # rollout_seq
     attempt = models.PositiveIntegerField()
     step = models.PositiveIntegerField()
     group = models.PositiveIntegerField()
@@ -97,8 +97,8 @@ class Rollout(models.Model):
 class Turn(models.Model):
     """Messages that one party added to a rollout; number 0 is the prompt."""
 
-    rollout = models.ForeignKey(Rollout, on_delete=models.CASCADE, related_name="turn_set")
-    run = models.ForeignKey(Run, on_delete=models.CASCADE)
+    rollout = models.ForeignKey(Rollout, on_delete=models.CASCADE, related_name="turn_set", db_index=False)  # turn_once
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, db_index=False)  # turn_seq
     number = models.PositiveIntegerField()
     messages = models.JSONField(help_text="list of envs.wire.Message")
     tokens = models.PositiveIntegerField(default=0)
@@ -134,7 +134,7 @@ class Turn(models.Model):
 class RolloutGroup(models.Model):
     """The baseline that one prompt's rollouts were compared with."""
 
-    run = models.ForeignKey(Run, on_delete=models.CASCADE)
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, db_index=False)  # rollout_group_seq
     attempt = models.PositiveIntegerField()
     step = models.PositiveIntegerField()
     group = models.PositiveIntegerField()

@@ -194,7 +194,7 @@ class Attempt(models.Model):
 class RunEvent(models.Model):
     """Something that happened to a run: a state, a phase, an attempt, a log line, a warning. Append-only."""
 
-    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="events")
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="events", db_index=False)  # run_event_once
     seq = models.BigIntegerField()
     attempt = models.PositiveIntegerField(default=0)
     kind = models.CharField(max_length=20, help_text="state, phase, attempt, log, warning")
