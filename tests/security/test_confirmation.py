@@ -192,6 +192,7 @@ def test_after_the_password_the_act_goes_on_with_what_was_typed(
     assert client.post("/confirm/", {"password": "wrong", "next": address}).status_code == 422
     page = client.post("/confirm/", {"password": PASSWORD, "next": address}).content.decode()
     assert "You were about to delete a run." in page and f'action="{address}"' in page
+    assert "<li><code>name</code>: lance (1)</li>" in page, "nobody goes on with what they do not see"
     assert _fields(page) == {"name": "lance (1)"} and Run.objects.filter(pk=run.pk).exists()
     assert client.post(address, _fields(page)).status_code == 302 and not Run.objects.filter(pk=run.pk).exists()
     assert client.post("/confirm/", {"password": PASSWORD, "next": address})["Location"] == address, "it waits no more"
@@ -204,6 +205,18 @@ def test_who_goes_elsewhere_is_not_asked_to_go_on(
     client.post(_role(project, bob), {"role": "owner"})
     assert client.post("/confirm/", {"password": PASSWORD, "next": "/tokens/"})["Location"] == "/tokens/"
     assert WAITING not in client.session
+
+
+@pytest.mark.parametrize(("seconds", "status"), [(15 * 60 - 1, 200), (15 * 60, 302)])
+def test_what_was_begun_long_ago_waits_no_more(
+    alice: User, bob: User, project: Project, client_for: Clients, seconds: int, status: int
+) -> None:
+    client = client_for(alice, old=True)
+    with time_machine.travel(timezone.now(), tick=False) as clock:
+        client.post(_role(project, bob), {"role": "owner"})
+        clock.shift(seconds)
+        done = client.post("/confirm/", {"password": PASSWORD, "next": "/p/joust/settings/"})
+    assert done.status_code == status
 
 
 @pytest.mark.parametrize("too_long", [False, True])

@@ -121,8 +121,13 @@ class ConfirmMiddleware:
 
 
 class Waiting(NamedTuple):
-    """An act that waits for a confirmation: where it is sent, what was typed, and the page that it was typed on."""
+    """An act that waits for a confirmation: where it is sent, what was typed, and the page that it was typed on.
 
+    It waits for fifteen minutes, and the page that goes on shows all of it: who confirms must not be made to do what
+    somebody else began in their browser.
+    """
+
+    at: float
     act: str
     address: str
     back: str
@@ -140,7 +145,7 @@ def _keep(request: HttpRequest, exc: ConfirmFirst) -> bool:
     request.session.pop(WAITING, None)
     if request.method != "POST" or exc.act in NOT_KEPT or request.FILES or len(json.dumps(fields)) > MAX_KEPT_CHARS:
         return False
-    request.session[WAITING] = Waiting(exc.act.value, request.get_full_path(), exc.back, fields)
+    request.session[WAITING] = Waiting(time.time(), exc.act.value, request.get_full_path(), exc.back, fields)
     return True
 
 
@@ -148,7 +153,8 @@ def waiting(request: HttpRequest) -> Waiting | None:
     """What the confirmation was asked for, once; ``None`` where nothing was kept, or the person went elsewhere."""
     kept = request.session.pop(WAITING, None)
     found = Waiting(*kept) if kept else None
-    return found if found is not None and found.back == way_back(request) else None
+    fresh = found is not None and 0 <= time.time() - found.at < WINDOW_S and found.back == way_back(request)
+    return found if fresh else None
 
 
 def to_confirmation(request: HttpRequest, back: str = "") -> HttpResponse:
