@@ -5,10 +5,10 @@ from __future__ import annotations
 import gc
 import os
 
-from django.core.asgi import get_asgi_application
+import django
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
-django_app = get_asgi_application()
+django.setup(set_prefix=False)
 
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 from channels.sessions import SessionMiddlewareStack  # noqa: E402
@@ -17,6 +17,9 @@ from django.conf import settings  # noqa: E402
 from webapp import urls  # noqa: E402, F401 - every view, and what it needs
 from webapp.body_limit import BodyLimit  # noqa: E402
 from webapp.sockets import TrustedOrigins, websocket_urlpatterns  # noqa: E402
+from webapp.streams import Handler  # noqa: E402
+
+django_app = Handler()
 
 application = ProtocolTypeRouter(
     {
