@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+import re
 import uuid
 from collections.abc import Callable
+from urllib.parse import quote
 
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 
 from webapp.errors import DATABASE_AWAY, error_body, server_error
 from webapp.pages import PROBES_WINDOW_S
+from webapp.text import NUL_SHOWN, clean_text
 
 logger = logging.getLogger(__name__)
 GetResponse = Callable[[HttpRequest], HttpResponse]
@@ -20,6 +23,24 @@ CSP = (
     "default-src 'self'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
     "connect-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
+
+_NUL = re.compile("%00|\x00")
+
+
+class CleanAddressMiddleware:
+    """Give views an address of text that can be stored and looked for: ``clean_text`` for its path and query.
+
+    A parameter that reached the database with a NUL would be an error there, and there are hundreds of parameters.
+    Half a surrogate pair is no UTF-8: decoding the query has replaced it already.
+    """
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        request.path, request.path_info = clean_text(request.path), clean_text(request.path_info)
+        request.META["QUERY_STRING"] = _NUL.sub(quote(NUL_SHOWN), request.META.get("QUERY_STRING", ""))
+        return self.get_response(request)
 
 
 class RequestIdMiddleware:

@@ -9,7 +9,9 @@ from django.contrib.auth.base_user import AbstractBaseUser
 from django.contrib.auth.models import AnonymousUser
 from django.core.cache import cache
 from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
+from django.http import HttpRequest
 from django.urls import NoReverseMatch, reverse
+from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext as _
 
 from webapp.ids import name_validator
@@ -58,6 +60,12 @@ def page_number(raw: Any) -> int:
     """A page number from a query string; anything else is the first page."""
     text = str(raw or "1")
     return min(MAX_PAGE, max(1, int(text))) if text.isascii() and text.isdigit() and len(text) < 9 else 1
+
+
+def own_address(request: HttpRequest, asked: str, otherwise: str) -> str:
+    """The address that a request asks to be led to, where it is one of ours, else ``otherwise``."""
+    ours = url_has_allowed_host_and_scheme(asked, {request.get_host()}, require_https=request.is_secure())
+    return asked if ours and "/" in asked else otherwise  # without one Django's `redirect` takes it for a view's name
 
 
 def url_or_none(url_name: str, *args: Any) -> str | None:

@@ -124,6 +124,7 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "webapp.middleware.RequestIdMiddleware",
+    "webapp.middleware.CleanAddressMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "webapp.middleware.ContentSecurityPolicyMiddleware",

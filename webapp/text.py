@@ -25,6 +25,7 @@ _MESSAGE = re.compile(r"message (\d+)(?: \((?:a )?(.+)\))?")
 _WORDS = {"before", "unit", "kind", "format"}
 _PLACES = {"where", "inside"}
 MAX_DEPTH = 4
+PLACE_CHARS = 200
 
 
 def clean_text(text: str) -> str:
@@ -45,6 +46,21 @@ def clean_json(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [clean_json(item) for item in value]
     return value
+
+
+def unstorable(value: Any) -> str | None:
+    """Where in a JSON value the first text or key stands that PostgreSQL refuses, as ``a.b.0``; ``None``: nowhere."""
+    left = [("", value)]
+    while left:  # no recursion: whoever sends a value chooses how deep it is
+        place, item = left.pop()
+        if isinstance(item, str) and clean_text(item) != item:
+            return place
+        inside = item.items() if isinstance(item, dict) else enumerate(item) if isinstance(item, list) else ()
+        for key, each in inside:
+            if isinstance(key, str) and clean_text(key) != key:
+                return place
+            left.append(((f"{place}.{key}" if place else str(key))[:PLACE_CHARS], each))
+    return None
 
 
 def finite(value: float | None) -> float | None:

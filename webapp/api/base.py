@@ -14,10 +14,12 @@ from django.core.exceptions import ValidationError as FieldError
 from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
+from django.utils.translation import gettext as _
 from ninja import NinjaAPI, Status
 from ninja.errors import AuthenticationError, HttpError
 from ninja.errors import ValidationError as RequestError
 from ninja.openapi.docs import Swagger
+from ninja.parser import Parser
 from ninja.renderers import JSONRenderer
 from ninja.security import HttpBearer
 from ninja.security.base import AuthBase
@@ -30,6 +32,7 @@ from webapp.errors import DATABASE_AWAY, error_body, server_error
 from webapp.pages import errors_by_field
 from webapp.teams.models import User
 from webapp.teams.tokens import token_user
+from webapp.text import unstorable
 from webapp.upload_handlers import OVERHEAD_BYTES, CountingUploadHandler
 
 logger = logging.getLogger(__name__)
@@ -90,6 +93,24 @@ class StrictJson(JSONRenderer):
     json_dumps_params = {"allow_nan": False, "ensure_ascii": False}
 
 
+class StorableText(Parser):
+    """Bodies whose texts the database takes; others are refused by name, as a form of the browser refuses them."""
+
+    def parse_body(self, request: HttpRequest) -> dict[str, Any]:
+        """The JSON. Raises ``ValidationError``, and ``ValueError`` or ``RecursionError`` for what is none."""
+        return self._checked(super().parse_body(request))
+
+    def parse_querydict(self, data: Any, list_fields: list[str], request: HttpRequest) -> dict[str, Any]:
+        """The fields of a form or a query. Raises ``ValidationError``."""
+        return self._checked(super().parse_querydict(data, list_fields, request))
+
+    def _checked(self, found: dict[str, Any]) -> dict[str, Any]:
+        if (place := unstorable(found)) is not None:
+            text = _("A text contains characters that cannot be stored (NUL or half a surrogate pair).")
+            raise FieldError({place or "__all__": text})
+        return found
+
+
 api = NinjaAPI(
     title="Tiltyard",
     version="1",
@@ -99,6 +120,7 @@ api = NinjaAPI(
     docs_url=None,
     openapi_url=None,
     renderer=StrictJson(),
+    parser=StorableText(),
 )
 
 
@@ -149,6 +171,8 @@ def _anonymous(request: HttpRequest, _exc: Exception) -> HttpResponse:
 
 @api.exception_handler(HttpError)
 def _http(request: HttpRequest, exc: HttpError) -> HttpResponse:
+    if isinstance(exc.__cause__, FieldError):  # of our parser: ninja says of each of its errors that it cannot parse
+        return _fields(request, exc.__cause__)
     return failed(request, exc.status_code, str(exc))
 
 

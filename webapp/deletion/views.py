@@ -10,11 +10,11 @@ from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST
 
 from webapp.deletion.services import forecast, remove
+from webapp.pages import own_address
 from webapp.registry.models import Checkpoint
 from webapp.registry.selectors import checkpoints_of
 from webapp.removal.files import removal_retry
@@ -58,9 +58,7 @@ def removal_again(request: HttpRequest, pk: UUID) -> HttpResponse:
     removal = object_of_team(request.user, Removal, pk, need=Role.OWNER)
     if removal_retry(removal):
         messages.success(request, _("%(name)s is being deleted again.") % {"name": removal.name})
-    back = request.POST.get("back", "")
-    ours = url_has_allowed_host_and_scheme(back, {request.get_host()}, require_https=request.is_secure())
-    return redirect(back if ours else "/?all=1")
+    return redirect(own_address(request, request.POST.get("back", ""), "/?all=1"))
 
 
 def _ask(

@@ -14,12 +14,12 @@ from django.contrib.auth.views import LoginView
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
+from webapp.pages import own_address
 from webapp.teams.audit import audit
 from webapp.teams.forms import ForgottenForm, LoginForm, MailForm
 from webapp.teams.login_links import login_link_use
@@ -125,10 +125,7 @@ def forgotten(request: HttpRequest) -> HttpResponse:
 def set_theme(request: HttpRequest) -> HttpResponse:
     """Keep the theme in a cookie; the script does the same without a request."""
     theme = request.POST.get("theme", "")
-    target = request.POST.get("next", "")
-    if not url_has_allowed_host_and_scheme(target, {request.get_host()}, require_https=request.is_secure()):
-        target = "/"
-    response = redirect(target)
+    response = redirect(own_address(request, request.POST.get("next", ""), "/"))
     if theme in {"light", "dark", "system"}:
         response.set_cookie("tiltyard-theme", theme, max_age=THEME_AGE_S, samesite="Lax", secure=request.is_secure())
     return response

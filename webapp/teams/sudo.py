@@ -11,7 +11,8 @@ from urllib.parse import urlencode
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
-from django.utils.http import url_has_allowed_host_and_scheme
+
+from webapp.pages import own_address
 
 CONFIRMED_AT, WINDOW_S = "confirmed_at", 15 * 60
 
@@ -35,5 +36,4 @@ def to_confirmation(request: HttpRequest, back: str = "") -> HttpResponse:
 def way_back(request: HttpRequest) -> str:
     """Where a confirmation leads: only to ourselves."""
     target = request.POST.get("next") or request.GET.get("next") or ""
-    ours = url_has_allowed_host_and_scheme(target, {request.get_host()}, require_https=request.is_secure())
-    return target if ours else reverse("home")
+    return own_address(request, target, reverse("home"))
