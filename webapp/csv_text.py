@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
@@ -12,7 +13,9 @@ from django.http import StreamingHttpResponse
 
 PIECE_LINES = 200
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+# Where a text, or what is a cell of it to a spreadsheet that separates by `;` or tab, begins as a formula does. Quotes
+# do not help there: to such a spreadsheet only the first cell of a line begins with one.
+_FORMULA = re.compile(r'(^|[;\t\r\n])(?="*[=+\-@\t\r])')
 
 
 class _Echo:
@@ -23,16 +26,16 @@ class _Echo:
 
 
 def csv_lines(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    """The lines, with a mark in front by which a spreadsheet knows UTF-8; ``None`` is an empty cell."""
-    writer = csv.writer(_Echo())
+    """The lines, with a mark in front by which a spreadsheet knows UTF-8; ``None`` is an empty cell. All are quoted."""
+    writer = csv.writer(_Echo(), quoting=csv.QUOTE_ALL)
     yield "\ufeff" + writer.writerow(map(cell, header))
     for row in rows:
-        yield writer.writerow([cell(value) if isinstance(value, str) else value for value in row])
+        yield writer.writerow([value if isinstance(value, int | float | None) else cell(str(value)) for value in row])
 
 
 def cell(text: str) -> str:
-    """A text that no spreadsheet takes for a formula: such a one begins with an apostrophe."""
-    return f"'{text}" if text.startswith(_FORMULA) else text
+    """A text that no spreadsheet takes for a formula, wherever it may cut it: there an apostrophe stands in front."""
+    return _FORMULA.sub(r"\1'", text)
 
 
 class CsvResponse(StreamingHttpResponse):

@@ -120,7 +120,11 @@ def test_metrics_of_an_ended_run_come_as_a_file(
     made = answered(tool("run", "export", "night-1", "--to", "csv", "--json"))
     assert (made["file"], made["figures"]) == ("night-1-metrics.csv", 2)
     lines = (home / "night-1-metrics.csv").read_text(encoding="utf-8-sig").splitlines()
-    assert lines == ["step,time,attempt,name,value", "1,,1,reward,0.25", "2,,1,reward,0.5"]
+    assert lines == [
+        '"step","time","attempt","name","value"',
+        '"1","","1","reward","0.25"',
+        '"2","","1","reward","0.5"',
+    ]
     (home / "there").mkdir()
     told = tool("run", "export", "night-1", "--to", "tensorboard", "-o", "there").stdout
     assert told.startswith("there/night-1-metrics.tensorboard.zip: 2 figures")

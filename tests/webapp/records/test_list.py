@@ -275,7 +275,7 @@ def test_a_csv_is_sent_while_its_lines_are_made() -> None:
     pieces = asyncio.run(sent())
     assert [count for count, _piece in pieces] == [0, 200, 400, 450]
     lines = b"".join(piece for _count, piece in pieces).decode("utf-8-sig").splitlines()
-    assert lines == ["n,text", *(f"{number},é" for number in range(450))]
+    assert lines == ['"n","text"', *(f'"{number}","é"' for number in range(450))]
 
 
 def test_the_cells_say_and_escape_what_they_hold(project: Any, make_run: Any, alice: Any) -> None:
