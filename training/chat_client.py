@@ -38,6 +38,7 @@ from training.errors import (
     EndpointTimeout,
     TiltyardError,
 )
+from training.redaction import redact, without
 
 INSTEAD = {"empty": ": it is empty", "html": ": it is a web page (HTML)", "other": ""}
 NOT_COMPATIBLE = "Is it an OpenAI-compatible server?"
@@ -203,7 +204,7 @@ def _excerpt(endpoint: Endpoint, data: bytes) -> str:
         text = json.loads(data)["error"]["message"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return ""
-    return f": {str(text)[:200].rstrip('.')}"
+    return f": {redact(str(text), _secrets(endpoint))[:200].rstrip('.')}"
 
 
 def _pauses() -> Iterator[float]:
@@ -260,12 +261,14 @@ def _streams(answer: HttpAnswer) -> bool:
 
 async def _streamed(endpoint: Endpoint, answer: HttpAnswer, on_text: OnText) -> Reply:
     """Read along. Once a person has seen a piece, nothing is asked again: they would see it twice."""
-    seen = Streamed(on_text)
+    seen = Streamed(on_text, _secrets(endpoint))
     try:
         async for chunk in answer.chunks(MAX_STREAM_BYTES):
-            seen.feed(_without_key(endpoint, chunk))
+            seen.feed(chunk)
+        seen.end()
     except Refused as exc:
-        raise EndpointFault(f"{endpoint.who} ended its answer with an error: {str(exc).rstrip('.')}.") from exc
+        told = redact(str(exc), _secrets(endpoint))[:200].rstrip(".")
+        raise EndpointFault(f"{endpoint.who} ended its answer with an error: {told}.") from exc
     except UNREADABLE as exc:
         raise EndpointFault(f"{endpoint.who}'s answer is no chat completion.", hint=NOT_COMPATIBLE) from exc
     except HttpFailed as exc:
@@ -279,8 +282,15 @@ async def _streamed(endpoint: Endpoint, answer: HttpAnswer, on_text: OnText) -> 
 
 def _without_key(endpoint: Endpoint, data: bytes) -> bytes:
     """Some repeat the key that they refuse; it may not be kept."""
+    if not (secrets := _secrets(endpoint)):
+        return data
+    return without(data.decode("utf-8", "surrogateescape"), secrets).encode("utf-8", "surrogateescape")
+
+
+def _secrets(endpoint: Endpoint) -> tuple[str, ...]:
+    """Its key, where that is one."""
     key = _key_of(endpoint)
-    return data.replace(key.encode(), b"***") if len(key) >= SECRET_CHARS else data
+    return (key,) if len(key) >= SECRET_CHARS else ()
 
 
 def retry_after(value: str | None, now: float) -> float | None:

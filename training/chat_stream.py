@@ -7,10 +7,11 @@ and some nowhere, and some end without ``[DONE]``. What they agree on is read; t
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from training.chat_reply import Reply, counted, refused, spoken, thought, well_formed
+from training.redaction import Pieces, without_all
 
 FIELD, DONE = b"data:", b"[DONE]"
 MAX_CALLS = 64
@@ -21,10 +22,13 @@ class Refused(ValueError):
 
 
 class Streamed:
-    """One completion while it comes. ``on_text`` hears each piece of its text."""
+    """One completion while it comes. ``on_text`` hears each piece of its text; ``secrets`` are in none, not even over
+    the border of two."""
 
-    def __init__(self, on_text: Callable[[str], None]) -> None:
+    def __init__(self, on_text: Callable[[str], None], secrets: Iterable[str] = ()) -> None:
         self._on_text = on_text
+        self._secrets = tuple(secrets)
+        self._shown = Pieces(self._secrets)
         self._rest, self._looked = bytearray(), 0
         self._text: list[str] = []
         self._half = ""
@@ -45,7 +49,8 @@ class Streamed:
         """The message so far, as a server writes it that does not stream."""
         calls = {"tool_calls": self._calls} if self._calls else {}
         apart = {name: "".join(pieces) for name, pieces in self._apart.items()}
-        return {"role": "assistant", "content": "".join(self._text) + well_formed(self._half), **apart, **calls}
+        found = {"role": "assistant", "content": "".join(self._text) + well_formed(self._half), **apart, **calls}
+        return without_all(found, self._secrets) if self._secrets else found
 
     @property
     def begun(self) -> bool:
@@ -76,7 +81,7 @@ class Streamed:
         if not isinstance(piece, dict):
             raise ValueError("a piece is no object")
         if error := piece.get("error"):
-            raise Refused(str(error.get("message", "") if isinstance(error, dict) else error)[:200])
+            raise Refused(str(error.get("message", "") if isinstance(error, dict) else error))
         if usage := piece.get("usage"):
             tokens, self.doubt = counted(usage)
             self.tokens |= {name: count for name, count in tokens.items() if count}
@@ -101,7 +106,14 @@ class Streamed:
         """A piece of its text; half of a surrogate pair at its end waits for the other half."""
         whole = self._half + content
         self._half = whole[-1:] if "\ud800" <= whole[-1:] <= "\udbff" else ""
-        if text := well_formed(whole[: len(whole) - len(self._half)]):
+        self._heard(self._shown.feed(well_formed(whole[: len(whole) - len(self._half)])))
+
+    def end(self) -> None:
+        """No more comes: say what waited for more."""
+        self._heard(self._shown.rest())
+
+    def _heard(self, text: str) -> None:
+        if text:
             self._text.append(text)
             self._on_text(text)
 

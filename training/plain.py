@@ -8,6 +8,7 @@ import re
 from typing import Any
 
 MAX_DEPTH = 32
+_MAX_DIGITS = 4300
 _LARGE = re.compile(r"NaN|Infinity|[eE]\+?\d\d|\d{200}")
 """What the JSON of every number that is not finite has."""
 
@@ -31,6 +32,15 @@ def json_problem(value: Any, text: str | None = None, *, finite: bool = True) ->
         except UnicodeEncodeError:
             return "it contains half of a surrogate pair"
     return None
+
+
+def whole(value: Any, most: int) -> int | None:
+    """A whole number from 0 to ``most`` that others wrote, as a number or as its digits; ``None`` for anything else."""
+    if isinstance(value, str) and value.isascii() and value.isdigit():
+        value = int(value[:_MAX_DIGITS])
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
+        return None
+    return int(value) if value == int(value) else None
 
 
 def _not_finite(value: Any) -> bool:

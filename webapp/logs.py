@@ -3,19 +3,10 @@
 from __future__ import annotations
 
 import logging
-import re
 
-_SECRET = re.compile(
-    r"(?i)((?:authorization|password|token|secret|api[_-]?key)[\"']?\s*[=:]\s*[\"']?(?:bearer\s+)?)([^\s\"',}&]{4,})"
-    r"|(://[^/\s:@]*:)([^@\s/]+)(@)"
-    r"|((?:^|[\s:'\"])/s/)([^/\s?'\"]{4,})"  # the address of a shared link is its secret
-)
+from training.redaction import redact
+
 _STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-
-
-def redact(text: str) -> str:
-    """Blank out whatever looks like a credential."""
-    return _SECRET.sub(lambda m: f"{m[1] or m[3] or m[6]}***{m[5] or ''}", text)
 
 
 class RedactFilter(logging.Filter):

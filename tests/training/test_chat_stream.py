@@ -217,3 +217,46 @@ def test_a_key_that_is_repeated_is_not_kept(stub: Stub) -> None:
     stub.replies = [streams(f"Your key is {key}.", END)]
     reply, heard = _complete(stub, key=key)
     assert reply.message["content"] == "Your key is ***." and heard[0][1] == "Your key is ***."
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        ("Your key is sk-0123456", "789abcdef", "."),
+        tuple("Your key is sk-0123456789abcdef."),
+        ("Your key is sk-0123456789abcdef.",),
+    ],
+)
+def test_a_key_over_the_border_of_two_pieces_is_not_shown(stub: Stub, pieces: tuple[str, ...]) -> None:
+    """P7: each piece was searched by itself."""
+    stub.replies = [streams(*pieces, END)]
+    reply, heard = _complete(stub, key="sk-0123456789abcdef")
+    assert reply.message["content"] == "Your key is ***."
+    assert "".join(text for _at, text in heard) == "Your key is ***."
+
+
+def test_what_only_begins_as_the_key_is_shown_in_the_end(stub: Stub) -> None:
+    stub.replies = [streams("It begins with sk-0123", END)]
+    reply, heard = _complete(stub, key="sk-0123456789abcdef")
+    assert reply.message["content"] == "".join(text for _at, text in heard) == "It begins with sk-0123"
+
+
+def test_a_key_is_neither_in_a_thought_nor_in_a_call_nor_in_an_error(stub: Stub) -> None:
+    key = "sk-0123456789abcdef"
+    calls = [
+        {
+            "choices": [
+                {"delta": {"tool_calls": [{"index": 0, "id": "a", "function": {"name": "f", "arguments": half}}]}}
+            ]
+        }
+        for half in ('{"a": "sk-0123456', '789abcdef"}')
+    ]
+    thoughts = [{"choices": [{"delta": {"reasoning_content": half}}]} for half in ("hm sk-012345", "6789abcdef")]
+    stub.replies = [streams(*calls, *thoughts, END)]
+    reply, _heard = _complete(stub, key=key)
+    assert reply.message["tool_calls"][0]["function"]["arguments"] == '{"a": "***"}'
+    assert reply.message["reasoning_content"] == "hm ***"
+    stub.replies = [streams("a", {"error": {"message": f"{'x' * 195} Bearer {key}"}})]
+    with pytest.raises(EndpointFault) as caught:
+        _complete(stub, key=key)
+    assert "sk-" not in caught.value.message  # it is taken out before the text is cut

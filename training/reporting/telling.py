@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from training.config import TRACKERS, TrackerName
+from training.redaction import redact, without
 from training.reporting.feed import FOLDER_NAME, Feed, Figures, keep_mark, told_before
 from training.reporting.trackers import REPORTERS, Identity, Reporter
 
@@ -163,13 +164,13 @@ def reason(exc: BaseException) -> str:
 
 
 def hidden(text: str) -> str:
-    """The text without values of the variables that trackers are given."""
+    """The text without values of the variables that trackers are given, and without whatever looks like a key."""
     for tracker in TRACKERS.values():
         for name in tracker.variables:
             value = os.environ.get(name, "")
-            if any(word in name for word in ("KEY", "TOKEN", "PASSWORD", "URI", "URL")) and len(value) > 3:
-                text = text.replace(value, f"({name})")
-    return text
+            if any(word in name for word in ("KEY", "TOKEN", "PASSWORD", "URI", "URL")):
+                text = without(text, (value,), f"({name})")
+    return redact(text)
 
 
 def tell(assignment: Assignment) -> int:

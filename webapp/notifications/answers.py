@@ -1,7 +1,8 @@
 """What a service's answer means: delivered, worth another try, or wrong until a person changes something.
 
 Feishu and DingTalk answer 200 with a code in the body, Slack 200 with ``ok``, Discord 204; a 429 names its pause in
-``Retry-After``. What the service said is shown to people, without the address and the secret that it may repeat.
+``Retry-After``. What the service said is shown to people, without the secret and the address or parts of it, which it
+may repeat.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 
 from training.addresses import AddressRefused
 from training.errors import TiltyardError
+from training.redaction import address_secrets, redact, without
 from training.words import Sentence, _, sentence
 from webapp.notifications.models import ChannelKind
 from webapp.notifications.secret_files import Webhook
@@ -152,11 +154,10 @@ def _object(body: bytes) -> dict[str, Any]:
 
 def _said(body: bytes, webhook: Webhook) -> Sentence:
     """The beginning of an answer in one line; of a web page only that it is one."""
-    text = " ".join(clean_text(body.decode("utf-8", "replace")).split())
+    told = without(body.decode("utf-8", "replace"), (*address_secrets(webhook.url), webhook.secret), "…")
+    text = " ".join(clean_text(redact(told)).split())
     if text[:500].lower().startswith(("<!doctype", "<html", "<?xml")):
         return sentence(PAGE)
-    for secret in (webhook.url, webhook.secret):
-        text = text.replace(secret, "…") if secret else text
     return Sentence("{text}", {"text": text[:MAX_SAID_CHARS]}) if text else sentence(NOTHING_SAID)
 
 

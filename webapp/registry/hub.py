@@ -21,9 +21,11 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, urljoin, urlsplit
 
 from training.errors import Boundary, TiltyardError
+from training.plain import whole
+from training.redaction import redact, without
 from webapp.outbound import Caller, Reply
 
-PIECE = 1 << 20
+PIECE, MAX_CHUNK_BYTES = 1 << 20, 1 << 50
 SAMPLE_BYTES = 512
 ANSWER_LIMIT_S = 60.0
 SEND_LEAST_S, SLOWEST_BYTES_PER_S = 300.0, 100_000
@@ -87,6 +89,7 @@ class Hub:
     def __init__(self, caller: Caller, url: str, token: str, repository: str) -> None:
         self._caller, self._url, self._repository = caller, url.rstrip("/"), repository
         self._auth = {"Authorization": f"Bearer {token}"}
+        self._secrets = (token,)
         self._arrived = 0
 
     def create(self, *, private: bool, ours: bool) -> None:
@@ -110,7 +113,7 @@ class Hub:
         address = f"{self._url}/api/models/{self._repository}/commit/{BRANCH}"
         reply = self._request(address, body, {"Content-Type": "application/x-ndjson"}, limit_s=SEND_LEAST_S)
         found = _json(reply)
-        commit, url = str(found.get("commitOid") or ""), str(found.get("commitUrl") or "")
+        commit, url = (without(str(found.get(name) or ""), self._secrets) for name in ("commitOid", "commitUrl"))
         if not commit:
             raise HubFault("The answer to the commit names no commit.")
         own = urlsplit(urljoin(self._url + "/", url)).netloc == urlsplit(self._url).netloc
@@ -153,7 +156,7 @@ class Hub:
 
     def _send_one(self, file: Sent, item: dict[str, Any], tick: Callable[[], None]) -> None:
         if isinstance(error := item.get("error"), dict):
-            _refuse(int(error.get("code") or 0), str(error.get("message") or ""))
+            self._refuse(whole(error.get("code"), 999) or 0, str(error.get("message") or ""))
         actions = item.get("actions") or {}
         upload = actions.get("upload")
         if not upload:
@@ -161,7 +164,7 @@ class Hub:
         header = {str(name): str(value) for name, value in (upload.get("header") or {}).items()}
         href = urljoin(f"{self._url}/", str(upload.get("href") or ""))
         if chunk := header.pop("chunk_size", ""):
-            self._send_parts(file, href, header, int(chunk), tick)
+            self._send_parts(file, href, header, whole(chunk, MAX_CHUNK_BYTES) or 0, tick)
         else:
             self._put(file, href, header, 0, file.bytes, tick)
         if verify := actions.get("verify"):
@@ -233,25 +236,25 @@ class Hub:
         except TiltyardError as exc:
             raise HubAway(exc.message) from exc
         if not (200 <= reply.status < 300 or (taken and reply.status == 409)):
-            _refuse(reply.status, _reason(reply))
+            self._refuse(reply.status, _reason(reply))
         return reply
 
-
-def _refuse(status: int, reason: str) -> None:
-    text = f"{status} {reason}".strip()[:300]
-    if status in (401, 403, 404):
-        raise HubRefused(text)
-    if status in FULL:
-        raise HubFull(text)
-    if status in (408, 429) or status >= 500:
-        raise HubAway(text)
-    raise HubFault(text)
+    def _refuse(self, status: int, reason: str) -> None:
+        """Raise what a refusal means. What the hub says of it is shown to the project; it may repeat our token."""
+        text = f"{status} {redact(reason, self._secrets)}".strip()[:300]
+        if status in (401, 403, 404):
+            raise HubRefused(text)
+        if status in FULL:
+            raise HubFull(text)
+        if status in (408, 429) or status >= 500:
+            raise HubAway(text)
+        raise HubFault(text)
 
 
 def _reason(reply: Reply) -> str:
     try:
         found = json.loads(reply.body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return ""
     return str(found.get("error") or found.get("message") or "") if isinstance(found, dict) else ""
 
@@ -259,7 +262,7 @@ def _reason(reply: Reply) -> str:
 def _json(reply: Reply) -> dict[str, Any]:
     try:
         found = json.loads(reply.body)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise HubFault("The answer is no JSON object.")

@@ -127,3 +127,24 @@ def test_the_request_is_a_post_of_json_under_our_name(service: Service, make_cha
     assert got.headers["User-Agent"] == "tiltyard" and got.headers["X-Tiltyard-Event"] == "test"
     assert got.json["title"] == "Test from Tiltyard" and got.json["project"] == {"slug": "joust", "name": "Joust"}
     assert "Cookie" not in got.headers and "Authorization" not in got.headers
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        '{"status":404,"path":"/services/T0/S3cretS3cret"}',
+        '{"path":"\\/services\\/T0\\/S3cretS3cret"}',
+        "cannot POST %2Fservices%2FT0%2FS3cretS3cret",
+        "no token in access_token=s3cret%2Din-url",
+        "no token s3cret-in-url",
+        "unknown hook S3cretS3cret",
+    ],
+)
+def test_a_part_of_the_address_that_a_server_repeats_is_not_shown(
+    service: Service, make_channel: Callable[..., Channel], said: str
+) -> None:
+    """P7: whoever knows the path of a webhook may post there, and frameworks repeat it in their 404."""
+    channel = make_channel("json", url=service.url("/services/T0/S3cretS3cret?access_token=s3cret-in-url"))
+    service.say((404, {}, said))
+    told = str(channel_test(channel).told)
+    assert "…" in told and "S3cret" not in told and "in-url" not in told, told

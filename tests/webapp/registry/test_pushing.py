@@ -319,3 +319,50 @@ def test_over_the_api(hub: Any, model: RegisteredModel, client_for: Any, bob: Us
     assert [(item["state"], item["commit"]) for item in found] == [("done", "c0ffee")]
     refused = client.post(address, json.dumps({"repository": "team/caller"}), content_type="application/json")
     assert (refused.status_code, refused.json()["detail"][0]["path"]) == (422, "confirm")
+
+
+@pytest.mark.parametrize(
+    "form", ["Bearer {}", "{}", "x-%68ub%2Dsecret%2Dof-t%68e-site", "hub\\u002dsecret-of-the-site"]
+)
+def test_a_token_that_the_hub_repeats_is_kept_nowhere(
+    hub: Any, model: RegisteredModel, bob: User, client_for: Any, settings: Any, form: str
+) -> None:
+    """P7: the operator's token stood in the error of a push, which the project reads."""
+    settings.HUB_TOKEN = "hub-secret-of-the-site"
+    told = form.format(settings.HUB_TOKEN)
+    hub.answers["/api/repos/create"] = (403, {"error": f"refused {told}"})
+    push = done(_order(model, bob))
+    assert push.error["message"].startswith("403 refused ") and push.error["message"].endswith("***")
+    page = client_for(bob).get(f"/p/joust/models/{model.pk}/").content.decode()
+    assert "of-the-site" not in page + json.dumps(push.error) and "***" in page
+
+
+def test_a_commit_whose_address_has_the_token_is_kept_without_it(
+    hub: Any, model: RegisteredModel, bob: User, settings: Any
+) -> None:
+    settings.HUB_TOKEN = "hub-secret"
+    done(_order(model, bob))
+    url = f"{hub.url}/team/caller?token={TOKEN}-not&auth={TOKEN}"
+    hub.answers["/api/models/team/caller/commit/main"] = (200, {"commitOid": "c0ffee", "commitUrl": url})
+    push = done(_order(model, bob, readme="# other\n"))
+    assert push.state == "done" and TOKEN not in push.url
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"error": {"code": "many", "message": "no"}},
+        {"error": {"code": 1e308, "message": "no"}},
+        {"error": {"code": -5, "message": "no"}},
+        {"actions": {"upload": {"href": "/store/x", "header": {"chunk_size": "many", "1": "/part/1"}}}},
+        {"actions": {"upload": {"href": "/store/x", "header": {"chunk_size": "9" * 5000, "1": "/part/1"}}}},
+        {"actions": {"upload": {"href": "/store/x", "header": {"chunk_size": "-1", "1": "/part/1"}}}},
+        {"actions": {"upload": {"href": "/store/x", "header": {"chunk_size": "1.5", "1": "/part/1"}}}},
+    ],
+)
+def test_numbers_of_a_hub_that_are_none_end_the_push_in_words(
+    hub: Any, model: RegisteredModel, bob: User, item: dict[str, Any]
+) -> None:
+    named = {"oid": hashlib.sha256(WEIGHTS).hexdigest(), "size": len(WEIGHTS)} | item
+    hub.answers["/team/caller.git/info/lfs/objects/batch"] = (200, {"objects": [named]})
+    assert done(_order(model, bob)).error["code"] == "hub_answer"

@@ -12,8 +12,9 @@ import time_machine
 from django.test import Client
 from django.utils import timezone
 
+from training.redaction import redact
 from webapp.deletion.services import remove
-from webapp.logs import LineFormatter, RedactFilter, redact
+from webapp.logs import LineFormatter, RedactFilter
 from webapp.runs.models import Run
 from webapp.sharing.links import link_create, link_revoke
 from webapp.sharing.models import SavedComparison

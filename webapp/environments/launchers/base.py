@@ -10,9 +10,9 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
 from training.errors import EnvironmentFault
+from training.redaction import redact
 from webapp.environments.models import Environment, Replica
 from webapp.environments.options import Option, arguments_argv
-from webapp.logs import redact
 from webapp.text import clean_text
 
 Handle = dict[str, Any]
