@@ -17,15 +17,29 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    ValidationError,
+    model_validator,
+)
 
 WIRE_VERSION = 1
 MAX_REWARD = 1e6
 """Largest size of a reward or a part of one. Trainers compute in float32, whose neighbours are still 1/16 apart there;
 squares of weighted sums stay far from its end."""
 
+MAX_SESSIONS = 1_000_000
+MAX_COUNTED = 10**15
+"""Whoever is told a larger count of a server's work takes it for none."""
+
 Role = Literal["system", "user", "assistant", "tool"]
 Reward = Annotated[float, Field(ge=-MAX_REWARD, le=MAX_REWARD, allow_inf_nan=False)]
+Counted = Annotated[int, Field(ge=0, le=MAX_COUNTED)]
+Measured = Annotated[float, Field(ge=0, le=MAX_COUNTED, allow_inf_nan=False)]
 
 
 class WireModel(BaseModel):
@@ -110,29 +124,29 @@ class Observation(WireModel):
 class Load(WireModel):
     """What a server has done: counts since its start, rate and latencies (ms) over the last minute."""
 
-    steps: int = Field(default=0, ge=0)
-    steps_per_s: float = Field(default=0.0, ge=0)
-    p50_ms: float | None = Field(default=None, ge=0, description="None without a step in the last minute.")
-    p95_ms: float | None = Field(default=None, ge=0)
-    errors: dict[str, int] = Field(default_factory=dict, description="Refused or failed frames by code.")
+    steps: Counted = 0
+    steps_per_s: Measured = 0.0
+    p50_ms: Measured | None = Field(default=None, description="None without a step in the last minute.")
+    p95_ms: Measured | None = None
+    errors: dict[str, Counted] = Field(default_factory=dict, description="Refused or failed frames by code.")
 
 
 class Baseline(WireModel):
     """What a simple policy reaches here: mean reward and the share of episodes that succeed, both 0 to 1."""
 
     name: str = Field(max_length=80)
-    reward: float
+    reward: Reward
     success: float = Field(ge=0, le=1)
-    episodes: int = Field(ge=1)
+    episodes: int = Field(ge=1, le=MAX_COUNTED)
 
 
 class Validation(WireModel):
     """Answer of ``GET /validate``: the environment played its own gold and bad answers just now."""
 
     ok: bool
-    episodes: int = Field(ge=0)
-    gold_reward: float | None = Field(default=None, description="Mean reward of gold answers; 1.0 is right.")
-    bad_reward: float | None = Field(default=None, description="Highest reward of an empty or adversarial answer.")
+    episodes: Counted
+    gold_reward: Reward | None = Field(default=None, description="Mean reward of gold answers; 1.0 is right.")
+    bad_reward: Reward | None = Field(default=None, description="Highest reward of an empty or adversarial answer.")
     problems: list[str] = Field(default_factory=list, max_length=20)
 
 
@@ -146,8 +160,28 @@ class Health(WireModel):
     name: str
     version: str
     wire_version: int = WIRE_VERSION
-    sessions: int = Field(ge=0, description="Sessions open now.")
-    slots: int = Field(ge=1, description="Sessions that may be open at once.")
+    sessions: int = Field(ge=0, le=MAX_SESSIONS, description="Sessions open now.")
+    slots: int = Field(ge=1, le=MAX_SESSIONS, description="Sessions that may be open at once.")
     deterministic: bool = False
     load: Load | None = Field(default=None, description="None where the server does not count.")
     baselines: list[Baseline] = Field(default_factory=list, max_length=16)
+    _doubts: list[str] = PrivateAttr(default_factory=list)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _without_doubtful(cls, value: Any, handler: ModelWrapValidatorHandler[Health]) -> Health:
+        """Leave out figures that are none: no episode needs them, so they are missing rather than the server."""
+        try:
+            return handler(value)
+        except ValidationError as exc:
+            wrong = {str(error["loc"][0]) for error in exc.errors(include_url=False) if error["loc"]}
+            if not isinstance(value, dict) or not wrong or not wrong <= {"load", "baselines"}:
+                raise
+        made = handler({name: found for name, found in value.items() if name not in wrong})
+        made._doubts = sorted(wrong)
+        return made
+
+    @property
+    def doubts(self) -> list[str]:
+        """Which of ``load`` and ``baselines`` were left out, because they are no such figures."""
+        return self._doubts

@@ -10,6 +10,7 @@ import json
 import math
 from typing import Any, NamedTuple
 
+from training.plain import whole
 from training.reasoning import REASONING
 
 UNREADABLE = (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError)
@@ -91,11 +92,7 @@ def counted(usage: Any) -> tuple[dict[str, int], str]:
 
 def _count(value: Any) -> int | None:
     """A number of tokens, 0 for none given, ``None`` for what cannot be one."""
-    if value is None:
-        return 0
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_TOKENS:
-        return None
-    return int(value) if value == int(value) else None
+    return 0 if value is None else None if isinstance(value, str) else whole(value, MAX_TOKENS)
 
 
 def well_formed(text: str) -> str:

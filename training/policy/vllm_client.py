@@ -128,7 +128,7 @@ class VllmClient:
             raise Gone(f"{self.name} answers {status} at {path}: {_shown(answer)}")
         try:
             found = json.loads(answer) if answer else {}
-        except ValueError:
+        except (ValueError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}
 

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, WebSocketException
 
-from envs.wire import Health, Observation, ResetRequest, StepRequest
+from envs.wire import MAX_SESSIONS, Health, Observation, ResetRequest, StepRequest
 from training.config import EnvironmentConfig
 from training.connections import auth_headers, dial, tls
 from training.errors import (
@@ -29,7 +29,7 @@ from training.errors import (
     EnvironmentUnreachable,
     TiltyardError,
 )
-from training.plain import json_problem
+from training.plain import json_problem, whole
 from training.rollout.http import HttpLink, http_failure
 from training.rollout.session import (
     CLOSE_TIMEOUT_S,
@@ -226,8 +226,7 @@ def _reported(data: dict[str, Any]) -> TiltyardError:
     code, message = str(data.get("code", "")), str(data.get("message", ""))[:500]
     if code == "CAPACITY_REACHED":
         full = EnvironmentFull(f"The environment has no free slot: {message}")
-        slots = data.get("max_sessions")
-        full.slots = slots if isinstance(slots, int) and not isinstance(slots, bool) and slots > 0 else None
+        full.slots = whole(data.get("max_sessions"), MAX_SESSIONS) or None
         return full
     if code in _PROTOCOL_CODES:
         faults = _faults(data.get("errors"))

@@ -108,7 +108,7 @@ def _listing(source: dict[str, str]) -> dict[str, Any]:
             raise ValidationError(_("Hugging Face has no public dataset %(id)s at %(revision)s.") % source)
         try:
             found = json.loads(path.read_bytes()) if status == 200 else None
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
     if not isinstance(found, dict):
         raise ValidationError(_("The hub answered %(status)s instead of a list of files.") % {"status": status})

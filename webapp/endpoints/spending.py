@@ -73,14 +73,15 @@ def spend_add(
     chat_id: UUID | None = None,
     name: str = "",
 ) -> None:
-    """Add to the row of the day; with neither a run nor a chat it was a test."""
+    """Add to the row of the day; with neither a run nor a chat it was a test. Nothing is ever taken off again."""
+    tokens = max(0, tokens)
     fresh = {"name": name, "last_at": at}
     row, _made = EndpointSpend.objects.get_or_create(
         endpoint=endpoint, run_id=run_id, chat_id=chat_id, day=timezone.localdate(at), defaults=fresh
     )
     values = {"tokens": F("tokens") + tokens, "last_at": at}
     if cost is not None:
-        values["cost"] = Coalesce(F("cost"), Value(0.0), output_field=FloatField()) + cost
+        values["cost"] = Coalesce(F("cost"), Value(0.0), output_field=FloatField()) + max(0.0, cost)
     EndpointSpend.objects.filter(pk=row.pk).update(**values)
 
 

@@ -14,9 +14,10 @@ from pydantic import ValidationError
 from training import journal
 from training.evaluation.recorded import Report
 from training.journal import Event
+from training.plain import whole
+from training.redaction import redact
 from webapp.engine.checked import INT_MAX, BadEvent, checked_int, checked_time, time_later
 from webapp.engine.time_budget import time_over, time_used
-from webapp.logs import redact
 from webapp.registry.models import Checkpoint, CheckpointState
 from webapp.rollouts.ids import rollout_id
 from webapp.rollouts.models import Rollout, RolloutGroup, RolloutStatus, Turn
@@ -31,6 +32,8 @@ from webapp.text import clean_json, clean_text
 NAME_MAX, PART_MAX = 120, 40
 LOG_MAX = 10_000
 STEP_SMOOTHING = 0.3
+MAX_TOKENS, MAX_COST = 10**15, 1e12
+"""Of what a run has used of its endpoint: larger figures are none."""
 NEWEST = {"reward": "last_reward", "rollouts/task_success": "success", "heldout/success": "heldout_success"}
 """Metrics whose newest figure stands in the run's own row, so that lists need not look for it."""
 
@@ -125,8 +128,9 @@ class Batch:
         for name, column in NEWEST.items():
             if name in event.values:
                 self.run_changes[column] = event.values[name]
-        if (tokens := event.values.get("endpoint/tokens")) is not None and math.isfinite(tokens):
-            self.used[localdate(at)] = (max(0, int(tokens)), event.values.get("endpoint/cost"), at)
+        if (tokens := whole(event.values.get("endpoint/tokens"), MAX_TOKENS)) is not None:
+            cost = event.values.get("endpoint/cost")
+            self.used[localdate(at)] = (tokens, cost if cost is not None and 0 <= cost <= MAX_COST else None, at)
         self.run_changes |= time_used(event.values, self.run.config, self._now("health"))
         self._step_done(step, at)
         self.begins = True

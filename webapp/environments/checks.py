@@ -38,6 +38,7 @@ class Answer(BaseModel):
     deterministic: bool = False
     load: Load | None = None
     baselines: list[Baseline] = Field(default_factory=list)
+    doubts: list[str] = []
 
     @property
     def free(self) -> int | None:
@@ -106,7 +107,7 @@ def ask(server: Server, *, total_s: float | None = None) -> Answer:
     """What a server of any protocol says of itself. Raises ``TiltyardError`` with a sentence."""
     if server.protocol == NATIVE:
         health = health_of(server.url, token=server.token, ours=server.ours, total_s=total_s)
-        answer = Answer.model_validate(health.model_dump())
+        answer = Answer.model_validate({**health.model_dump(), "doubts": health.doubts})
     else:
         answer = _ask_foreign(server)
     if "\x00" in answer.name + answer.version or not answer.name or max(len(answer.name), len(answer.version)) > 80:
@@ -151,6 +152,10 @@ def examine(server: Server, *, wanted: str = "") -> Examination:
     said = _("This is environment %(name)s, version %(version)s.")
     findings.append(Finding(title, True, said % {"name": answer.name, "version": answer.version or "–"}))
     findings.append(_capacity(answer))
+    if answer.doubts:
+        sentence = _("What the server counts of its own work is out of range, and left out: %(names)s.")
+        names = ", ".join(answer.doubts)
+        findings.append(Finding(_("Counts"), False, sentence % {"names": names}, may_pass=True))
     if server.protocol != NATIVE:
         return Examination(findings, answer)
     proof, validation = _proof(server)

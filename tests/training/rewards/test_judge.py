@@ -108,6 +108,19 @@ def test_a_mark_is_scaled_and_asked_for_once(judge: Judge) -> None:
     assert (body["model"], body["temperature"], body["max_tokens"]) == ("m", 0, 300)
 
 
+@pytest.mark.parametrize("count", [None, -500_000, 1e30, "7"])
+def test_tokens_that_a_judge_does_not_count_are_counted_as_such(judge: Judge, count: Any) -> None:
+    """P4: they would lower or spoil what judges have cost; missing is not 0."""
+    message = {"choices": [{"message": {"role": "assistant", "content": judge.reply}}]}
+    judge.reply = json.dumps({**message, "usage": {"prompt_tokens": count, "completion_tokens": 10}}).encode()
+    before = usage.of("m")
+    assert ask(judge, price_in=2, price_out=10, rubric=f"uncounted {count}") == 0.8
+    after = usage.of("m")
+    counted = {key: after[key] - before.get(key, 0) for key in after}
+    assert (counted["prompt_tokens"], counted["completion_tokens"], counted["uncounted"]) == (0, 10, 1)
+    assert counted["cost"] == pytest.approx(100 / 1e6)
+
+
 @pytest.mark.parametrize("other", [{"rubric": "Another"}, {"model": "n"}, {"max_chars": 500}])
 def test_another_question_is_asked_again(judge: Judge, other: dict[str, Any]) -> None:
     ask(judge)

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.utils import translation
+from django.utils import timezone, translation
 
 from tests.chat_stub import Stub, says
 from tests.webapp.endpoints.conftest import KEY
 from webapp.endpoints.models import Endpoint, EndpointSpend
+from webapp.endpoints.spending import spend_add, turn_used, used_on
 from webapp.endpoints.testing import FINDINGS, endpoint_test, findings_of
 
 pytestmark = pytest.mark.django_db
@@ -133,3 +134,44 @@ def test_every_finding_is_said_in_the_reader_s_language(make_endpoint: Callable[
         chinese = findings_of(endpoint)
     assert len(english) == len(FINDINGS)
     assert all(one.sentence != other.sentence for one, other in zip(english, chinese, strict=True))
+
+
+def test_a_key_among_the_models_is_not_shown(make_endpoint: Callable[..., Endpoint], stub: Stub) -> None:
+    """P7: the list of models was kept as it came."""
+    stub.models = [f"model-of-{KEY}", "other"]
+    stub.replies = [says(None, "tool_calls", tool_calls=[ADD])]
+    tested = endpoint_test(make_endpoint())
+    assert KEY not in json.dumps(tested.test) and "model-of-***, other" in findings_of(tested)[2].sentence
+
+
+@pytest.mark.parametrize("count", ["1e400", "-500000", "9" * 22, "9" * 5000, "1.5", '"7"', "true", "[1]", "100000001"])
+def test_counts_out_of_range_are_uncounted_and_take_nothing_back(
+    make_endpoint: Callable[..., Endpoint], stub: Stub, count: str
+) -> None:
+    """P4: an answer undid the limit of a day, and a larger one was an error 500."""
+    endpoint = make_endpoint(price_in=1.0, price_out=1.0, currency="usd")
+    turn_used(endpoint, read=1000, written=0)
+    usage = f'"usage": {{"prompt_tokens": {count}, "completion_tokens": 3}}'
+    stub.replies = [(200, f'{{"choices": [{{"message": {{"content": "5"}}}}], {usage}}}'.encode(), {})]
+    tested = endpoint_test(endpoint)
+    assert codes(tested)[0] == "miscounted" and "prompt_tokens" in findings_of(tested)[0].sentence
+    used = used_on(endpoint)
+    assert used.tokens == 1003 and used.cost == pytest.approx(1003 / 1e6)
+
+
+@pytest.mark.parametrize(("count", "code"), [(0, "uncounted"), (1, "answers"), (100_000_000, "answers")])
+def test_both_ends_of_the_range_are_numbers_of_tokens(
+    make_endpoint: Callable[..., Endpoint], stub: Stub, count: int, code: str
+) -> None:
+    usage = {"prompt_tokens": count, "completion_tokens": 3}
+    answer = {"choices": [{"message": {"content": "5"}}], "usage": usage}
+    stub.replies = [(200, json.dumps(answer).encode(), {})]
+    tested = endpoint_test(make_endpoint())
+    assert codes(tested)[0] == code and used_on(tested).tokens == count + 3
+
+
+def test_nothing_is_ever_taken_off_what_was_used(make_endpoint: Callable[..., Endpoint]) -> None:
+    endpoint = make_endpoint(price_in=1.0, price_out=1.0, currency="usd")
+    turn_used(endpoint, read=1000, written=0)
+    spend_add(endpoint, tokens=-500, cost=-1.0, at=timezone.now())
+    assert (used_on(endpoint).tokens, used_on(endpoint).cost) == (1000, pytest.approx(0.001))

@@ -18,6 +18,7 @@ from training.errors import TiltyardError
 from webapp.engine.trainer import trainer_env
 from webapp.environments import checks, services
 from webapp.environments.builtin import builtins
+from webapp.environments.checks import Server, examine
 from webapp.environments.launchers import docker
 from webapp.environments.models import MAX_REPLICAS, Environment, Kind, ReplicaState
 from webapp.environments.selectors import health_view
@@ -242,3 +243,63 @@ def test_scaling_over_the_page(
     assert typed.wanted == 1
     with pytest.raises(ValidationError, match="started elsewhere"):
         services.environment_restart(environment=typed)
+
+
+@pytest.mark.parametrize(
+    ("figures", "left_out"),
+    [
+        ({"load": {"steps": -1}}, "load"),
+        ({"load": {"steps_per_s": 1e400}}, "load"),
+        ({"load": {"p50_ms": float("nan")}}, "load"),
+        ({"load": {"errors": {"x": 10**16}}}, "load"),
+        ({"baselines": [{"name": "r", "reward": float("inf"), "success": 0.5, "episodes": 1}]}, "baselines"),
+        ({"load": {"steps": 10**30}, "baselines": [{"name": "r"}], "doubts": ["peers"]}, "baselines, load"),
+    ],
+)
+def test_figures_of_a_server_that_are_none_are_left_out_and_named(
+    project: Project, bob: User, serve: Callable[..., None], figures: dict[str, Any], left_out: str
+) -> None:
+    """P4: an infinite one could not be stored, and the look at every environment failed of it."""
+    serve(HEALTH | figures)
+    found = examine(Server("http://s:1"))
+    assert [item.sentence for item in found.doubtful] == [
+        f"What the server counts of its own work is out of range, and left out: {left_out}."
+    ]
+    made = services.environment_register(project=project, user=bob, name="s", url="http://s:1", accept=True)
+    assert made.health["slots"] == 16 and not made.health.get("load") and not made.health.get("baselines")
+
+
+def test_figures_in_range_are_kept(serve: Callable[..., None]) -> None:
+    load = {"steps": 10**15, "steps_per_s": 0.0, "p50_ms": None, "p95_ms": 3.5, "errors": {"x": 0}}
+    serve(HEALTH | {"load": load})
+    found = examine(Server("http://s:1"))
+    assert found.doubtful == [] and found.answer is not None and found.answer.load is not None
+    assert found.answer.load.model_dump() == load
+
+
+@pytest.mark.parametrize(
+    ("counts", "ok"),
+    [
+        ({"slots": 1_000_000, "sessions": 1_000_000}, True),
+        ({"slots": 1_000_001}, False),
+        ({"slots": 0}, False),
+        ({"slots": 1e400}, False),
+        ({"sessions": -1}, False),
+        ({"sessions": 10**30}, False),
+        ({"slots": 1.5}, False),
+    ],
+)
+def test_a_number_of_sessions_that_is_none_refuses_the_server(
+    serve: Callable[..., None], counts: dict[str, Any], ok: bool
+) -> None:
+    serve(HEALTH | counts)
+    found = examine(Server("http://s:1"))
+    assert (found.refused == []) == ok
+    assert ok or "not as an environment server" in found.refused[0].sentence
+
+
+@pytest.mark.parametrize("validate", [{"ok": True, "episodes": -1}, {"ok": True, "episodes": 4, "gold_reward": 1e400}])
+def test_a_proof_in_numbers_that_are_none_is_no_proof(serve: Callable[..., None], validate: dict[str, Any]) -> None:
+    serve(validate=validate)
+    found = examine(Server("http://s:1"))
+    assert found.validation is None and "not one of an environment server" in found.doubtful[0].sentence

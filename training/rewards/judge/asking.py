@@ -107,6 +107,8 @@ def _asked(params: JudgeParams, messages: list[dict[str, str]], read: Callable[[
     text, tokens = ask(params.endpoint(), messages)
     cost = (tokens["prompt_tokens"] * params.price_in + tokens["completion_tokens"] * params.price_out) / 1e6
     usage.add(params.model, cost=cost, **tokens)
+    if not all(tokens.values()):
+        usage.add(params.model, uncounted=1)
     value = read(_verdict(text))
     if not math.isfinite(value):
         raise RewardFault("The judge's mark is not a finite number.")

@@ -1,0 +1,46 @@
+"""Numbers that others wrote are used in range only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from training.plain import whole
+from training.rollout.client import _reported
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        (0, 0),
+        (7, 7),
+        (7.0, 7),
+        ("7", 7),
+        (100, 100),
+        (101, None),
+        (-1, None),
+        (1.5, None),
+        (float("inf"), None),
+        (float("nan"), None),
+        (True, None),
+        (None, None),
+        ("", None),
+        ("-1", None),
+        ("7.0", None),
+        ("٧", None),
+        ("9" * 5000, None),
+        ([7], None),
+    ],
+)
+def test_a_whole_number_in_range_or_none(value: Any, found: int | None) -> None:
+    assert whole(value, 100) == found
+
+
+@pytest.mark.parametrize(
+    ("told", "slots"),
+    [(1, 1), (1_000_000, 1_000_000), (1_000_001, None), (10**30, None), (0, None), (-1, None), (True, None)],
+)
+def test_the_slots_of_a_full_server(told: Any, slots: int | None) -> None:
+    full = _reported({"code": "CAPACITY_REACHED", "message": "full", "max_sessions": told})
+    assert getattr(full, "slots", "none") == slots
