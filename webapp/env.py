@@ -13,9 +13,17 @@ from urllib.parse import unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
+_asked: set[str] = set()
+
+
+def settings_names() -> tuple[str, ...]:
+    """Every variable that was asked for so far, and the one that may name its file: once settings are read, theirs."""
+    return tuple(sorted(found for name in _asked for found in (name, f"{name}_FILE")))
+
 
 def env_str(name: str, default: str = "") -> str:
     """The variable, or the content of the file that ``<name>_FILE`` points at, or the default."""
+    _asked.add(name)
     file_name = os.environ.get(f"{name}_FILE")
     if not file_name:
         return os.environ.get(name, default)

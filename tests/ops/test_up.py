@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -121,9 +122,27 @@ def check_static_files(origin: str) -> None:
         assert answer.headers.get("Content-Encoding") == "gzip" or len(answer.content) < 1_000, file
 
 
+def check_environments(one: Upped) -> None:
+    """P9: seven of nine programs had the operator's whole environment. ``up`` itself is the operator's own."""
+    known = {}
+    for process in psutil.Process(one.process.pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            known[process.pid, " ".join(process.cmdline())] = set(process.environ())
+    for name in ("AWS_SECRET_ACCESS_KEY", "OTHER_SECRET"):
+        assert [who for who, has in known.items() if name in has] == []
+    for name in ("HF_TOKEN", "WANDB_API_KEY"):  # supervisord hands on what its programs may have
+        having = [command for (_pid, command), has in known.items() if name in has]
+        assert having and [who for who in having if "supervisord" not in who and "-Q train" not in who] == []
+    served = [has for (_pid, command), has in known.items() if "postgres" in command or "redis" in command]
+    assert len(served) > 2 and not [has for has in served if any(name.startswith("TILTYARD_") for name in has)]
+
+
 @pytest.mark.timeout(900)
-def test_up_starts_stops_and_finds_its_data_again(up: Callable[..., Upped]) -> None:
+def test_up_starts_stops_and_finds_its_data_again(up: Callable[..., Upped], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_SECRET_ACCESS_KEY", "OTHER_SECRET", "HF_TOKEN", "WANDB_API_KEY"):
+        monkeypatch.setenv(name, f"canary of {name}")
     first = up().wait_ready()
+    check_environments(first)
     services = json.loads((first.data / "services.json").read_text())
     assert set(services) == {"database_url", "redis_url", "tools_url", "tools_address", "tools_token"}
     assert (first.data / "services.json").stat().st_mode & 0o777 == 0o600

@@ -27,10 +27,10 @@ from training.config import TRACKERS, JobConfig
 from training.errors import Boundary, ErrorInfo
 from training.machine import RESERVE_VARIABLE
 from training.policy.vllm_server import PYTHON_VARIABLE
+from training.redaction import redact
 from training.rewards.custom import SWITCH_VARIABLE
 from training.rewards.model_based.model import FOLDERS_VARIABLE
 from training.sessions import started_at
-from webapp.logs import redact
 from webapp.teams.switches import custom_rewards_on
 from webapp.text import clean_text
 
@@ -39,8 +39,8 @@ TAIL_LINES, TAIL_BYTES, LINE_CHARS = 50, 64 << 10, 2_000
 NO_ACCESS: Mapping[str, str] = MappingProxyType({})
 # What a trainer may know of our environment: places, devices, and how it reaches Hugging Face (with the operator's own
 # token and proxies, if any); never addresses or secrets of our services. Reward code of teams gets none of it.
-_OURS = ("PYTHONPATH", RESERVE_VARIABLE, FOLDERS_VARIABLE, PYTHON_VARIABLE)
-ENV_NAMES = (*PLACES, *MODELS, *HUB_ACCESS, *DEVICES, *CERTIFICATES, *_OURS)
+OURS = ("PYTHONPATH", RESERVE_VARIABLE, FOLDERS_VARIABLE, PYTHON_VARIABLE)
+ENV_NAMES = (*PLACES, *MODELS, *HUB_ACCESS, *DEVICES, *CERTIFICATES, *OURS)
 # Keys of judges, under the only names that a reward spec can give, and the one host that each may be sent to.
 JUDGE_NAMES = re.compile(r"JUDGE_KEY(_[A-Z0-9]{1,50})?(_HOST)?")
 

@@ -28,6 +28,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from training.child_env import PLACES, child_env
+
 POSTGRES_USER = "postgres"
 DATABASE = "tiltyard"
 SOCKET_PATH_LIMIT = 100  # bytes; the kernel takes 107, macOS 103
@@ -122,11 +124,12 @@ def _let_pass(path: Path) -> None:
 
 
 def run_as(user: str) -> dict[str, Any]:
-    """``subprocess`` options for a child of this user; empty is ourselves."""
+    """``subprocess`` options for a child of this user, which knows places alone; empty is ourselves."""
+    options: dict[str, Any] = {"env": child_env(PLACES)}
     if not user:
-        return {}
+        return options
     account = pwd.getpwnam(user)
-    return {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
+    return options | {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
 
 
 def _run_as(user: str, argv: list[str]) -> None:
@@ -243,7 +246,8 @@ def redis_bin() -> str:
 def redis_version(binary: str) -> tuple[int, ...]:
     """The version of a Redis server; empty if it does not tell."""
     try:
-        done = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=10)
+        known = child_env(PLACES)
+        done = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=10, env=known)
     except (OSError, subprocess.TimeoutExpired):
         return ()
     told = re.search(r"\bv=(\d+)\.(\d+)\.(\d+)", done.stdout)

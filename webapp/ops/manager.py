@@ -36,10 +36,10 @@ def _value(text: str) -> str:
     return text.replace("%", "%%")
 
 
-def _program_section(program: Program, root: Path, logs: Path) -> list[str]:
+def _program_section(program: Program, root: Path, logs: Path, given: Iterable[str]) -> list[str]:
     lines = [
         f"[program:{program.name}]",
-        f"command={_value(shlex.join(program.argv))}",
+        f"command={_value(shlex.join(program.command(given)))}",
         f"directory={_value(str('/' if program.user else root))}",
         f"stdout_logfile={_value(str(logs / program.name))}.log",
         f"stdout_logfile_maxbytes={LOG_BYTES}",
@@ -75,7 +75,7 @@ class Manager:
         self.child: subprocess.Popen[bytes] | None = None
 
     # --- configuration ---
-    def _configuration(self) -> str:
+    def _configuration(self, given: Iterable[str] = ()) -> str:
         login = [f"username={USER}", f"password={self._password}"]
         if self._address.startswith("unix"):
             server = ["[unix_http_server]", f"file={_value(self._address.removeprefix('unix://'))}", "chmod=0700"]
@@ -96,7 +96,7 @@ class Manager:
         ]
         sections = [*server, *login, *head]
         for program in self.programs.values():
-            sections += _program_section(program, self.root, self.logs)
+            sections += _program_section(program, self.root, self.logs, given)
         for group, priority in PRIORITY.items():
             names = ",".join(program.name for program in self.programs.values() if program.group == group)
             if names:
@@ -105,10 +105,10 @@ class Manager:
 
     # --- life ---
     def start(self, env: dict[str, str]) -> None:
-        """Start supervisord; no program runs yet."""
+        """Start supervisord with all that its programs may have, as it hands its own on; no program runs yet."""
         self.logs.mkdir(mode=0o700, exist_ok=True)
         configuration = self.data / "supervisord.conf"
-        write_private(configuration, self._configuration())
+        write_private(configuration, self._configuration(env))
         self.child = subprocess.Popen(
             [sys.executable, "-m", "supervisor.supervisord", "-c", str(configuration)],
             cwd=self.root,

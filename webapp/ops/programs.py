@@ -8,29 +8,31 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from django.conf import settings
 
-from training.child_env import PLACES, child_env
+from training.child_env import DEVICES, PLACES, child_env
 from webapp.env import env_bool, proxy_addresses
 from webapp.host.embedded import Service
 from webapp.host.ready import READY_VARIABLE
+from webapp.ops.variables import keeper_names, site_names, train_names, work_names
 
 SERVICES, TOOLS, APP = "services", "tools", "app"
 PRIORITY = {SERVICES: 10, TOOLS: 20, APP: 30}  # started upwards, stopped downwards, a group at a time
 WS_MAX_BYTES = 65_536
 WS_PING_S = 20
 CONTAINER_PORT = 8000
+ENV = shutil.which("env") or "/usr/bin/env"
 STOP_WAIT_S = 25
 TRAIN_STOP_WAIT_S = 330  # a trainer may save for up to settings.STOP_GRACE_MAX_S; its supervisor gets some more
 
 
 @dataclass(frozen=True)
 class Program:
-    """One supervised process."""
+    """One supervised process. Of our variables it gets places and those in ``names``, and ``env`` beside them."""
 
     name: str
     group: str
@@ -39,12 +41,23 @@ class Program:
     stop_signal: signal.Signals = signal.SIGTERM
     stop_as_group: bool = True
     stop_wait_s: int = 10
+    names: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
 
     @property
     def full_name(self) -> str:
         """As the process manager calls it."""
         return f"{self.group}:{self.name}"
+
+    def environment(self) -> dict[str, str]:
+        """All variables that it runs with where we start it ourselves."""
+        return child_env(PLACES, self.names, **self.env)
+
+    def command(self, given: Iterable[str]) -> list[str]:
+        """What starts it where somebody else hands all of ``given`` on: the rest is taken away by name, since values
+        on a command line could be read by all."""
+        rest = sorted(set(given) - {*PLACES, *self.names, *self.env})
+        return [ENV, *(word for name in rest for word in ("-u", name)), *self.argv] if rest else self.argv
 
 
 def gpus() -> list[str]:
@@ -56,7 +69,8 @@ def gpus() -> list[str]:
     if tool is None:
         return []
     try:
-        done = subprocess.run([tool, "-L"], capture_output=True, text=True, timeout=20)
+        known = child_env(PLACES, DEVICES)
+        done = subprocess.run([tool, "-L"], capture_output=True, text=True, timeout=20, env=known)
     except (OSError, subprocess.TimeoutExpired):
         return []
     return [str(index) for index in range(sum(line.startswith("GPU ") for line in done.stdout.splitlines()))]
@@ -82,7 +96,7 @@ def tools_program(port: int, token_file: Path) -> Program:
     """
     named = [f"{name}={value}" for name, value in child_env(PLACES, PYTHONUNBUFFERED="1").items()]
     argv = [sys.executable, "-m", "envs.tools", "--port", str(port), "--token-file", str(token_file)]
-    return Program("tools", TOOLS, [shutil.which("env") or "/usr/bin/env", "-i", *named, *argv])
+    return Program("tools", TOOLS, [ENV, "-i", *named, *argv])
 
 
 def web_program(host: str, port: int, *, behind_proxy: bool) -> Program:
@@ -118,21 +132,27 @@ def web_program(host: str, port: int, *, behind_proxy: bool) -> Program:
         # Without it uvicorn believes every client on loopback, and whatever FORWARDED_ALLOW_IPS of our parent says.
         *(["--forwarded-allow-ips", ",".join(proxy_addresses())] if behind_proxy else []),
     ]
-    return Program("web", APP, argv)
+    return Program("web", APP, argv, names=work_names())
 
 
 def keeper_program(ready: Path) -> Program:
     """Starts, checks and ends environment servers. Only its head is signalled: it ends its servers itself."""
     argv = [sys.executable, "manage.py", "keep_environments"]
     return Program(
-        "keeper", APP, argv, stop_as_group=False, stop_wait_s=STOP_WAIT_S, env={READY_VARIABLE: str(ready / "keeper")}
+        "keeper",
+        APP,
+        argv,
+        stop_as_group=False,
+        stop_wait_s=STOP_WAIT_S,
+        names=keeper_names(),
+        env={READY_VARIABLE: str(ready / "keeper")},
     )
 
 
 def clock_program(ready: Path) -> Program:
     """Looks every few seconds at what nobody may forget, whatever people's work takes."""
     argv = [sys.executable, "manage.py", "run_clockwork"]
-    return Program("clock", APP, argv, env={READY_VARIABLE: str(ready / "clock")})
+    return Program("clock", APP, argv, names=site_names(), env={READY_VARIABLE: str(ready / "clock")})
 
 
 def celery_programs(ready: Path, devices: Sequence[str]) -> list[Program]:
@@ -159,6 +179,7 @@ def celery_programs(ready: Path, devices: Sequence[str]) -> list[Program]:
             argv,
             stop_as_group=False,
             stop_wait_s=TRAIN_STOP_WAIT_S if name.startswith("worker-train") else STOP_WAIT_S,
+            names=train_names() if name.startswith("worker-train") else work_names(),
             env={**env, READY_VARIABLE: str(ready / name)},
         )
         for name, argv, env in programs

@@ -20,7 +20,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -28,6 +28,7 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
+from training.child_env import PLACES, child_env
 from webapp.host.embedded import (
     EmbeddedError,
     Service,
@@ -56,6 +57,7 @@ from webapp.ops.programs import (
 )
 from webapp.ops.starting import Progress, answers, processor_seconds
 from webapp.ops.surroundings import check_port, disk_error, old_redis, tools_port_of, tools_token_file
+from webapp.ops.variables import work_names
 from webapp.static_files import collected, note_collected
 
 READY_LIMIT_S = 120.0  # without any processor time
@@ -174,7 +176,7 @@ class Up:
         self._manager = Manager(self.data, self.options.root, [*programs.values(), tools, web, *workers])
         logs = {name: self.manager.log_of(program) for name, program in self.manager.programs.items()}
         self._log_sizes = {name: log.stat().st_size for name, log in logs.items() if log.exists()}
-        self.manager.start(self._environment())
+        self.manager.start(self._environment(*(program.names for program in self.manager.programs.values())))
         self._note()
         self.manager.run(*programs.values(), tools)
         self._wait_services(programs)
@@ -224,15 +226,15 @@ class Up:
                 except EmbeddedError as exc:
                     raise UpError(str(exc), log=self.manager.log_of(program)) from exc
 
-    def _environment(self) -> dict[str, str]:
-        return {
-            **os.environ,
+    def _environment(self, *names: Iterable[str]) -> dict[str, str]:
+        own = {
             "TILTYARD_DATA_DIR": str(self.data),
             "TILTYARD_PORT": str(self.options.port),
             "TILTYARD_STATIC_ROOT": str(self.data / "static"),
             "TILTYARD_STATIC_FINDERS": "false",
             "PYTHONUNBUFFERED": "1",
         }
+        return child_env(PLACES, *names, **own)
 
     def _survival(self, program: Program) -> Callable[[], bool]:
         """A question "is it still the process that was started?" that a crash or restart answers with no."""
@@ -259,7 +261,7 @@ class Up:
         helper = subprocess.Popen(
             argv,
             cwd=self.options.root,
-            env=self._environment() | {"TILTYARD_LOG_LEVEL": "WARNING"},
+            env=self._environment(work_names()) | {"TILTYARD_LOG_LEVEL": "WARNING"},
             stdin=subprocess.DEVNULL,
             start_new_session=True,
             preexec_fn=die_with_parent,

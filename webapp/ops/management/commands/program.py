@@ -23,4 +23,4 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Replace this process."""
         program = container_programs()[options["name"]]
-        os.execve(program.argv[0], program.argv, {**os.environ, **program.env})  # noqa: S606 - an argv of ours
+        os.execve(program.argv[0], program.argv, program.environment())  # noqa: S606 - an argv of ours

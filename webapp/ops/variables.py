@@ -1,0 +1,35 @@
+"""Which variables of the operator's each program of `up` gets: by name, and no others.
+
+A program hands its own on to what it starts, again by name (``training/child_env.py``), so each needs its children's.
+"""
+
+from __future__ import annotations
+
+from training.child_env import CERTIFICATES, DEVICES, HUB_ACCESS, MODELS
+from training.config import TRACKERS
+from webapp.engine.trainer import OURS, judge_keys
+from webapp.env import settings_names
+
+PYTHON = ("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "DJANGO_SETTINGS_MODULE")
+DOCKER = ("DOCKER_HOST", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH", "DOCKER_CONFIG", "DOCKER_CONTEXT", "XDG_RUNTIME_DIR")
+
+
+def site_names() -> tuple[str, ...]:
+    """Of whatever reads our settings, and speaks to other servers."""
+    return (*settings_names(), *PYTHON, *CERTIFICATES)
+
+
+def keeper_names() -> tuple[str, ...]:
+    """Also how containers are started."""
+    return (*site_names(), *DOCKER)
+
+
+def work_names() -> tuple[str, ...]:
+    """Also what checks and scores jobs: where models lie, and keys of judges."""
+    return (*site_names(), *MODELS, *DEVICES, *OURS, *judge_keys())
+
+
+def train_names() -> tuple[str, ...]:
+    """Also what only trainers are given: how they reach Hugging Face, and all trackers that a run may name."""
+    trackers = (name for tracker in TRACKERS.values() for name in tracker.variables)
+    return (*work_names(), *HUB_ACCESS, *trackers)
