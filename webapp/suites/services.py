@@ -12,6 +12,8 @@ from django.utils.translation import gettext as _
 from pydantic import ValidationError as ShapeError
 
 from training.config import JobConfig
+from training.errors import ConfigError
+from webapp.engine.resolve import resolve
 from webapp.engine.services import run_create
 from webapp.environments.models import Environment
 from webapp.launch.forms import suggested_name
@@ -20,6 +22,7 @@ from webapp.suites.contestants import with_contestant
 from webapp.suites.models import Suite, SuiteEvaluation, SuiteRun, SuiteVersion
 from webapp.teams.audit import audit
 from webapp.teams.models import AuditAction, Project, User
+from webapp.text import in_words
 
 MOST_PARTS = 12
 Part = dict[str, Any]
@@ -90,6 +93,8 @@ def _stem(version: SuiteVersion, contestant: str, part: Part) -> str:
 
 def _version(suite: Suite, number: int, parts: Sequence[Part], user: User | None) -> SuiteVersion:
     checked = [_checked(part) for part in _counted(parts)]
+    for place, part in enumerate(checked):
+        _require_there(suite.project, place, part)
     servers = environments_of_parts(suite.project, checked)
     kept = [part | {"environment": server} for part, server in zip(checked, servers, strict=True)]
     return SuiteVersion.objects.create(suite=suite, number=number, parts=kept, created_by=user)
@@ -115,6 +120,16 @@ def _checked(part: Part) -> Part:
         raise ValidationError(f"{part['title']}: {first['msg']}") from exc
     plain = with_contestant(config, "starter").model_dump(mode="json")
     return {"title": part["title"], "weight": float(part["weight"]), "config": plain}
+
+
+def _require_there(project: Project, place: int, part: Part) -> None:
+    """Raises ``ValidationError`` where the part names data, an environment or a spec that the project does not have:
+    nobody could play it."""
+    try:
+        resolve(project, JobConfig.model_validate(part["config"]))
+    except ConfigError as exc:
+        told = f"{part['title']}: {in_words(exc.sentence)}"
+        raise ValidationError({f"parts.{place}.config.{exc.option}": told}) from exc
 
 
 def _played(part: Part) -> tuple[Any, ...]:

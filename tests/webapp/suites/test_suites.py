@@ -28,27 +28,6 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def place(make_environment: Callable[..., Environment]) -> Environment:
-    made = make_environment(name="arena")
-    Environment.objects.filter(pk=made.pk).update(health={"name": "arena", "version": "1.4.0", "status": "healthy"})
-    return made
-
-
-@pytest.fixture
-def part(tasks: Any, place: Environment) -> Callable[..., dict[str, Any]]:
-    def make(title: str = "tasks", weight: float = 1.0, **groups: Any) -> dict[str, Any]:
-        config = {
-            "kind": "evaluate",
-            "data": {"train": tasks.reference},
-            "environment": {"name": place.reference},
-            "rollout": {"num_generations": 2},
-        }
-        return {"title": title, "weight": weight, "config": config | groups}
-
-    return make
-
-
-@pytest.fixture
 def suite(project: Any, part: Callable[..., dict[str, Any]], alice: Any) -> SuiteVersion:
     return suite_create(project=project, user=alice, name="exam", parts=[part("easy", 1.0), part("hard", 3.0)])
 
