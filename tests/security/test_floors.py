@@ -13,6 +13,7 @@ from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from tests.servers import ROOT
 from training import floors
@@ -20,7 +21,18 @@ from webapp.host import embedded
 from webapp.ops.hashes import hashed, pins
 from webapp.ops.surroundings import old_redis
 
-OLD = {"torch": "2.5.1", "transformers": "5.2.9", "pyarrow": "14.0.0", "redis": "4.5.4"}
+OLD = {
+    "torch": "2.5.1",
+    "transformers": "5.2.9",
+    "pyarrow": "14.0.0",
+    "redis": "4.5.4",
+    "django": "5.2.7",
+    "uvicorn": "0.11.6",
+    "starlette": "0.49.0",
+    "jinja2": "3.1.5",
+    "urllib3": "2.6.2",
+    "requests": "2.32.3",
+}
 
 
 @pytest.mark.parametrize("name", OLD)
@@ -31,6 +43,19 @@ def test_a_package_below_its_floor_stops_the_start(name: str, monkeypatch: pytes
     assert len(floors.floors_broken()) == 1
     with pytest.raises(ImproperlyConfigured, match=f"{name} {OLD[name]} has a known security hole"):
         apps.get_app_config("ops").ready()
+
+
+def test_every_floor_is_tried_and_every_lock_is_above_it() -> None:
+    assert set(OLD) == set(floors.FLOORS)
+    for name in ("requirements.lock", "requirements-vllm.lock"):
+        for package, version in re.findall(r"^([\w.-]+)==([\w.]+)", (ROOT / name).read_text(), re.MULTILINE):
+            floor = floors.FLOORS.get(canonicalize_name(package))
+            assert floor is None or Version(version) >= Version(floor), (name, package)
+
+
+def test_the_floor_itself_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(floors, "version", lambda asked: floors.FLOORS[asked])
+    assert floors.floors_broken() == []
 
 
 def test_a_local_build_is_compared_by_its_release(monkeypatch: pytest.MonkeyPatch) -> None:
