@@ -68,6 +68,22 @@ class ContentSecurityPolicyMiddleware:
         return response
 
 
+class PrivateAnswersMiddleware:
+    """Keep what a person was shown out of every cache and off the disk of a shared browser, unless a view says
+    otherwise. Files that are downloaded may be kept by the person's own browser, which may go on with one that broke
+    off; files of ``static/`` never come here."""
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        response = self.get_response(request)
+        if request.session.accessed or "Authorization" in request.headers:
+            download = response.get("Content-Disposition", "").startswith("attachment")
+            response.headers.setdefault("Cache-Control", "private" if download else "private, no-store")
+        return response
+
+
 class ErrorShapeMiddleware:
     """Turn errors of API requests into ``{ok, code, message, detail, request_id}``; pages keep Django's templates."""
 
