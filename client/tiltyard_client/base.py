@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -16,12 +17,32 @@ from rich.progress import DownloadColumn, Progress
 
 from tiltyard_client import completing, settings, words
 from tiltyard_client.api import LoginNeeded, Refused, Tiltyard, Unreachable
+from tiltyard_client.connection import Json
 from tiltyard_client.words import gettext as _
 
 REFUSED, MISUSED, UNREACHABLE, LOGIN, NOT_SUCCEEDED = 1, 2, 3, 4, 5
+CODES = {
+    MISUSED: "misused",
+    UNREACHABLE: "unreachable",
+    LOGIN: "login_required",
+    NOT_SUCCEEDED: "not_succeeded",
+}
+"""What JSON calls an error that no server has named, by exit code."""
 errors = Console(stderr=True, highlight=False)
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print what the server answered, as JSON, and nothing else.")]
+_json_due = ContextVar("json_due", default=False)
+"""Whether the command that runs was asked for JSON and has printed none."""
+
+
+def _noted(context: typer.Context, as_json: bool) -> bool:
+    _json_due.set(as_json)
+    context.call_on_close(lambda: _json_due.set(False))
+    return as_json
+
+
+AsJson = Annotated[
+    bool, typer.Option("--json", callback=_noted, help="Print what the server answered, as JSON, and nothing else.")
+]
 Project = Annotated[str, typer.Option("--project", "-p", help="The project's slug; else that of the login.")]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Stay until the run ends. Ctrl-C leaves it running.")]
 RunName = Annotated[str, typer.Argument(help="The run's name or id.", autocompletion=completing.runs)]
@@ -45,9 +66,9 @@ def site_of(project: str = "") -> Iterator[Tiltyard]:
         for item in named:
             said = escape(f"{item['message']} {item.get('hint') or ''}".strip())
             errors.print(f"[bold]{escape(item['path'])}[/]: {said}")
-        if exc.message in {text for item in named for text in (item["message"], f"{item['path']}: {item['message']}")}:
-            raise typer.Exit(REFUSED) from exc
-        end(exc.message or exc.code, REFUSED)
+        told = {text for item in named for text in (item["message"], f"{item['path']}: {item['message']}")}
+        leaving = leave if exc.message in told else end
+        leaving(exc.message or exc.code, REFUSED, exc.code, exc.detail)
     except Unreachable as exc:
         end(str(exc), UNREACHABLE)
     except OSError as exc:
@@ -63,10 +84,17 @@ def contestant_named(name: str) -> str:
     return name if ":" in name or name == "starter" else f"model:{name}"
 
 
-def end(text: str, code: int) -> NoReturn:
+def end(text: str, exit_code: int, code: str = "", detail: list[Json] | None = None) -> NoReturn:
     """Say why on the error output and leave."""
     errors.print(text, style="red", markup=False)
-    raise typer.Exit(code)
+    leave(text, exit_code, code, detail)
+
+
+def leave(text: str, exit_code: int, code: str = "", detail: list[Json] | None = None) -> NoReturn:
+    """Leave. Whoever asked for JSON gets the error as JSON, as the API writes it, unless the answer was printed."""
+    if _json_due.get():
+        print_json({"ok": False, "code": code or CODES.get(exit_code, "refused"), "message": text, "detail": detail})
+    raise typer.Exit(exit_code)
 
 
 def confirm(question: str, yes: bool) -> None:
@@ -93,4 +121,5 @@ def progress_bar(*, quiet: bool) -> Progress:
 
 def print_json(found: Any) -> None:
     """What the server answered, for programs."""
+    _json_due.set(False)
     print(json.dumps(found, ensure_ascii=False, indent=1))
