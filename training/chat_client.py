@@ -38,7 +38,7 @@ from training.errors import (
     EndpointTimeout,
     TiltyardError,
 )
-from training.redaction import redact, without
+from training.redaction import redact, without_bytes
 
 INSTEAD = {"empty": ": it is empty", "html": ": it is a web page (HTML)", "other": ""}
 NOT_COMPATIBLE = "Is it an OpenAI-compatible server?"
@@ -282,9 +282,7 @@ async def _streamed(endpoint: Endpoint, answer: HttpAnswer, on_text: OnText) -> 
 
 def _without_key(endpoint: Endpoint, data: bytes) -> bytes:
     """Some repeat the key that they refuse; it may not be kept."""
-    if not (secrets := _secrets(endpoint)):
-        return data
-    return without(data.decode("utf-8", "surrogateescape"), secrets).encode("utf-8", "surrogateescape")
+    return without_bytes(data, _secrets(endpoint))
 
 
 def _secrets(endpoint: Endpoint) -> tuple[str, ...]:

@@ -76,6 +76,11 @@ def auth_headers(url: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 
+def auth_secrets(url: str) -> tuple[str, ...]:
+    """What ``auth_headers`` shows to the server, which may repeat it."""
+    return tuple(value.removeprefix("Bearer ") for value in auth_headers(url).values())
+
+
 def _own_token(url: str) -> str:
     """The token among this process's variables; of several, only the one that is the server's."""
     several = os.environ.get(TOKENS_VARIABLE)

@@ -24,7 +24,7 @@ _LOOKS_SECRET = re.compile(
     r"|(://[^/\s:@]*:)([^@\s/]+)(@)"
     r"|((?:^|[\s:'\"])/s/)([^/\s?'\"]{4,})"  # the address of a shared link is its secret
     r"|(\b(?:bearer|basic)\s+)(?=\S*\d)([a-z0-9._~+/-]{8,}=*)"
-    r"|(\b(?:hf|gh[opsu]|tiltyard)_|\bsk-)([a-z0-9_-]{16,})"
+    r"|(\b(?:hf|gh[opsu]|tiltyard)_|\bsk-)(?=\S*\d)([a-z0-9_-]{16,})"
 )
 
 
@@ -42,6 +42,14 @@ def without(text: str, secrets: Iterable[str], shown: str = HIDDEN) -> str:
     """The text without these secrets: as they are, URL-encoded, escaped as in JSON or HTML, in any case of letters."""
     pattern = _pattern(tuple(secrets))
     return text if pattern is None else pattern.sub(lambda _found: shown, text)
+
+
+def without_bytes(data: bytes, secrets: Iterable[str]) -> bytes:
+    """The same of an answer that is not decoded yet."""
+    known = tuple(secrets)
+    if _pattern(known) is None:
+        return data
+    return without(data.decode("utf-8", "surrogateescape"), known).encode("utf-8", "surrogateescape")
 
 
 def without_all(value: Any, secrets: Iterable[str]) -> Any:

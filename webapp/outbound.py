@@ -31,6 +31,7 @@ from training.addresses import MAX_URL_CHARS as MAX_URL_CHARS  # the registratio
 from training.addresses import Address, AddressRefused, AllowList, literal_address, parse_place, plain_address
 from training.connections import Access, HttpClient, HttpFailed, TooLarge, Why, reaching
 from training.errors import EnvironmentProtocolError, EnvironmentTimeout, EnvironmentUnreachable, TiltyardError
+from training.redaction import without_bytes
 from webapp.text import in_words
 
 CONNECT_LIMIT_S = 5.0
@@ -127,7 +128,10 @@ def fetch(
     token: str = "",
     ours: Pairs = NOTHING,
 ) -> Reply:
-    """GET a small document. Raises ``OutboundRefused``, or an environment error that says what went wrong."""
+    """GET a small document; a token that the server repeats is not in it.
+
+    Raises ``OutboundRefused``, or an environment error that says what went wrong.
+    """
     deadline = time.monotonic() + (total_s or TOTAL_LIMIT_S)
     target = target_of(url, resolve=resolve, ours=ours)
     headers = {"Accept": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
@@ -135,7 +139,7 @@ def fetch(
         if 300 <= exchange.status < 400:
             raise EnvironmentProtocolError(_("The server redirects elsewhere, and redirects are not followed."))
         try:
-            return Reply(exchange.status, b"".join(exchange.body(MAX_BODY_BYTES)))
+            return Reply(exchange.status, without_bytes(b"".join(exchange.body(MAX_BODY_BYTES)), (token,)))
         except TooLarge as exc:
             raise EnvironmentProtocolError(_("The server's answer is larger than 1 MB.")) from exc
 

@@ -103,7 +103,7 @@ def test_parts_of_a_secret_address_are_taken_out(told: str) -> None:
         ("https://me:pass@host/x", "https://me:***@host/x"),
         ("key hf_abcdefghijklmnop1234 and sk-abcdefghijklmnop1234", "key hf_*** and sk-***"),
         ("GET /s/abcdefgh 404", "GET /s/*** 404"),
-        ("a bearer of bad news, basic arithmetic, hf_home, sk-learn", None),
+        ("a bearer of bad news, basic arithmetic, hf_hub_download_of_files, sk-learn-and-its-friends", None),
     ],
 )
 def test_what_looks_like_a_credential_is_taken_out(text: str, shown: str | None) -> None:

@@ -19,7 +19,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 
 from envs.wire import MAX_SESSIONS, Health, Observation, ResetRequest, StepRequest
 from training.config import EnvironmentConfig
-from training.connections import auth_headers, dial, tls
+from training.connections import auth_headers, auth_secrets, dial, tls
 from training.errors import (
     EnvironmentFault,
     EnvironmentFull,
@@ -30,6 +30,7 @@ from training.errors import (
     TiltyardError,
 )
 from training.plain import json_problem, whole
+from training.redaction import without
 from training.rollout.http import HttpLink, http_failure
 from training.rollout.session import (
     CLOSE_TIMEOUT_S,
@@ -95,7 +96,7 @@ class Socket:
         try:
             with contextlib.suppress(ConnectionClosed):  # it may have said why before it hung up
                 await socket.send(json.dumps({"type": kind, "data": data}))
-            return await socket.recv()
+            return self._without_token(await socket.recv())
         except ConnectionClosed as exc:
             if exc.sent is not None and exc.sent.code == 1009:
                 raise EnvironmentProtocolError(f"The answer to {kind} is larger than 4 MB.") from exc
@@ -110,7 +111,11 @@ class Socket:
         assert self._socket is not None  # noqa: S101 - open() came before
         with contextlib.suppress(TimeoutError, ConnectionClosed):
             async with asyncio.timeout(wait_s):
-                parse_frame(await self._socket.recv())
+                parse_frame(self._without_token(await self._socket.recv()))
+
+    def _without_token(self, raw: str | bytes) -> str | bytes:
+        """A server may repeat the token that it was shown."""
+        return without(raw, auth_secrets(self._url)) if isinstance(raw, str) else raw
 
     async def close(self) -> None:
         """Say goodbye if the peer still listens; never raises, never waits long."""

@@ -12,7 +12,16 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from training.config import EnvironmentConfig
-from training.connections import HttpAnswer, HttpClient, HttpFailed, TooLarge, Why, auth_headers, http_parts
+from training.connections import (
+    HttpAnswer,
+    HttpClient,
+    HttpFailed,
+    TooLarge,
+    Why,
+    auth_headers,
+    auth_secrets,
+    http_parts,
+)
 from training.errors import (
     EnvironmentFault,
     EnvironmentProtocolError,
@@ -20,6 +29,7 @@ from training.errors import (
     EnvironmentTimeout,
     TiltyardError,
 )
+from training.redaction import without_bytes
 from training.rollout.session import BUSY_STATUSES, GATEWAY_STATUSES, MAX_MESSAGE_BYTES, decode, no_connection, refusal
 
 
@@ -43,6 +53,7 @@ class HttpLink:
         self._limit_s = config.connect_timeout_s
         self._max_bytes = max_bytes
         self._client = HttpClient(config.connect_timeout_s, headers=auth_headers(self._url))
+        self.secrets = auth_secrets(self._url)
 
     async def close(self) -> None:
         """Drop the connections."""
@@ -59,8 +70,7 @@ class HttpLink:
     ) -> Answer:
         """One request and its whole answer, whatever its status."""
         async with self.stream(method, path, body, params=params, headers=headers) as answer:
-            whole = b"".join([chunk async for chunk in self.chunks(answer)])
-            return Answer(answer.status, answer.headers, whole)
+            return Answer(answer.status, answer.headers, await self.whole(answer))
 
     async def ask_json(self, method: str, path: str, body: Any = None, **more: Any) -> Any:
         """The JSON of an answer with status 200. Raises environment errors for any other."""
@@ -93,6 +103,10 @@ class HttpLink:
             if exc.why is Why.SLOW:
                 raise EnvironmentTimeout(f"No connection to the environment within {self._limit_s:g} s.") from exc
             raise no_connection(exc) from exc
+
+    async def whole(self, answer: HttpAnswer) -> bytes:
+        """The whole body, up to the limit and without the token that the server was shown."""
+        return without_bytes(b"".join([chunk async for chunk in self.chunks(answer)]), self.secrets)
 
     async def chunks(self, answer: HttpAnswer) -> AsyncIterator[bytes]:
         """The body in pieces, up to the limit."""

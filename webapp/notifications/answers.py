@@ -24,6 +24,7 @@ from webapp.outbound import Answer, OutboundRefused
 from webapp.text import clean_text
 
 MAX_SAID_CHARS = 200
+MAX_CODE = 10**9
 BUSY = 429
 DELIVERED = _("Delivered.")
 PAGE = _("a web page")
@@ -127,7 +128,7 @@ def _dingtalk(reply: Answer, said: Sentence) -> Verdict:
 def _coded(code: Any, said: Sentence, codes: Mapping[int, str], busy: set[int]) -> Verdict:
     if code == 0 and not isinstance(code, bool):
         return _delivered()
-    if not isinstance(code, int) or isinstance(code, bool):
+    if not isinstance(code, int) or isinstance(code, bool) or abs(code) > MAX_CODE:
         return Verdict(False, sentence(STRANGE, said=said))
     if code in busy:
         return _too_many(None)

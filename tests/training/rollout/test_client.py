@@ -202,6 +202,19 @@ def test_the_bearer_token_is_sent_when_there_is_one(monkeypatch: pytest.MonkeyPa
     assert set(seen) == {"Bearer s3cret"}
 
 
+def test_a_token_that_the_server_repeats_is_in_no_observation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P7: what a server says goes into rollouts, errors and logs."""
+
+    async def repeat(connection: Any, frame: dict[str, Any], turn: int) -> str:
+        shown = connection.request.headers.get("Authorization")
+        return error("EXECUTION_ERROR", f"refused {shown}, sorry")
+
+    monkeypatch.setenv("TILTYARD_ENV_TOKEN", "s3cret-of-the-site")
+    with scripted_server(repeat) as url, pytest.raises(EnvironmentFault) as caught:
+        play(url)
+    assert "refused Bearer ***, sorry" in caught.value.message
+
+
 def _http_server(answer: bytes, *, delay_s: float = 0) -> tuple[socket.socket, str]:
     listener = socket.create_server(("127.0.0.1", 0))
 

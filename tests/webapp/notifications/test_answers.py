@@ -42,6 +42,8 @@ TABLE: list[tuple[str, int, dict[str, str], Any, bool, bool, float | None, str]]
     ("dingtalk", 200, {}, {"errcode": 130101, "errmsg": "send too fast"}, False, True, None, BUSY),
     ("dingtalk", 200, {}, {"errcode": -1, "errmsg": "system busy"}, False, True, None, "(code -1)"),
     ("dingtalk", 200, {}, {"errcode": True}, False, False, None, "no answer of this service"),
+    ("dingtalk", 200, {}, {"errcode": 10**9}, False, False, None, "(code 1000000000)"),
+    ("dingtalk", 200, {}, {"errcode": 10**9 + 1}, False, False, None, "no answer of this service"),
     ("discord", 204, {}, "", True, False, None, "Delivered."),
     ("discord", 401, {}, {"message": "Invalid Webhook Token"}, False, False, None, "Invalid Webhook Token"),
     ("discord", 429, {}, {"message": "limited", "retry_after": 0.5}, False, True, 0.5, BUSY),

@@ -18,6 +18,7 @@ from envs.wire import Observation, ResetRequest, StepRequest, ToolCall
 from training.config import EnvironmentConfig, Group, option
 from training.connections import HttpAnswer
 from training.errors import EnvironmentFault, EnvironmentProtocolError, EnvironmentTimeout
+from training.redaction import without
 from training.rollout.client import require_name
 from training.rollout.http import HttpLink, http_failure
 from training.rollout.protocols.base import ServerFacts, answer_calls, mcp_result, mcp_tools, options_of
@@ -117,10 +118,10 @@ class McpLink:
         """The messages of an answer, as they arrive."""
         kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind == "application/json":
-            yield decode(b"".join([chunk async for chunk in self._link.chunks(answer)]))
+            yield decode(await self._link.whole(answer))
         elif kind == "text/event-stream":
             async for data in _events(self._link.chunks(answer)):
-                yield decode(data)
+                yield decode(without(data, self._link.secrets))
         else:
             raise EnvironmentProtocolError(f"The server answers {kind[:80] or 'nothing'}, not JSON or events.")
 
