@@ -9,7 +9,7 @@ from collections.abc import Callable
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 
-from webapp.errors import DATABASE_AWAY, error_body, server_error
+from webapp.errors import DATABASE_AWAY, TooMany, error_body, server_error, too_many
 from webapp.pages import PROBES_WINDOW_S
 
 logger = logging.getLogger(__name__)
@@ -61,7 +61,10 @@ class ErrorShapeMiddleware:
         return response
 
     def process_exception(self, request: HttpRequest, exc: Exception) -> HttpResponse | None:
-        """Answer API requests only; anything unexpected is logged with the request's id and named so."""
+        """Answer API requests, and who has too much at once; anything unexpected is logged with the request's id and
+        named so."""
+        if isinstance(exc, TooMany):
+            return too_many(request, exc)
         if not request.path.startswith("/api/"):
             return None
         if isinstance(exc, Http404):

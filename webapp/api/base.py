@@ -26,7 +26,7 @@ from pydantic import ValidationError as ShapeError
 
 from training.errors import ConfigError, TiltyardError
 from training.words import complaint_of, option_of
-from webapp.errors import DATABASE_AWAY, error_body, server_error
+from webapp.errors import DATABASE_AWAY, TooMany, error_body, server_error, too_many
 from webapp.pages import errors_by_field
 from webapp.teams.models import User
 from webapp.teams.tokens import token_user
@@ -193,6 +193,11 @@ def _fields(request: HttpRequest, exc: FieldError) -> HttpResponse:
         {"path": "" if name == "__all__" else name, "message": text} for name, all in fields.items() for text in all
     ]
     return failed(request, {"conflict": 409, "too_large": 413}.get(code or "", 422), detail[0]["message"], detail)
+
+
+@api.exception_handler(TooMany)
+def _too_many(request: HttpRequest, exc: TooMany) -> HttpResponse:
+    return too_many(request, exc)
 
 
 @api.exception_handler(TiltyardError)
