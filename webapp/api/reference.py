@@ -92,9 +92,15 @@ def pieces(text: str) -> list[Piece]:
 
 
 @cache
+def openapi_schema() -> Schema:
+    """The schema of the API. It does not change while the process lives."""
+    return dict(api.get_openapi_schema(path_prefix=PREFIX))
+
+
+@cache
 def subjects() -> list[Subject]:
-    """Every operation of the API, by subject. The schema does not change while the process lives."""
-    schema: Schema = dict(api.get_openapi_schema(path_prefix=PREFIX))
+    """Every operation of the API, by subject."""
+    schema = openapi_schema()
     shapes = schema["components"]["schemas"]
     found: dict[str, list[Operation]] = {}
     for path, methods in schema["paths"].items():
