@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import islice
 
 from django.utils.translation import gettext as _
@@ -79,25 +80,37 @@ class Scorers:
 
     def _take(self) -> Child:
         """A process that waits, or a new one. Raises ``OSError``."""
+        child = self._waiting() or Child()
+        with self._lock:
+            lonely = not self._idle
+        if lonely:  # whoever comes next shall not wait until another one has loaded
+            self._add()
+        return child
+
+    def _waiting(self) -> Child | None:
         with self._lock:
             while self._idle:
                 child = self._idle.pop()
                 if child.alive:
                     return child
                 child.kill()  # closes its pipes
-        return Child()
+        return None
 
     def _put(self, child: Child, *, whole: bool) -> None:
-        """Keep it for the next job; one that did not come to the end of this one makes room for a fresh one, which
-        loads before anybody waits for it."""
-        if not (whole and child.alive):
+        """Keep it for the next job; one that did not come to the end of this one makes room for a fresh one."""
+        if whole and child.alive:
+            with self._lock:
+                self._idle.append(child)
+        else:
             child.kill()
-            try:
-                child = Child()
-            except OSError:
-                return  # whoever comes next is told
-        with self._lock:
-            self._idle.append(child)
+            self._add()
+
+    def _add(self) -> None:
+        """Start one that loads before anybody waits for it."""
+        with suppress(OSError):  # whoever needs one is told
+            child = Child()
+            with self._lock:
+                self._idle.insert(0, child)
 
     def close(self) -> None:
         """End all that wait."""

@@ -120,6 +120,21 @@ def test_nothing_asked_starts_no_process(scorers: Watched) -> None:
     assert scorers.ask("a", [], LONG_S) == [] and scorers.used == []
 
 
+def test_one_more_than_runs_is_kept_loaded(scorers: Watched, threads: ThreadPoolExecutor) -> None:
+    asked = threads.submit(scorers.ask, "a", [HANGS], LONG_S)
+    running = runs(scorers)
+    (spare,) = scorers._idle
+    assert spare.ready() and spare is not running
+    assert values(scorers.ask("b", [SHORT], LONG_S)) == [{"four": 1.0, "five": 0.0}]
+    assert scorers.used[1] is spare
+    running.stop()
+    asked.result(LONG_S)
+    assert len(scorers._idle) == 3, "the spare one, the one that was spare, and the one in the killed one's place"
+    for _number in range(3):
+        scorers.ask("a", [SHORT], LONG_S)
+    assert len(scorers._idle) == 3
+
+
 def test_a_job_that_is_late_is_killed_and_keeps_what_was_said(scorers: Watched) -> None:
     (said,) = scorers.ask("a", [HANGS], 1.5)
     assert said["first"].value == 1.0
@@ -217,7 +232,7 @@ def test_a_job_ends_when_its_asker_hangs_up_and_not_the_next_one_of_its_process(
 
     async_to_sync(_request)(application(HANGS), lambda: scorers.used and scorers.used[0]._ready)
     assert answers[0][0]["slow29"].value is None and is_gone(scorers.used[0].pid)
-    async_to_sync(_request)(application(SHORT), lambda: len(scorers.used) == 2 and scorers._idle == scorers.used[1:])
+    async_to_sync(_request)(application(SHORT), lambda: len(scorers.used) == 2 and scorers.used[1] in scorers._idle)
     assert values(answers[1]) == [{"four": 1.0, "five": 0.0}]
     assert scorers.used[1].alive, "who hangs up after the answer ends nobody's process"
 
