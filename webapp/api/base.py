@@ -14,7 +14,7 @@ from django.core.exceptions import ValidationError as FieldError
 from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
-from ninja import NinjaAPI, Status
+from ninja import Status
 from ninja.errors import AuthenticationError, HttpError
 from ninja.errors import ValidationError as RequestError
 from ninja.openapi.docs import Swagger
@@ -26,6 +26,7 @@ from pydantic import ValidationError as ShapeError
 
 from training.errors import ConfigError, TiltyardError
 from training.words import complaint_of, option_of
+from webapp.api.schema import CODES, DESCRIPTION, DocumentedAPI
 from webapp.errors import DATABASE_AWAY, TooMany, error_body, server_error, too_many
 from webapp.pages import errors_by_field
 from webapp.teams.models import User
@@ -34,17 +35,6 @@ from webapp.upload_handlers import OVERHEAD_BYTES, CountingUploadHandler
 
 logger = logging.getLogger(__name__)
 MAX_PAGE_ROWS = 200
-CODES = {
-    400: "invalid",
-    401: "login_required",
-    403: "forbidden",
-    404: "not_found",
-    405: "method_not_allowed",
-    409: "conflict",
-    413: "too_large",
-    422: "invalid",
-    429: "rate_limited",
-}
 
 
 def limit_upload(request: HttpRequest) -> None:
@@ -90,9 +80,10 @@ class StrictJson(JSONRenderer):
     json_dumps_params = {"allow_nan": False, "ensure_ascii": False}
 
 
-api = NinjaAPI(
+api = DocumentedAPI(
     title="Tiltyard",
     version="1",
+    description=DESCRIPTION,
     urls_namespace="api",
     auth=[Token(), Session()],
     docs=Swagger(),
