@@ -20,6 +20,7 @@ NAMES = (
     "catalogue",
     "data",
     "lab",
+    "tries",
     "tabs",
     "points",
     "comparison",

@@ -49,7 +49,7 @@ STARTERS = {
     "training/policy/vllm_server.py",  # vLLM's keeper, as long as the run lasts
     "training/policy/vllm_keeper.py",  # vLLM, until the pipe of the run closes
     "training/limited.py",  # every short-lived program, with its limits
-    "training/sandbox/process.py",  # a worker that is spoken to over both its pipes, call after call
+    "training/piped.py",  # whoever is spoken to over both its pipes, call after call: the sandbox, scoring for people
     "webapp/engine/trainer.py",  # the trainer, which a supervisor watches
     "webapp/chat/child.py",  # a model that is talked with over both its pipes
     "webapp/environments/launchers/process.py",  # servers of environments

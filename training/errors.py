@@ -162,6 +162,12 @@ class RewardTimeout(TiltyardError):
     code, boundary = "reward_timeout", Boundary.REWARD
 
 
+class ScorerDied(RewardFault):
+    """The process that scored ended by itself: it was killed, or had too little memory. Another one takes its place."""
+
+    code = "scorer_died"
+
+
 class CustomRewardFault(RewardFault):
     """A team's own reward code failed, or tried what the sandbox does not allow."""
 

@@ -106,13 +106,14 @@ def limited_child(
     )
     deadline = time.monotonic() + wall_s
     try:
-        _limit(process.pid, limits)
+        limit_child(process.pid, limits)
         yield Limited(process, deadline)
     finally:
         _end(process)
 
 
-def _limit(pid: int, limits: Mapping[str, int]) -> None:
+def limit_child(pid: int, limits: Mapping[str, int]) -> None:
+    """Limit a running child of ours: names of the module ``resource``, where the system can set them from outside."""
     with suppress(OSError, ValueError):  # it has gone already
         if hasattr(resource, "prlimit"):
             for name, value in limits.items():

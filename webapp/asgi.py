@@ -15,6 +15,7 @@ from channels.sessions import SessionMiddlewareStack  # noqa: E402
 from django.conf import settings  # noqa: E402
 
 from webapp import urls  # noqa: E402, F401 - every view, and what it needs
+from webapp.askers import Askers  # noqa: E402
 from webapp.body_limit import BodyLimit  # noqa: E402
 from webapp.sockets import TrustedOrigins, websocket_urlpatterns  # noqa: E402
 from webapp.streams import Handler  # noqa: E402
@@ -23,7 +24,7 @@ django_app = Handler()
 
 application = ProtocolTypeRouter(
     {
-        "http": BodyLimit(django_app),  # type: ignore[arg-type]
+        "http": Askers(BodyLimit(django_app)),  # type: ignore[arg-type]
         # Full origins: AllowedHostsOriginValidator would accept any port and scheme of this host.
         # The consumers look up the person behind the session in the live threads, which keep their connections:
         # AuthMiddlewareStack would open one to the database for each tab, all in a single thread.

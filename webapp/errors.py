@@ -27,6 +27,14 @@ MESSAGES = {
 }
 
 
+class TooMany(Exception):
+    """More at once than one person may have: a 429, which says to come back in ``wait_s`` seconds."""
+
+    def __init__(self, message: str, *, wait_s: int) -> None:
+        super().__init__(message)
+        self.wait_s = wait_s
+
+
 RETRY_AFTER_S = 5
 DATABASE_AWAY = (OperationalError, InterfaceError, InternalError)
 """Gone, restarting, too busy to answer in time; an ``InternalError`` is a transaction that the database has ended, such
@@ -38,10 +46,22 @@ def server_error(request: HttpRequest, exc: BaseException | None = None) -> Http
     away = isinstance(exc or sys.exc_info()[1], DATABASE_AWAY)
     status, code = (503, "unavailable") if away else (500, "internal")
     headers = {"Retry-After": str(RETRY_AFTER_S)} if away else {}
-    if request.path.startswith("/api/") or request.headers.get("Accept", "").startswith("application/json"):
+    if _wants_json(request):
         return JsonResponse(error_body(request, code), status=status, headers=headers)
     # Without the request: a context processor might ask the database.
     return HttpResponse(get_template(f"{status}.html").render(), status=status, headers=headers)
+
+
+def too_many(request: HttpRequest, exc: TooMany) -> HttpResponse:
+    """The answer to whoever has too much at once: the one shape for scripts, the sentence for pages."""
+    headers = {"Retry-After": str(exc.wait_s)}
+    if _wants_json(request):
+        return JsonResponse(error_body(request, "rate_limited", str(exc)), status=429, headers=headers)
+    return HttpResponse(str(exc), status=429, headers=headers, content_type="text/plain; charset=utf-8")
+
+
+def _wants_json(request: HttpRequest) -> bool:
+    return request.path.startswith("/api/") or request.headers.get("Accept", "").startswith("application/json")
 
 
 def error_body(request: HttpRequest | None, code: str, message: str = "", detail: Any = None) -> dict[str, Any]:

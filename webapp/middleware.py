@@ -11,7 +11,7 @@ from urllib.parse import quote
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 
-from webapp.errors import DATABASE_AWAY, error_body, server_error
+from webapp.errors import DATABASE_AWAY, TooMany, error_body, server_error, too_many
 from webapp.pages import PROBES_WINDOW_S
 from webapp.text import NUL_SHOWN, clean_text
 
@@ -98,7 +98,10 @@ class ErrorShapeMiddleware:
         return response
 
     def process_exception(self, request: HttpRequest, exc: Exception) -> HttpResponse | None:
-        """Answer API requests only; anything unexpected is logged with the request's id and named so."""
+        """Answer API requests, and who has too much at once; anything unexpected is logged with the request's id and
+        named so."""
+        if isinstance(exc, TooMany):
+            return too_many(request, exc)
         if not request.path.startswith("/api/"):
             return None
         if isinstance(exc, Http404):

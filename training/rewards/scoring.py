@@ -42,12 +42,19 @@ def score_episode(
         if not counts_for(chosen, categories):
             continue
         if component.outside and not ask_outside:
-            raise RewardFault(
-                sentence(
-                    _("`{name}` needs a judge, a model or a sandbox, which is not available here."), name=chosen.name
-                )
-            )
+            raise not_here(chosen)
         parts[chosen.name] = raw_value(chosen.name, component, params, episode)
+    return summed(parts, components, step)
+
+
+def not_here(chosen: RewardComponent) -> RewardFault:
+    """Why a component that asks others has no value where none of them are asked."""
+    text = _("`{name}` needs a judge, a model or a sandbox, which is not available here.")
+    return RewardFault(sentence(text, name=chosen.name))
+
+
+def summed(parts: dict[str, float], components: list[RewardComponent], step: int = 0) -> Score:
+    """The reward of raw values. Raises ``RewardFault`` where there are none, or their sum is out of bounds."""
     if not parts:
         raise RewardFault(_("No reward component counts for a row of this category."), hint=_("Fix the categories."))
     total = total_of(terms_of(parts, components, step), components)

@@ -11,9 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 import secrets
-import select
 import signal
 import subprocess
 import sys
@@ -22,12 +20,12 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from training.piped import Piped
 from training.sandbox.problems import Problem, SandboxProblem, clean, problem_from
 
 START_LIMIT_S = 20.0  # an interpreter starts in 0.1 s; a machine that trains may be slow
 MAX_REQUEST_BYTES = 16 << 20
 MAX_ANSWER_BYTES = 64 << 10
-READ_BYTES = 64 << 10
 PROGRAM = Path(__file__).with_name("worker.py")
 OPTIONS = ("-s", "-S", "-P", "-B", "-X", "utf8")
 # The same order of sets in every worker, or a reward could differ from one to the next. Nothing else is passed on.
@@ -51,7 +49,7 @@ class Answer(NamedTuple):
     printed: str = ""
 
 
-class Worker:
+class Worker(Piped):
     """A process with one piece of code, for one call at a time. Not for two threads at once."""
 
     def __init__(self, code: str, limits: Limits = DEFAULTS, library: str = "") -> None:
@@ -61,22 +59,9 @@ class Worker:
         """
         self._limits = limits
         self.busy_seconds = 0.0
-        self._buffer = b""
         memory = limits.memory_mb << 20
-        self._process = subprocess.Popen(
-            [sys.executable, *OPTIONS, str(PROGRAM), str(memory), *_loading(library)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            cwd="/",
-            env=ENVIRONMENT,
-            start_new_session=True,
-            bufsize=0,
-        )
-        assert self._process.stdin and self._process.stdout  # noqa: S101 - for the type checker
-        self._to, self._from = self._process.stdin.fileno(), self._process.stdout.fileno()
-        os.set_blocking(self._to, False)
-        os.set_blocking(self._from, False)
+        command = [sys.executable, *OPTIONS, str(PROGRAM), str(memory), *_loading(library)]
+        super().__init__(command, env=ENVIRONMENT, stderr=subprocess.DEVNULL)
         try:
             self._begin(code)
         except BaseException:
@@ -93,16 +78,6 @@ class Worker:
         reply = self._answer(self._exchange(_line({"code": code}), deadline, self._limits.seconds))
         if reply.get("ready") is not True:
             raise SandboxProblem(self._worded(problem_from(reply)))
-
-    @property
-    def pid(self) -> int:
-        """The process."""
-        return self._process.pid
-
-    @property
-    def alive(self) -> bool:
-        """Whether it may be called again."""
-        return self._process.poll() is None
 
     def call(self, episode: dict[str, Any]) -> Answer:
         """The code's number for an episode. Raises ``SandboxProblem``; check ``alive`` afterwards."""
@@ -159,14 +134,9 @@ class Worker:
                 raise SandboxProblem(Problem("time", f"{limit_s:g}"))
             if len(self._buffer) > MAX_ANSWER_BYTES:
                 raise SandboxProblem(Problem("output"))
-            readable, writable, _odd = self._wait(bool(rest), left)
+            readable, writable = self._wait(bool(rest), left)
             if writable:
-                try:
-                    rest = rest[os.write(self._to, rest) :]
-                except BlockingIOError:
-                    pass
-                except BrokenPipeError:
-                    rest = rest[len(rest) :]
+                rest = self._write(rest)
             if readable and not self._read():
                 raise SandboxProblem(self._ending())
         answer, _newline, self._buffer = self._buffer.partition(b"\n")
@@ -174,30 +144,13 @@ class Worker:
             raise SandboxProblem(Problem("output"))
         return answer
 
-    def _wait(self, writing: bool, limit_s: float) -> tuple[bool, bool, bool]:
-        poll = select.poll()  # select() knows no descriptor above 1023, and a trainer may have many
-        poll.register(self._from, select.POLLIN)
-        if writing:
-            poll.register(self._to, select.POLLOUT)
-        events = dict(poll.poll(limit_s * 1000))
-        return bool(events.get(self._from)), bool(events.get(self._to)), False
-
     def _waiting(self) -> bool:
         return self._wait(False, 0)[0]
 
-    def _read(self) -> bool:
-        try:
-            chunk = os.read(self._from, READ_BYTES)
-        except BlockingIOError:
-            return True
-        self._buffer += chunk
-        return bool(chunk)
-
     def _ending(self) -> Problem:
         """Why it is gone."""
-        try:
-            code = self._process.wait(timeout=1)
-        except subprocess.TimeoutExpired:
+        code = self.ended()
+        if code is None:
             return Problem("output")  # it closed the pipe and stayed
         names = {-signal.SIGXCPU: "time", -signal.SIGALRM: "time"}
         if code in names:
@@ -207,18 +160,6 @@ class Worker:
         with contextlib.suppress(ValueError):
             return Problem("ended", signal.Signals(-code).name)
         return Problem("ended", f"signal {-code}")
-
-    def kill(self) -> None:
-        """End it, and everything of its session; safe to call twice."""
-        if self._process.poll() is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)  # its leader is not reaped, so the group is surely ours
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(timeout=5)
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
 
 
 def _loading(library: str) -> list[str]:

@@ -16,7 +16,7 @@ from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.urls import reverse
 from django.utils.translation import gettext as _
-from ninja import NinjaAPI, Status
+from ninja import Status
 from ninja.errors import AuthenticationError, HttpError
 from ninja.errors import ValidationError as RequestError
 from ninja.openapi.docs import Swagger
@@ -29,7 +29,8 @@ from pydantic import ValidationError as ShapeError
 
 from training.errors import ConfigError, TiltyardError
 from training.words import complaint_of, option_of
-from webapp.errors import DATABASE_AWAY, error_body, server_error
+from webapp.api.schema import CODES, DESCRIPTION, DocumentedAPI
+from webapp.errors import DATABASE_AWAY, TooMany, error_body, server_error, too_many
 from webapp.pages import errors_by_field
 from webapp.teams.models import User
 from webapp.teams.sudo import ConfirmFirst
@@ -39,18 +40,6 @@ from webapp.upload_handlers import OVERHEAD_BYTES, CountingUploadHandler
 
 logger = logging.getLogger(__name__)
 MAX_PAGE_ROWS = 200
-CODES = {
-    400: "invalid",
-    401: "login_required",
-    403: "forbidden",
-    404: "not_found",
-    405: "method_not_allowed",
-    409: "conflict",
-    412: "changed_meanwhile",
-    413: "too_large",
-    422: "invalid",
-    429: "rate_limited",
-}
 
 
 def limit_upload(request: HttpRequest) -> None:
@@ -114,9 +103,10 @@ class StorableText(Parser):
         return found
 
 
-api = NinjaAPI(
+api = DocumentedAPI(
     title="Tiltyard",
     version="1",
+    description=DESCRIPTION,
     urls_namespace="api",
     auth=[Token(), Session()],
     docs=Swagger(),
@@ -227,6 +217,11 @@ def _fields(request: HttpRequest, exc: FieldError) -> HttpResponse:
         {"path": "" if name == "__all__" else name, "message": text} for name, all in fields.items() for text in all
     ]
     return failed(request, {"conflict": 409, "too_large": 413}.get(code or "", 422), detail[0]["message"], detail)
+
+
+@api.exception_handler(TooMany)
+def _too_many(request: HttpRequest, exc: TooMany) -> HttpResponse:
+    return too_many(request, exc)
 
 
 @api.exception_handler(TiltyardError)

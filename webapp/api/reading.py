@@ -150,7 +150,7 @@ def _order(request: HttpRequest, rollout_id: UUID, act: Act) -> dict[str, Any]:
 @router.get("/rollouts/{uuid:rollout_id}/words", response=answers.Words)
 def rollout_words(request: HttpRequest, rollout_id: UUID) -> dict[str, Any]:
     """Each part of the reward with the words that earned it, computed within a few seconds from what is recorded."""
-    return words_view(words_of(rollout_for(caller(request), rollout_id)))
+    return words_view(words_of(rollout_for(caller(request), rollout_id), caller(request)))
 
 
 @router.get("/rollouts/{uuid:rollout_id}/tokens", response=answers.Tokens)

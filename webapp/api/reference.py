@@ -73,6 +73,7 @@ class Operation(NamedTuple):
     body: list[FieldRow]
     form: bool
     answers: list[Answer]
+    errors: list[int]
     example: tuple[str, str, str]
     words: str
 
@@ -92,9 +93,15 @@ def pieces(text: str) -> list[Piece]:
 
 
 @cache
+def openapi_schema() -> Schema:
+    """The schema of the API. It does not change while the process lives."""
+    return dict(api.get_openapi_schema(path_prefix=PREFIX))
+
+
+@cache
 def subjects() -> list[Subject]:
-    """Every operation of the API, by subject. The schema does not change while the process lives."""
-    schema: Schema = dict(api.get_openapi_schema(path_prefix=PREFIX))
+    """Every operation of the API, by subject."""
+    schema = openapi_schema()
     shapes = schema["components"]["schemas"]
     found: dict[str, list[Operation]] = {}
     for path, methods in schema["paths"].items():
@@ -116,7 +123,7 @@ def _operation(method: str, path: str, said: Schema, shapes: Schema) -> Operatio
         for item in said.get("parameters", [])
         if item["in"] in ("path", "query")
     ]
-    shown = "/" + path.removeprefix(PREFIX)
+    shown, answers = "/" + path.removeprefix(PREFIX), said["responses"]
     return Operation(
         id=f"{method.lower()}{re.sub(r'[^a-z0-9]+', '-', shown.lower())}".rstrip("-"),
         method=method,
@@ -126,7 +133,8 @@ def _operation(method: str, path: str, said: Schema, shapes: Schema) -> Operatio
         parameters=parameters,
         body=body,
         form=kind == FORM,
-        answers=[_answer(int(status), answer, shapes) for status, answer in said["responses"].items()],
+        answers=[_answer(int(status), answer, shapes) for status, answer in answers.items() if int(status) < 400],
+        errors=sorted(int(status) for status in answers if int(status) >= 400),
         example=_example(method, path, content, shapes),
         words=" ".join([method, shown, said.get("description", ""), *said["tags"]]).lower(),
     )

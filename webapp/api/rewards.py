@@ -60,7 +60,7 @@ def reward_tried(request: HttpRequest, spec_id: UUID, body: TryIn) -> dict[str, 
     """Score a conversation with a spec; nothing is stored. Parts that ask a judge are left out."""
     spec = object_for(caller(request), RewardSpec, spec_id)
     components = [RewardComponent.model_validate(part) for part in spec.components]
-    tried = reward_try(components=components, text=body.conversation)
+    tried = reward_try(user=caller(request), components=components, text=body.conversation)
     names = ("title", "value", "weight", "weighted")
     return {"parts": [dict(zip(names, part, strict=True)) for part in tried.parts], "total": tried.total}
 

@@ -9,6 +9,7 @@ from uuid import UUID
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, QueryDict
 from django.urls import reverse
+from django.utils.translation import override
 from ninja import Query, Router, Status
 from pydantic import Field
 
@@ -18,7 +19,7 @@ from webapp.api.base import MAX_PAGE_ROWS, caller
 from webapp.api.schemas import Body
 from webapp.inspector.counts import would_save
 from webapp.inspector.figures import figures_of
-from webapp.inspector.filters import Filters, filters_of
+from webapp.inspector.filters import CHOICES, MEASURES, MOST_VALUES, TEXT_MAX, Filters, filters_of
 from webapp.inspector.finding import View
 from webapp.inspector.models import SavedView
 from webapp.inspector.page import component_names
@@ -112,10 +113,38 @@ def _spread(request: HttpRequest, scope: Scope) -> dict[str, Any]:
     }
 
 
-Text = Annotated[str, Query(max_length=200, description="a phrase that a turn holds")]
+def _parameters(*, of_run: bool, text: bool = False) -> dict[str, Any]:
+    """The filters as the schema tells them; they are read from the address by their own table. A component's bounds
+    have names of their own, so they are one object whose fields are parameters."""
+    with override("en"):
+        found = [_query("q", TEXT_ABOUT, {"type": "string", "maxLength": TEXT_MAX})] if text else []
+        for choice in CHOICES.values():
+            if of_run and choice.name == "run":
+                continue
+            one = {"type": "string", **({"enum": list(choice.values)} if choice.values else {})}
+            shape = {"type": "array", "items": one, "maxItems": MOST_VALUES} if choice.many else one
+            found.append(_query(choice.name, str(choice.help), shape))
+        for measure in MEASURES.values():
+            for end, words in BOUNDS.items():
+                found.append(_query(f"{measure.name}_{end}", f"{measure.title}: {words}", {"type": "number"}))
+    parts = {"type": "object", "propertyNames": {"pattern": PART_BOUND}, "additionalProperties": {"type": "number"}}
+    about = "bounds of the value of a reward component: `part_<name>_from`, `part_<name>_to`, `part_<name>_below`"
+    return {"parameters": [*found, {**_query("parts", about, parts), "style": "form", "explode": True}]}
 
 
-@router.get("/runs/{uuid:run_id}/rollouts", response=answers.Found)
+def _query(name: str, about: str, shape: dict[str, Any]) -> dict[str, Any]:
+    return {"in": "query", "name": name, "description": about, "schema": shape, "required": False}
+
+
+BOUNDS = {"from": "at least", "to": "at most", "below": "less than"}
+PART_BOUND = r"^part_[a-z][a-z0-9_]{0,63}_(from|to|below)$"
+TEXT_ABOUT = "a phrase that a turn holds"
+OF_RUN, OF_PROJECT = _parameters(of_run=True), _parameters(of_run=False)
+TEXT_OF_RUN, TEXT_OF_PROJECT = _parameters(of_run=True, text=True), _parameters(of_run=False, text=True)
+Text = Annotated[str, Query(max_length=TEXT_MAX, description=TEXT_ABOUT)]
+
+
+@router.get("/runs/{uuid:run_id}/rollouts", response=answers.Found, openapi_extra=OF_RUN)
 def run_rollouts_found(
     request: HttpRequest, run_id: UUID, q: Text = "", sort: str = "-step", after: str = "", per_page: int = 50
 ) -> dict[str, Any]:
@@ -123,7 +152,7 @@ def run_rollouts_found(
     return _found(request, _run_scope(request, run_id), after[:300], per_page)
 
 
-@router.get("/projects/{slug:slug}/rollouts", response=answers.Found)
+@router.get("/projects/{slug:slug}/rollouts", response=answers.Found, openapi_extra=OF_PROJECT)
 def project_rollouts_found(
     request: HttpRequest, slug: str, q: Text = "", sort: str = "-step", after: str = "", per_page: int = 50
 ) -> dict[str, Any]:
@@ -131,13 +160,13 @@ def project_rollouts_found(
     return _found(request, _project_scope(request, slug, request.GET), after[:300], per_page)
 
 
-@router.get("/runs/{uuid:run_id}/rollouts/spread", response=answers.Spread)
+@router.get("/runs/{uuid:run_id}/rollouts/spread", response=answers.Spread, openapi_extra=TEXT_OF_RUN)
 def run_rollouts_spread(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
     """Histograms of the rollouts that the same filters find, and what they are spread over."""
     return _spread(request, _run_scope(request, run_id))
 
 
-@router.get("/projects/{slug:slug}/rollouts/spread", response=answers.Spread)
+@router.get("/projects/{slug:slug}/rollouts/spread", response=answers.Spread, openapi_extra=TEXT_OF_PROJECT)
 def project_rollouts_spread(request: HttpRequest, slug: str) -> dict[str, Any]:
     """As of a run."""
     return _spread(request, _project_scope(request, slug, request.GET))
@@ -147,13 +176,13 @@ def _would(request: HttpRequest, scope: Scope) -> dict[str, Any]:
     return {"items": [each._asdict() for each in would_save(View(scope, _filters(request.GET))).values()]}
 
 
-@router.get("/runs/{uuid:run_id}/rollouts/save", response=Items[answers.Would])
+@router.get("/runs/{uuid:run_id}/rollouts/save", response=Items[answers.Would], openapi_extra=TEXT_OF_RUN)
 def run_rollouts_would_save(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
     """What saving the rollouts that the filters find would keep and leave out, by `kind`."""
     return _would(request, _run_scope(request, run_id))
 
 
-@router.get("/projects/{slug:slug}/rollouts/save", response=Items[answers.Would])
+@router.get("/projects/{slug:slug}/rollouts/save", response=Items[answers.Would], openapi_extra=TEXT_OF_PROJECT)
 def project_rollouts_would_save(request: HttpRequest, slug: str) -> dict[str, Any]:
     """As of a run; `run` names the runs."""
     return _would(request, _project_scope(request, slug, request.GET))

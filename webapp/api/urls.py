@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from django.http import HttpRequest, HttpResponse, JsonResponse
-from django.shortcuts import render
+from django.http.response import HttpResponseBase
 from django.urls import URLPattern, path, re_path
-from django.utils.translation import gettext as _
 
 from webapp.api import environment_acts, projects, removal, rewards  # noqa: F401 - they add to the routers below
 from webapp.api.base import api, not_found, shaped
 from webapp.api.chats import router as chats
 from webapp.api.comparisons import router as comparisons
+from webapp.api.constant import Constant, constant, constant_answer
+from webapp.api.docs_page import docs_answer
 from webapp.api.doctor import router as doctor
 from webapp.api.endpoints import router as endpoints
 from webapp.api.me import router as me
@@ -22,7 +25,7 @@ from webapp.api.operations import router as operations
 from webapp.api.pins import router as pins
 from webapp.api.reading import groups as run_groups
 from webapp.api.reading import router as reading
-from webapp.api.reference import subjects
+from webapp.api.reference import openapi_schema
 from webapp.api.rollouts import router as rollouts
 from webapp.api.run_axes import router as run_axes
 from webapp.api.run_exports import router as run_exports
@@ -35,25 +38,28 @@ from webapp.api.votes import router as votes
 from webapp.errors import error_body
 
 
-def docs(request: HttpRequest) -> HttpResponse:
+def docs(request: HttpRequest) -> HttpResponseBase:
     """The schema as a page, for whoever writes a script; like the schema it tells nothing of what is here."""
     if request.method not in ("GET", "HEAD"):
-        return JsonResponse(error_body(request, "method_not_allowed"), status=405, headers={"Allow": "GET, HEAD"})
-    found = subjects()
-    context = {
-        "subjects": found,
-        "count": sum(len(subject.operations) for subject in found),
-        "strings": {"api.found": _("{n} of {all} operations")},
-        "address": request.build_absolute_uri("/").rstrip("/"),
-    }
-    return render(request, "api/docs.html", context)
+        return _only_read(request)
+    return docs_answer(request)
 
 
-def openapi(request: HttpRequest) -> JsonResponse:
+def openapi(request: HttpRequest) -> HttpResponseBase:
     """The schema of the API, for client generators. It tells nothing of what is here, so nobody is asked to log in."""
     if request.method not in ("GET", "HEAD"):
-        return JsonResponse(error_body(request, "method_not_allowed"), status=405, headers={"Allow": "GET, HEAD"})
-    return JsonResponse(api.get_openapi_schema(path_prefix="/api/v1/"))
+        return _only_read(request)
+    return constant_answer(request, schema_json(), cache_control="public, max-age=300")
+
+
+def _only_read(request: HttpRequest) -> HttpResponse:
+    return JsonResponse(error_body(request, "method_not_allowed"), status=405, headers={"Allow": "GET, HEAD"})
+
+
+@cache
+def schema_json() -> Constant:
+    """The schema as it is sent."""
+    return constant(JsonResponse(openapi_schema()).content, "application/json")
 
 
 def _patterns() -> list[URLPattern]:

@@ -7,25 +7,23 @@ does.
 
 from __future__ import annotations
 
-import time
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any, NamedTuple
 
 from django.db.models import F, Func, IntegerField, Sum
 from django.utils.translation import gettext as _
 
 from training.config import RewardComponent
-from training.errors import TiltyardError
 from training.rewards.base import Episode, Span
 from training.rewards.lab.scoring import asks_others
 from training.rewards.registry import COMPONENTS
-from training.rewards.scoring import resolve
+from training.rewards.scorer.wire import Asked, Said
+from training.words import Sentence
 from webapp.reading.parts import Part, config_for, parts_of, spec_of
 from webapp.reading.rows import task_row
-from webapp.rewards.services import scorers
+from webapp.rewards.scorers.asking import scorers
 from webapp.rollouts.episodes import episode_of
 from webapp.rollouts.models import Rollout, RolloutStatus, Turn
+from webapp.teams.models import User
 from webapp.text import in_words, translated
 
 WORDS_LIMIT_S = 3.0
@@ -44,8 +42,8 @@ class PartWords(NamedTuple):
     turns: list[int]
 
 
-def words_of(rollout: Rollout) -> list[PartWords]:
-    """Each recorded part with its words, in the spec's order."""
+def words_of(rollout: Rollout, user: User) -> list[PartWords]:
+    """Each recorded part with its words, in the spec's order. Raises ``TooMany``."""
     config = config_for(rollout)
     components = spec_of(rollout, config)
     parts = parts_of(rollout, components)
@@ -57,7 +55,7 @@ def words_of(rollout: Rollout) -> list[PartWords]:
     episode = episode_of(rollout, turns, found.row if found else {})
     chosen = {item.name: item for item in components}
     places = [turn.number for turn in turns for _message in turn.messages]
-    return _asked(parts, chosen, episode, places)
+    return _asked(parts, chosen, episode, places, user)
 
 
 def _refusal(rollout: Rollout) -> str:
@@ -74,15 +72,21 @@ def _refusal(rollout: Rollout) -> str:
 
 
 def _asked(
-    parts: list[Part], chosen: dict[str, RewardComponent], episode: Episode, places: list[int]
+    parts: list[Part], chosen: dict[str, RewardComponent], episode: Episode, places: list[int], user: User
 ) -> list[PartWords]:
-    deadline = time.monotonic() + WORDS_LIMIT_S
-    waiting = [(part, _begun(chosen.get(part.name), episode)) for part in parts]
-    return [PartWords(part, *_ended(begun, deadline), places) for part, begun in waiting]
+    reasons = {part.name: _unasked(chosen.get(part.name)) for part in parts}
+    components = [chosen[name] for name, reason in reasons.items() if not reason]
+    said: dict[str, Said] = {}
+    if components:
+        asked = Asked(episode=episode, components=components, values=False, spans=MAX_SPANS)
+        late = _("Looking for the words took longer than %(s)g seconds.") % {"s": WORDS_LIMIT_S}
+        (said,) = scorers.ask(user.pk, [asked], WORDS_LIMIT_S, late=late)
+    found = [(part, said.get(part.name) or Said(why=Sentence.of(reasons[part.name]))) for part in parts]
+    return [PartWords(part, answer.spans, in_words(answer.why), places) for part, answer in found]
 
 
-def _begun(item: RewardComponent | None, episode: Episode) -> Future[list[Span]] | str:
-    """The component at work, or why it is not asked."""
+def _unasked(item: RewardComponent | None) -> str:
+    """Why a component is not asked; empty where it is."""
     if item is None:
         return _("The run's config does not have this component.")
     known = COMPONENTS.get(item.registered)
@@ -92,24 +96,7 @@ def _begun(item: RewardComponent | None, episode: Episode) -> Future[list[Span]]
         if asks_others(item):
             return _("A judge or a model gave this value; it is not asked again.")
         return _("This component does not tell which words it looks at.")
-    return scorers.submit(_spans, item, episode)
-
-
-def _spans(item: RewardComponent, episode: Episode) -> list[Span]:
-    component, params = resolve(item)
-    return component.spans(episode, params)[:MAX_SPANS] if component.spans is not None else []
-
-
-def _ended(begun: Future[list[Span]] | str, deadline: float) -> tuple[list[Span], str]:
-    if isinstance(begun, str):
-        return [], begun
-    try:
-        return begun.result(timeout=max(0.0, deadline - time.monotonic())), ""
-    except FutureTimeout:
-        begun.cancel()
-        return [], _("Looking for the words took longer than %(s)g seconds.") % {"s": WORDS_LIMIT_S}
-    except TiltyardError as exc:
-        return [], in_words(exc.message)
+    return ""
 
 
 def words_view(found: list[PartWords]) -> dict[str, Any]:

@@ -5,29 +5,27 @@ from __future__ import annotations
 import json
 import logging
 import math
-import time
-from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
 from pydantic import ValidationError as ShapeError
 
 from envs.wire import Message
 from training.config import RewardComponent
-from training.errors import TiltyardError
 from training.rewards.base import Episode
 from training.rewards.combining import counts_for, terms_of, total_of
-from training.rewards.scoring import score_episode
+from training.rewards.scorer.wire import Asked
 from training.rows import categories_of
+from webapp.errors import TooMany
 from webapp.pages import clean_name
 from webapp.rewards.models import RewardCase, RewardSpec
 from webapp.rewards.origins import Origin, origins_of
+from webapp.rewards.scorers.asking import scorers, unscored
 from webapp.rewards.selectors import component_titles
-from webapp.rewards.services import scorers
 from webapp.runs.config import title_of
 from webapp.teams.audit import audit
 from webapp.teams.models import AuditAction, Project, User
@@ -98,22 +96,13 @@ class CaseView(NamedTuple):
     origin: Origin | None
 
 
-def cases_under(spec: RewardSpec) -> list[CaseView]:
+def cases_under(spec: RewardSpec, user: User) -> list[CaseView]:
     """The first cases of the project, scored by a spec; scores that did not come in time are missing."""
     components = [RewardComponent.model_validate(part) for part in spec.components]
-    deadline = time.monotonic() + SCORE_LIMIT_S
     shown = list(cases_of(spec.project)[:MAX_SHOWN])
-    asked = [(case, scorers.submit(_scores, case, components)) for case in shown]
-    views, origins = [], origins_of(spec.project, shown)
-    for case, future in asked:
-        try:
-            found = future.result(timeout=max(0.0, deadline - time.monotonic()))
-        except FutureTimeout:
-            future.cancel()
-            late = _("Scoring took longer than %(s)g seconds.") % {"s": SCORE_LIMIT_S}
-            found = {part.name: (None, late) for part in components}
-        views.append(_view(case, components, found, origins.get(case.pk)))
-    return views
+    origins = origins_of(spec.project, shown)
+    scores = _scores(shown, components, user)
+    return [_view(case, components, scores[case.pk], origins.get(case.pk)) for case in shown]
 
 
 def episode_of_case(case: RewardCase) -> Episode:
@@ -128,35 +117,38 @@ def episode_of_case(case: RewardCase) -> Episode:
     )
 
 
-def _value(episode: Episode, part: RewardComponent) -> float:
-    """The raw value of one component, also for rows that it does not count for: a case asks about the function."""
-    alone = part.model_copy(update={"categories": []})
-    return score_episode(episode, [alone], ask_outside=False).parts[part.name]
-
-
 Scores = dict[str, tuple[float | None, str]]
 
 
-def _scores(case: RewardCase, components: list[RewardComponent]) -> Scores:
-    """Each component's value, or why it is missing: scored alone, so that none takes another with it."""
+def _scores(cases: list[RewardCase], components: list[RewardComponent], user: User) -> dict[UUID, Scores]:
+    """Each component's value by case, or why it is missing: also for rows that it does not count for, for a case asks
+    about the function."""
+    found = {case.pk: _unread(case, components) for case in cases}
+    read = [case for case in cases if not found[case.pk]]
+    asked = [Asked(episode=episode_of_case(case), components=components, weighed=True) for case in read]
     try:
-        episode = episode_of_case(case)
-    except ShapeError:
-        return {part.name: (None, gettext_noop("The stored conversation cannot be read.")) for part in components}
-    found: Scores = {}
-    for part in components:
-        try:
-            found[part.name] = _value(episode, part), ""
-        except TiltyardError as exc:
-            found[part.name] = None, exc.message
+        answers = scorers.ask(user.pk, asked, SCORE_LIMIT_S)
+    except TooMany as exc:  # the page has more to show than these
+        answers = unscored(asked, str(exc))
+    for case, said in zip(read, answers, strict=True):
+        found[case.pk] = {name: (one.value, in_words(one.why)) for name, one in said.items()}
     return found
+
+
+def _unread(case: RewardCase, components: list[RewardComponent]) -> Scores:
+    """Why nothing of a case can be scored; empty where it can."""
+    try:
+        episode_of_case(case)
+    except ShapeError:
+        return {part.name: (None, _("The stored conversation cannot be read.")) for part in components}
+    return {}
 
 
 def _view(case: RewardCase, components: list[RewardComponent], found: Scores, origin: Origin | None = None) -> CaseView:
     marks = []
     for part in components:
         value, reason = found[part.name]
-        marks.append(_mark(title_of(part), value, in_words(reason), case.expected.get(part.name)))
+        marks.append(_mark(title_of(part), value, reason, case.expected.get(part.name)))
     values = [found[part.name][0] for part in components]
     total = None
     if all(value is not None for value in values):

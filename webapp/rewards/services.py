@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any, NamedTuple
 
 from django.core.exceptions import ValidationError
@@ -12,14 +10,17 @@ from django.db import IntegrityError, transaction
 from django.utils.translation import gettext as _
 
 from training.config import RewardComponent
-from training.errors import TiltyardError
-from training.rewards.combining import terms_of
+from training.errors import RewardFault, ScorerDied
+from training.rewards.combining import counts_for, terms_of
 from training.rewards.registry import COMPONENTS
-from training.rewards.scoring import score_episode, validate_components
+from training.rewards.scorer.wire import Asked
+from training.rewards.scoring import summed, validate_components
+from training.rows import categories_of
 from webapp.pages import clean_name
 from webapp.rewards.models import RewardSpec
 from webapp.rewards.pasted import pasted_episode
 from webapp.rewards.permission import custom_refusal
+from webapp.rewards.scorers.asking import scorers
 from webapp.rewards.selectors import newest_named, runs_using
 from webapp.runs.config import title_of
 from webapp.teams.audit import audit
@@ -27,8 +28,6 @@ from webapp.teams.models import AuditAction, Project, User
 from webapp.text import in_words
 
 TRY_LIMIT_S = 5.0
-# Components are our own functions over a bounded text, so a thread that outlives its limit still ends by itself.
-scorers = ThreadPoolExecutor(max_workers=2, thread_name_prefix="try-reward")
 
 
 def reward_spec_save(
@@ -104,19 +103,24 @@ class Tried(NamedTuple):
     total: float
 
 
-def reward_try(*, components: list[RewardComponent], text: str) -> Tried:
-    """Score a pasted conversation. Raises ``ValidationError`` with a sentence for whatever is wrong with it."""
+def reward_try(*, user: User, components: list[RewardComponent], text: str) -> Tried:
+    """Score a pasted conversation. Raises ``ValidationError`` with a sentence for whatever is wrong with it,
+    ``ScorerDied`` where the process that scored it did, and ``TooMany``."""
     episode = pasted_episode(text)
+    counted = [part for part in components if counts_for(part, categories_of(episode.row))]
+    (said,) = scorers.ask(user.pk, [Asked(episode=episode, components=counted)], TRY_LIMIT_S)
+    values: dict[str, float] = {}
+    for part in counted:
+        answer = said[part.name]
+        if answer.value is None:
+            if answer.code == ScorerDied.code:
+                raise ScorerDied(in_words(answer.why))
+            raise ValidationError(in_words(answer.why))
+        values[part.name] = answer.value
     try:
-        score = scorers.submit(score_episode, episode, components, ask_outside=False).result(timeout=TRY_LIMIT_S)
-    except FutureTimeout as exc:
-        raise ValidationError(_("Scoring took longer than %(s)g seconds.") % {"s": TRY_LIMIT_S}) from exc
-    except TiltyardError as exc:
+        score = summed(values, components)
+    except RewardFault as exc:
         raise ValidationError(in_words(exc.message)) from exc
     terms = terms_of(score.parts, components)
-    parts = [
-        (title_of(part), score.parts[part.name], part.weight, part.weight * terms[part.name])
-        for part in components
-        if part.name in score.parts
-    ]
+    parts = [(title_of(part), values[part.name], part.weight, part.weight * terms[part.name]) for part in counted]
     return Tried(parts, score.total)

@@ -16,6 +16,8 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from training.config import RewardComponent
+from training.errors import ScorerDied
+from webapp.errors import TooMany
 from webapp.pages import add_errors, page_number
 from webapp.rewards import cases, selectors, services
 from webapp.rewards.forms import RewardSpecForm, TryForm, addable
@@ -111,7 +113,7 @@ def _detail(request: HttpRequest, project: Project, spec: RewardSpec, **more: An
         "runs": selectors.runs_using(spec).order_by("-created_at")[:20],
         "can_edit": can_edit(project),
         "try_form": TryForm(),
-        "cases": SimpleLazyObject(lambda: cases.cases_under(spec)),
+        "cases": SimpleLazyObject(lambda: cases.cases_under(spec, cast(User, request.user))),
         **more,
     }
 
@@ -129,17 +131,26 @@ def reward_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 def reward_try(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Score a pasted conversation. Nothing is stored, so viewers may too."""
     project, spec = own_spec(request, slug, pk)
-    form, tried = TryForm(request.POST), None
+    form, tried, wait_s = TryForm(request.POST), None, 0
     if form.is_valid():
         try:
-            tried = services.reward_try(components=_components(spec), text=form.cleaned_data["conversation"])
+            user, text = cast(User, request.user), form.cleaned_data["conversation"]
+            tried = services.reward_try(user=user, components=_components(spec), text=text)
         except ValidationError as exc:
             form.add_error("conversation", exc)
+        except ScorerDied as exc:
+            form.add_error("conversation", exc.message)
+        except TooMany as exc:
+            form.add_error("conversation", str(exc))
+            wait_s = exc.wait_s
     context = _detail(request, project, spec, try_form=form, tried=tried)
     name = "rewards/_tried.html" if request.headers.get("HX-Request") == "true" else "rewards/detail.html"
     # HTMX swaps only successful answers, and the fragment carries its own errors.
     failed = tried is None and name == "rewards/detail.html"
-    return render(request, name, context, status=422 if failed else 200)
+    answer = render(request, name, context, status=(429 if wait_s else 422) if failed else 200)
+    if wait_s:
+        answer["Retry-After"] = str(wait_s)
+    return answer
 
 
 @login_required

@@ -83,6 +83,6 @@ class RewindConsumer(PlayConsumer):
         await self._say("scored", **score, branch=told)
 
     def _kept(self, scene: Scene, episode: Played) -> Branch:
-        score = scored(episode.scored_as(), scene.components, scene.step)
+        score = scored(episode.scored_as(), scene.components, scene.step, self.user_id)
         user = User.objects.filter(pk=self.user_id).first()
         return branch_keep(rollout=self.rollout, user=user, episode=episode, took=self.took, score=score)

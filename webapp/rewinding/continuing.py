@@ -38,7 +38,7 @@ def rollout_continue(*, rollout: Rollout, user: User, turn: int, policies: Seque
         )
     branches = []
     for name, (episode, same, start) in zip(policies, made, strict=True):
-        score = scored(episode.scored_as(), scene.components, scene.step)
+        score = scored(episode.scored_as(), scene.components, scene.step, user.pk)
         took = Took(turn, start, same)
         branches.append(branch_keep(rollout=rollout, user=user, episode=episode, took=took, score=score, player=name))
     return branches

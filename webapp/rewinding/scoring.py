@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import TimeoutError as FutureTimeout
 from typing import NamedTuple
 
-from django.utils.translation import gettext as _
-
 from training.config import RewardComponent
-from training.errors import TiltyardError
 from training.rewards.base import Episode
 from training.rewards.combining import counts_for, terms_of, total_of
-from training.rewards.scoring import score_episode
+from training.rewards.scorer.wire import Asked
 from training.rows import categories_of
-from webapp.rewards.services import scorers
+from webapp.errors import TooMany
+from webapp.rewards.scorers.asking import scorers, unscored
 from webapp.text import in_words
 
 SCORE_LIMIT_S = 5.0
@@ -28,26 +25,15 @@ class Scored(NamedTuple):
     reward: float | None
 
 
-def scored(episode: Episode, components: Sequence[RewardComponent], step: int) -> Scored:
+def scored(episode: Episode, components: Sequence[RewardComponent], step: int, user_id: object) -> Scored:
     """Score within ``SCORE_LIMIT_S``. Judges, reward models and custom code are not asked: they are missing."""
     counted = [part for part in components if counts_for(part, categories_of(episode.row))]
+    asked = [Asked(episode=episode, components=counted, weighed=True)]
     try:
-        found = scorers.submit(_scored, episode, counted, step).result(timeout=SCORE_LIMIT_S)
-        return found._replace(missing={name: in_words(why) for name, why in found.missing.items()})
-    except FutureTimeout:
-        late = _("Scoring took longer than %(s)g seconds.") % {"s": SCORE_LIMIT_S}
-        return Scored({part.name: None for part in counted}, {part.name: late for part in counted}, None)
-
-
-def _scored(episode: Episode, components: list[RewardComponent], step: int) -> Scored:
-    parts: dict[str, float | None] = {}
-    missing: dict[str, str] = {}
-    for part in components:
-        try:
-            alone = part.model_copy(update={"gate": None, "categories": []})
-            parts[part.name] = score_episode(episode, [alone], ask_outside=False).parts[part.name]
-        except TiltyardError as exc:
-            parts[part.name], missing[part.name] = None, exc.message
-    known = {name: value for name, value in parts.items() if value is not None}
-    whole = components and len(known) == len(parts)
-    return Scored(parts, missing, total_of(terms_of(known, components, step), components) if whole else None)
+        (said,) = scorers.ask(user_id, asked, SCORE_LIMIT_S)
+    except TooMany as exc:  # the branch is kept all the same
+        (said,) = unscored(asked, str(exc))
+    missing = {name: in_words(one.why) for name, one in said.items() if one.value is None}
+    known = {name: one.value for name, one in said.items() if one.value is not None}
+    reward = total_of(terms_of(known, counted, step), counted) if counted and not missing else None
+    return Scored({name: one.value for name, one in said.items()}, missing, reward)

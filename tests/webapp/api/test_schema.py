@@ -45,7 +45,9 @@ def test_every_operation_says_what_it_answers() -> None:
         for status, answer in said["responses"].items():
             shape = _shape(answer)
             typed = bool(shape.get("properties")) or "$ref" in shape.get("items", {})
-            assert typed != (path in FILES), f"{method} {path} answers {status} with {shape or 'anything'}"
+            assert typed != (path in FILES and status < 400), (
+                f"{method} {path} answers {status} with {shape or 'anything'}"
+            )
 
 
 def test_every_operation_has_a_tag_and_a_sentence() -> None:

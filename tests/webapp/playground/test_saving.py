@@ -21,7 +21,7 @@ from webapp.datasets.models import Dataset, DatasetState
 from webapp.environments.models import Environment
 from webapp.rewards.cases import cases_under, reward_case_create
 from webapp.rewards.models import RewardCase
-from webapp.teams.models import Project
+from webapp.teams.models import Project, User
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -179,7 +179,7 @@ async def test_a_test_case_is_scored_by_value(played: Any, make_reward_spec: Any
     assert (case.prompt_length, case.env_reward, case.environment, case.truncated) == (1, 1.0, "tools", False)
     assert case.messages == MESSAGES and case.row == TASK
     spec = await in_db(make_reward_spec)(components=[{"name": "task_success", "weight": 0.5, "params": {}}])
-    view = (await in_db(cases_under)(spec))[0]
+    view = (await in_db(cases_under)(spec, User(pk=1)))[0]
     assert [(m.value, m.expected, m.passed) for m in view.marks] == [(1.0, [1.0, 1.0], True)]
     assert (view.total.value, view.total.passed, view.passed) == (0.5, False, False)
     again = await played.ask(type="save_case", name="seventeen", expected={}, total=[0, 1])
@@ -194,7 +194,7 @@ def _case(project: Project, **over: Any) -> RewardCase:
 def test_a_component_that_cannot_be_computed_is_missing(project: Project, make_reward_spec: Any) -> None:
     _case(project, env_reward=None, total=[0, 1])
     spec = make_reward_spec(components=[{"name": "task_success", "weight": 1.0, "params": {}}])
-    view = cases_under(spec)[0]
+    view = cases_under(spec, User(pk=1))[0]
     assert (
         view.marks[0].value is None
         and view.marks[0].passed is False

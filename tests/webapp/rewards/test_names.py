@@ -105,7 +105,7 @@ def test_cases_speak_of_these_names(project: Project, bob: User, spec: RewardSpe
     said = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a, please"}]
     case = RewardCase(name="kind", messages=said, prompt_length=1, expected={"polite": [1, 1], "regex_match": [1, 1]})
     reward_case_create(case=case, project=project, user=bob)
-    (view,) = cases_under(spec)
+    (view,) = cases_under(spec, bob)
     assert view.passed is True
     case = RewardCase(name="odd", messages=said, prompt_length=1, expected={"nobody": [0, 1]})
     with pytest.raises(ValidationError, match="no reward component"):

@@ -134,16 +134,16 @@ def test_trying_applies_gate_and_clip_and_asks_no_judge() -> None:
         RewardComponent.model_validate({"name": "coherence", "weight": 1, "gate": {"component": "task_success"}}),
         RewardComponent.model_validate({"name": "task_success", "weight": 2, "clip": [0, 0.5]}),
     ]
-    won = reward_try(components=parts, text=json.dumps({"messages": TALK, "env_reward": 1}))
-    lost = reward_try(components=parts, text=json.dumps({"messages": TALK, "env_reward": 0}))
+    won = reward_try(user=User(pk=1), components=parts, text=json.dumps({"messages": TALK, "env_reward": 1}))
+    lost = reward_try(user=User(pk=1), components=parts, text=json.dumps({"messages": TALK, "env_reward": 0}))
     assert won.total == pytest.approx(won.parts[0][1] + 2 * 0.5) and lost.total == 0.0
     judge = RewardComponent(name="judge", weight=1, params={"url": "http://127.0.0.1:9/v1", "model": "m"})
     with pytest.raises(ValidationError, match="which is not available here"):
-        reward_try(components=[judge], text=json.dumps(TALK))
+        reward_try(user=User(pk=1), components=[judge], text=json.dumps(TALK))
 
 
 def test_try_scores_a_conversation() -> None:
-    tried = reward_try(components=form_components(), text=json.dumps(TALK))
+    tried = reward_try(user=User(pk=1), components=form_components(), text=json.dumps(TALK))
     assert len(tried.parts) == 5
     assert tried.total == pytest.approx(sum(product for *_rest, product in tried.parts))
 
@@ -168,7 +168,7 @@ def test_try_scores_a_conversation() -> None:
 )
 def test_try_says_what_is_wrong(text: str) -> None:
     with pytest.raises(ValidationError) as caught:
-        reward_try(components=form_components(), text=text)
+        reward_try(user=User(pk=1), components=form_components(), text=text)
     assert caught.value.messages[0].endswith(".")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from uuid import UUID
 
 from django.contrib.auth.decorators import login_required
@@ -24,7 +24,7 @@ from webapp.rewards.lab.view import Pending, score_reply
 from webapp.rewards.models import RolloutSet, SetState
 from webapp.rewards.permission import custom_refusal
 from webapp.teams.access import object_for, project_for
-from webapp.teams.models import Project
+from webapp.teams.models import Project, User
 from webapp.text import in_words
 
 R = TypeVar("R", bound=BaseModel)
@@ -69,7 +69,7 @@ def lab_rollout(request: HttpRequest, slug: str, pk: UUID, rollout: UUID) -> Jso
     """One rollout of a set with its messages, parts and the spans that earned them."""
     found = _own(request, slug, pk)
     try:
-        reply = rollout_reply(found, rollout, _asked(request, found, RolloutRequest))
+        reply = rollout_reply(found, rollout, _asked(request, found, RolloutRequest), cast(User, request.user))
     except _Refused as exc:
         return exc.answer(request)
     except DataError as exc:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any
 from uuid import UUID
 
@@ -10,7 +9,6 @@ import numpy as np
 from django.utils.translation import gettext as _
 
 from training.config import RewardComponent
-from training.errors import TiltyardError
 from training.rewards.base import Episode, Span
 from training.rewards.combining import terms_of
 from training.rewards.lab.figures import number
@@ -19,29 +17,32 @@ from training.rewards.lab.scoring import is_asked
 from training.rewards.lab.table import Table, episode_at
 from training.rewards.lab.terms import Scored, counted, scored
 from training.rewards.lab.values import Column
-from training.rewards.scoring import raw_value, resolve
+from training.rewards.scorer.wire import Asked
 from webapp.rewards.lab.requests import RolloutRequest
 from webapp.rewards.lab.scoring import known_columns, table_of
 from webapp.rewards.lab.view import reason_of
 from webapp.rewards.models import RolloutSet
-from webapp.rewards.services import TRY_LIMIT_S, scorers
+from webapp.rewards.scorers.asking import scorers
+from webapp.rewards.services import TRY_LIMIT_S
 from webapp.rollouts.selectors import CONTENT_MAX
 from webapp.runs.config import title_of
+from webapp.teams.models import User
 from webapp.text import in_words, translated
 
 MAX_SPANS = 200
 Value = tuple[float | None, str, list[Span]]
 
 
-def rollout_reply(rollout_set: RolloutSet, rollout: UUID, request: RolloutRequest) -> dict[str, Any] | None:
-    """The answer; ``None`` where the set has no such rollout. Raises ``DataError`` when its files are gone."""
+def rollout_reply(rollout_set: RolloutSet, rollout: UUID, request: RolloutRequest, user: User) -> dict[str, Any] | None:
+    """The answer; ``None`` where the set has no such rollout. Raises ``DataError`` when its files are gone, and
+    ``TooMany``."""
     table = table_of(rollout_set)
     place = table.place_of(rollout)
     if place is None:
         return None
     episode = episode_at(table, place)
     columns = known_columns(rollout_set, table, request.components)
-    values = _values(table, place, episode, request.components, columns)
+    values = _values(table, place, episode, request.components, columns, user)
     raw = {name: value for name, (value, _reason, _spans) in values.items() if value is not None}
     terms = terms_of(raw, request.components, int(table.step[place]) if request.step is None else request.step)
     found = scored(table, request.components, columns, request.step)
@@ -61,42 +62,28 @@ def rollout_reply(rollout_set: RolloutSet, rollout: UUID, request: RolloutReques
 
 
 def _values(
-    table: Table, place: int, episode: Episode, components: list[RewardComponent], columns: dict[str, Column]
+    table: Table,
+    place: int,
+    episode: Episode,
+    components: list[RewardComponent],
+    columns: dict[str, Column],
+    user: User,
 ) -> dict[str, Value]:
     """What each component that counts for the row says: as it was recorded or kept, else computed now."""
-    asked = {
-        item.name: scorers.submit(_value, item, episode, columns[item.name], place)
-        for item in components
-        if counted(table, item)[place]
-    }
+    chosen = [item for item in components if counted(table, item)[place]]
+    kept = {item.name: float(columns[item.name].value[place]) for item in chosen}
+    known = [item.name for item in chosen if np.isfinite(kept[item.name]) or not is_asked(item)]
+    asked = Asked(episode=episode, components=chosen, known=known, spans=MAX_SPANS, sandbox=True)
+    (said,) = scorers.ask(user.pk, [asked], TRY_LIMIT_S)
     found: dict[str, Value] = {}
-    for item in components:
-        if item.name not in asked:
-            continue
-        try:
-            value, why, spans = asked[item.name].result(timeout=TRY_LIMIT_S)
-            reason = in_words(why) if why else ""
-        except FutureTimeout:
-            value, reason, spans = None, _("Scoring took longer than %(s)g seconds.") % {"s": TRY_LIMIT_S}, []
+    for item in chosen:
+        answer = said[item.name]
+        value = kept[item.name] if np.isfinite(kept[item.name]) else answer.value
+        reason = in_words(answer.why) if value is None else ""
         if value is None and not reason:
             reason = reason_of(item, columns[item.name], int(columns[item.name].code[place]))
-        found[item.name] = value, reason, spans
+        found[item.name] = value, reason, answer.spans
     return found
-
-
-def _value(item: RewardComponent, episode: Episode, column: Column, place: int) -> Value:
-    component, params = resolve(item)
-    spans: list[Span] = []
-    if component.spans is not None:
-        spans = component.spans(episode, params)[:MAX_SPANS]
-    if np.isfinite(column.value[place]):
-        return float(column.value[place]), "", spans
-    if not is_asked(item):
-        return None, "", spans
-    try:
-        return raw_value(item.name, component, params, episode), "", spans
-    except TiltyardError as exc:
-        return None, exc.message, spans
 
 
 def _part(item: RewardComponent, values: dict[str, Value], terms: dict[str, float]) -> dict[str, Any]:

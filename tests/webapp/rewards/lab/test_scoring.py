@@ -20,6 +20,8 @@ from training.rewards.lab.values import column_path, component_key
 from webapp.rewards.lab import child, scoring
 from webapp.rewards.lab.cache import Cache
 from webapp.rewards.models import RolloutSet
+from webapp.rewards.scorers.asking import scorers
+from webapp.rewards.scorers.places import WAIT_S, Places
 from webapp.teams.models import AuditAction, AuditEntry, Project, SiteSwitch
 
 pytestmark = pytest.mark.django_db
@@ -297,3 +299,15 @@ def test_custom_code_is_computed_in_its_sandbox_if_it_was_tested_in_the_project(
     assert reply["missing"] == []
     values = {item["index"]: item["parts"]["brief"] for group in reply["groups"][:1] for item in group["rollouts"]}
     assert values[0] == 0.01 and values[1] == len("It is 5") / 100
+
+
+def test_a_person_who_has_too_much_scored_is_told_when_to_come_back(
+    recorded_run: Any, built: Any, project: Project, client_for: Any, rita: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = recorded_run(steps=1)
+    made, rollout = built(kind="run", run=run), run.rollouts.filter(index=0).first()
+    address = reverse("lab-rollout", args=[project.slug, made.pk, rollout.pk])
+    monkeypatch.setattr(scorers, "_places", Places(jobs_per_person=0))
+    body, accept = json.dumps({"components": SPEC}), {"Accept": "application/json"}
+    answer = client_for(rita).post(address, body, content_type="application/json", headers=accept)
+    assert (answer.status_code, answer["Retry-After"], answer.json()["code"]) == (429, str(WAIT_S), "rate_limited")

@@ -1,0 +1,38 @@
+"""Answers that stay the same until the next release: built and packed once, and not sent again to who has them."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from typing import NamedTuple
+
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.utils.cache import get_conditional_response, patch_vary_headers
+
+
+class Constant(NamedTuple):
+    """A body, the same packed, and its hash."""
+
+    body: bytes
+    packed: bytes
+    hash: str
+    content_type: str
+
+
+def constant(body: bytes, content_type: str) -> Constant:
+    """The body as it is kept."""
+    return Constant(body, gzip.compress(body, mtime=0), hashlib.sha256(body).hexdigest()[:32], content_type)
+
+
+def constant_answer(request: HttpRequest, made: Constant, *, cache_control: str) -> HttpResponseBase:
+    """The body with its strong ETag, packed for who takes that; 304 for who has it."""
+    packs = "gzip" in request.headers.get("Accept-Encoding", "")
+    etag = f'"{made.hash}{"-gzip" if packs else ""}"'  # packed it is another body, and the tag is a strong one
+    response = HttpResponse(made.packed if packs else made.body, content_type=made.content_type)
+    response["ETag"], response["Cache-Control"] = etag, cache_control
+    if packs:
+        response["Content-Encoding"] = "gzip"
+    patch_vary_headers(response, ["Accept-Encoding"])
+    found = get_conditional_response(request, etag=etag, response=response)
+    return response if found is None else found

@@ -1,0 +1,41 @@
+"""Whether whoever sent a request still waits for its answer.
+
+A view runs in a thread, which nothing ends when its client hangs up. Work that is done for nobody else asks here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from contextvars import ContextVar
+
+from webapp.body_limit import Message, Receive, Send
+
+_left: ContextVar[Future[None] | None] = ContextVar("asker_left", default=None)
+
+
+class Askers:
+    """ASGI middleware: notice that a client of an HTTP request hangs up."""
+
+    def __init__(self, app: Callable[[Message, Receive, Send], Awaitable[None]]) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        left: Future[None] = Future()
+        _left.set(left)
+
+        async def listened() -> Message:
+            message = await receive()
+            if message["type"] == "http.disconnect" and not left.done():
+                left.set_result(None)
+            return message
+
+        await self.app(scope, listened, send)
+
+
+def when_asker_leaves(act: Callable[[], None]) -> None:
+    """Have something done once the client of the request that this code answers hangs up, if it does: at once where it
+    has. Without a request nobody can leave."""
+    left = _left.get()
+    if left is not None:
+        left.add_done_callback(lambda _left: act())

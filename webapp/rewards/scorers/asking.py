@@ -1,0 +1,149 @@
+"""Having a job scored: in the person's turn, within its time, by a process of ours."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import islice
+
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+
+from training.errors import RewardTimeout, ScorerDied
+from training.rewards.scorer.wire import Asked, Job, Said, job_line
+from training.words import Sentence, sentence
+from webapp.askers import when_asker_leaves
+from webapp.rewards.scorers.child import Child
+from webapp.rewards.scorers.places import Places, Turn
+
+logger = logging.getLogger(__name__)
+DIED = gettext_noop("The process that scored ended ({how}); another one takes its place.")
+NOT_STARTED = gettext_noop("No process that scores could be started on this server.")
+TOO_DEEP = gettext_noop("This JSON is nested too deeply.")
+Answers = list[dict[str, Said]]
+"""For each episode what each component said, by name."""
+
+
+class Scorers:
+    """A few processes and the line before them; safe for many threads."""
+
+    def __init__(self, places: Places | None = None) -> None:
+        self._places = places or Places()
+        self._lock = threading.Lock()
+        self._idle: list[Child] = []
+
+    def ask(self, person: object, asked: Sequence[Asked], limit_s: float, *, late: str = "") -> Answers:
+        """What is said within ``limit_s``, after as long again in the line at most. ``late`` is why the rest is
+        missing. Raises ``TooMany``."""
+        wanted = sum(len(one.components) for one in asked)
+        if not wanted:
+            return unscored(asked, "")
+        late = late or _("Scoring took longer than %(s)g seconds.") % {"s": limit_s}
+        turn = Turn()
+        when_asker_leaves(turn.leave)
+        try:
+            line = job_line(Job(asked=list(asked), cpu_s=limit_s))
+        except (ValueError, RecursionError):
+            return unscored(asked, TOO_DEEP)
+        with self._places.taken(person, turn, time.monotonic() + limit_s) as took:
+            if not took:
+                return unscored(asked, late)
+            said, rest = self._score(turn, line, wanted, limit_s)
+            return _told(asked, said, rest or Said(why=Sentence.of(late), code=RewardTimeout.code))
+
+    def _score(self, turn: Turn, line: bytes, wanted: int, limit_s: float) -> tuple[list[Said], Said | None]:
+        """As many answers as came, and why the rest did not where that was not the time."""
+        try:
+            child = self._take()
+        except OSError:
+            logger.exception("no scoring process started")
+            return [], _missing(ScorerDied(NOT_STARTED))
+        turn.ends_by(child.stop)
+        said: list[Said] = []
+        rest: Said | None = None
+        try:
+            ready = child.ready()
+            deadline = time.monotonic() + limit_s
+            if ready:
+                said.extend(islice(child.answers(line, deadline), wanted))
+            if len(said) < wanted and not turn.gone.is_set() and not (ready and time.monotonic() >= deadline):
+                rest = _end_of(child)
+        finally:
+            turn.ends_by(None)
+            self._put(child, whole=len(said) == wanted and not turn.gone.is_set())
+        return said, rest
+
+    def _take(self) -> Child:
+        """A process that waits, or a new one. Raises ``OSError``."""
+        child = self._waiting() or Child()
+        with self._lock:
+            lonely = not self._idle
+        if lonely:  # whoever comes next shall not wait until another one has loaded
+            self._add()
+        return child
+
+    def _waiting(self) -> Child | None:
+        with self._lock:
+            while self._idle:
+                child = self._idle.pop()
+                if child.alive:
+                    return child
+                child.kill()  # closes its pipes
+        return None
+
+    def _put(self, child: Child, *, whole: bool) -> None:
+        """Keep it for the next job; one that did not come to the end of this one makes room for a fresh one."""
+        if whole and child.alive:
+            with self._lock:
+                self._idle.append(child)
+        else:
+            child.kill()
+            self._add()
+
+    def _add(self) -> None:
+        """Start one that loads before anybody waits for it."""
+        with suppress(OSError):  # whoever needs one is told
+            child = Child()
+            with self._lock:
+                self._idle.insert(0, child)
+
+    def close(self) -> None:
+        """End all that wait."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for child in idle:
+            child.kill()
+
+
+def _end_of(child: Child) -> Said | None:
+    """What its end means that came by itself; ``None`` where the kernel found that its time was over."""
+    code = child.ended()
+    if code == -signal.SIGXCPU:
+        return None
+    how = signal.Signals(-code).name if code is not None and -code in set(signal.Signals) else str(code)
+    logger.warning("a scoring process ended by itself", extra={"how": how})
+    return _missing(ScorerDied(sentence(DIED, how=how)))
+
+
+def unscored(asked: Sequence[Asked], why: str) -> Answers:
+    """Nothing was computed, and why."""
+    return _told(asked, [], Said(why=Sentence.of(why)))
+
+
+def _missing(error: ScorerDied) -> Said:
+    return Said(why=Sentence.of(error.message), code=error.code)
+
+
+def _told(asked: Sequence[Asked], said: Sequence[Said], rest: Said) -> Answers:
+    """The answers in order by name; what was not said is ``rest``."""
+    left = iter(said)
+    return [{item.name: next(left, rest) for item in one.components} for one in asked]
+
+
+scorers = Scorers()
+atexit.register(scorers.close)
