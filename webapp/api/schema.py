@@ -39,6 +39,7 @@ MORE: dict[str, tuple[int, ...]] = {
     "model_download": (409,),
     "reward_tried": (429,),
     "rollout_words": (429,),
+    "tokens_list": (403,),
 }
 """By operation: errors that its method and its parameters do not tell."""
 DESCRIPTION = (
