@@ -129,14 +129,14 @@ def test_every_text_of_a_body(odd: str, cast: dict[str | None, Client], objects:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_every_page_takes_each_parameter(cast: dict[str | None, Client], objects: dict[str, Any]) -> None:  # noqa: F811
-    """As above, each parameter by itself: one that is refused first cannot hide another."""
+    """As above, each parameter by itself: one that is refused first cannot hide another. NUL alone: half a surrogate
+    pair is replaced where the query is decoded."""
     names, broken = _names(), []
     for route in _pages():
         for name in names:
-            for odd in ODD[:2]:
-                address = _address(route, objects) + f"?{name}={odd}"
-                if (status := _sent(cast["alice"], "GET", address)) >= 500:
-                    broken.append((address, status))
+            address = _address(route, objects) + f"?{name}=%00"
+            if (status := _sent(cast["alice"], "GET", address)) >= 500:
+                broken.append((address, status))
     assert broken == []
 
 
