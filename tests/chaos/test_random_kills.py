@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -9,10 +10,13 @@ import time
 from pathlib import Path
 
 import pytest
+from django.core.files.base import ContentFile
 
 from tests.chaos.house import House
 from tests.chaos.services import alive, descendants, wait_until
 from tests.chaos.truth import assert_exact
+from webapp.datasets.models import Dataset
+from webapp.datasets.services import dataset_create
 from webapp.runs.models import Attempt, Run
 from webapp.runs.states import RunState
 
@@ -75,3 +79,26 @@ def test_deaths_of_workers_are_seen_in_time(house: House) -> None:
     took.sort()
     print(f"death seen: median {took[10]:.1f} s, p95 {took[18]:.1f} s")
     assert took[18] <= 30
+
+
+def test_a_death_is_seen_while_ten_long_jobs_wait(house: House) -> None:
+    """C1: two uploads took both places of the one worker that also reaped; a death was noticed after 191 s."""
+    line = json.dumps({"messages": [{"role": "user", "content": "x" * 60}, {"role": "assistant", "content": "y"}]})
+    text = f"{line}\n".encode() * 150_000
+    jobs = [
+        dataset_create(
+            project=house.project, user=house.user, name=f"large-{n}", file=ContentFile(text), file_name="r.jsonl"
+        )
+        for n in range(10)
+    ]
+    busy = Dataset.objects.filter(pk__in=[job.pk for job in jobs]).exclude(token="")
+    wait_until(busy.exists, 60, what="a long job at work")
+    run = house.launch("sleep-30", 5000)
+    house.reaches(run, 2)
+    house.kill9("train")
+    began = time.monotonic()
+    wait_until(lambda: Attempt.objects.get(run=run, number=1).ended_at, 60)
+    took = time.monotonic() - began
+    left = Dataset.objects.filter(pk__in=[job.pk for job in jobs], state="checking").count()
+    print(f"death seen after {took:.1f} s, while {left} of 10 long jobs were not done")
+    assert took <= 30 and left >= 8
