@@ -82,6 +82,7 @@ COMMANDS = (
     "backup",
     "restore",
     "database",
+    "migrate",
     "import_run",
     "adopt_data_folder",
     "demo",

@@ -18,7 +18,7 @@ import psycopg
 import pytest
 import redis
 
-from webapp.host.embedded import Embedded, postgres_prepare, redis_prepare
+from webapp.host.embedded import Embedded, memory_options, postgres_prepare, redis_prepare
 from webapp.ops.catalogues import catalogues_compile
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,12 +46,31 @@ def test_data_survive_a_restart(folder: Path) -> None:
         assert (services.database_url, services.redis_url) == (address, port)
         with psycopg.connect(services.database_url) as connection:
             assert connection.execute("SELECT number FROM keep").fetchone() == (7,)
+            shown = connection.execute("SELECT pg_size_bytes(current_setting('shared_buffers'))").fetchone()
+            assert shown == (int(memory_options(psutil.virtual_memory().total)["shared_buffers"][:-2]) << 20,)
         with redis.Redis.from_url(services.redis_url) as client:
             assert client.get("keep") is None, "it writes nothing: on a full disk it would refuse everything"
             assert client.config_get("appendonly")["appendonly"] == "no"
             assert client.config_get("stop-writes-on-bgsave-error")["stop-writes-on-bgsave-error"] == "no"
     finally:
         services.stop()
+
+
+@pytest.mark.parametrize(
+    ("gib", "shared", "cache", "maintenance", "work"),
+    [
+        (1, 128, 512, 64, 4),
+        (24, 768, 6144, 384, 12),
+        (64, 2048, 16_384, 1024, 32),
+        (1024, 4096, 65_536, 1024, 32),
+    ],
+)
+def test_postgres_takes_a_small_part_of_the_machines_memory(
+    gib: int, shared: int, cache: int, maintenance: int, work: int
+) -> None:
+    expected = {"shared_buffers": shared, "effective_cache_size": cache}
+    expected |= {"maintenance_work_mem": maintenance, "work_mem": work}
+    assert memory_options(gib << 30) == {name: f"{mb}MB" for name, mb in expected.items()}
 
 
 def test_postgres_wants_its_password(folder: Path) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandParser
-from django.db import connection
 
 from webapp.environments.models import Environment, Kind
 from webapp.ops.site import site_prepare
@@ -28,8 +27,6 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Safe to repeat."""
-        # A migration may take longer than a page is allowed to.
-        connection.settings_dict["OPTIONS"]["options"] = "-c lock_timeout=60000"
         call_command("migrate", interactive=False, verbosity=0)
         user = site_prepare(demo=options["demo"])
         if options["tools_moved"]:
