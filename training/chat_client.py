@@ -19,7 +19,8 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
@@ -28,7 +29,7 @@ from weakref import WeakKeyDictionary
 from training.addresses import parse_place
 from training.chat_reply import UNREADABLE, Reply, read_reply
 from training.chat_stream import Refused, Streamed
-from training.connections import HttpAnswer, HttpClient, HttpFailed, TooLarge, Why, allow_list
+from training.connections import HttpAnswer, HttpClient, HttpFailed, TooLarge, Why, allow_list, own_access
 from training.errors import (
     EndpointAway,
     EndpointBusy,
@@ -108,8 +109,7 @@ async def complete(endpoint: Endpoint, body: dict[str, Any], on_text: OnText | N
     """
     until = asyncio.get_running_loop().time() + endpoint.timeout_s
     try:
-        client = HttpClient(CONNECT_LIMIT_S, headers=_key_header(endpoint))
-        async with asyncio.timeout_at(until), _slot(endpoint), client:
+        async with asyncio.timeout_at(until), _slot(endpoint), _client(endpoint) as client:
             return await _tries(client, endpoint, {"model": endpoint.model, **body}, until, on_text)
     except TimeoutError as exc:
         raise EndpointTimeout(
@@ -124,6 +124,37 @@ async def complete(endpoint: Endpoint, body: dict[str, Any], on_text: OnText | N
         if isinstance(exc, EndpointFault):
             raise
         raise EndpointRefused(f"{endpoint.who} cannot be asked: {exc.message}", hint=exc.hint) from exc
+
+
+_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[object, ...], HttpClient]] = WeakKeyDictionary()
+
+
+def keep_clients(loop: asyncio.AbstractEventLoop) -> None:
+    """Let all requests of this loop to one endpoint share a client, until ``drop_clients``: over a network a connection
+    of its own costs each turn more than we do."""
+    _clients.setdefault(loop, {})
+
+
+async def drop_clients() -> None:
+    """Close what the running loop has kept."""
+    for client in _clients.pop(asyncio.get_running_loop(), {}).values():
+        await client.close()
+
+
+@asynccontextmanager
+async def _client(endpoint: Endpoint) -> AsyncIterator[HttpClient]:
+    """A client of the endpoint: the one that the loop keeps, or one for this request."""
+    headers = _key_header(endpoint)
+    kept = _clients.get(asyncio.get_running_loop()) if own_access() else None
+    if kept is None:
+        async with HttpClient(CONNECT_LIMIT_S, headers=headers) as client:
+            yield client
+        return
+    key = (endpoint.url, endpoint.concurrency, *headers.values())
+    if key not in kept:
+        most = endpoint.concurrency
+        kept[key] = HttpClient(CONNECT_LIMIT_S, headers=headers, connections=most, repeats=True)
+    yield kept[key]
 
 
 _Key = tuple[str, str, str]

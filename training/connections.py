@@ -70,6 +70,11 @@ def reaching(access: Access) -> Iterator[None]:
         _access.reset(reset)
 
 
+def own_access() -> bool:
+    """Whether this context may reach what the process itself may, so that its connections serve any other such one."""
+    return _access.get() is None
+
+
 def auth_headers(url: str) -> dict[str, str]:
     """The bearer token of the environment registration that the server belongs to, when one was handed over."""
     access = _access.get()
@@ -206,6 +211,7 @@ class HttpClient:
 
     ``pinned`` are the addresses that a caller has checked itself, for the one host that it asks; ``path`` is the Unix
     socket of a server that the caller started, which is asked whatever the host. At most ``connections`` are open.
+    ``repeats``: what is asked may be asked twice (``kept_connections.py``).
     """
 
     def __init__(
@@ -216,8 +222,9 @@ class HttpClient:
         pinned: Iterable[Address] | None = None,
         path: Path | None = None,
         connections: int = CONNECTIONS,
+        repeats: bool = False,
     ) -> None:
-        transport: httpx.AsyncBaseTransport = _transport(path, connections)
+        transport: httpx.AsyncBaseTransport = _transport(path, connections, repeats)
         allowed = allow_list() if path is None else None
         if pinned is not None:
             transport = _CheckedTransport(transport, None, list(pinned)[:MAX_TRIED])
@@ -265,8 +272,8 @@ class HttpClient:
         await self.close()
 
 
-def _transport(path: Path | None = None, connections: int = CONNECTIONS) -> httpx.AsyncBaseTransport:
-    return KeptConnections(tls(), most=connections, idle_s=IDLE_S, path=path)
+def _transport(path: Path | None, connections: int, repeats: bool) -> httpx.AsyncBaseTransport:
+    return KeptConnections(tls(), most=connections, idle_s=IDLE_S, path=path, repeats=repeats)
 
 
 def http_parts(url: str) -> tuple[str, str]:
@@ -325,6 +332,8 @@ class _CheckedTransport(httpx.AsyncBaseTransport):
                 answer = await self._inner.handle_async_request(_to(request, address, place))
             except (httpx.ConnectError, httpx.ConnectTimeout):
                 if number == len(candidates) - 1:
+                    if self._allowed is not None:  # it may have moved: the next request looks its name up again
+                        del self._addresses[key]
                     raise
                 continue
             self._addresses[key] = [address]

@@ -36,10 +36,16 @@ def _failures() -> Iterator[None]:
 
 
 class KeptConnections(httpx.AsyncBaseTransport):
-    """At most ``most`` are open; who comes then waits. One that was idle for ``idle_s`` seconds is not used again."""
+    """At most ``most`` are open; who comes then waits. One that was idle for ``idle_s`` seconds is not used again.
 
-    def __init__(self, context: ssl.SSLContext, *, most: int, idle_s: float, path: Path | None = None) -> None:
-        self._context, self._idle_s = context, idle_s
+    ``repeats``: what is asked may be asked twice, so a request that meets a kept connection's end is sent once more on
+    a new one. Servers may hang up just then, without a word.
+    """
+
+    def __init__(
+        self, context: ssl.SSLContext, *, most: int, idle_s: float, path: Path | None = None, repeats: bool = False
+    ) -> None:
+        self._context, self._idle_s, self._repeats = context, idle_s, repeats
         self._path = str(path) if path is not None else None
         self._places = asyncio.Semaphore(most)
         self._idle: defaultdict[Where, list[httpcore.AsyncHTTPConnection]] = defaultdict(list)
@@ -53,27 +59,44 @@ class KeptConnections(httpx.AsyncBaseTransport):
         )
         where = (str(url.origin), str(request.extensions.get("sni_hostname", "")))
         await self._places.acquire()
-        connection = None
         try:
-            connection = await self._connection(where, url.origin)
-            with _failures():
-                answer = await connection.handle_async_request(sent)
+            connection, answer = await self._sent(where, url.origin, sent)
         except BaseException:
             self._places.release()
-            if connection is not None:
-                await connection.aclose()
             raise
         body = _Body(self, where, connection, answer)
         return httpx.Response(answer.status, headers=answer.headers, stream=body, extensions=answer.extensions)
 
-    async def _connection(self, where: Where, origin: httpcore.Origin) -> httpcore.AsyncHTTPConnection:
+    async def _sent(
+        self, where: Where, origin: httpcore.Origin, request: httpcore.Request
+    ) -> tuple[httpcore.AsyncHTTPConnection, httpcore.Response]:
+        """The answer's head, and the connection that it came over."""
+        kept = await self._idle_one(where)
+        if kept is not None:
+            try:
+                return kept, await self._asked(kept, request)
+            except (httpx.NetworkError, httpx.RemoteProtocolError):
+                if not self._repeats:
+                    raise
+        made = httpcore.AsyncHTTPConnection(origin, self._context, keepalive_expiry=self._idle_s, uds=self._path)
+        return made, await self._asked(made, request)
+
+    async def _asked(self, connection: httpcore.AsyncHTTPConnection, request: httpcore.Request) -> httpcore.Response:
+        try:
+            with _failures():
+                return await connection.handle_async_request(request)
+        except BaseException:
+            await connection.aclose()
+            raise
+
+    async def _idle_one(self, where: Where) -> httpcore.AsyncHTTPConnection | None:
         idle = self._idle[where]
         while idle:
             connection = idle.pop()
             if connection.is_available() and not connection.has_expired():
                 return connection
             await connection.aclose()
-        return httpcore.AsyncHTTPConnection(origin, self._context, keepalive_expiry=self._idle_s, uds=self._path)
+        return None
 
     async def give_back(self, where: Where, connection: httpcore.AsyncHTTPConnection) -> None:
         """Keep a connection for the next request where its answer was read to the end, else hang up."""

@@ -148,3 +148,33 @@ async def test_closing_drops_the_idle_ones() -> None:
                 break
             await asyncio.sleep(0.01)
         assert server.open == 0
+
+
+@pytest.mark.parametrize("repeats", [True, False])
+async def test_a_request_that_meets_the_end_of_a_kept_connection(repeats: bool) -> None:
+    """It is sent once more where it may be asked twice, and never more than once."""
+    asked: list[int] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        number = len(asked)
+        for answered in range(2):
+            try:
+                await reader.readuntil(b"\r\n\r\n")
+            except asyncio.IncompleteReadError:
+                break
+            asked.append(number)
+            if answered:  # hang up in place of the second answer
+                break
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nxx")
+        writer.close()
+
+    made = await asyncio.start_server(serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{made.sockets[0].getsockname()[1]}/"
+    async with made, client(repeats=repeats) as one:
+        assert await ask(one, url) == b"xx"
+        if repeats:
+            assert await ask(one, url) == b"xx"
+        else:
+            with pytest.raises(httpx.RemoteProtocolError):
+                await ask(one, url)
+    assert asked == ([0, 0, 2] if repeats else [0, 0])

@@ -21,7 +21,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from training.chat_client import usage
+from training.chat_client import drop_clients, keep_clients, usage
 from training.config import JobConfig
 from training.data import Row
 from training.errors import StopRequested, StorageFull, TiltyardError
@@ -87,6 +87,7 @@ class Collector:
         self.fatal: TiltyardError | None = None
         self._failures = FailureShare(config.rollout, self.write, self._rest)
         self._runner = asyncio.Runner()
+        keep_clients(self._runner.get_loop())
         self.offered = Offered()
         self.orders = Orders(journal.path.parent / ORDERS_NAME, self.mark, self._too_late)
 
@@ -98,6 +99,7 @@ class Collector:
         """End the scoring threads and the event loop."""
         for scoring in (self.scoring, *(ground.scoring for ground in self._grounds)):
             scoring.close()
+        self._runner.run(drop_clients())
         self._runner.close()
 
     def ground_of(self, row: int) -> Ground:

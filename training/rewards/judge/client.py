@@ -13,7 +13,7 @@ import threading
 from functools import lru_cache
 from typing import Any
 
-from training.chat_client import Endpoint, complete, usage
+from training.chat_client import Endpoint, complete, keep_clients, usage
 from training.errors import EndpointFault, EndpointTimeout, RewardFault, RewardTimeout, TiltyardError
 
 
@@ -41,6 +41,7 @@ def ask(endpoint: Endpoint, messages: list[dict[str, str]]) -> tuple[str, dict[s
 @lru_cache(maxsize=1)
 def _loop() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
+    keep_clients(loop)
     threading.Thread(target=loop.run_forever, name="judge", daemon=True).start()
     return loop
 
