@@ -1,7 +1,8 @@
 """Looking at runs: every few seconds the doctor sees the steps that have been recorded since it looked last.
 
 1. Take the runs that have more steps than were seen, or another attempt than the one that was seen, and those that run
-   and have been silent; the ones that were heard last come first.
+   and have been silent: those that run before those that do not, and of either first whose last look is longest ago.
+   Each is looked at once before any is looked at again.
 2. Lock the run's ``Examination``; one that somebody else holds is left to them.
 3. Show the doctor the new steps in order, and write its memory, the step and the advisories in one transaction: what
    is cut off is looked at again, and nothing is told twice.
@@ -16,7 +17,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import Exists, F, OuterRef, Q, QuerySet
+from django.db.models import Case, Exists, F, OuterRef, Q, QuerySet, When
 from django.db.models.functions import Coalesce, Now
 from django.utils import timezone
 
@@ -48,9 +49,8 @@ LEARNS = [kind for kind, method in METHODS.items() if method.plays and method.tr
 def look() -> int:
     """Look at the runs that have something new, for about 20 s at most; how many steps were seen."""
     end, seen = time.monotonic() + BUDGET_S, 0
-    for run_id in waiting()[:RUNS_AT_ONCE]:
-        while time.monotonic() < end and (steps := _looked(run_id)):
-            seen += steps
+    while steps := sum(_looked(run_id) for run_id in waiting()[:RUNS_AT_ONCE] if time.monotonic() < end):
+        seen += steps
     return seen
 
 
@@ -75,7 +75,9 @@ def waiting() -> QuerySet[Run, UUID]:
     whole = Q(step__gt=F("seen") + 1) | Q(step__gt=F("seen")) & ~Q(state=RunState.RUNNING)
     anew = Exists(_begun().filter(run=OuterRef("pk"), number__gt=OuterRef("of")))
     silent = Q(state=RunState.RUNNING, last_step_at__lt=since, examination__looked_at__lt=since)
-    found = rows.filter(whole | anew | silent).order_by(F("last_event_at").desc(nulls_last=True))
+    at_work = Case(When(state=RunState.RUNNING, then=0), default=1)
+    longest_ago = F("examination__looked_at").asc(nulls_first=True)
+    found = rows.filter(whole | anew | silent).order_by(at_work, longest_ago, "pk")
     return found.values_list("pk", flat=True)
 
 

@@ -182,3 +182,38 @@ def test_a_run_that_somebody_else_looks_at_is_left_to_them(
     Run.objects.filter(pk=running.pk).update(kind="sft")
     look()
     assert not Examination.objects.exists()
+
+
+def test_every_lively_run_gets_its_look_however_many_there_are(
+    running: Run, record: Any, make_run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F12: of more than twenty, only those that were heard last were ever looked at."""
+    monkeypatch.setattr(looking, "RUNS_AT_ONCE", 2)
+    runs = [running, *(make_run(name=f"run {n}", state=RunState.RUNNING, attempt=1) for n in range(4))]
+    ended = make_run(name="ended", state=RunState.SUCCEEDED, attempt=1, finished_at=timezone.now())
+    for each in (*runs, ended):
+        record(each, healthy(steps=12))
+    seen: list[Any] = []
+    looked = looking.run_look
+    monkeypatch.setattr(looking, "run_look", lambda pk: seen.append(pk) or looked(pk))
+    assert look() == 5 * 11 + 12
+    assert set(seen[:5]) == {each.pk for each in runs} and seen[5] == ended.pk
+    for each in runs[1:]:
+        record(each, list(healthy(steps=13))[12:])
+    Examination.objects.filter(run=runs[3]).update(looked_at=timezone.now() - timedelta(minutes=5))
+    seen.clear()
+    assert look() == 4 and seen[0] == runs[3].pk and len(seen) == 4
+
+
+def test_a_run_with_many_steps_lets_the_others_in_between(
+    running: Run, record: Any, make_run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(looking, "LOOK_S", 0.0)  # ten steps a look
+    short = make_run(name="short", state=RunState.RUNNING, attempt=1)
+    record(running, healthy(steps=31))
+    record(short, healthy(steps=11))
+    seen: list[Any] = []
+    looked = looking.run_look
+    monkeypatch.setattr(looking, "run_look", lambda pk: seen.append(pk) or looked(pk))
+    assert look() == 40
+    assert set(seen[:2]) == {running.pk, short.pk} and seen[2:4] == [running.pk] * 2
