@@ -205,15 +205,16 @@ def test_every_lively_run_gets_its_look_however_many_there_are(
     assert look() == 4 and seen[0] == runs[3].pk and len(seen) == 4
 
 
-def test_a_run_with_many_steps_lets_the_others_in_between(
+def test_runs_with_many_steps_take_turns(
     running: Run, record: Any, make_run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(looking, "LOOK_S", 0.0)  # ten steps a look
-    short = make_run(name="short", state=RunState.RUNNING, attempt=1)
-    record(running, healthy(steps=31))
-    record(short, healthy(steps=11))
+    monkeypatch.setattr(looking, "RUNS_AT_ONCE", 2)
+    runs = [running, *(make_run(name=f"run {n}", state=RunState.RUNNING, attempt=1) for n in range(2))]
+    for each in runs:
+        record(each, healthy(steps=31))
     seen: list[Any] = []
     looked = looking.run_look
     monkeypatch.setattr(looking, "run_look", lambda pk: seen.append(pk) or looked(pk))
-    assert look() == 40
-    assert set(seen[:2]) == {running.pk, short.pk} and seen[2:4] == [running.pk] * 2
+    assert look() == 3 * 30
+    assert seen[:3] == seen[3:6] == seen[6:9] and set(seen[:3]) == {each.pk for each in runs}
