@@ -102,6 +102,19 @@ def test_a_script_brings_all_that_it_imports_each_once() -> None:
     assert imported_by("js/none.js") == ()
 
 
+def test_every_page_names_the_modules_of_its_script() -> None:
+    """F13: but for the run page, they were fetched layer by layer, five to seven of them."""
+    scripts = {f"js/pages/{path.name}" for path in (ROOT / "static/js/pages").glob("*.js")}
+    used, bare = set(), []
+    for path in (ROOT / "templates").rglob("*.html"):
+        text = path.read_text()
+        used |= set(re.findall(r"module_script '([^']+)'", text))
+        bare += [f"{path.name}: {name}" for name in re.findall(r"\{% static '(js/(?:pages/|app)[^']+)' %\}", text)]
+    assert not bare
+    imported = {name for script in used for name in imported_by(script)}
+    assert scripts <= used | imported
+
+
 @pytest.mark.django_db
 def test_the_run_page_names_its_modules_and_opens_its_socket_at_once(
     client_for: Clients, alice: Any, make_run: Any
@@ -109,7 +122,7 @@ def test_the_run_page_names_its_modules_and_opens_its_socket_at_once(
     run = make_run(seq=7)
     head = client_for(alice).get(f"/p/{run.project.slug}/runs/{run.pk}/").content.decode().split("</head>")[0]
     named = re.findall(r'<link rel="modulepreload" href="/static/([^"]+)">', head)
-    assert tuple(named) == imported_by("js/pages/run.js")
+    assert tuple(named) == imported_by("js/app.js") + imported_by("js/pages/run.js")
     early = re.search(r'<script src="/static/js/lib/early.js" type="module" async\s+data-socket="([^"]+)">', head)
     assert early is not None and early[1] == f"/ws/runs/{run.pk}/?least=7"
 

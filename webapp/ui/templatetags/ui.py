@@ -57,10 +57,12 @@ RAIL = [
 
 @register.simple_tag
 @functools.cache
-def module_preloads(script: str) -> SafeString:
-    """Links that let a browser fetch what a script imports beside it, rather than one layer after another."""
+def module_script(script: str) -> SafeString:
+    """A page's script, behind links that let a browser fetch what it imports beside it, rather than one layer after
+    another: seven layers are half a second of empty waiting on a line of 100 ms."""
     paths = ((static(path),) for path in imported_by(script))
-    return format_html_join("\n  ", '<link rel="modulepreload" href="{}">', paths)
+    preloads = format_html_join("", '<link rel="modulepreload" href="{}">', paths)
+    return format_html('{}<script src="{}" type="module"></script>', preloads, static(script))
 
 
 @register.simple_tag
