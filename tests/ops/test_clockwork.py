@@ -63,6 +63,31 @@ def test_what_is_looked_at_and_how_often() -> None:
     }
 
 
+class Waits(threading.Event):
+    """A stop that writes down how long a job would rest, and ends it after three ticks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[float] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.asked.append(timeout or 0.0)
+        if len(self.asked) == 3:
+            self.set()
+        return self.is_set()
+
+
+def test_a_tick_takes_its_own_time_off_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is looked at every ten seconds, in a look of four, rests for six; one that takes longer rests for none."""
+    now, took = [100.0], iter([0.0, 4.0, 25.0])
+    monkeypatch.setattr(clockwork.time, "monotonic", lambda: now[0])
+    clock = Clockwork()
+    clock._stop = rests = Waits()
+    clock.keep(Job("slow", lambda: now.__setitem__(0, now[0] + next(took)), every_s=10.0))
+    monkeypatch.undo()
+    assert rests.asked == [10.0, 6.0, 0.0]
+
+
 def test_a_job_that_does_not_end_delays_no_other(ticking: Callable[..., Clockwork]) -> None:
     end, ticks = threading.Event(), []
     clock = ticking(Job("slow", lambda: end.wait(20), every_s=0), Job("quick", lambda: ticks.append(1), every_s=0.01))
