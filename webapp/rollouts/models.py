@@ -11,6 +11,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from webapp.outcomes import Outcome
+from webapp.rollouts.numbers import NumbersField
 from webapp.runs.models import Run
 
 
@@ -110,7 +111,7 @@ class Turn(models.Model):
     wrote = models.TextField(
         blank=True, default="", db_default="", help_text="its text as written, where the messages lack some of it"
     )
-    words = ArrayField(models.IntegerField(), null=True, help_text="webapp.rollouts.words; empty until it is indexed")
+    words = NumbersField(null=True, help_text="webapp.rollouts.words; empty until it is indexed")
     seq = models.BigIntegerField()
 
     class Meta:

@@ -81,6 +81,16 @@ def test_a_run_goes_on_once_its_environment_answers_again(
     assert reason_of(run) == (ANSWERS_AGAIN if resumed else None)
 
 
+def test_what_was_seen_before_the_newest_pause_says_nothing(paused: Make) -> None:
+    run = paused("environment_unreachable", minutes_ago=60)
+    _event(run, 1, RunState.RUNNING, timezone.now() - timedelta(minutes=50), ANSWERS_AGAIN)
+    _event(run, 2, RunState.PAUSED, timezone.now() - timedelta(minutes=20), None)
+    seen(minutes_ago=40)
+    assert recovery.resume_where_over() == 0
+    seen(minutes_ago=19)
+    assert recovery.resume_where_over() == 1
+
+
 def test_all_environments_of_a_run_have_to_answer(paused: Make, make_environment: Make) -> None:
     first, second = make_environment(), make_environment()
     stages = [{"name": "a", "until_step": 2}, {"name": "b", "environment": {"name": second.reference}}]
