@@ -20,6 +20,8 @@ from training.rollout.turns import pieces_of
 
 MESSAGES = {"<|start|>", "<|end|>", "<|eom|>"}
 """Marks of thoughts and calls that begin or end a message, too."""
+THOUGHTLESS = ("cohere", "gemma", "lfm2", "llama3", "phi3", "qwen2_5", "qwen3_instruct", "qwen3_vl")
+"""Families whose templates write no thought, or none without a call (Gemma 4)."""
 NAMES = [name for name in TEMPLATES if base(name) not in PICTURES]
 ASKS = {"role": "user", "content": "How many lamps?"}
 CALL = {"id": "k", "type": "function", "function": {"name": "stock", "arguments": {"item": "lamp"}}}
@@ -148,16 +150,17 @@ def test_without_any_mark_a_turn_has_no_end() -> None:
         turns._turn(template, Message(role="assistant", content="a"), "a", 0)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ["deepseekv3", "qwen2_5", "nemotron_3_nano"])
-def test_a_question_that_is_asked_twice_is_no_other_turns_place(name: str) -> None:
-    """Also where the template writes earlier turns without their thoughts, so that a turn's place has to be found."""
-    again = {"role": "user", "content": "Again."}
-    turns_ = [said("One.", "Uno."), again, said("Two.", "Due."), again, said("Three.", "Tre.")]
-    row = row_from_dict({"messages": [again, *turns_]})
-    template = template_of(name)
+@pytest.mark.parametrize("name", NAMES)
+def test_each_turn_is_learned_once_with_its_own_words_and_thoughts(name: str) -> None:
+    """Also where the same is asked twice, and where the prompt opens the thought that the turn goes on with."""
+    again, template = {"role": "user", "content": "Again."}, template_of(name)
+    said_ = [said("One.", "Uno."), again, said("Two.", "Due."), again, said("Three.", "Tre.")]
+    row = row_from_dict({"messages": [again, *said_]})
     learned = [piece.text for piece in pieces_of(template, row.messages, None) if piece.turn is not None]
-    words = ["One.", "Two.", "Three."]
-    assert [[word for word in words if word in text] for text in learned] == [["One."], ["Two."], ["Three."]]
+    words, thoughts = ["One.", "Two.", "Three."], ["Uno.", "Due.", "Tre."]
+    assert [[text.count(word) for word in words] for text in learned] == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
+    found = [[text.count(thought) for thought in thoughts] for text in learned]
+    assert found == ([[0, 0, 0]] * 3 if name.startswith(THOUGHTLESS) else [[1, 0, 0], [0, 1, 0], [0, 0, 1]])
     assert not any("Again." in text for text in learned)
 
 
