@@ -76,7 +76,7 @@ def project_token_revoke(request: HttpRequest, slug: str, pk: UUID) -> HttpRespo
     """End one of them (owners)."""
     project = project_for(request.user, slug, need=Role.OWNER)
     _revoke(request, tokens_reaching(project).filter(pk=pk).first(), TokenEnd.OWNER, project)
-    return redirect("project-tokens", slug=slug)
+    return redirect("team-tokens", slug=slug)
 
 
 @login_required

@@ -30,10 +30,8 @@ urlpatterns: list[URLPattern] = [
     path("p/<slug:slug>/settings/", views.team_settings, name="team-settings"),
     path("p/<slug:slug>/settings/hub-token/", hub_views.hub_token_keep, name="hub-token"),
     path("p/<slug:slug>/settings/hub-token/remove/", hub_views.hub_token_forget, name="hub-token-remove"),
-    path("p/<slug:slug>/settings/tokens/", token_views.project_tokens, name="project-tokens"),
-    path(
-        "p/<slug:slug>/settings/tokens/<uuid:pk>/revoke/", token_views.project_token_revoke, name="project-token-revoke"
-    ),
+    path("p/<slug:slug>/settings/tokens/", token_views.project_tokens, name="team-tokens"),
+    path("p/<slug:slug>/settings/tokens/<uuid:pk>/revoke/", token_views.project_token_revoke, name="team-token-revoke"),
     path("p/<slug:slug>/settings/members/", views.member_new, name="member-new"),
     path("p/<slug:slug>/settings/members/<int:pk>/role/", views.member_role, name="member-role"),
     path("p/<slug:slug>/settings/members/<int:pk>/remove/", views.member_remove, name="member-remove"),

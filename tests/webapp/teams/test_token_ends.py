@@ -176,6 +176,7 @@ def test_owners_see_every_token_that_reaches_their_project(
     assert [(item["used_from"], item["used_at"] is None) for item in listed] == [("", True), ("10.1.2.3", False)]
     assert text not in str(listed) and listed[1]["hint"] == text[:12]
     page = client_for(alice).get("/p/joust/settings/tokens/").content.decode()
+    assert re.findall(r'rail-link" href="([^"]+)"\s+aria-current', page) == ["/p/joust/settings/"]
     shown = ("everywhere", "here", "bob", "10.1.2.3", "all your projects", text[:12], "never")
     assert [word for word in shown if word not in page] == []
     assert "there" not in re.findall(r"<strong>(\w+)</strong>", page) and "strange" not in page
