@@ -85,6 +85,10 @@ CODES: dict[str, Words] = {
         gettext_noop("Scoring took too long."),
         gettext_noop("Make the reward component cheaper, or raise its time limit."),
     ),
+    "scorer_died": Words(
+        gettext_noop("The process that scored ended by itself."),
+        gettext_noop("Ask again: another one has taken its place."),
+    ),
     "policy_fault": Words(
         gettext_noop("Sampling from the model failed."),
         gettext_noop("The run's log says why; short memory is the usual cause."),

@@ -115,7 +115,7 @@ def test_a_stack_is_saved_as_a_table_and_pinned_to_the_projects_page(trained: An
     with page.expect_download() as table:
         chart.locator('[data-act="csv"]').click()
     lines = table.value.path().read_text().splitlines()
-    assert len(lines) == STEPS + 1 and lines[0].endswith("step,rewards/task_success/mean,rewards/coherence/mean")
+    assert len(lines) == STEPS + 1 and lines[0].endswith('"step","rewards/task_success/mean","rewards/coherence/mean"')
     chart.locator(".chart-menu summary").click()
     with page.expect_download() as drawing:
         chart.locator('[data-act="svg"]').click()

@@ -166,7 +166,7 @@ def _anonymous(request: HttpRequest, _exc: Exception) -> HttpResponse:
 
 @api.exception_handler(HttpError)
 def _http(request: HttpRequest, exc: HttpError) -> HttpResponse:
-    if isinstance(exc.__cause__, FieldError):  # of our parser: ninja says of each of its errors that it cannot parse
+    if exc.status_code == 400 and isinstance(exc.__cause__, FieldError):  # of our parser, whose errors ninja wraps
         return _fields(request, exc.__cause__)
     return failed(request, exc.status_code, str(exc))
 
