@@ -124,10 +124,12 @@ def check_static_files(origin: str) -> None:
 
 def check_environments(one: Upped) -> None:
     """P9: seven of nine programs had the operator's whole environment. ``up`` itself is the operator's own."""
-    known = {}
-    for process in psutil.Process(one.process.pid).children(recursive=True):
+    known, up_itself = {}, psutil.Process(one.process.pid)
+    for process in up_itself.children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
-            known[process.pid, " ".join(process.cmdline())] = set(process.environ())
+            command = process.cmdline()
+            if command != up_itself.cmdline():  # one that it has just forked is still `up`, until its program is there
+                known[process.pid, " ".join(command)] = set(process.environ())
     for name in ("AWS_SECRET_ACCESS_KEY", "OTHER_SECRET"):
         assert [who for who, has in known.items() if name in has] == []
     for name in ("HF_TOKEN", "WANDB_API_KEY"):  # supervisord hands on what its programs may have

@@ -394,20 +394,3 @@ def test_a_question_that_an_earlier_step_cut_off_is_asked_again(monkeypatch: pyt
     assert asyncio.run(hold.away(EnvironmentFault("HTTP 500"))) is False, "nothing is known of it yet"
     asyncio.run(begin())
     assert len(asked) == 2 and hold._says_who is True
-
-
-@pytest.mark.parametrize(("up", "away"), [((True, True), False), ((False, True), False), ((False, False), True)])
-def test_one_of_several_servers_is_enough(monkeypatch: pytest.MonkeyPatch, up: tuple[bool, bool], away: bool) -> None:
-    urls = ("http://127.0.0.1:1", "http://127.0.0.1:2")
-
-    async def ask(_config: Any, url: str) -> None:
-        if not up[urls.index(url)]:
-            raise EnvironmentTimeout("late")
-
-    monkeypatch.setattr(holding, "ask_server", ask)
-
-    async def find() -> bool:
-        hold = Hold(EnvironmentConfig(url=urls[0], replicas=[urls[1]]), lambda event: None)
-        return await hold.away(EnvironmentTimeout("late"))
-
-    assert asyncio.run(find()) is away
