@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import logging
+import math
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -34,7 +35,8 @@ from webapp.errors import DATABASE_AWAY, TooMany, error_body, server_error, too_
 from webapp.pages import errors_by_field
 from webapp.teams.models import User
 from webapp.teams.sudo import ConfirmFirst
-from webapp.teams.tokens import token_ended, token_user
+from webapp.teams.throttle import token_wait_s
+from webapp.teams.tokens import token_ended, token_user, token_was_there
 from webapp.text import unstorable
 from webapp.upload_handlers import OVERHEAD_BYTES, CountingUploadHandler
 
@@ -161,7 +163,9 @@ def page_of(rows: QuerySet[Any], page: int, per_page: int, show: Callable[[Any],
 def _anonymous(request: HttpRequest, _exc: Exception) -> HttpResponse:
     """Whoever comes with a token that was ended hears by what: it is their own script that stands still."""
     why = token_ended(bearer(request))
-    return failed(request, 401, _("This API token has ended: %(why)s.") % {"why": why} if why else "")
+    if why:
+        return failed(request, 401, _("This API token has ended: %(why)s.") % {"why": why})
+    return _unknown(request)
 
 
 @api.exception_handler(HttpError)
@@ -264,7 +268,16 @@ def _is_shaped(response: HttpResponseBase) -> bool:
 def not_found(request: HttpRequest) -> HttpResponse:
     """Any other address under the API. Whoever has a session or a good token hears that there is nothing."""
     known = request.user.is_authenticated or token_user(bearer(request), _address(request)) is not None
-    return failed(request, 404 if known else 401)
+    return failed(request, 404) if known else _unknown(request)
+
+
+def _unknown(request: HttpRequest) -> HttpResponse:
+    """The answer to whoever comes without a login, or with a token that never was: guesses have a limit."""
+    text = bearer(request)
+    wait_s = token_wait_s(_address(request)) if text and not token_was_there(text) else 0.0
+    if wait_s:
+        return too_many(request, TooMany(_("Too many unknown API tokens from this address."), wait_s=math.ceil(wait_s)))
+    return failed(request, 401)
 
 
 def bearer(request: HttpRequest) -> str:

@@ -13,6 +13,8 @@
    refusing it would stop no guess, and would let a stranger close the links of all behind an address.
 6. One address opens one shared link ``OPENS_PER_ADDRESS`` times within the window: a report takes work to make. Only
    who has the link can use that up, and no other link is closed by it.
+7. One address shows ``TOKENS_PER_ADDRESS`` API tokens that never were within the window; then it waits with such ones.
+   What exists works all the same, for the same reason as with links.
 
 A try of a login is counted before the password is looked at, so that many at once are not one; a success takes its
 count back.
@@ -31,7 +33,7 @@ WINDOW_S, KNOWN_FOR_S = 15 * 60, 30 * 24 * 3600
 PAIR_LIMIT, ACCOUNT_FREE, ADDRESS_LIMIT = 10, 20, 1_000
 ACCOUNT_WAIT_MAX_S = 30
 MAIL_PER_ACCOUNT, MAIL_PER_ADDRESS = 3, 30
-OPENS_PER_ADDRESS, GUESSES_PER_ADDRESS = 300, 30
+OPENS_PER_ADDRESS, GUESSES_PER_ADDRESS, TOKENS_PER_ADDRESS = 300, 30, 60
 _COUNT = (
     "INSERT INTO teams_loginthrottle AS held (key, failures, last_at, until)"
     " VALUES (%(key)s, 1, now(), now() + make_interval(secs => %(seconds)s))"
@@ -106,15 +108,20 @@ def mail_allowed(account: str, address: str) -> bool:
 
 def guess_wait_s(address: str) -> float:
     """Count a shared link that does not exist; 0 when that may be said, else the seconds to wait (not counted)."""
-    return _share_wait_s(_key("guesses", address), GUESSES_PER_ADDRESS)
+    return _counted_wait_s(_key("guesses", address), GUESSES_PER_ADDRESS)
 
 
 def open_wait_s(address: str, link: str) -> float:
     """Count the opening of a link that exists; 0 when it may be shown, else the seconds to wait (not counted)."""
-    return _share_wait_s(_key("opens", address, link), OPENS_PER_ADDRESS)
+    return _counted_wait_s(_key("opens", address, link), OPENS_PER_ADDRESS)
 
 
-def _share_wait_s(key: str, limit: int) -> float:
+def token_wait_s(address: str) -> float:
+    """Count an API token that never was; 0 when that may be said, else the seconds to wait (not counted)."""
+    return _counted_wait_s(_key("tokens", address), TOKENS_PER_ADDRESS)
+
+
+def _counted_wait_s(key: str, limit: int) -> float:
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [key])
         now = timezone.now()

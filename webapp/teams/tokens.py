@@ -136,6 +136,11 @@ def _note_use(token: ApiToken, address: str, now: datetime) -> None:
     ApiToken.objects.filter(due, pk=token.pk).update(used_at=now, used_from=address)
 
 
+def token_was_there(text: str) -> bool:
+    """Whether there ever was a token with this text, whatever became of it."""
+    return ApiToken.objects.filter(token_hash=token_hash(text)).exists()
+
+
 def token_ended(text: str) -> str:
     """What ended the token with this text, in words; empty where there was none, or it ended by itself."""
     ended = ApiToken.objects.filter(token_hash=token_hash(text)).exclude(ended_by="").first()
