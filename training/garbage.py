@@ -17,13 +17,16 @@ YOUNG = 50_000
 
 @contextmanager
 def few_collections() -> Iterator[None]:
-    """Leave what was loaded before out of every collection, and look at what is new less often."""
-    before = gc.get_threshold()
-    gc.collect()
-    gc.freeze()
+    """Leave what was loaded before out of every collection, and look at what is new less often. A process that has
+    frozen what it loaded by itself stays as it is."""
+    before, ours = gc.get_threshold(), not gc.get_freeze_count()
+    if ours:
+        gc.collect()
+        gc.freeze()
     gc.set_threshold(YOUNG, *before[1:])
     try:
         yield
     finally:
         gc.set_threshold(*before)
-        gc.unfreeze()
+        if ours:
+            gc.unfreeze()
