@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+from multiprocessing import parent_process
 
 import django
 
@@ -17,8 +18,12 @@ from django.conf import settings  # noqa: E402
 from webapp import urls  # noqa: E402, F401 - every view, and what it needs
 from webapp.askers import Askers  # noqa: E402
 from webapp.body_limit import BodyLimit  # noqa: E402
+from webapp.host.embedded import die_with_parent  # noqa: E402
 from webapp.sockets import TrustedOrigins, websocket_urlpatterns  # noqa: E402
 from webapp.streams import Handler  # noqa: E402
+
+if parent_process() is not None:  # one of several web servers: without their head nobody would end it
+    die_with_parent()
 
 django_app = Handler()
 

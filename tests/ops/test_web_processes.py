@@ -44,6 +44,18 @@ def test_one_of_two_web_servers_may_die(settings: Any, tmp_path: Path) -> None:
     assert not any(psutil.pid_exists(pid) for pid in after)
 
 
+def test_no_web_server_outlives_their_head(settings: Any, tmp_path: Path) -> None:
+    settings.WEB_PROCESSES = 2
+    port = free_port()
+    argv = web_program("127.0.0.1", port, behind_proxy=False).argv
+    with running(argv, tmp_path / "log", make_child_env(TILTYARD_PORT=str(port))) as head:
+        wait_for_http(f"http://127.0.0.1:{port}/login/", head, tmp_path / "log")
+        servers = psutil.Process(head.pid).children(recursive=True)
+        assert len(servers) >= 2
+        os.kill(head.pid, signal.SIGKILL)
+        wait_until(lambda: not [each for each in servers if each.is_running() and each.status() != "zombie"], 20)
+
+
 def test_the_number_follows_the_setting_and_the_cores(settings: Any) -> None:
     settings.WEB_PROCESSES = 3
     argv = web_program("127.0.0.1", 8000, behind_proxy=False).argv
