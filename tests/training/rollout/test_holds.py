@@ -1,4 +1,4 @@
-"""A hold where an environment has several servers."""
+"""Holds without a server: several addresses, and pauses that begin again."""
 
 from __future__ import annotations
 
@@ -28,3 +28,22 @@ def test_one_of_several_servers_is_enough(monkeypatch: pytest.MonkeyPatch, up: t
         return await hold.away(EnvironmentTimeout("late"))
 
     assert asyncio.run(find()) is away
+
+
+def test_pauses_begin_again_once_it_has_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, told = [100.0], []
+    monkeypatch.setattr(holding, "_now", lambda: now[0])
+    monkeypatch.setattr(holding.random, "uniform", lambda _low, high: high)
+    wait = holding.Wait(600.0, told.append)
+
+    def pauses(times: int) -> list[float]:
+        made = []
+        for _ in range(times):
+            made.append(wait.pause(EnvironmentTimeout("late")))
+            now[0] += made[-1]
+        return made
+
+    assert pauses(4) == [0.5, 1.0, 2.0, 4.0]
+    wait.answered()
+    assert pauses(2) == [0.5, 1.0]
+    assert [event.tries for event in told] == [1, 2, 3, 4, 0, 1, 2]
