@@ -1,7 +1,8 @@
 """What the schema says beyond each operation's own shapes: plain ids, and the errors that it can give.
 
-Errors follow from the operation: whoever calls must be known (401), what an address names may be gone (404), what is
-sent can be wrong (400, 413, 422), a write needs a role (403) and a state that allows it (409). ``MORE`` has the rest.
+Errors follow from the operation: whoever calls must be known (401, and 429 after too many unknown tokens), what an
+address names may be gone (404), what is sent can be wrong (400, 413, 422), a write needs a role (403) and a state that
+allows it (409). ``MORE`` has the rest, and who counts what people ask for.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class DocumentedAPI(NinjaAPI):
 
 def error_statuses(method: str, path: str, said: Schema) -> list[int]:
     """The errors that an operation can give."""
-    found = {401, 500, 503, *MORE.get(said["operationId"], ())}
+    found = {401, 429, 500, 503, *MORE.get(said["operationId"], ())}
     if "{" in path:
         found.add(404)
     if any(item["in"] == "query" for item in said.get("parameters", ())):

@@ -8,6 +8,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from webapp.api.urls import api
 from webapp.teams import throttle
 from webapp.teams.models import ApiToken, Project, User
 from webapp.teams.tokens import token_create, token_revoke
@@ -51,3 +52,9 @@ def test_a_token_that_was_there_is_no_guess(
     else:
         ApiToken.objects.filter(pk=made.pk).update(expires_at=timezone.now() - timedelta(days=1))
     assert [ask(text)[0] for _ in range(3)] == [401] * 3
+
+
+def test_every_operation_names_429() -> None:
+    paths = api.get_openapi_schema(path_prefix="/api/v1/")["paths"]
+    found = [said for methods in paths.values() for said in methods.values()]
+    assert len(found) > 100 and not [said["operationId"] for said in found if 429 not in said["responses"]]
