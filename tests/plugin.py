@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
+from training.garbage import freeze_for_good
 from webapp.host.embedded import Embedded, free_port
 from webapp.ops.catalogues import catalogues_compile
 
@@ -124,8 +125,7 @@ def _put_imports_aside() -> None:
     """
     global _put_aside
     if len(sys.modules) - _put_aside >= MANY_MODULES:
-        gc.collect()
-        gc.freeze()
+        freeze_for_good()
         _put_aside = len(sys.modules)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from multiprocessing import parent_process
 
@@ -15,6 +14,7 @@ from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 from channels.sessions import SessionMiddlewareStack  # noqa: E402
 from django.conf import settings  # noqa: E402
 
+from training.garbage import freeze_for_good  # noqa: E402
 from webapp import urls  # noqa: E402, F401 - every view, and what it needs
 from webapp.askers import Askers  # noqa: E402
 from webapp.body_limit import BodyLimit  # noqa: E402
@@ -39,5 +39,4 @@ application = ProtocolTypeRouter(
 
 # The garbage collector walks whatever lives long, now and then, and nobody is answered meanwhile: 130 ms for what is
 # loaded here. All of it stays until the process ends, so it is never walked again.
-gc.collect()
-gc.freeze()
+freeze_for_good()

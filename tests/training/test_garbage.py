@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from training.garbage import YOUNG, few_collections
+from training import garbage
+from training.garbage import YOUNG, few_collections, freeze_for_good
 
 
 class Ring:
@@ -19,8 +20,9 @@ class Ring:
 
 
 @pytest.fixture
-def thawed() -> Iterator[None]:
+def thawed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As a trainer begins; the process of the tests has frozen what it loaded."""
+    monkeypatch.setattr(garbage, "_for_good", False)
     gc.unfreeze()
     yield
     gc.freeze()
@@ -41,9 +43,9 @@ def test_what_was_loaded_before_is_left_out_and_what_is_new_is_found(thawed: Non
     assert old_gone() is None
 
 
-def test_what_somebody_else_has_frozen_stays_so() -> None:
+def test_what_is_frozen_for_good_stays_so() -> None:
     """Without it, each training in a process of tests thawed a million objects, and looked through them all."""
-    gc.freeze()
+    freeze_for_good()
     before, frozen = gc.get_threshold(), gc.get_freeze_count()
     with few_collections():
         assert gc.get_threshold() == (YOUNG, *before[1:]) and gc.get_freeze_count() <= frozen
