@@ -1,9 +1,10 @@
 """Random kills and outages over real GRPO runs with default settings: ``python benchmarks/chaos.py [--faults N]``.
 
-kill -9 of trainers, of workers, of the environment's server, of PostgreSQL and of Redis, a full disk, and locks of 60 s
-on the table of runs. The runs are the demo's (starter model, tools environment, 8 × 8 rollouts a step). Which fault
-comes when is drawn with a fixed seed. A line for each goes to stderr, the figures are printed as JSON. The data folder
-is a disk of its own (tmpfs, which needs root; without it no disk is filled).
+The site is that of ``manage.py up``, with everything on one small disk (tmpfs, which needs root; without it no disk is
+filled) and two training workers. kill -9 of trainers, of workers, of the web server, of the clockwork, of the keeper
+and of the environment's server, a PostgreSQL and a Redis that hang and die, a full disk, and locks of 60 s on the table
+of runs. The runs are the demo's (starter model, tools environment, 8 × 8 rollouts a step). Which fault comes when is
+drawn with a fixed seed. A line for each goes to stderr, the figures are printed as JSON.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-DISK_MB = 1024
+DISK_MB = 2048
 
 
 def set_up(folder: Path) -> bool:
@@ -29,15 +30,15 @@ def set_up(folder: Path) -> bool:
     made = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m,mode=0700", "tmpfs", str(data)], capture_output=True
     )
-    os.environ |= {
-        "TILTYARD_DATA_DIR": str(data),
-        "DATABASE_URL": "postgresql://postgres@127.0.0.1:1/none",  # the house names its own once it stands
-        "REDIS_URL": "redis://127.0.0.1:1/0",
-        "DJANGO_SETTINGS_MODULE": "webapp.settings",
-    }
+    os.environ |= {"TILTYARD_DATA_DIR": str(data), "DJANGO_SETTINGS_MODULE": "webapp.settings"}
+    # The site names its own once it is there.
+    services = {"DATABASE_URL": "postgresql://postgres@127.0.0.1:1/none", "REDIS_URL": "redis://127.0.0.1:1/0"}
+    os.environ |= services
     import django
 
     django.setup()
+    for name in services:
+        del os.environ[name]
     return made.returncode == 0
 
 
@@ -45,29 +46,32 @@ def storm(folder: Path, faults: int, minutes: float, seed: int, steps: int) -> d
     """One storm; its figures."""
     disk = set_up(folder)
     from tests.chaos import storm as parts
-    from tests.chaos.house import House
+    from tests.ops.test_up import Upped
     from webapp.engine import outbox
+    from webapp.host.embedded import free_port
     from webapp.runs.nudge import Nudger
 
-    # The house's own outbox task sends the nudges: this process knows another broker.
+    # The site's own outbox sends the nudges: this process knows another broker.
     outbox._send, Nudger.put = lambda row: False, lambda *_: None  # type: ignore[assignment,method-assign]
     if not disk:
         print("no disk of its own could be mounted: no disk is filled", file=sys.stderr)
         del parts.SHARES["disk"]
-    house = House(folder, "webapp.settings")
-    blown = parts.Storm(house, seed, steps, lambda line: print(line, file=sys.stderr, flush=True))
+    os.environ["CUDA_VISIBLE_DEVICES"] = parts.DEVICES
+    site = Upped(folder / "data", free_port())
+    blown = parts.Storm(site, seed, steps, lambda line: print(line, file=sys.stderr, flush=True))
     try:
         blown.open()
         blown.blow(faults, minutes)
         return {"seed": seed, **blown.report()}
     finally:
-        house.close()
+        if site.process.poll() is None:
+            site.stop()
         if disk:
             subprocess.run(["umount", "--lazy", str(folder / "data")], check=False)
 
 
 def main() -> int:
-    """Print the figures; 1 if a run did not end well or the database is not the journal."""
+    """Print the figures; 1 if a run did not end well, the database is not the journal, or a page did not come."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--faults", type=int, default=100)
     parser.add_argument("--minutes", type=float, default=60, help="no new fault after so long (default 60)")
@@ -81,7 +85,8 @@ def main() -> int:
         folder.chmod(0o711)
         figures = storm(folder, options.faults, options.minutes, options.seed, options.steps)
     print(json.dumps({"chaos": figures}))
-    return int(bool(figures["not_succeeded"]) or not figures["database_is_journal"])
+    pages = set(figures["pages"]) <= {200, 503}
+    return int(bool(figures["not_succeeded"]) or not figures["database_is_journal"] or not pages)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
-"""Random kills and outages over real runs with the product's own settings: what is done, and what became of each run.
+"""Random kills and outages over real runs of ``manage.py up`` with its default settings, and what became of each run.
 
-A storm needs Django to be set up with a data folder of its own (a small disk, so that it can be filled):
-``benchmarks/chaos.py`` does it. The house's processes are those of ``manage.py up``, and what ends by itself is started
-again, as its process manager does.
+A storm needs Django to be set up with the data folder of the site (a small disk, so that it can be filled):
+``benchmarks/chaos.py`` does it. Nothing is started again by the storm: that is for the site to do.
 """
 
 from __future__ import annotations
@@ -21,27 +20,33 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import httpx
+import psutil
 import psycopg
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connections
 
-from tests.chaos.house import ROOT, House
-from tests.chaos.services import alive, descendants, wait_until
+from tests.chaos.services import alive, descendants, signal_tree, wait_until
 from tests.chaos.truth import assert_exact
+from tests.ops.test_up import ROOT, Upped
 from training.presets import presets
+from webapp.datasets.models import Dataset, DatasetState
 from webapp.engine.services import run_create
+from webapp.env import database_from_url
 from webapp.environments.models import Replica, ReplicaState
 from webapp.environments.services import environment_launch
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL, RunState
 from webapp.storage import attempt_dir, run_dir
+from webapp.teams.models import Project, User
 
 T = TypeVar("T")
 SHARES = {"trainer": 25, "worker": 20, "environment": 20, "postgres": 12, "redis": 12, "disk": 6, "lock": 5}
 LOCK_S, AWAY_MAX_S, CALM_S = 60.0, 12.0, (2.0, 8.0)
-TRAIN_WORKERS = ("train", "train-2")
-RUNNING_LIMIT_S, END_LIMIT_S = 300.0, 900.0
+DEVICES = "0,1"  # as with two devices: a training worker for each
+TRAIN_WORKERS, OTHERS = ("train-0@", "train-1@"), ("short@", "run_clockwork", "keep_environments", "-m uvicorn")
+RUNNING_LIMIT_S, END_LIMIT_S, ANSWER_LIMIT_S = 300.0, 900.0, 30.0
 
 
 def deal(count: int, dice: random.Random) -> list[str]:
@@ -55,50 +60,66 @@ def deal(count: int, dice: random.Random) -> list[str]:
 
 
 class Storm:
-    """A house under faults. ``log`` takes a line for each thing that happens."""
+    """A site under faults. ``log`` takes a line for each thing that happens."""
 
-    def __init__(self, house: House, seed: int, steps: int, log: Callable[[str], None]) -> None:
-        self.house, self.dice, self.steps, self.log = house, random.Random(seed), steps, log
+    def __init__(self, site: Upped, seed: int, steps: int, log: Callable[[str], None]) -> None:
+        self.site, self.dice, self.steps, self.log = site, random.Random(seed), steps, log
         self.runs: list[Run] = []
         self.done: Counter[str] = Counter()
-        self.restarted: Counter[str] = Counter()
+        self.answered: Counter[int] = Counter()
         self.began = time.monotonic()
 
-    # --- The house ----------------------------------------------------------------------------------------------
+    # --- The site -----------------------------------------------------------------------------------------------
     def open(self) -> None:
-        """Everything that `up` runs but for the web, with two training workers; an environment and its tasks."""
-        house = self.house
-        house.open(workers=False)
-        for name in (*TRAIN_WORKERS, "short", "clock", "keeper"):
-            self._start(name)
+        """Wait until the site is there, and give it an environment and tasks."""
+        self.site.wait_ready()
+        self.url = json.loads((self.site.data / "services.json").read_text())["database_url"]
+        connections.databases["default"].update(database_from_url(self.url))
+        self.user, self.project = User.objects.get(), Project.objects.get()
+        dataset = Dataset.objects.create(project=self.project, name="d", state=DatasetState.READY, file_name="d")
+        dataset.rows_path.parent.mkdir(parents=True, exist_ok=True)
         tasks = [sys.executable, "-m", "envs.tools", "tasks", "--difficulty", "starter", "--count", "512"]
-        subprocess.run([*tasks, "--output", str(house.dataset.rows_path)], cwd=ROOT, check=True)
+        subprocess.run([*tasks, "--output", str(dataset.rows_path)], cwd=ROOT, check=True)
         self.environment = environment_launch(
-            project=house.project, user=house.user, name="ground", kind="process", program="tools", slots=128, wanted=1
+            project=self.project, user=self.user, name="ground", kind="process", program="tools", slots=128, wanted=1
         )
-        wait_until(lambda: self._healthy(), 90, what=f"the environment: {house.tail()}")
+        wait_until(self._healthy, 90, what=f"the environment: {self.site.output}")
 
     def _healthy(self) -> list[Replica]:
         return list(self.environment.replicas.filter(state=ReplicaState.HEALTHY))
 
-    def _start(self, name: str) -> None:
-        if name == "keeper":
-            self.house.start(name, "django", "keep_environments")
-        elif name == "clock":
-            self.house.start(name, "django", "run_clockwork")
-        elif name == "short":
-            self.house.worker(name)
-        else:
-            self.house.worker("train", name=name)
+    def pid(self, words: str) -> int:
+        """The program whose command line has these words, as supervisord's own child; waited for if it is away."""
 
-    def tend(self) -> None:
-        """Start again what ended by itself."""
-        for name, process in list(self.house.processes.items()):
-            if process.poll() is not None:
-                self.restarted[name] += 1
-                self.say(f"{name} ended by itself with code {process.returncode} and is started again")
-                del self.house.processes[name]
-                self._start(name)
+        def found() -> int | None:
+            assert self.site.process.poll() is None, self.site.output
+            head = psutil.Process(int((self.site.data / "supervisord.pid").read_text()))
+            return next((one.pid for one in head.children() if words in " ".join(one.cmdline())), None)
+
+        return int(str(wait_until(found, ANSWER_LIMIT_S, what=f"a process “{words}”")))
+
+    def kill9(self, words: str, spare: set[int] = frozenset()) -> None:  # type: ignore[assignment]
+        """End a program and all under it at once, but for those to be spared."""
+        pid = self.pid(words)
+        for each in [pid, *descendants(pid)]:
+            if each not in spare and alive(each):
+                os.kill(each, signal.SIGKILL)
+
+    def hang_and_kill9(self, words: str) -> None:
+        """A service answers nobody for a while, and is gone then."""
+        pid = self.pid(words)
+        tree = [pid, *descendants(pid)]
+        signal_tree(pid, signal.SIGSTOP)
+        time.sleep(self.dice.uniform(1, AWAY_MAX_S))
+        for each in tree:
+            if alive(each):
+                os.kill(each, signal.SIGKILL)
+
+    def look(self) -> None:
+        """Ask for a page: it comes, or a page says that the site is busy or its database away."""
+        with contextlib.suppress(httpx.TransportError):  # the web server itself may have been killed
+            answer = httpx.get(f"http://127.0.0.1:{self.site.port}/login/", timeout=ANSWER_LIMIT_S)
+            self.answered[answer.status_code] += 1
 
     def say(self, what: str) -> None:
         """A line with the time since the start."""
@@ -124,23 +145,21 @@ class Storm:
         config.model.source, config.data.train = "starter", "dataset:d@1"
         config.environment.name, config.run.max_steps = self.environment.reference, self.steps
         config.rewards.components = list(components.components) if components else []
-        name = f"run {next(self.house.numbers)}"
-        run = self.ask(lambda: run_create(project=self.house.project, user=self.house.user, name=name, config=config))
+        name = f"run {len(self.runs) + 1}"
+        run = self.ask(lambda: run_create(project=self.project, user=self.user, name=name, config=config))
         self.runs.append(run)
         return run
 
     def active(self) -> list[Run]:
-        """Runs that may still go on by themselves."""
-        rows = self.ask(
-            lambda: list(Run.objects.filter(pk__in=[run.pk for run in self.runs]).exclude(state__in=TERMINAL))
-        )
-        return [run for run in rows if run.state != RunState.PAUSED or (run.error or {}).get("code") == "storage_full"]
+        """Runs that have not ended; a paused one is expected to go on by itself."""
+        mine = [run.pk for run in self.runs]
+        return self.ask(lambda: list(Run.objects.filter(pk__in=mine).exclude(state__in=TERMINAL)))
 
     def _running(self) -> list[Run]:
         """Runs that train now, once there are any; new ones are launched for those that ended."""
         deadline = time.monotonic() + RUNNING_LIMIT_S
         while time.monotonic() < deadline:
-            self.tend()
+            self.look()
             active = self.active()
             for _ in range(len(TRAIN_WORKERS) - len(active)):
                 self.launch()
@@ -166,14 +185,14 @@ class Storm:
         self.say(f"{sum(self.done.values())} faults done; waiting for the runs")
         deadline = time.monotonic() + END_LIMIT_S
         while self.active() and time.monotonic() < deadline:
-            self.tend()
+            self.look()
             time.sleep(1)
 
     # --- The faults ---------------------------------------------------------------------------------------------
     def _trainers(self) -> set[int]:
         found = set()
         for name in TRAIN_WORKERS:
-            for pid in descendants(self.house.processes[name].pid):
+            for pid in descendants(self.pid(name)):
                 words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") if alive(pid) else []
                 found |= {pid} if b"training" in words else set()
         return found
@@ -184,12 +203,10 @@ class Storm:
             os.kill(pid, signal.SIGKILL)
 
     def _fault_worker(self, run: Run) -> None:
-        """A training worker, sometimes the short one or the clockwork. The trainer learns of it by itself."""
-        name = self.dice.choice(("short", "clock")) if self.dice.random() < 0.4 else self.dice.choice(TRAIN_WORKERS)
-        self.say(f"  worker {name}")
-        self.house.kill9(name, spare=self._trainers())
-        time.sleep(self.dice.uniform(0, 5))
-        self._start(name)
+        """A training worker, sometimes another program of ours. The trainer learns of it by itself."""
+        words = self.dice.choice(OTHERS if self.dice.random() < 0.4 else TRAIN_WORKERS)
+        self.say(f"  {words}")
+        self.kill9(words, spare=self._trainers())
 
     def _fault_environment(self, run: Run) -> None:
         pids = [row.handle.get("pid") for row in self.ask(lambda: list(self.environment.replicas.all()))]
@@ -198,14 +215,11 @@ class Storm:
                 os.kill(int(pid), signal.SIGKILL)
 
     def _fault_postgres(self, run: Run) -> None:
-        self.house.cut_postgres()
-        time.sleep(self.dice.uniform(1, AWAY_MAX_S))
-        self.house.postgres.start()
+        connections["default"].close()
+        self.hang_and_kill9("/postgres ")
 
     def _fault_redis(self, run: Run) -> None:
-        self.house.redis.kill9()
-        time.sleep(self.dice.uniform(1, AWAY_MAX_S))
-        self.house.redis.start()
+        self.hang_and_kill9("redis-server")
 
     def _fault_disk(self, run: Run) -> None:
         """The data folder's disk is full, or all but: nothing left, a page, or half of the reserve."""
@@ -221,7 +235,7 @@ class Storm:
 
     def _fault_lock(self, run: Run) -> None:
         """What any ALTER TABLE does while it waits or works."""
-        with psycopg.connect(self.house.postgres.url) as line:
+        with psycopg.connect(self.url) as line:
             line.execute("LOCK TABLE runs_run IN ACCESS EXCLUSIVE MODE")
             time.sleep(LOCK_S)
 
@@ -254,7 +268,8 @@ class Storm:
             "deaths_that_lost_steps": sum(steps > 0 for steps, _seconds in lost),
             "rollouts": rollouts.count(),
             "excluded": dict(Counter(rollouts.filter(status="excluded").values_list("error__code", flat=True))),
-            "ended_by_themselves": dict(self.restarted),
+            "started_again": self.site.output.count("had ended and was started again"),
+            "pages": dict(self.answered),
             "seconds": round(time.monotonic() - self.began),
         }
 

@@ -1,4 +1,4 @@
-"""Ten random faults over real runs with default settings; ``benchmarks/chaos.py`` does the same with a hundred."""
+"""Ten random faults over real runs of ``manage.py up``; ``benchmarks/chaos.py`` does the same with a hundred."""
 
 from __future__ import annotations
 
@@ -24,3 +24,4 @@ def test_every_run_under_random_faults_ends_well() -> None:
     assert figures["succeeded"] == figures["runs"], figures["not_succeeded"]
     assert figures["database_is_journal"], figures["differences"]
     assert figures["most_seconds_lost"] <= SAVE_INTERVAL_S
+    assert set(figures["pages"]) <= {"200", "503"}, figures["pages"]

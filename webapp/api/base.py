@@ -15,6 +15,7 @@ from django.core.exceptions import ValidationError as FieldError
 from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
+from django.http.multipartparser import MultiPartParserError
 from django.urls import reverse
 from django.utils.translation import gettext as _
 from ninja import Status
@@ -193,6 +194,12 @@ def _unconfirmed(request: HttpRequest, exc: ConfirmFirst) -> HttpResponse:
 @api.exception_handler(RequestDataTooBig)
 def _too_big(request: HttpRequest, _exc: Exception) -> HttpResponse:
     return failed(request, 413)
+
+
+@api.exception_handler(MultiPartParserError)
+def _no_form(request: HttpRequest, exc: Exception) -> HttpResponse:
+    """A form with files that cannot be read: no boundary, or a part that ends early."""
+    return failed(request, 400, str(exc))
 
 
 @api.exception_handler(SuspiciousOperation)

@@ -41,6 +41,7 @@ MORE: dict[str, tuple[int, ...]] = {
     "reward_tried": (429,),
     "rollout_words": (429,),
     "tokens_list": (403,),
+    "vote_round_results": (403,),
 }
 """By operation: errors that its method and its parameters do not tell."""
 DESCRIPTION = (

@@ -98,6 +98,27 @@ def test_errors_that_strangers_readers_and_odd_bodies_meet_are_in_the_schema(
     assert {400, 401, 403, 404, 409, 422} <= met
 
 
+def test_a_form_of_files_that_cannot_be_read_is_refused(
+    objects: dict[str, Any], bob: User, client_for: Callable[..., Client]
+) -> None:
+    """Found by Schemathesis: a form without its boundary was an error of ours."""
+    client = client_for(bob)
+    forms = [one for one, said in operations().items() if "multipart/form-data" in str(said.get("requestBody"))]
+    assert len(forms) >= 2
+    for method, path in forms:
+        place = re.sub(r"{(\w+)}", lambda hole: str(objects[hole[1]]), path)
+        for kind in ("multipart/form-data", "multipart/form-data; boundary=", "multipart/form-data; boundary=é"):
+            answer = client.generic(method, place, b"--x\r\n", content_type=kind)
+            assert (answer.status_code, answer.json()["code"]) == (400, "invalid"), (path, kind, answer.content)
+
+
+def test_whoever_may_not_see_the_results_yet_is_told_so_in_the_schema() -> None:
+    """Found by Schemathesis."""
+    assert "403" in {
+        str(status) for status in operations()["GET", PREFIX + "vote-rounds/{round_id}/results"]["responses"]
+    }
+
+
 @pytest.mark.parametrize("path", FOUND)
 def test_every_filter_of_rollouts_is_a_parameter(path: str) -> None:
     bounds = {f"{name}_{end}" for name in MEASURES for end in ("from", "to", "below")}

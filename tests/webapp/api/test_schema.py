@@ -56,6 +56,11 @@ def test_every_operation_has_a_tag_and_a_sentence() -> None:
         assert re.search(r"[.)]$", said.get("description", "").strip()), (method, path)
 
 
+def test_no_list_has_other_values_at_other_places() -> None:
+    """Generators of clients, and Schemathesis, cannot read what the schema says of such a list."""
+    assert "prefixItems" not in str(schema())
+
+
 def test_two_bodies_or_answers_never_share_a_name() -> None:
     """A name of the schema means one thing: of two classes with one name the schema kept only the last."""
     named: dict[str, set[type]] = {}

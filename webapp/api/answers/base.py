@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import BaseModel, Field
 
 T = TypeVar("T")
 Object = dict[str, Any]
+Pair = Annotated[list[T], Field(min_length=2, max_length=2)]
+"""Two values. No ``tuple``: generators of clients cannot read what the schema says of one."""
 
 
 class Items(BaseModel, Generic[T]):

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, Field
 
-from webapp.api.answers.base import Object, Page
+from webapp.api.answers.base import Object, Page, Pair
 from webapp.api.answers.runs import Rollout, Turn
 
 
@@ -195,8 +195,8 @@ class MapLine(BaseModel):
     category: str
     kind: str | None = Field(description="forgotten, learned, flickering, never, kept, unclear or once")
     visits: int | None = Field(description="steps that played it and have a verdict")
-    first: tuple[int, int] | None = Field(description="rollouts that solved it at its first visit, of how many")
-    last: tuple[int, int] | None = Field(description="the same at its last visit")
+    first: Pair[int] | None = Field(description="rollouts that solved it at its first visit, of how many")
+    last: Pair[int] | None = Field(description="the same at its last visit")
     p: float | None = Field(description="of as large a change by chance alone (Fisher); null of one visit")
     changes: int | None = Field(description="how often it changed between solved and not solved")
     first_solved: int | None = Field(description="a step")
@@ -224,4 +224,4 @@ class Tokens(BaseModel):
     entropy: list[float | None] = []
     ratio: list[float | None] = []
     advantage: float | list[float] | None = None
-    spelling: dict[str, tuple[str, bool]] = {}
+    spelling: dict[str, Pair[str | bool]] = {}

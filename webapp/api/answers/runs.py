@@ -7,7 +7,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, Field
 
-from webapp.api.answers.base import Object, Page
+from webapp.api.answers.base import Object, Page, Pair
 
 
 class RunState(BaseModel):
@@ -59,7 +59,7 @@ class RunLine(RunState):
     owner: str = Field(description="user name, or empty")
     created_at: datetime
     success: float | None
-    success_range: tuple[float, float] | None = Field(description="95% interval, of evaluations that have ended")
+    success_range: Pair[float] | None = Field(description="95% interval, of evaluations that have ended")
     heldout_success: float | None
     advisories: int = Field(description="open ones")
     reward_spec: str
