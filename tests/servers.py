@@ -106,12 +106,14 @@ def site(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @contextmanager
 def celery_processes(folder: Path, **settings: str) -> Iterator[None]:
-    """A worker that trains, one for short work, and the clockwork, on this test's database; logs in ``folder``."""
+    """A worker that trains, one for endpoints, one for short work, and the clockwork, on this test's database; logs
+    in ``folder``."""
     celery = [sys.executable, "-m", "celery", "-A", "webapp"]
     worker = [*celery, "worker", "--without-gossip", "--without-mingle", "--pool", "prefork", "-c", "1"]
     env = make_child_env(**settings)
     with (
         running([*worker, "-Q", "train", "-n", "train@%h"], folder / "train.log", env),
+        running([*worker, "-Q", "endpoint", "-n", "endpoint@%h"], folder / "endpoint.log", env),
         running([*worker, "-Q", "short,long", "-n", "short@%h"], folder / "short.log", env),
         running([sys.executable, "manage.py", "run_clockwork"], folder / "clock.log", env),
     ):
@@ -120,7 +122,7 @@ def celery_processes(folder: Path, **settings: str) -> Iterator[None]:
 
 @pytest.fixture
 def workers(tmp_path: Path) -> Iterator[None]:
-    """The two Celery workers and the clockwork."""
+    """The Celery workers and the clockwork."""
     with celery_processes(tmp_path):
         yield
 

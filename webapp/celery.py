@@ -1,4 +1,5 @@
-"""The Celery application: queue `train` runs one supervised run per device, queue `short` everything else."""
+"""The Celery application. Queues are pools of places (``webapp/work.py``): `train` has one for each device, `endpoint`
+those of runs and chats that ask an endpoint alone, `short` and `long` those of people's work."""
 
 from __future__ import annotations
 

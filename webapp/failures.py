@@ -215,8 +215,8 @@ CODES: dict[str, Words] = {
         gettext_noop("What was written is kept. Regenerate, and another worker answers."),
     ),
     "chat_gave_way": Words(
-        gettext_noop("A run needed the device."),
-        gettext_noop("What was written is kept. Regenerate: the answer waits until a device is free."),
+        gettext_noop("A run needed the worker."),
+        gettext_noop("What was written is kept. Regenerate: the answer waits until a worker is free."),
     ),
     "supervisor_fault": Words(
         gettext_noop("The worker failed while it supervised the trainer."),

@@ -255,7 +255,8 @@ POOLS = {
     "short": env_int("TILTYARD_SHORT_PLACES", 2, least=1),
     "long": env_int("TILTYARD_LONG_PLACES", 2, least=1),
 }
-CELERY_TASK_ROUTES = {"runs.supervise": {"queue": "train"}, "chat.hold": {"queue": "train"}}
+# Runs and chats that ask an endpoint need no device: so many of them are at work beside those that do.
+ENDPOINT_PLACES = env_int("TILTYARD_ENDPOINT_PLACES", 2, least=1)
 CELERY_TASK_TIME_LIMIT = None  # the train queue has none; short tasks set their own
 
 # --- Leases ---------------------------------------------------------------------------------------------------------

@@ -128,6 +128,7 @@ def _live() -> dict[str, str]:
         "waiting_warm_up": _("Waiting for the warm-up run {name} to finish; this run starts from its model."),
         "waiting_stopped": _("Waiting for the run {name}, which was stopped: resume that one, or stop this one."),
         "waiting_worker": _("Waiting for a free worker."),
+        "waiting_endpoint": _("Waiting for a free place of the workers that ask endpoints."),
         "step_of": _("step {step} of {total}"),
         "stage_of": _("stage {stage} of {of}: {name}"),
         "per_step": _("{t} per step"),

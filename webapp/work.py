@@ -38,10 +38,10 @@ from training.errors import DataError, TiltyardError
 from training.reasons import os_reason
 from training.words import sentence
 from webapp.errors import DATABASE_AWAY
+from webapp.pools import LONG
 from webapp.workers.identity import folder_problem
 
 logger = logging.getLogger(__name__)
-SHORT, LONG = "short", "long"  # pools, and the names of their queues
 CROWDED = 7_171_003  # lock: who counts the work of a person counts alone
 TRIES = 3  # workers that one row may cost
 PROGRESS_EVERY_S = 0.5

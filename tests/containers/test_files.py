@@ -23,7 +23,7 @@ from webapp.ops.programs import container_programs
 COMPOSE: dict[str, Any] = yaml.safe_load(FILE.read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 ENVIRONMENTS = {"tools": 8101, "toolbench": 8105, "bfcl": 8103, "webshop": 8104}
-SITE = {"web", "prepare", "worker", "worker-gpu", "worker-short", "worker-long", "clock", "keeper"}
+SITE = {"web", "prepare", "worker", "worker-gpu", "worker-endpoint", "worker-short", "worker-long", "clock", "keeper"}
 HERE = sorted(path.parent.name for path in (ROOT / "envs").glob("*/Dockerfile"))
 
 
@@ -102,7 +102,17 @@ def test_trainers_have_time_to_save() -> None:
 
     seconds = int(SERVICES["worker"]["stop_grace_period"].removesuffix("s"))
     assert seconds >= settings.CELERY_WORKER_SOFT_SHUTDOWN_TIMEOUT + settings.STOP_GRACE_MAX_S
-    assert SERVICES["worker-gpu"]["stop_grace_period"] == SERVICES["worker"]["stop_grace_period"]
+    for name in ("worker-gpu", "worker-endpoint"):
+        assert SERVICES[name]["stop_grace_period"] == SERVICES["worker"]["stop_grace_period"]
+
+
+def test_endpoints_are_asked_beside_whatever_trains() -> None:
+    """F14: an evaluation that needs no device waited for the one that a training run had. In both profiles."""
+    asking, running = SERVICES["worker-endpoint"], SERVICES["worker"]
+    assert "profiles" not in asking and "deploy" not in asking
+    assert asking["command"] == ["program", "worker-endpoint"] and asking["networks"] == running["networks"]
+    assert asking["environment"] == running["environment"] and asking["secrets"] == running["secrets"]
+    assert "/tmp/worker-endpoint" in asking["healthcheck"]["test"]  # noqa: S108 - inside the container
 
 
 def texts(value: Any, path: str = "") -> Iterator[tuple[str, str]]:

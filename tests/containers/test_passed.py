@@ -19,7 +19,9 @@ def test_no_secret_is_a_variable_or_an_argument() -> None:
     assert named == set()
     given = {name: set(one.get("secrets", [])) for name, one in SERVICES.items()}
     site = {"database_url", "redis_url", "tiltyard_secret_key"}
-    asking = dict.fromkeys(("web", "worker", "worker-gpu", "worker-short", "worker-long", "keeper"), site | TOKEN)
+    asking = dict.fromkeys(
+        ("web", "worker", "worker-gpu", "worker-endpoint", "worker-short", "worker-long", "keeper"), site | TOKEN
+    )
     others = {
         "prepare": {"database_url", "tiltyard_secret_key"},
         "clock": site,
@@ -53,7 +55,7 @@ def test_keys_of_operators_reach_only_who_uses_them() -> None:
             "TILTYARD_SECRET_KEY_FALLBACKS",
         )
     }
-    workers = {"worker", "worker-gpu", "worker-short", "worker-long"}
+    workers = {"worker", "worker-gpu", "worker-endpoint", "worker-short", "worker-long"}
     pool = {"web", "worker-short", "worker-long"}
     assert having == {
         "EMAIL_HOST_PASSWORD": pool,
@@ -92,7 +94,7 @@ def test_every_setting_reaches_a_container() -> None:
     passed = {name for service in SITE for name in SERVICES[service]["environment"]}
     assert documented - passed == NOT_PASSED.keys()
     trackers = {name for one in TRACKERS.values() for name in one.variables} - {"HF_HOME"}
-    for worker in ("worker", "worker-gpu", "worker-short", "worker-long"):
+    for worker in ("worker", "worker-gpu", "worker-endpoint", "worker-short", "worker-long"):
         assert trackers <= SERVICES[worker]["environment"].keys()
     # What has no value of ours is not set at all where .env lacks it: empty would be a value.
     ours = {name for name, value in COMPOSE["x-settings"].items() if value is not None}

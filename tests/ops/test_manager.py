@@ -31,6 +31,9 @@ def test_every_program_is_restarted_and_killed_as_a_group(tmp_path: Path) -> Non
     assert configuration["unix_http_server"]["chmod"] == "0700"
     assert "-c 1" in configuration["program:worker-train"]["command"]
     assert "-n train@%%h" in configuration["program:worker-train"]["command"]
+    asking = configuration["program:worker-endpoint"]
+    assert "-Q endpoint -c 2 -n endpoint@%%h" in asking["command"] and asking["stopwaitsecs"] == "330"
+    assert 'CUDA_VISIBLE_DEVICES=""' in asking["environment"], "its runs have no device"
 
 
 def test_odd_paths_and_signals_survive(tmp_path: Path) -> None:

@@ -28,8 +28,9 @@ from webapp.ops.up import Up
 from webapp.ops.variables import keeper_names, train_names
 
 # What the operator's shell has, and which programs may have it.
-SITE = {"web", "keeper", "clock", "worker-short", "worker-long", "worker-train"}
+SITE = {"web", "keeper", "clock", "worker-short", "worker-long", "worker-endpoint", "worker-train"}
 WORK = SITE - {"keeper", "clock"}
+RUNNERS = {"worker-train", "worker-endpoint"}
 CANARIES = {
     "AWS_SECRET_ACCESS_KEY": set(),
     "OTHER_SECRET": set(),
@@ -48,10 +49,10 @@ CANARIES = {
     "HF_HOME": WORK,
     "TILTYARD_REWARD_MODELS": WORK,
     "OMP_NUM_THREADS": WORK,
-    "HF_TOKEN": {"worker-train"},
-    "HTTPS_PROXY": {"worker-train"},
-    "WANDB_API_KEY": {"worker-train"},
-    "MLFLOW_TRACKING_PASSWORD": {"worker-train"},
+    "HF_TOKEN": RUNNERS,
+    "HTTPS_PROXY": RUNNERS,
+    "WANDB_API_KEY": RUNNERS,
+    "MLFLOW_TRACKING_PASSWORD": RUNNERS,
 }
 
 

@@ -18,6 +18,7 @@ from webapp.endpoints.models import Endpoint
 from webapp.endpoints.selectors import endpoint_named, endpoints_of
 from webapp.engine.resolve import model_meant
 from webapp.pages import newest_only
+from webapp.pools import ENDPOINT, TRAIN
 from webapp.registry.models import Checkpoint, ModelKind
 from webapp.registry.selectors import checkpoints_of, models_of
 from webapp.teams.models import Project
@@ -35,6 +36,11 @@ class Contestant(BaseModel):
 
     source: str = Field(min_length=1, max_length=300)
     title: str = Field(default="", max_length=300, description="how it is called; made by the server")
+
+
+def pool_of(source: str) -> str:
+    """Whose places answers of this contestant take."""
+    return ENDPOINT if source.startswith(ENDPOINT_REFERENCE) else TRAIN
 
 
 class Choice(NamedTuple):
@@ -102,7 +108,7 @@ def open_of(project: Project, contestant: Contestant) -> Open:
 
 def endpoint_meant(project: Project, contestant: Contestant) -> Endpoint | None:
     """The endpoint that a contestant is; ``None`` for a model. Raises ``ModelError``."""
-    if not contestant.source.startswith(ENDPOINT_REFERENCE):
+    if pool_of(contestant.source) != ENDPOINT:
         return None
     name = contestant.source.removeprefix(ENDPOINT_REFERENCE)
     found = endpoint_named(project, name)

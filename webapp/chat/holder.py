@@ -1,11 +1,12 @@
-"""The worker's side of all chats: it holds a device while people talk, and gives it back.
+"""The worker's side of all chats: it holds a place while people talk, and gives it back.
 
-1. A hint (``chat.hold``) finds a free worker of the queue ``train``; it takes the oldest answers that wait.
+1. A hint (``chat.hold``) finds a free place: a device for models, one of those that ask endpoints for the others. It
+   takes the oldest answers that wait for a place of its pool.
 2. At most ``LOADED_MAX`` models are in memory, each in a process of its own; answers of one model are made together.
    A further model takes the place of one that nobody talks with at the moment, or waits.
 3. What is written goes into the answer's row, every ``FLUSH_S`` while it grows; open pages read it there.
-4. A run that waits for a device and a worker that shuts down are heard within ``LOOK_S``: answers get ``YIELD_S`` to
-   end, then they are cut off, and those that had not begun wait again. So is the device given back once nobody has
+4. A run that waits for such a place and a worker that shuts down are heard within ``LOOK_S``: answers get ``YIELD_S``
+   to end, then they are cut off, and those that had not begun wait again. So is the place given back once nobody has
    asked anything for ``CHAT_IDLE_S``.
 5. Who is killed falls silent: ``chat.look`` cuts off what it was writing (``webapp/chat/tasks.py``).
 """
@@ -14,7 +15,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import time
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -24,7 +24,6 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import connection
-from django.db.models import Q
 from django.db.models.functions import Now
 
 from training.chat.wire import Allowance, Ended, Failed, Open, Ready, Said, Stop, Text
@@ -38,13 +37,12 @@ from webapp.chat.writing import answer_finish, answer_keep
 from webapp.endpoints.keys import key_env
 from webapp.endpoints.models import Endpoint
 from webapp.endpoints.spending import chat_left, turn_used
-from webapp.engine.lease import new_owner
+from webapp.engine.lease import can_start, new_owner
 from webapp.engine.supervisor import closing
 from webapp.errors import DATABASE_AWAY
 from webapp.runs.models import Run
-from webapp.runs.states import RunState
 from webapp.work import Claim, Lost, claim
-from webapp.workers.beating import NAME_VARIABLE
+from webapp.workers.beating import worker_name
 
 logger = logging.getLogger(__name__)
 LOADED_MAX = 2
@@ -77,9 +75,10 @@ class Live:
 
 
 class Desk:
-    """All that one worker has in hand."""
+    """All that one worker has in hand in one of its places."""
 
-    def __init__(self) -> None:
+    def __init__(self, pool: str) -> None:
+        self.pool = pool
         self.owner = new_owner("chat:")
         self._lines: Queue[tuple[Child, Told | None]] = Queue()
         self._children: dict[str, Child] = {}
@@ -91,7 +90,7 @@ class Desk:
         self._next = dict.fromkeys(("poll", "look", "beat"), 0.0)
 
     def run(self) -> None:
-        """Until there is nothing more to do, or somebody else needs the device."""
+        """Until there is nothing more to do, or somebody else needs the place."""
         try:
             while not self._over():
                 self._hear()
@@ -111,12 +110,12 @@ class Desk:
         return not self._live and now - self._used >= settings.CHAT_IDLE_S
 
     def _look(self) -> None:
-        """Does somebody else need this device?"""
+        """Does somebody else need this place?"""
         if self._leave_at is not None:
             return
         if closing():
             self._give_way(CLOSING)
-        elif waiting_run() is not None:
+        elif waiting_run(self.pool) is not None:
             self._give_way(GAVE_WAY)
 
     def _give_way(self, why: ErrorInfo) -> None:
@@ -162,8 +161,8 @@ class Desk:
 
     def _beat(self) -> None:
         fields = {"heard_at": Now(), "loaded": sorted(self._titles.values())}
-        worker = os.environ.get(NAME_VARIABLE, "")[:120]
-        Holder.objects.update_or_create(owner=self.owner, defaults=fields, create_defaults={**fields, "worker": worker})
+        first = {**fields, "worker": worker_name(), "pool": self.pool}
+        Holder.objects.update_or_create(owner=self.owner, defaults=fields, create_defaults=first)
         for live in list(self._live.values()):
             try:
                 live.claim.keep()
@@ -177,7 +176,7 @@ class Desk:
             self._end(live, AnswerState.STOPPED)
 
     def _take(self) -> None:
-        rows = Answer.objects.filter(state=AnswerState.WAITING, token="").order_by("created_at")
+        rows = Answer.objects.filter(pool=self.pool, state=AnswerState.WAITING, token="").order_by("created_at")
         related = rows.select_related("turn__chat__project", "turn__chat__environment")
         for answer in related[:TAKE_AT_ONCE]:
             self._used = time.monotonic()
@@ -331,11 +330,9 @@ def _over(endpoint: Endpoint, chat_id: UUID) -> ErrorInfo:
 
 CLOSING = ErrorInfo(code="chat_cut", boundary=Boundary.LEASE, message="The worker was shut down.")
 # Without the run's name: it may be one of another project.
-GAVE_WAY = ErrorInfo(code="chat_gave_way", boundary=Boundary.LEASE, message="A run needed the device.")
+GAVE_WAY = ErrorInfo(code="chat_gave_way", boundary=Boundary.LEASE, message="A run needed the worker.")
 
 
-def waiting_run() -> Run | None:
-    """The first run that waits for nothing but a device."""
-    free = Q(after=None) | Q(after__state=RunState.SUCCEEDED)
-    waiting = Run.objects.filter(free, state=RunState.QUEUED, queued_at__lt=Now() - QUEUED_FOR)
-    return waiting.order_by("queued_at").first()
+def waiting_run(pool: str) -> Run | None:
+    """The first run that waits for nothing but a place of this pool."""
+    return can_start(pool).filter(queued_at__lt=Now() - QUEUED_FOR).first()

@@ -22,8 +22,9 @@ def look() -> None:
     """Cut off what lost workers were writing, and ask again for a worker where answers wait."""
     cut_lost()
     Holder.objects.filter(heard_at__lt=Now() - GONE).delete()
-    if Answer.objects.filter(state=AnswerState.WAITING, token="", created_at__lt=Now() - WAITED).exists():
-        hint()
+    waiting = Answer.objects.filter(state=AnswerState.WAITING, token="", created_at__lt=Now() - WAITED)
+    for pool in set(waiting.order_by().values_list("pool", flat=True)):
+        hint(pool)
 
 
 def cut_lost() -> int:

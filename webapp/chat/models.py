@@ -12,6 +12,7 @@ from django.utils.translation import gettext_lazy as _
 
 from webapp.environments.models import Environment
 from webapp.ids import UuidModel
+from webapp.pools import TRAIN
 from webapp.teams.models import Project
 from webapp.work import Work
 
@@ -75,14 +76,15 @@ class AnswerState(models.TextChoices):
 class Answer(UuidModel, Work):
     """What one contestant answers to one turn. ``messages`` are whole; ``partial`` is the text being written.
 
-    It is work for whoever has a device (``webapp.chat.holder``), and no kind of ``work.KINDS``: its messages go to
-    another queue, and what was begun is never begun again by itself.
+    It is work for whoever has a device, or a place for endpoints (``webapp.chat.holder``), and no kind of
+    ``work.KINDS``: its messages go to other queues, and what was begun is never begun again by itself.
     """
 
     OPEN = (AnswerState.WAITING, AnswerState.ANSWERING)
     SILENT_AFTER_S = 12
-    POOL = "train"  # answered where the devices are
+    POOL = TRAIN  # of most; each row says
 
+    pool = models.CharField(max_length=10, default=TRAIN, db_default=TRAIN, help_text="whose places it takes")
     turn = models.ForeignKey(Turn, on_delete=models.CASCADE, related_name="answers")
     contestant = models.PositiveSmallIntegerField()
     number = models.PositiveIntegerField(default=0, help_text="how often it was drawn before")
@@ -112,9 +114,10 @@ class Answer(UuidModel, Work):
 
 
 class Holder(models.Model):
-    """A worker that answers chats now, and so has its device. Its row is renewed while it lives."""
+    """A worker that answers chats now, and so has one of its places. Its row is renewed while it lives."""
 
     owner = models.CharField(max_length=120, primary_key=True)
+    pool = models.CharField(max_length=10, default=TRAIN, db_default=TRAIN)
     worker = models.CharField(max_length=120, blank=True)
     loaded = models.JSONField(default=list, help_text="names of the models in memory")
     heard_at = models.DateTimeField()

@@ -8,16 +8,15 @@ from typing import Any
 from uuid import UUID
 
 from django.db.models import QuerySet
-from django.db.models.functions import Now
 from django.utils.timezone import now
 
-from webapp.chat.hints import holders_live
+from webapp.chat.hints import holders
 from webapp.chat.holder import waiting_run
 from webapp.chat.models import Answer, AnswerState, Chat, Turn
 from webapp.runs.models import Run
 from webapp.runs.states import LEASED
 from webapp.teams.models import Project
-from webapp.workers.models import GONE_AFTER, Worker
+from webapp.workers.beating import living
 
 
 def chats_of(project: Project) -> QuerySet[Chat]:
@@ -85,34 +84,33 @@ def waits(chat: Chat) -> dict[str, dict[str, Any]]:
     found = list(mine)
     if not found:
         return {}
-    at, why = now(), _why(chat)
-    return {str(answer.pk): {**_place(answer, at), **(LOADING if answer.token else why)} for answer in found}
+    at, why = now(), {pool: _why(chat, pool) for pool in {answer.pool for answer in found}}
+    return {str(one.pk): {**_place(one, at), **(LOADING if one.token else why[one.pool])} for one in found}
 
 
 LOADING: dict[str, Any] = {"why": "loading"}
 
 
 def _place(answer: Answer, at: datetime) -> dict[str, Any]:
-    before = Answer.objects.filter(state=AnswerState.WAITING, created_at__lt=answer.created_at)
+    before = Answer.objects.filter(pool=answer.pool, state=AnswerState.WAITING, created_at__lt=answer.created_at)
     return {"seconds": max(0.0, (at - answer.created_at).total_seconds()), "before": before.count()}
 
 
-def _why(chat: Chat) -> dict[str, Any]:
+def _why(chat: Chat, pool: str) -> dict[str, Any]:
     """What an answer waits for that no worker has taken."""
-    living = Worker.objects.filter(queues__contains=["train"], beat_at__gt=Now() - GONE_AFTER, problem="")
-    workers = list(living.select_related("run"))
-    if not workers:
+    places = dict(living(pool).values_list("name", "places"))
+    if not places:
         return {"why": "no_worker"}
-    runs = [worker.run for worker in workers if worker.run is not None and worker.run.state in LEASED]
-    if len(runs) == len(workers):
+    runs = list(Run.objects.filter(state__in=LEASED, lease_worker__in=places))
+    if len(runs) >= sum(places.values()):
         return _run(chat, min(runs, key=lambda run: math.inf if (left := _left(run)) is None else left))
-    if (queued := waiting_run()) is not None:
+    if (queued := waiting_run(pool)) is not None:
         return _run(chat, queued)
-    return {"why": "busy" if holders_live() else "starting"}
+    return {"why": "busy" if holders(pool).exists() else "starting"}
 
 
 def _run(chat: Chat, run: Run) -> dict[str, Any]:
-    """A run that has the device, or gets it next. One of another project has no name here."""
+    """A run that has the worker, or gets it next. One of another project has no name here."""
     own = run.project_id == chat.project_id
     return {"why": "run", "run": run.name if own else "", "run_id": str(run.pk) if own else "", "left": _left(run)}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -11,9 +12,9 @@ from django.db import transaction
 from django.db.models.functions import Now
 from django.utils.translation import gettext as _
 
-from webapp.chat.contestants import MOST, contestant_of
+from webapp.chat.contestants import MOST, contestant_of, pool_of
 from webapp.chat.conversation import turns_of
-from webapp.chat.hints import hint, holders_live
+from webapp.chat.hints import hint, holders
 from webapp.chat.models import Answer, AnswerState, Chat, Turn
 from webapp.chat.parameters import parameters_of
 from webapp.chat.writing import seq_take
@@ -92,13 +93,14 @@ def turn_send(
         replaced = [turn.pk for turn in turns[number:]]
         Turn.objects.filter(pk__in=replaced).update(replaced_at=Now(), seq=seq)
         turn = Turn.objects.create(chat=chat, number=number, text=text, said_by=user, seq=seq)
-        for place in range(len(chat.contestants)):
-            Answer.objects.create(turn=turn, contestant=place, parameters=given, seq=seq)
+        pools = [pool_of(one["source"]) for one in chat.contestants]
+        for place, pool in enumerate(pools):
+            Answer.objects.create(turn=turn, contestant=place, pool=pool, parameters=given, seq=seq)
         columns: dict[str, Any] = {"used_at": Now(), "parameters": given}
         if number == 0:
             columns["title"] = " ".join(text.split())[:TITLE_CHARS]
         Chat.objects.filter(pk=chat.pk).update(**columns)
-        _ask()
+        _ask(*pools)
     return turn
 
 
@@ -115,11 +117,10 @@ def answer_again(*, chat: Chat, answer: UUID, parameters: dict[str, Any] | None 
         number = 1 + max(one.number for one in turns[-1].answers.all() if one.contestant == before.contestant)
         if number >= MAX_TRIES:
             raise ValidationError(_("An answer can be drawn %(n)s times. Change the message.") % {"n": MAX_TRIES})
-        made = Answer.objects.create(
-            turn=turns[-1], contestant=before.contestant, number=number, parameters=given, seq=seq
-        )
+        again = {"contestant": before.contestant, "pool": before.pool, "number": number}
+        made = Answer.objects.create(turn=turns[-1], **again, parameters=given, seq=seq)
         Chat.objects.filter(pk=chat.pk).update(used_at=Now(), parameters=given)
-        _ask()
+        _ask(made.pool)
     return made
 
 
@@ -157,7 +158,8 @@ def _place_of(turns: list[Turn], edited: UUID) -> int:
     return place
 
 
-def _ask() -> None:
-    """Ask for a worker after the transaction, unless one answers chats already."""
-    if not holders_live():
-        transaction.on_commit(hint, robust=True)
+def _ask(*pools: str) -> None:
+    """Ask for a worker of each pool after the transaction, unless one answers chats already."""
+    for pool in set(pools):
+        if not holders(pool).exists():
+            transaction.on_commit(partial(hint, pool), robust=True)

@@ -47,12 +47,12 @@ def _waits() -> dict[str, str]:
     return {
         "chat.wait.loading": _("Loading the model, for {t} so far."),
         "chat.wait.starting": _("Waiting for a worker, for {t} so far."),
-        "chat.wait.busy": _("Waiting for {t}: other chats have the device; {n} before this one."),
-        "chat.wait.run": _("Waiting for {t}: the run {run} has the device."),
-        "chat.wait.run_left": _("Waiting for {t}: the run {run} has the device, for about {left} more."),
-        "chat.wait.other_run": _("Waiting for {t}: a run of another project has the device."),
+        "chat.wait.busy": _("Waiting for {t}: other chats have the worker; {n} before this one."),
+        "chat.wait.run": _("Waiting for {t}: the run {run} has the worker."),
+        "chat.wait.run_left": _("Waiting for {t}: the run {run} has the worker, for about {left} more."),
+        "chat.wait.other_run": _("Waiting for {t}: a run of another project has the worker."),
         "chat.wait.other_run_left": _(
-            "Waiting for {t}: a run of another project has the device, for about {left} more."
+            "Waiting for {t}: a run of another project has the worker, for about {left} more."
         ),
         "chat.wait.no_worker": _("No worker is there to answer. Waiting for {t}."),
         "chat.wait.open_run": _("Open the run"),

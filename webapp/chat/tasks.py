@@ -10,19 +10,20 @@ from webapp.chat.hints import HINT
 from webapp.chat.holder import Desk, waiting_run
 from webapp.chat.models import Answer, AnswerState
 from webapp.engine.supervisor import closing, nudge_next
+from webapp.pools import TRAIN
 from webapp.workers.identity import folder_problem
 
 logger = logging.getLogger(__name__)
 
 
 @shared_task(name=HINT, ignore_result=True)
-def hold() -> None:
-    """Answer chats until nobody asks any more, or a run needs this worker's device."""
+def hold(pool: str = TRAIN) -> None:
+    """Answer chats until nobody asks any more, or a run needs this place."""
     if problem := folder_problem():
         logger.error("this worker answers no chat", extra={"action": "chat", "problem": problem})
         return
     if closing():
         return
-    if waiting_run() is None and Answer.objects.filter(state=AnswerState.WAITING, token="").exists():
-        Desk().run()
-    nudge_next()
+    if waiting_run(pool) is None and Answer.objects.filter(pool=pool, state=AnswerState.WAITING, token="").exists():
+        Desk(pool).run()
+    nudge_next(pool)

@@ -11,9 +11,10 @@ from django.utils.translation import ngettext
 
 from training.data.identity import IDENTITIES_NAME
 from webapp.ids import UuidModel, name_validator
+from webapp.pools import LONG, SHORT
 from webapp.storage import dataset_dir, export_file
 from webapp.teams.models import Project
-from webapp.work import LONG, SHORT, Work
+from webapp.work import Work
 
 
 class DatasetState(models.TextChoices):

@@ -23,7 +23,13 @@ from webapp.runs.states import LEASED, TERMINAL, RunState, sources_of
 from webapp.text import clean_json
 
 KEEPS_PLACE = LEASED | {RunState.PAUSED}  # in the queue, when it comes back there
-UNLEASED: dict[str, Any] = {"lease_owner": "", "lease_started_at": None, "lease_beat_at": None, "held": None}
+UNLEASED: dict[str, Any] = {
+    "lease_owner": "",
+    "lease_worker": "",
+    "lease_started_at": None,
+    "lease_beat_at": None,
+    "held": None,
+}
 
 
 @dataclass(frozen=True)
@@ -119,7 +125,7 @@ def run_transition(
         transaction.on_commit(lambda: nudge(run_id, seq))
         announce(run, shown)
         if target == RunState.QUEUED:
-            outbox.add(run_id)
+            outbox.add(run)
         if target in TERMINAL:
             _followers_wake(run)
     return run
@@ -139,7 +145,7 @@ def _times(run: Run, target: RunState) -> dict[str, Any]:
 def _followers_wake(run: Run) -> None:
     for follower in Run.objects.filter(after_id=run.pk, state=RunState.QUEUED).order_by("created_at"):
         if run.state == RunState.SUCCEEDED:
-            outbox.add(follower.pk)
+            outbox.add(follower)
         elif run.state == RunState.FAILED:  # one that was stopped may be resumed: they wait
             run_transition(follower.pk, RunState.FAILED, error=dependency_error(run))
 

@@ -1,7 +1,7 @@
 """The lease: which worker may run, and write about, a run. All times are those of the database's clock.
 
-1. *Claim*: a queued run whose predecessor (``after``) has succeeded gets ``attempt + 1``, an owner and a beat in one
-   compare-and-set. Of any number of workers that try at once, one gets it; the others leave.
+1. *Claim*: a queued run whose predecessor (``after``) has succeeded, and whose pool the place is of, gets
+   ``attempt + 1``, an owner and a beat in one compare-and-set. Of any number of workers that try at once, one gets it.
 2. *Beat*: the owner renews ``lease_beat_at`` every ``LEASE_BEAT_S`` where attempt and owner are still its own. A
    refused beat means that it has been fenced: it kills its trainer and leaves.
 3. *Fence*: every write names (attempt, owner) in the same statement that takes its ``seq`` (``history.seq_take``).
@@ -25,6 +25,7 @@ from django.db.models.functions import Coalesce, Now
 from webapp.engine.history import Lease, dependency_error, event_add, run_transition
 from webapp.runs.models import Attempt, Run
 from webapp.runs.states import LEASED, TERMINAL, RunState
+from webapp.workers.beating import worker_name
 
 CLOCK_SLACK_S = 5
 MISSED_BEATS = 2.5
@@ -40,18 +41,24 @@ def new_owner(role: str = "") -> str:
     return f"{role}{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:12]}"
 
 
-def first_in_line(run_id: UUID) -> UUID | None:
-    """The run to claim on a message about ``run_id``: of all that can start, the one that was queued first.
+def can_start(*pools: str) -> QuerySet[Run]:
+    """Queued runs that wait for nothing but a place of these pools, the one that was queued first before all others."""
+    free = Q(after=None) | Q(after__state=RunState.SUCCEEDED)
+    return Run.objects.filter(free, state=RunState.QUEUED, pool__in=pools).order_by("queued_at", "created_at")
 
-    A run keeps its place when it loses its worker. While one that was queued before has a worker that misses its
-    beats, nothing is claimed (``None``): within a time to live it either beats again or waits here too, and goes first.
+
+def first_in_line(run_id: UUID, pool: str) -> UUID | None:
+    """The run to claim on a message about ``run_id``: of all of this pool that can start, the one queued first.
+
+    A run keeps its place when it loses its worker. While one of the pool that was queued before has a worker that
+    misses its beats, nothing is claimed (``None``): within a time to live it either beats again or waits here too, and
+    goes first.
     """
-    ready = Run.objects.filter(Q(after=None) | Q(after__state=RunState.SUCCEEDED), state=RunState.QUEUED)
-    first = ready.order_by("queued_at", "created_at").values_list("pk", "queued_at").first()
-    if first is None:
-        return run_id  # it may have to be failed
+    first = can_start(pool).values_list("pk", "queued_at").first()
+    if first is None:  # the one that was meant may have to be failed
+        return Run.objects.filter(pk=run_id, pool=pool).values_list("pk", flat=True).first()
     old = Now() - Value(timedelta(seconds=MISSED_BEATS * beat_every_s()))
-    older = Run.objects.filter(state__in=LEASED, imported=False, queued_at__lt=first[1])
+    older = Run.objects.filter(state__in=LEASED, pool=pool, imported=False, queued_at__lt=first[1])
     lost = older.annotate(heard_at=Coalesce("lease_beat_at", "lease_started_at")).filter(heard_at__lt=old)
     return None if lost.exists() else first[0]
 
@@ -68,6 +75,7 @@ def claim(run_id: UUID) -> Lease | None:
             RunState.PREPARING,
             attempt=lease.attempt,
             lease_owner=lease.owner,
+            lease_worker=worker_name(),
             lease_started_at=Now(),
             lease_beat_at=Now(),
             started_at=Coalesce(F("started_at"), Now()),

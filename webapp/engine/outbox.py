@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import logging
 from datetime import timedelta
-from uuid import UUID
 
 from celery import current_app
 from django.db import transaction
 from django.db.models.functions import Now
 
-from webapp.runs.models import Outbox
+from webapp.runs.models import Outbox, Run
 
 logger = logging.getLogger(__name__)
 SEND_AT_ONCE = 100
@@ -23,16 +22,16 @@ KEEP = timedelta(hours=1)
 MESSAGE_EXPIRES_S = 300  # the reaper nudges again, so a message that nobody took may go
 
 
-def add(run_id: UUID) -> None:
+def add(run: Run) -> None:
     """Note that workers must hear of this run, and tell them once the transaction is committed."""
-    row = Outbox.objects.create(run_id=run_id)
+    row = Outbox.objects.create(run=run)
     transaction.on_commit(lambda: _send(row), robust=True)
 
 
 def send_unsent() -> int:
     """Send every waiting nudge, oldest first, until the broker fails; return how many went out. Drop old rows."""
     sent = 0
-    for row in Outbox.objects.filter(sent_at=None).order_by("id")[:SEND_AT_ONCE]:
+    for row in Outbox.objects.filter(sent_at=None).select_related("run").order_by("id")[:SEND_AT_ONCE]:
         if not _send(row):
             break
         sent += 1
@@ -42,7 +41,9 @@ def send_unsent() -> int:
 
 def _send(row: Outbox) -> bool:
     try:
-        current_app.send_task("runs.supervise", args=[str(row.run_id)], retry=False, expires=MESSAGE_EXPIRES_S)
+        pool = row.run.pool
+        options = {"queue": pool, "retry": False, "expires": MESSAGE_EXPIRES_S}
+        current_app.send_task("runs.supervise", args=[str(row.run_id), pool], **options)
     except Exception as exc:  # the boundary to the broker: kombu, redis and socket errors alike
         logger.warning("broker away, nudge kept", extra={"action": "outbox", "run_id": row.run_id, "error": repr(exc)})
         return False

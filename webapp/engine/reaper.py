@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from datetime import datetime, timedelta
+from itertools import chain
 
 from django.conf import settings
 from django.db import connection, transaction
@@ -26,6 +27,7 @@ from webapp.engine.lease import beat, expired, take_over
 from webapp.engine.outcome import attempt_end, worker_lost
 from webapp.engine.projection import Projector
 from webapp.engine.trainer import kill_orphan
+from webapp.pools import ENDPOINT, TRAIN
 from webapp.runs.models import Attempt, Outbox, ReaperMark, Run
 from webapp.runs.states import RunState
 from webapp.storage import attempt_dir
@@ -36,7 +38,7 @@ LOOK_LOCK = "LOCK TABLE runs_run IN ROW EXCLUSIVE MODE"  # what the UPDATE of a 
 LOCK_WAIT_S = 2
 NUDGE_AGAIN = timedelta(seconds=10)
 UNDECIDED = set(RunState) - {RunState.SUCCEEDED, RunState.FAILED}  # what waits for such a run cannot start yet
-NUDGED_AT_ONCE = 5  # the oldest: while workers are busy, messages for the others would only pile up
+NUDGED_AT_ONCE = 5  # the oldest of a pool: while workers are busy, messages for the others would only pile up
 
 
 def reap() -> int:
@@ -120,8 +122,9 @@ def nudge_forgotten() -> int:
     now, _ = _clock()
     count = 0
     waiting = Run.objects.filter(state=RunState.QUEUED).exclude(after__state__in=UNDECIDED)
-    for run in waiting.order_by("queued_at")[:NUDGED_AT_ONCE]:
+    oldest = (waiting.filter(pool=pool).order_by("queued_at")[:NUDGED_AT_ONCE] for pool in (TRAIN, ENDPOINT))
+    for run in chain(*oldest):
         if not Outbox.objects.filter(run=run, created_at__gt=now - NUDGE_AGAIN).exists():
-            outbox.add(run.pk)
+            outbox.add(run)
             count += 1
     return count

@@ -17,6 +17,7 @@ from webapp.engine.history import event_add, run_transition
 from webapp.engine.resolve import Resolved, resolve
 from webapp.engine.resuming import can_resume
 from webapp.ids import name_validator
+from webapp.pools import ENDPOINT, TRAIN
 from webapp.registry.models import Checkpoint, CheckpointState
 from webapp.runs.models import Run
 from webapp.runs.states import LEASED, TERMINAL, RunState
@@ -78,7 +79,7 @@ def run_create(
             event_add(run.pk, "state", created, attempt=0)
             audit(AuditAction.RUN_LAUNCHED if launch else AuditAction.RUN_ADDED, run, by=user)
             if launch:
-                outbox.add(run.pk)
+                outbox.add(run)
     except IntegrityError as exc:
         if key and (found := Run.objects.filter(project=project, idempotency_key=key).first()):
             return found
@@ -210,6 +211,7 @@ def _resolved_fields(config: JobConfig, resolved: Resolved | None) -> dict[str, 
         return {"total_steps": config.run.max_steps}
     after = resolved.after
     return {
+        "pool": ENDPOINT if resolved.config.asks_endpoint else TRAIN,
         "resolved": resolved.config.model_dump(mode="json"),
         "baselines": resolved.baselines,
         "after": after if after is not None and after.state != RunState.SUCCEEDED else None,

@@ -45,11 +45,11 @@ from webapp.engine.resuming import earlier_folders, pin_used, resume_from
 from webapp.engine.trainer import OUTPUT_NAME, Trainer, kill_orphan, output_tail, tracker_env
 from webapp.environments.tokens import trainer_access
 from webapp.errors import DATABASE_AWAY
+from webapp.pools import TRAIN
 from webapp.runs.models import Attempt, Run
 from webapp.runs.states import RunState
 from webapp.storage import attempt_dir
 from webapp.teams.hub_token import hub_env
-from webapp.workers.beating import at_work_on
 from webapp.workers.identity import folder_problem
 
 T = TypeVar("T")
@@ -75,9 +75,9 @@ def closing() -> bool:
     return bool(_closing[0])
 
 
-def supervise(run_id: UUID) -> None:
-    """Try to claim the run, or one that was queued before it, and see one attempt at it through. Safe to call any
-    number of times.
+def supervise(run_id: UUID, pool: str = TRAIN) -> None:
+    """Try to claim the run, or one of its pool that was queued before it, and see one attempt at it through. Safe to
+    call any number of times.
 
     A worker that does not see the installation's data folder would find no dataset, no model and no checkpoint: it
     claims nothing, and says so on the page of workers.
@@ -85,20 +85,27 @@ def supervise(run_id: UUID) -> None:
     if problem := folder_problem():
         logger.error("this worker claims nothing", extra={"action": "claim", "problem": problem, "run_id": run_id})
         return
-    first = first_in_line(run_id)
-    lease = claim(first) if first is not None else None
+    lease = _claimed(run_id, pool)
     if lease is not None:
-        with at_work_on(lease.run_id):
-            Supervisor(lease).run()
-        nudge_next()
+        Supervisor(lease).run()
+        nudge_next(pool)
 
 
-def nudge_next() -> None:
-    """Messages for waiting runs may have expired while this worker was busy."""
+def _claimed(run_id: UUID, pool: str) -> Lease | None:
+    """The first run in line. Where another place was faster, the one after it, whose own message may have come."""
+    tried: set[UUID] = set()
+    while (first := first_in_line(run_id, pool)) is not None and first not in tried:
+        tried.add(first)
+        if (lease := claim(first)) is not None:
+            return lease
+    return None
+
+
+def nudge_next(pool: str) -> None:
+    """Messages for waiting runs may have expired while this place was busy."""
     try:
-        waiting = Run.objects.filter(state=RunState.QUEUED).order_by("queued_at").values_list("pk", flat=True)
-        for run_id in waiting[:NEXT_RUNS]:
-            outbox.add(run_id)
+        for run in Run.objects.filter(state=RunState.QUEUED, pool=pool).order_by("queued_at")[:NEXT_RUNS]:
+            outbox.add(run)
     except DATABASE_AWAY:
         connection.close()
 

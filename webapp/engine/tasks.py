@@ -1,4 +1,4 @@
-"""Celery tasks of runs. Messages carry a run's id at most, and every task may run twice."""
+"""Celery tasks of runs. Messages carry a run's id and its pool at most, and every task may run twice."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from celery import shared_task
 from celery.signals import worker_shutting_down
 
 from webapp.engine import supervisor
+from webapp.pools import TRAIN
 
 
 @shared_task(name="runs.supervise", ignore_result=True)
-def supervise(run_id: str) -> None:
-    """Try to claim the run and see one attempt through."""
-    supervisor.supervise(UUID(run_id))
+def supervise(run_id: str, pool: str = TRAIN) -> None:
+    """Try to claim the run and see one attempt through, in a place of this pool."""
+    supervisor.supervise(UUID(run_id), pool)
 
 
 @worker_shutting_down.connect

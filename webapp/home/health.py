@@ -16,7 +16,7 @@ from django.views.decorators.http import require_GET
 
 from webapp.errors import DATABASE_AWAY
 from webapp.home.clock import clock_age, is_late
-from webapp.work import loads
+from webapp.home.places import all_loads
 
 KEPT_S = 1.0
 """Whoever asks more often gets the same answer."""
@@ -43,7 +43,7 @@ def readyz(request: HttpRequest) -> JsonResponse:
 
 def _look() -> dict[str, Any]:
     try:
-        age_s, pools = clock_age(), [asdict(load) for load in loads()]
+        age_s, pools = clock_age(), [asdict(load) for load in all_loads()]
     except DATABASE_AWAY:
         connection.close()
         return {"ok": False, "database": False, "broker": _broker(), "clock_age_seconds": None, "pools": []}

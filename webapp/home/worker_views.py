@@ -10,9 +10,9 @@ from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
 from webapp.home.clock import clock_age, is_late
+from webapp.home.places import all_loads
 from webapp.home.workers import worker_lines
 from webapp.teams.models import User
-from webapp.work import loads
 
 
 @login_required
@@ -21,5 +21,5 @@ def worker_list(request: HttpRequest) -> HttpResponse:
     """Who works here: members see names and states, administrators also machines, processes and versions."""
     user = cast(User, request.user)
     age_s = clock_age()
-    shown = {"lines": worker_lines(user), "all": user.is_superuser, "loads": loads()}
+    shown = {"lines": worker_lines(user), "all": user.is_superuser, "loads": all_loads()}
     return render(request, "workers/list.html", shown | {"clock_age_s": age_s, "clock_late": is_late(age_s)})

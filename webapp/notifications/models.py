@@ -11,8 +11,9 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from webapp.ids import UuidModel, name_validator
+from webapp.pools import SHORT
 from webapp.teams.models import Project
-from webapp.work import SHORT, Work
+from webapp.work import Work
 
 
 class Kind(models.TextChoices):

@@ -19,6 +19,7 @@ from webapp.env import env_bool, proxy_addresses
 from webapp.host.embedded import Service
 from webapp.host.ready import READY_VARIABLE
 from webapp.ops.variables import keeper_names, site_names, train_names, work_names
+from webapp.pools import ENDPOINT
 
 SERVICES, TOOLS, APP = "services", "tools", "app"
 PRIORITY = {SERVICES: 10, TOOLS: 20, APP: 30}  # started upwards, stopped downwards, a group at a time
@@ -28,6 +29,7 @@ WEB_HUNG_S = 120
 CONTAINER_PORT = 8000
 ENV = shutil.which("env") or "/usr/bin/env"
 STOP_WAIT_S = 25
+RUNNERS = ("worker-train", "worker-endpoint")  # the workers that have runs
 TRAIN_STOP_WAIT_S = 330  # a trainer may save for up to settings.STOP_GRACE_MAX_S; its supervisor gets some more
 
 
@@ -164,10 +166,11 @@ def clock_program(ready: Path) -> Program:
 
 
 def celery_programs(ready: Path, devices: Sequence[str]) -> list[Program]:
-    """A training worker for each device (one where there is none), and one for each pool of people's work.
+    """A training worker for each device (one where there is none), one for runs and chats that ask an endpoint, and one
+    for each pool of people's work.
 
-    A worker's runs see its device alone. Only a worker's head is signalled: its children would die in the middle of a
-    task.
+    A worker's runs see its device alone, those of endpoints none. Only a worker's head is signalled: its children would
+    die in the middle of a task.
     """
     celery = [sys.executable, "-m", "celery", "-A", "webapp"]
     worker = [*celery, "worker", "--without-gossip", "--without-mingle", "--pool", "prefork", "--loglevel", "INFO"]
@@ -178,16 +181,18 @@ def celery_programs(ready: Path, devices: Sequence[str]) -> list[Program]:
             (f"worker-train-{device}", [*train, f"train-{device}@%h"], {"CUDA_VISIBLE_DEVICES": device})
             for device in devices
         ]
-    for pool, places in settings.POOLS.items():
-        programs.append((f"worker-{pool}", [*worker, "-Q", pool, "-c", str(places), "-n", f"{pool}@%h"], {}))
+    pools = {ENDPOINT: settings.ENDPOINT_PLACES, **settings.POOLS}
+    for pool, places in pools.items():
+        env = {"CUDA_VISIBLE_DEVICES": ""} if pool == ENDPOINT else {}
+        programs.append((f"worker-{pool}", [*worker, "-Q", pool, "-c", str(places), "-n", f"{pool}@%h"], env))
     return [
         Program(
             name,
             APP,
             argv,
             stop_as_group=False,
-            stop_wait_s=TRAIN_STOP_WAIT_S if name.startswith("worker-train") else STOP_WAIT_S,
-            names=train_names() if name.startswith("worker-train") else work_names(),
+            stop_wait_s=TRAIN_STOP_WAIT_S if name.startswith(RUNNERS) else STOP_WAIT_S,
+            names=train_names() if name.startswith(RUNNERS) else work_names(),
             env={**env, READY_VARIABLE: str(ready / name)},
         )
         for name, argv, env in programs

@@ -189,6 +189,7 @@ class Up:
         self._wait_for(_("Tools environment"), tools, lambda: answers(f"http://127.0.0.1:{tools_port}/health"))
         self._wait_for(_("Web server"), web, lambda: answers(self.options.address))
         titles = {
+            "worker-endpoint": _("Worker for endpoints"),
             "worker-short": _("Worker for short work"),
             "worker-long": _("Worker for long work"),
             "clock": _("Clockwork"),

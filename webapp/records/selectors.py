@@ -62,6 +62,7 @@ def run_view(run: Run) -> dict[str, Any]:
         "name": run.name,
         "kind": run.kind,
         "state": run.state,
+        "pool": run.pool,
         "phase": run.phase,
         "step": run.step,
         "total_steps": run.total_steps,

@@ -9,9 +9,10 @@ from django.utils.translation import gettext_lazy as _
 
 from training.config import DEFAULT_KIND, Method, method_of
 from webapp.ids import Present, UuidModel, name_validator
+from webapp.pools import SHORT, TRAIN
 from webapp.runs.states import RunState
 from webapp.teams.models import Project
-from webapp.work import SHORT, Work
+from webapp.work import Work
 
 
 class Run(UuidModel):
@@ -35,6 +36,12 @@ class Run(UuidModel):
         max_length=80, blank=True, help_text="what the environment's server said it was when a worker began"
     )
     state = models.CharField(max_length=12, choices=RunState.choices, default=RunState.DRAFT, db_index=True)
+    pool = models.CharField(
+        max_length=10,
+        default=TRAIN,
+        db_default=TRAIN,
+        help_text="whose places it takes, as its launch found: a device's, or one of those that ask endpoints",
+    )
     phase = models.CharField(max_length=12, blank=True)
     step = models.PositiveIntegerField(default=0)
     total_steps = models.PositiveIntegerField(default=0)
@@ -76,6 +83,7 @@ class Run(UuidModel):
         default=0, help_text="attempts up to this number do not count as crashes: a person resumed the run after them"
     )
     lease_owner = models.CharField(max_length=120, blank=True)
+    lease_worker = models.CharField(max_length=120, blank=True, db_default="", help_text="name of the owner's worker")
     lease_started_at = models.DateTimeField(null=True)
     lease_beat_at = models.DateTimeField(null=True)
     error = models.JSONField(null=True, help_text="training.errors.ErrorInfo of a failed or paused run")

@@ -1,6 +1,6 @@
 """A worker tells that it lives, and what it does: a row that a thread of its main process renews every ``BEAT_S``.
 
-The name reaches the worker's children through ``TILTYARD_WORKER``, so that a supervisor can say which run it has. A
+The name reaches the worker's children through ``TILTYARD_WORKER``, so that a lease can say whose it is. A
 worker that is shut down takes its row away; one that was killed falls silent and is shown as gone, and whoever beats
 next drops rows that are older than ``FORGET``.
 """
@@ -13,21 +13,20 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
-from uuid import UUID
 
 from django.conf import settings
 from django.db import connection
+from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from training.child_env import bare_env
 from training.limited import limited_child
 from webapp.errors import DATABASE_AWAY
+from webapp.pools import TRAIN
 from webapp.workers.identity import folder_problem
 from webapp.workers.models import GONE_AFTER, Worker
 
@@ -96,9 +95,8 @@ def _gpu(line: str) -> Gpu | None:
 def training_gpus() -> list[Gpu]:
     """The kinds of GPUs that runs are trained on here, from the least memory to the most: one of each living worker for
     training that has any."""
-    living = Worker.objects.filter(queues__contains=["train"], beat_at__gt=Now() - GONE_AFTER, problem="")
     columns = ("gpu_bytes", "gpu", "gpu_capability")
-    found = living.exclude(gpu_bytes=None).order_by(*columns).values_list(*columns).distinct()
+    found = living(TRAIN).exclude(gpu_bytes=None).order_by(*columns).values_list(*columns).distinct()
     return [Gpu(name, memory or 0, capability) for memory, name, capability in found]
 
 
@@ -108,12 +106,23 @@ def training_gpu() -> str:
     return found[0].key if found else ""
 
 
-def beat(name: str, pid: int, queues: list[str]) -> None:
+def worker_name() -> str:
+    """The worker that this process belongs to; empty for any other process."""
+    return os.environ.get(NAME_VARIABLE, "")[:120]
+
+
+def living(pool: str) -> QuerySet[Worker]:
+    """Workers with places of this pool that were heard of late and may claim."""
+    return Worker.objects.filter(queues__contains=[pool], beat_at__gt=Now() - GONE_AFTER, problem="")
+
+
+def beat(name: str, pid: int, queues: list[str], places: int = 1) -> None:
     """Write the row."""
     found = gpu()
     fields: dict[str, Any] = {
         "pid": pid,
         "queues": queues,
+        "places": places,
         "device": device(),
         "gpu": found.name if found is not None else "",
         "gpu_bytes": found.memory if found is not None else None,
@@ -129,16 +138,16 @@ def beat(name: str, pid: int, queues: list[str]) -> None:
 class Beats(threading.Thread):
     """Renews the row of this worker until it is told to end."""
 
-    def __init__(self, name: str, queues: list[str]) -> None:
+    def __init__(self, name: str, queues: list[str], places: int) -> None:
         super().__init__(name="worker-beat", daemon=True)
-        self.worker, self.queues, self.pid = name, queues, os.getpid()
+        self.worker, self.queues, self.places, self.pid = name, queues, places, os.getpid()
         self._done = threading.Event()
 
     def run(self) -> None:
         """Beat at once, then every ``BEAT_S``; a database that is away is tried again at the next beat."""
         while True:
             try:
-                beat(self.worker, self.pid, self.queues)
+                beat(self.worker, self.pid, self.queues, self.places)
             except DATABASE_AWAY as exc:
                 logger.warning("worker could not beat", extra={"action": "beat", "error": repr(exc)[:200]})
             finally:
@@ -158,33 +167,13 @@ class Beats(threading.Thread):
             connection.close()
 
 
-@contextmanager
-def at_work_on(run_id: UUID) -> Iterator[None]:
-    """Tell that this worker has the run."""
-    name = os.environ.get(NAME_VARIABLE, "")
-    _tell(name, run_id)
-    try:
-        yield
-    finally:
-        _tell(name, None)
-
-
-def _tell(name: str, run_id: UUID | None) -> None:
-    if not name:
-        return
-    try:
-        Worker.objects.filter(name=name).update(run_id=run_id)
-    except DATABASE_AWAY:  # only shown; the lease is what counts
-        connection.close()
-
-
 _beats: list[Beats] = []
 
 
 def begin_beating(sender: Any = None, **_signal: Any) -> None:
     """``worker_ready``: from now on it is seen."""
     queues = sorted(str(queue.name) for queue in sender.task_consumer.queues)
-    _beats.append(Beats(str(sender.hostname), queues))
+    _beats.append(Beats(str(sender.hostname), queues, int(sender.controller.concurrency)))
     _beats[-1].start()
 
 

@@ -33,7 +33,7 @@ class Worker(models.Model):
     gpu_capability = models.CharField(max_length=8, blank=True, help_text="its compute capability in CUDA, as 8.0")
     version = models.CharField(max_length=40, blank=True)
     problem = models.CharField(max_length=20, blank=True, help_text="why it claims nothing: selectors.PROBLEMS")
-    run = models.ForeignKey("runs.Run", null=True, on_delete=models.SET_NULL, related_name="+")
+    places = models.PositiveIntegerField(default=1, db_default=1, help_text="how much it does at a time")
     started_at = models.DateTimeField()
     beat_at = models.DateTimeField()
 

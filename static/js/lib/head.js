@@ -133,7 +133,8 @@ function drawNotices(run) {
   if (waiting) {
     waiting.hidden = run.state !== "queued";
     const why = run.waiting_for_state === "cancelled" ? "waiting_stopped" : "waiting_warm_up";
-    setText(waiting.firstElementChild, run.waiting_for ? t(why, { name: run.waiting_for }) : t("waiting_worker"));
+    const place = run.pool === "endpoint" ? "waiting_endpoint" : "waiting_worker";
+    setText(waiting.firstElementChild, run.waiting_for ? t(why, { name: run.waiting_for }) : t(place));
   }
   const silent = maybe("run-silent");
   const age = run.beat_age_seconds;

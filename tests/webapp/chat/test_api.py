@@ -18,7 +18,7 @@ Clients = Callable[[User | None], Client]
 
 @pytest.fixture(autouse=True)
 def _no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("webapp.chat.services.hint", lambda: None)
+    monkeypatch.setattr("webapp.chat.services.hint", lambda _pool: None)
 
 
 def _post(client: Client, path: str, **body: Any) -> tuple[int, dict[str, Any]]:

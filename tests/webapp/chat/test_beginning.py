@@ -36,7 +36,7 @@ LINES = [
 @pytest.fixture(autouse=True)
 def _hints(monkeypatch: pytest.MonkeyPatch) -> None:
     """No worker is asked."""
-    monkeypatch.setattr("webapp.chat.services.hint", lambda: None)
+    monkeypatch.setattr("webapp.chat.services.hint", lambda _pool: None)
 
 
 @pytest.fixture

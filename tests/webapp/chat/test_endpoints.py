@@ -19,6 +19,7 @@ from webapp.chat.services import turn_send
 from webapp.endpoints.models import Endpoint, EndpointSpend
 from webapp.endpoints.services import endpoint_change, endpoint_delete
 from webapp.endpoints.spending import spend_add, turn_used
+from webapp.pools import ENDPOINT
 from webapp.teams.models import Project, User
 
 __all__ = ["make_endpoint", "stub"]
@@ -38,7 +39,7 @@ def _soon_idle(settings: Any) -> None:
 def _answer(chat: Chat, text: str) -> Answer:
     chat.refresh_from_db()
     (answer,) = turn_send(chat=chat, user=chat.created_by, text=text, parameters={}).answers.all()
-    Desk().run()
+    Desk(ENDPOINT).run()
     answer.refresh_from_db()
     return answer
 

@@ -16,6 +16,7 @@ from webapp.chat.services import answer_again, chat_delete, chat_stop, turn_send
 from webapp.chat.tasks import hold
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment
+from webapp.pools import TRAIN
 from webapp.registry.models import RegisteredModel
 from webapp.rewards.models import RewardCase
 from webapp.runs.models import Run
@@ -45,7 +46,7 @@ def test_two_contestants_answer_and_what_was_said_can_be_kept(make_chat: Maker, 
     chat = make_chat([{"source": "model:tiny"}, {"source": "model:tiny"}], parameters={"max_tokens": 12})
     answers = _send(chat, "Say red please.")
     other = _send(make_chat(parameters={"max_tokens": 5}), "Say green.")
-    Desk().run()
+    Desk(TRAIN).run()
     assert [answer.state for answer in _after([*answers, *other])] == ["done"] * 3
     assert answers[0].messages == answers[1].messages, "one model, one seed"
     assert answers[0].ending["tokens"] <= 12 and other[0].ending["tokens"] <= 5
@@ -56,7 +57,7 @@ def test_two_contestants_answer_and_what_was_said_can_be_kept(make_chat: Maker, 
     assert case.label == "talk"
     assert [m["role"] for m in RewardCase.objects.get().messages] == ["user", "assistant"]
     again = answer_again(chat=chat, answer=answers[0].pk)
-    Desk().run()
+    Desk(TRAIN).run()
     assert _after([again])[0].state == "done" and again.messages != answers[0].messages
 
 
@@ -64,13 +65,13 @@ def test_the_tools_of_an_environment_are_there(make_chat: Maker, make_environmen
     place = make_environment(name="bed")
     chat = make_chat(environment=place.name, parameters={"max_tokens": 8, "seed": 4})
     (answer,) = _send(chat, "")
-    Desk().run()
+    Desk(TRAIN).run()
     _after([answer])
     assert answer.state == "done", answer.error
     assert [message["role"] for message in answer.messages][:2] == ["user", "assistant"]
     Environment.objects.all().delete()
     (answer,) = _send(chat, "And now?")
-    Desk().run()
+    Desk(TRAIN).run()
     _after([answer])
     assert (answer.state, answer.error["code"]) == ("failed", "environment_unreachable")
     assert "bed" in answer.error["message"]
@@ -79,7 +80,7 @@ def test_the_tools_of_an_environment_are_there(make_chat: Maker, make_environmen
 def test_a_model_whose_files_went_is_a_sentence(make_chat: Maker) -> None:
     (answer,) = _send(make_chat(), "Hello")
     RegisteredModel.objects.update(source="gone")
-    Desk().run()
+    Desk(TRAIN).run()
     _after([answer])
     assert answer.state == "failed" and "gone" in answer.error["message"]
 
@@ -87,7 +88,7 @@ def test_a_model_whose_files_went_is_a_sentence(make_chat: Maker) -> None:
 def test_a_process_that_dies_costs_its_answers_alone(make_chat: Maker, settings: Any) -> None:
     settings.CHAT_COMMAND = ["/bin/false"]
     (answer,) = _send(make_chat(), "Hello")
-    Desk().run()
+    Desk(TRAIN).run()
     _after([answer])
     assert (answer.state, answer.error["code"]) == ("failed", "chat_died")
 
@@ -98,15 +99,15 @@ def test_a_run_that_waits_goes_first(make_chat: Maker, make_run: Any, monkeypatc
     follower = make_run(state=RunState.QUEUED, after=before)
     old = timezone.now() - timedelta(seconds=5)
     Run.objects.filter(pk=follower.pk).update(queued_at=old)
-    assert waiting_run() is None, "it waits for another run, not for a device"
+    assert waiting_run(TRAIN) is None, "it waits for another run, not for a device"
     run = make_run(state=RunState.QUEUED)
     Run.objects.filter(pk=run.pk).update(queued_at=old)
-    assert waiting_run() == run
-    nudged: list[int] = []
-    monkeypatch.setattr("webapp.chat.tasks.nudge_next", lambda: nudged.append(1))
+    assert waiting_run(TRAIN) == run
+    nudged: list[str] = []
+    monkeypatch.setattr("webapp.chat.tasks.nudge_next", nudged.append)
     hold()
-    assert (_after([answer])[0].state, nudged) == ("waiting", [1])
-    Desk().run()
+    assert (_after([answer])[0].state, nudged) == ("waiting", ["train"])
+    Desk(TRAIN).run()
     assert (_after([answer])[0].state, answer.token) == (AnswerState.WAITING, "")
 
 
@@ -114,7 +115,7 @@ def test_what_was_stopped_before_is_not_begun(make_chat: Maker) -> None:
     chat = make_chat()
     (answer,) = _send(chat, "Hello")
     chat_stop(chat=chat)
-    Desk().run()
+    Desk(TRAIN).run()
     assert _after([answer])[0].state == "stopped" and answer.messages == []
 
 
@@ -130,6 +131,6 @@ def test_a_chat_that_is_deleted_takes_nobody_with_it(make_chat: Maker, monkeypat
             chat_delete(chat=gone)
 
     monkeypatch.setattr(Desk, "_told", delete_then)
-    Desk().run()
+    Desk(TRAIN).run()
     assert _after([answer])[0].state == "done"
     assert not Chat.objects.filter(pk=gone.pk).exists()

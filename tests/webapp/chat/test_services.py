@@ -31,8 +31,8 @@ Maker = Callable[..., Chat]
 def hints(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What was asked of the broker."""
     sent: list[str] = []
-    monkeypatch.setattr("webapp.chat.services.hint", lambda: sent.append("send"))
-    monkeypatch.setattr("webapp.chat.looking.hint", lambda: sent.append("look"))
+    monkeypatch.setattr("webapp.chat.services.hint", lambda _pool: sent.append("send"))
+    monkeypatch.setattr("webapp.chat.looking.hint", lambda _pool: sent.append("look"))
     return sent
 
 
@@ -171,12 +171,12 @@ def test_what_an_answer_waits_for_is_said(make_chat: Maker, make_run: Any, hints
     answer = _send(chat, "One").answers.get()
     key = str(answer.pk)
     assert waits(chat)[key]["why"] == "no_worker"
-    worker = Worker.objects.create(name="train@a", queues=["train"], started_at=timezone.now(), beat_at=timezone.now())
+    Worker.objects.create(name="train@a", queues=["train"], started_at=timezone.now(), beat_at=timezone.now())
     Answer.objects.filter(pk=answer.pk).update(created_at=timezone.now() - timedelta(seconds=9))
     found = waits(chat)[key]
     assert (found["why"], found["before"]) == ("starting", 0) and 9 <= found["seconds"] < 15
     run = make_run(name="busy", state=RunState.RUNNING, step=10, total_steps=40, step_seconds=2.0)
-    Worker.objects.filter(pk=worker.pk).update(run=run)
+    Run.objects.filter(pk=run.pk).update(lease_worker="train@a")
     assert waits(chat)[key] | {"seconds": 0} == {
         "seconds": 0,
         "before": 0,
@@ -198,9 +198,9 @@ def test_a_run_of_another_project_has_no_name_here(
     chat = make_chat()
     answer = _send(chat, "One").answers.get()
     elsewhere = Project.objects.get(slug="elsewhere")
-    run = make_run(name="secret", project=elsewhere, state=RunState.RUNNING)
+    make_run(name="secret", project=elsewhere, state=RunState.RUNNING, lease_worker="train@a")
     now = timezone.now()
-    Worker.objects.create(name="train@a", queues=["train"], started_at=now, beat_at=now, run=run)
+    Worker.objects.create(name="train@a", queues=["train"], started_at=now, beat_at=now)
     found = waits(chat)[str(answer.pk)]
     assert (found["why"], found["run"], found["run_id"]) == ("run", "", "")
 

@@ -146,7 +146,7 @@ def played(
 
     def play(config: JobConfig, run: Run | None = None) -> Run:
         run = run or run_create(project=project, user=alice, name="asks", config=config)
-        supervise(run.pk)
+        supervise(run.pk, run.pool)
         run.refresh_from_db()
         return run
 

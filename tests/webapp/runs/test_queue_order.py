@@ -13,6 +13,7 @@ from webapp.engine import lease as leases
 from webapp.engine.history import run_transition
 from webapp.engine.outcome import WORKER_CLOSING, attempt_end, worker_lost
 from webapp.engine.services import run_resume
+from webapp.pools import TRAIN
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
 from webapp.teams.models import User
@@ -35,7 +36,7 @@ def test_a_run_keeps_its_place_when_it_loses_its_worker(queued: Any, error: Any)
     assert attempt_end(lease, error).state == RunState.QUEUED
     interrupted.refresh_from_db()
     assert interrupted.queued_at == place
-    assert leases.first_in_line(later.pk) == interrupted.pk, "whichever run the message was about"
+    assert leases.first_in_line(later.pk, TRAIN) == interrupted.pk, "whichever run the message was about"
 
 
 def test_a_pause_keeps_the_place_and_a_new_start_does_not(queued: Any, alice: User) -> None:
@@ -55,11 +56,11 @@ def test_of_those_that_can_start_the_one_that_was_queued_first(queued: Any) -> N
     blocked = queued_ago(queued(fields={"after": queued()}), 30)
     paused = queued_ago(queued(), 40)
     Run.objects.filter(pk=paused.pk).update(state=RunState.PAUSED)
-    assert leases.first_in_line(second.pk) == first.pk == leases.first_in_line(blocked.pk)
+    assert leases.first_in_line(second.pk, TRAIN) == first.pk == leases.first_in_line(blocked.pk, TRAIN)
     Run.objects.filter(pk=blocked.after_id).update(state=RunState.SUCCEEDED)
-    assert leases.first_in_line(second.pk) == blocked.pk
+    assert leases.first_in_line(second.pk, TRAIN) == blocked.pk
     Run.objects.filter(state=RunState.QUEUED).update(state=RunState.PAUSED)
-    assert leases.first_in_line(second.pk) == second.pk, "it may have to be failed with its predecessor"
+    assert leases.first_in_line(second.pk, TRAIN) == second.pk, "it may have to be failed with its predecessor"
 
 
 @pytest.mark.parametrize(("silent_s", "waits"), [(11, False), (14, True), (300, True)])
@@ -71,7 +72,7 @@ def test_nothing_is_claimed_while_an_older_run_may_have_lost_its_worker(
     interrupted, later = queued_ago(queued(), 60), queued_ago(queued(), 30)
     assert leases.claim(interrupted.pk) is not None
     Run.objects.filter(pk=interrupted.pk).update(lease_beat_at=Now() - timedelta(seconds=silent_s))
-    assert leases.first_in_line(later.pk) == (None if waits else later.pk)
+    assert leases.first_in_line(later.pk, TRAIN) == (None if waits else later.pk)
 
 
 @pytest.mark.parametrize("change", [{"imported": True}, {"queued_at": None}, {"state": RunState.SUCCEEDED}])
@@ -80,7 +81,7 @@ def test_what_nobody_waits_for(queued: Any, change: dict[str, Any]) -> None:
     silent, later = queued_ago(queued(), 60), queued_ago(queued(), 30)
     assert leases.claim(silent.pk) is not None
     Run.objects.filter(pk=silent.pk).update(lease_beat_at=Now() - timedelta(minutes=5), **change)
-    assert leases.first_in_line(later.pk) == later.pk
+    assert leases.first_in_line(later.pk, TRAIN) == later.pk
 
 
 def test_a_younger_run_that_is_silent_keeps_nobody(queued: Any) -> None:
@@ -89,4 +90,4 @@ def test_a_younger_run_that_is_silent_keeps_nobody(queued: Any) -> None:
     assert leases.claim(silent.pk) is not None
     Run.objects.filter(pk=silent.pk).update(lease_beat_at=Now() - timedelta(minutes=5))
     run_transition(older.pk, RunState.QUEUED)
-    assert leases.first_in_line(older.pk) == older.pk
+    assert leases.first_in_line(older.pk, TRAIN) == older.pk

@@ -225,5 +225,6 @@ def test_a_dead_broker_keeps_the_nudge(project: Any, alice: Any, job: Any, monke
     assert Outbox.objects.get(run=run).sent_at is None
     with mock.patch("celery.current_app.send_task") as send:
         assert outbox.send_unsent() == 1
-    assert send.call_args.args == ("runs.supervise",) and send.call_args.kwargs["args"] == [str(run.pk)]
+    assert send.call_args.args == ("runs.supervise",) and send.call_args.kwargs["args"] == [str(run.pk), "train"]
+    assert send.call_args.kwargs["queue"] == "train"
     assert Outbox.objects.get(run=run).sent_at

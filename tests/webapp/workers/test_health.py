@@ -52,7 +52,9 @@ def test_what_monitors_are_told(client: Client, project: Project, settings: Any)
     told = answer.json()
     assert set(told) == {"ok", "database", "broker", "clock_age_seconds", "pools"}
     assert (told["ok"], told["database"], told["broker"]) == (True, True, True)
-    short, long = told["pools"]
+    train, endpoint, short, long = told["pools"]
+    assert train == {"pool": "train", "places": 0, "at_work": 0, "waiting": 0, "oldest_s": None}
+    assert endpoint == {"pool": "endpoint", "places": 0, "at_work": 0, "waiting": 0, "oldest_s": None}
     assert short == {"pool": "short", "places": 3, "at_work": 0, "waiting": 0, "oldest_s": None}
     assert 0 <= long.pop("oldest_s") < 60
     assert long == {"pool": "long", "places": 2, "at_work": 0, "waiting": 1}
@@ -82,7 +84,7 @@ def test_a_broker_and_a_database_that_are_away(client: Client, settings: Any, mo
 def test_whoever_asks_often_gets_the_answer_of_this_second(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     looked(1)
     asked: list[int] = []
-    monkeypatch.setattr(health, "loads", lambda: asked.append(1) or [])
+    monkeypatch.setattr(health, "all_loads", lambda: asked.append(1) or [])
     for _ in range(5):
         client.get("/readyz")
     assert len(asked) == 1

@@ -15,6 +15,8 @@ from django.core.management import call_command
 from django.utils import timezone
 
 from webapp.engine import reaper, recovery
+from webapp.engine.lease import claim
+from webapp.engine.outcome import WORKER_CLOSING, attempt_end
 from webapp.engine.supervisor import supervise
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
@@ -103,29 +105,59 @@ def beats() -> Iterator[None]:
 def test_a_worker_is_seen_from_its_start_to_its_end(folder: Path, monkeypatch: Any, beats: None) -> None:
     monkeypatch.setattr(beating, "BEAT_S", 0.05)
     queue = SimpleNamespace(name="train")
-    sender = SimpleNamespace(hostname="train@here", task_consumer=SimpleNamespace(queues=[queue]))
+    consumer, controller = SimpleNamespace(queues=[queue]), SimpleNamespace(concurrency=3)
+    sender = SimpleNamespace(hostname="train@here", task_consumer=consumer, controller=controller)
     beating.begin_beating(sender=sender)
     from tests.chaos.services import wait_until
 
-    wait_until(lambda: Worker.objects.filter(name="train@here", queues=["train"]).exists(), 20)
+    wait_until(lambda: Worker.objects.filter(name="train@here", queues=["train"], places=3).exists(), 20)
     beating.end_beating()
     assert not Worker.objects.exists() and not any(one.name == "worker-beat" for one in threading.enumerate())
 
 
-def test_the_run_that_a_worker_has_is_told(folder: Path, make_run: Any, monkeypatch: Any) -> None:
-    run = make_run(state=RunState.RUNNING)
-    _worker("train@here")
+def test_the_worker_that_has_a_run_stands_in_its_lease(make_run: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr("webapp.engine.outbox._send", lambda row: False)
+    run = make_run(state=RunState.QUEUED, queued_at=timezone.now())
     monkeypatch.setenv("TILTYARD_WORKER", "train@here")
-    with beating.at_work_on(run.pk):
-        assert Worker.objects.get().run == run
-    assert Worker.objects.get().run is None
+    lease = claim(run.pk)
+    assert lease is not None and Run.objects.get().lease_worker == "train@here"
+    attempt_end(lease, WORKER_CLOSING)
+    run.refresh_from_db()
+    assert (run.state, run.lease_worker) == (RunState.QUEUED, "")
+
+
+def test_a_worker_of_two_places_shows_both_runs(client_for: Any, make_run: Any, rita: User) -> None:
+    _worker("endpoint@one", queues=["endpoint"], places=2, device="CPU")
+    for name in ("first-asks", "second-asks"):
+        make_run(name=name, state=RunState.RUNNING, pool="endpoint", lease_worker="endpoint@one")
+    rows = client_for(rita).get(URL).content.decode().split("<tbody>")[1]
+    assert "first-asks" in rows and "second-asks" in rows and rows.count("endpoint@one") == 1
+
+
+def test_what_waits_for_which_kind_of_place(client_for: Any, make_run: Any, rita: User) -> None:
+    _worker("train@one")
+    _worker("train@two")
+    _worker("endpoint@one", queues=["endpoint"], places=3)
+    _worker("endpoint@gone", queues=["endpoint"], places=9, age_s=60)
+    make_run(state=RunState.RUNNING)
+    make_run(state=RunState.RUNNING, imported=True)
+    old = timezone.now() - timedelta(seconds=90)
+    for _ in range(2):
+        make_run(state=RunState.QUEUED, queued_at=old, pool="endpoint")
+    make_run(state=RunState.QUEUED, queued_at=old, after=make_run(state=RunState.PAUSED))
+    found = client_for(rita).get(URL).context["loads"]
+    loads = {load.pool: (load.places, load.at_work, load.waiting) for load in found}
+    assert loads["train"] == (2, 1, 0) and loads["endpoint"] == (3, 0, 2)
+    waits = {load.pool: load.oldest_s for load in found}
+    assert waits["train"] is None and 90 <= waits["endpoint"] < 150
 
 
 def test_members_see_workers_but_not_the_runs_of_other_teams(
     client_for: Any, make_run: Any, rita: User, charlie: User, django_user_model: Any
 ) -> None:
     run = make_run(name="secret-run", state=RunState.RUNNING)
-    _worker("train@one", run=run, gpu="NVIDIA <H200>", gpu_bytes=150 << 30)
+    Run.objects.filter(pk=run.pk).update(lease_worker="train@one")
+    _worker("train@one", gpu="NVIDIA <H200>", gpu_bytes=150 << 30)
     _worker("train@two", age_s=60)
     _worker("short@three", problem="other_identity", queues=["short"])
     admin = django_user_model.objects.create(username="root", is_superuser=True)
@@ -147,7 +179,8 @@ def test_who_may_open_the_page(client_for: Any, rita: User, charlie: User) -> No
 
 def test_a_run_that_has_ended_is_not_shown_at_work(client_for: Any, make_run: Any, rita: User) -> None:
     """A worker that was killed never said that it had ended."""
-    _worker("train@one", run=make_run(name="over", state=RunState.SUCCEEDED))
+    make_run(name="over", state=RunState.SUCCEEDED, lease_worker="train@one")
+    _worker("train@one")
     assert "over" not in client_for(rita).get(URL).content.decode().split("<tbody>")[1]
 
 

@@ -17,6 +17,7 @@ class RunState(BaseModel):
     name: str
     kind: str = Field(description="grpo, rloo, ppo, dpo, sft, sample or evaluate")
     state: str
+    pool: str = Field(description="whose places it takes: train (a device) or endpoint (it only asks one)")
     phase: str
     step: int
     total_steps: int

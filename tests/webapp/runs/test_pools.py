@@ -1,0 +1,143 @@
+"""F14: a place is a device. What only asks an endpoint has places of its own, and neither kind waits for the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from tests.webapp.endpoints.conftest import make_endpoint, stub
+from training.config import JobConfig
+from webapp.engine import lease as leases
+from webapp.engine import reaper, supervisor
+from webapp.engine.history import Lease
+from webapp.engine.outcome import WORKER_CLOSING, attempt_end
+from webapp.engine.services import run_change, run_create, run_launch, run_resume
+from webapp.engine.supervisor import nudge_next, supervise
+from webapp.pools import ENDPOINT, TRAIN
+from webapp.runs.models import Outbox, Run
+from webapp.runs.states import RunState
+from webapp.teams.models import Project, User
+
+__all__ = ["make_endpoint", "stub"]
+pytestmark = pytest.mark.django_db(transaction=True)
+Job = Callable[..., JobConfig]
+
+
+@pytest.fixture
+def evaluation(job: Job, make_endpoint: Any) -> JobConfig:
+    """An evaluation that the project's endpoint plays."""
+    make_endpoint()
+    return job(kind="evaluate", model={"source": "endpoint:gpt"})
+
+
+@pytest.fixture
+def waiting(queued: Callable[..., Run]) -> Callable[[str, float], Run]:
+    """``waiting(pool, minutes)``: a run queued so long ago."""
+
+    def make(pool: str, minutes: float) -> Run:
+        at = timezone.now() - timedelta(minutes=minutes)
+        run = queued(fields={"pool": pool})
+        Run.objects.filter(pk=run.pk).update(queued_at=at)
+        return run
+
+    return make
+
+
+def test_a_launch_says_whose_place_it_takes(project: Project, alice: User, job: Job, evaluation: JobConfig) -> None:
+    def made(name: str, config: JobConfig, **more: Any) -> Run:
+        return run_create(project=project, user=alice, name=name, config=config, **more)
+
+    assert made("asks", evaluation).pool == ENDPOINT
+    assert made("trains", job()).pool == TRAIN
+    local = job(kind="evaluate", model={"source": "starter"})
+    assert made("plays", local).pool == TRAIN, "its model needs the device"
+    draft = made("draft", local, launch=False)
+    assert run_change(run=draft, name="draft", config=evaluation)
+    assert run_launch(run=Run.objects.get(pk=draft.pk)).pool == ENDPOINT
+
+
+def test_it_keeps_its_pool_through_whatever_happens(project: Project, alice: User, evaluation: JobConfig) -> None:
+    run = run_create(project=project, user=alice, name="asks", config=evaluation)
+    lease = leases.claim(run.pk)
+    assert lease is not None
+    assert attempt_end(lease, WORKER_CLOSING).pool == ENDPOINT
+    Run.objects.filter(pk=run.pk).update(state=RunState.PAUSED)
+    run.refresh_from_db()
+    assert run_resume(run=run, user=alice).pool == ENDPOINT
+    Run.objects.filter(pk=run.pk).update(state=RunState.CANCELLED, attempt=0)
+    run.refresh_from_db()
+    again = run_resume(run=run, user=alice)
+    assert (again.state, again.pool) == (RunState.QUEUED, ENDPOINT)
+
+
+def test_a_place_takes_runs_of_its_own_pool_alone(waiting: Any) -> None:
+    asks, trains = waiting(ENDPOINT, 30), waiting(TRAIN, 10)
+    assert leases.first_in_line(asks.pk, TRAIN) == trains.pk, "whichever run the message was about"
+    assert leases.first_in_line(trains.pk, ENDPOINT) == asks.pk
+    Run.objects.filter(pk=trains.pk).update(state=RunState.PAUSED)
+    assert leases.first_in_line(asks.pk, TRAIN) is None
+    supervise(asks.pk, TRAIN)
+    asks.refresh_from_db()
+    assert (asks.state, asks.attempt) == (RunState.QUEUED, 0)
+
+
+@pytest.mark.parametrize("lost", [TRAIN, ENDPOINT])
+def test_a_lost_run_of_the_other_pool_keeps_nobody(waiting: Any, lost: str) -> None:
+    silent, later = waiting(lost, 60), waiting(TRAIN, 30)
+    assert leases.claim(silent.pk) is not None
+    Run.objects.filter(pk=silent.pk).update(lease_beat_at=Now() - timedelta(minutes=5))
+    assert leases.first_in_line(later.pk, TRAIN) == (None if lost == TRAIN else later.pk)
+
+
+def test_forgotten_runs_of_one_pool_do_not_fill_the_other(waiting: Any) -> None:
+    """The five oldest are announced: of each pool."""
+    for minutes in range(7):
+        waiting(ENDPOINT, 60 + minutes)
+    trains = waiting(TRAIN, 1)
+    assert reaper.nudge_forgotten() == reaper.NUDGED_AT_ONCE + 1
+    assert Outbox.objects.filter(run=trains).count() == 1
+
+
+def test_a_place_that_is_free_again_tells_of_its_own_pool(waiting: Any) -> None:
+    asks, trains = waiting(ENDPOINT, 2), waiting(TRAIN, 1)
+    nudge_next(TRAIN)
+    assert list(Outbox.objects.values_list("run", flat=True)) == [trains.pk]
+    nudge_next(ENDPOINT)
+    assert set(Outbox.objects.values_list("run", flat=True)) == {trains.pk, asks.pk}
+
+
+@pytest.mark.parametrize("pool", [TRAIN, ENDPOINT])
+def test_messages_go_to_the_queue_of_the_pool(waiting: Any, pool: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = waiting(pool, 1)
+    monkeypatch.undo()  # the message is sent
+    sent: list[tuple[Any, Any]] = []
+    monkeypatch.setattr("celery.current_app.send_task", lambda _name, args, queue, **_more: sent.append((args, queue)))
+    from webapp.engine import outbox
+
+    Outbox.objects.create(run=run)
+    assert outbox.send_unsent() == 1
+    assert sent == [([str(run.pk), pool], pool)]
+
+
+def test_where_another_place_was_faster_the_next_in_line_is_taken(
+    waiting: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two places hear of two runs at one moment: both looked, and one of them left with nothing for ten seconds."""
+    first, second = waiting(ENDPOINT, 2), waiting(ENDPOINT, 1)
+    claim, taken = supervisor.claim, []
+
+    def slower(run_id: UUID) -> Lease | None:
+        if not taken:
+            taken.append(claim(first.pk))
+        return claim(run_id)
+
+    monkeypatch.setattr(supervisor, "claim", slower)
+    lease = supervisor._claimed(second.pk, ENDPOINT)
+    assert lease is not None and lease.run_id == second.pk
+    assert supervisor._claimed(second.pk, ENDPOINT) is None, "nothing is left"
