@@ -15,7 +15,7 @@ from django.db import connection
 from training import journal
 from training.config import JobConfig
 from webapp.engine.batch import Batch
-from webapp.engine.projection import write_rows
+from webapp.engine.rows import statements_of, write_rows
 from webapp.metrics.models import MetricPoint
 from webapp.outcomes import outcome_of
 from webapp.rollouts.models import Rollout, RolloutGroup, Turn
@@ -236,5 +236,5 @@ def turns_projected(number: int = 1000) -> float:
     batch.preload(events)
     for event in events:
         batch.add(event)
-    write_rows(batch, 1)
+    write_rows(statements_of(batch), 1)
     return (time.perf_counter() - began) * 1000

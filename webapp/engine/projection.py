@@ -1,6 +1,7 @@
 """From the journal to the database, exactly once.
 
-1. Read whole lines after ``Attempt.journal_offset``, about a megabyte of them, and turn them into rows in memory.
+1. Read whole lines after ``Attempt.journal_offset``, about a megabyte of them, and turn them into rows, and the rows
+   into statements (``rows.py``): the transaction, which others wait for, computes nothing.
 2. Open a transaction. Taking the batch's ``seq`` numbers is also the fence: it fails unless (attempt, owner) still hold
    the run.
 3. Upsert the rows, move the offset by compare-and-set, update the run, commit. A crash before the commit leaves
@@ -13,14 +14,13 @@ A line that is no event, or one that the database refuses, becomes a warning eve
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 from uuid import UUID
 
-from django.db import DataError, IntegrityError, connection, transaction
+from django.db import DataError, IntegrityError, transaction
 from django.db.models.functions import Now
 from django.utils import timezone
 from pydantic import ValidationError
@@ -30,11 +30,11 @@ from webapp.endpoints.spending import run_used
 from webapp.engine.batch import Batch
 from webapp.engine.checked import BadEvent
 from webapp.engine.history import Lease, LeaseLost, run_transition, seq_take
+from webapp.engine.rows import statements_of, write_rows
 from webapp.outcomes import Outcome
-from webapp.registry.models import Checkpoint
-from webapp.rollouts.models import Rollout, RolloutGroup, RolloutStatus, Turn
+from webapp.rollouts.models import Rollout, RolloutStatus
 from webapp.rollouts.outcome import judge_functions
-from webapp.runs.models import Attempt, Run, RunEvent
+from webapp.runs.models import Attempt, Run
 from webapp.runs.nudge import nudge
 from webapp.runs.states import RunState
 from webapp.storage import attempt_dir
@@ -178,11 +178,12 @@ class Projector:
 
     def _write(self, row: Attempt, lines: list[Line], batch: Batch) -> None:
         run_id, end = self.lease.run_id, lines[-1]
+        statements = statements_of(batch)
         changes = {"journal_offset": end.end, "journal_line": end.number, **batch.attempt_changes}
         with transaction.atomic():
             first = seq_take(run_id, len(batch), lease=self.lease)
             seq = first + len(batch) - 1
-            write_rows(batch, first)
+            write_rows(statements, first)
             _write_used(batch)
             if not Attempt.objects.filter(pk=row.pk, journal_offset=row.journal_offset).update(**changes):
                 raise LeaseLost("Another projector has moved on.")
@@ -235,53 +236,6 @@ def parse_line(line: Line) -> Event | str:
             problem = exc.errors(include_url=False, include_input=False)[0]
             where = ".".join(str(part) for part in problem["loc"])
             return f"{where}: {problem['msg']}"[:300] if where else str(problem["msg"])[:300]
-
-
-def write_rows(batch: Batch, seq: int) -> None:
-    """Upsert everything in the batch, numbering rows from ``seq``: rollouts first, so that their turns follow them."""
-    kinds: tuple[dict[Any, Any], ...] = (batch.rollouts, batch.turns, batch.groups, batch.checkpoints)
-    numbered = [row for kind in kinds for row in kind.values()]
-    for number, row in enumerate(numbered, start=seq):
-        row.seq = number
-    seq += len(numbered)
-    _upsert(Rollout, batch.rollouts.values(), ["id"], keep={"run"})
-    if batch.begun_anew:
-        Turn.objects.filter(rollout_id__in=batch.begun_anew).delete()
-    _upsert(Turn, batch.turns.values(), ["rollout", "number"], keep={"run"})
-    _upsert(RolloutGroup, batch.groups.values(), ["run", "attempt", "step", "group"])
-    _upsert(Checkpoint, batch.checkpoints.values(), ["run", "attempt", "path"], keep={"project"})
-    _points(batch, seq)
-    seq += len(batch.points)
-    RunEvent.objects.bulk_create(
-        [
-            RunEvent(run_id=batch.run.pk, seq=seq + index, attempt=batch.attempt, kind=kind, payload=payload, at=at)
-            for index, (kind, payload, at) in enumerate(batch.events)
-        ]
-    )
-
-
-def _upsert(model: Any, rows: Iterable[Any], unique: list[str], keep: Set[str] = frozenset()) -> None:
-    rows = list(rows)
-    if not rows:
-        return
-    fixed = {"id", *unique, *keep}
-    changing = [field.name for field in model._meta.concrete_fields if field.name not in fixed]
-    model.objects.bulk_create(rows, update_conflicts=True, unique_fields=unique, update_fields=changing)
-
-
-def _points(batch: Batch, seq: int) -> None:
-    """Curves are the bulk of a run: one statement with one array for each column, however many points."""
-    if not batch.points:
-        return
-    names, steps = [key[0] for key in batch.points], [key[1] for key in batch.points]
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "INSERT INTO metrics_metricpoint (run_id, attempt, step, name, value, seq)"
-            " SELECT %s, %s, step, name, value, %s + place - 1"
-            " FROM unnest(%s::int[], %s::text[], %s::float8[]) WITH ORDINALITY AS new (step, name, value, place)"
-            " ON CONFLICT (run_id, name, step, attempt) DO UPDATE SET value = excluded.value, seq = excluded.seq",
-            [batch.run.pk, batch.attempt, seq, steps, names, list(batch.points.values())],
-        )
 
 
 def rollouts_close(lease: Lease, *, upto: int) -> None:
