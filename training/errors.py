@@ -258,6 +258,12 @@ class StorageFull(TiltyardError):
     pauses = True
 
 
+class StorageFailed(StorageFull):
+    """The disk of the run directory takes nothing more, whatever room it has: it can only be read, or it fails."""
+
+    code = "storage_failed"
+
+
 class NotFinite(TiltyardError):
     """Weights or values are NaN or infinite, or loss or gradient in several updates in a row; nothing moved weights."""
 

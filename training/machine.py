@@ -12,11 +12,14 @@ import os
 import shutil
 from pathlib import Path
 
-from training.errors import StorageFull
+from training.errors import StorageFailed, StorageFull
+from training.reasons import os_reason
 
 RESERVE_VARIABLE = "TILTYARD_DISK_RESERVE_MB"
 RESERVE_BYTES_MAX, RESERVE_SHARE = 2 << 30, 0.05
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+DISK_FAULTS = DISK_FULL | {errno.EROFS, errno.EIO}
+"""What ends no run and no program: a disk that takes nothing now may do so again. The one list of them."""
 CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -69,12 +72,22 @@ def require_room(path: Path, needed: int, what: str, reserve_share: float = 1.0)
     )
 
 
-def disk_full(path: Path) -> StorageFull:
-    """The error of a write that found no room on the disk of ``path``."""
-    mount = mount_of(path)
-    free = _size(shutil.disk_usage(path).free)
-    return StorageFull(
-        f"The disk {mount} is full ({free} free).", hint=f"Free space on {mount}, so that the run can go on."
+def disk_fault(exc: BaseException, path: Path) -> StorageFull | None:
+    """The error of a write to ``path`` that its disk did not take; ``None`` for any other failure."""
+    # The libraries that write weights have errors of their own, which only quote the system's words.
+    said = (number for number in DISK_FAULTS if os.strerror(number) in str(exc))
+    number = exc.errno if isinstance(exc, OSError) and exc.errno else next(said, None)
+    if number not in DISK_FAULTS:
+        return None
+    if number in DISK_FULL:
+        mount = mount_of(path)
+        free = _size(shutil.disk_usage(mount).free)
+        return StorageFull(
+            f"The disk {mount} is full ({free} free).", hint=f"Free space on {mount}, so that the run can go on."
+        )
+    return StorageFailed(
+        f"Nothing can be written to {path}: {os_reason(OSError(number, ''))}.",
+        hint="Look into the system's log, and mount its disk so that it can be written; then the run can go on.",
     )
 
 

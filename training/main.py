@@ -28,7 +28,7 @@ from training.algorithms.job import Job
 from training.config import JobConfig, config_to_yaml
 from training.errors import Boundary, ErrorInfo, StopRequested, TiltyardError
 from training.journal import JOURNAL_NAME, Journal, LogLine, RunFinished
-from training.machine import DISK_FULL, disk_full
+from training.machine import disk_fault
 from training.outputs import Outputs
 from training.reporting.starting import Reports
 from training.rewards.defaults import said, with_rewards
@@ -92,8 +92,8 @@ def _train(job: Job, ending: _Ending) -> int:
     except TiltyardError as error:
         return ending.write("paused" if error.pauses else "failed", error.info)
     except Exception as exc:  # the last boundary: nothing may end without a word
-        if isinstance(exc, OSError) and exc.errno in DISK_FULL:
-            return ending.write("paused", disk_full(job.run_dir).info)
+        if (fault := disk_fault(exc, job.run_dir)) is not None:
+            return ending.write("paused", fault.info)
         return ending.write("failed", _crash(exc, job.journal))
     return ending.write("succeeded", hours=job.config.run.max_hours if job.out_of_time else None)
 

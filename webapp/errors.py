@@ -11,6 +11,8 @@ from django.template.loader import get_template
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
+from training.machine import DISK_FAULTS
+
 MESSAGES = {
     "not_found": gettext_noop("There is nothing here, or it is not yours to see."),
     "forbidden": gettext_noop("Your role does not allow this."),
@@ -23,6 +25,10 @@ MESSAGES = {
     "too_large": gettext_noop("That is larger than the limit."),
     "rate_limited": gettext_noop("Too many requests; wait a little and try again."),
     "unavailable": gettext_noop("The database does not answer now. Nothing is lost; try again in a moment."),
+    "storage_failed": gettext_noop(
+        "The disk of the data folder takes nothing now, so what you sent was not stored. What is there can be read; "
+        "whoever runs this site has to free or repair the disk."
+    ),
     "internal": gettext_noop("Tiltyard failed to answer; the log has the details under this request id."),
 }
 
@@ -41,11 +47,20 @@ DATABASE_AWAY = (OperationalError, InterfaceError, InternalError)
 as one that waited for us for too long (25P03). The one list of them: what meets one closes its connection."""
 
 
+def outage(exc: BaseException | None) -> tuple[int, str] | None:
+    """Status and code of what passes and is no fault of ours: the database is away, or the disk takes nothing."""
+    if isinstance(exc, DATABASE_AWAY):
+        return 503, "unavailable"
+    if isinstance(exc, OSError) and exc.errno in DISK_FAULTS:
+        return 507, "storage_failed"
+    return None
+
+
 def server_error(request: HttpRequest, exc: BaseException | None = None) -> HttpResponse:
-    """The answer to whatever nothing else caught: 503 while the database is away, else 500, each in the one shape."""
-    away = isinstance(exc or sys.exc_info()[1], DATABASE_AWAY)
-    status, code = (503, "unavailable") if away else (500, "internal")
-    headers = {"Retry-After": str(RETRY_AFTER_S)} if away else {}
+    """The answer to whatever nothing else caught: that of an outage, else 500, each in the one shape."""
+    passes = outage(exc or sys.exc_info()[1])
+    status, code = passes or (500, "internal")
+    headers = {"Retry-After": str(RETRY_AFTER_S)} if passes else {}
     if _wants_json(request):
         return JsonResponse(error_body(request, code), status=status, headers=headers)
     # Without the request: a context processor might ask the database.

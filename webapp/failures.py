@@ -149,6 +149,10 @@ CODES: dict[str, Words] = {
         gettext_noop("The disk is full."),
         gettext_noop("Free space on the disk of the data folder; the run then continues by itself."),
     ),
+    "storage_failed": Words(
+        gettext_noop("The disk can only be read, or fails."),
+        gettext_noop("Repair the disk of the data folder, or mount it for writing; the run then continues by itself."),
+    ),
     "stopped": Words(
         gettext_noop("Someone stopped the run."),
         gettext_noop("It can be resumed if a checkpoint was saved."),

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 
-from webapp.errors import DATABASE_AWAY, TooMany, error_body, server_error, too_many
+from webapp.errors import TooMany, error_body, outage, server_error, too_many
 from webapp.pages import PROBES_WINDOW_S
 from webapp.text import NUL_SHOWN, clean_text
 
@@ -108,7 +108,7 @@ class ErrorShapeMiddleware:
             return JsonResponse(error_body(request, "not_found"), status=404)
         if isinstance(exc, PermissionDenied):
             return JsonResponse(error_body(request, "forbidden", str(exc)), status=403)
-        if isinstance(exc, DATABASE_AWAY):
+        if outage(exc):
             return server_error(request, exc)
         logger.exception("api request failed", extra={"request_id": getattr(request, "request_id", "")})
         return JsonResponse(error_body(request, "internal"), status=500)

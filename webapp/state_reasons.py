@@ -7,6 +7,7 @@ from training.words import Sentence, _, sentence
 CREATED = _("created")
 PAUSED_BY_DOCTOR = _("paused by a rule of the project: {advisory}")
 ROOM = _("the disk has room again: {free} free")
+WRITABLE = _("the disk can be written again")
 ANSWERS_AGAIN = _("its environment answers again")
 BUDGET_AGAIN = _("its endpoint may be asked again")
 TRIED_AGAIN = _("tried again, in case that what paused it is over")
@@ -22,7 +23,7 @@ BY_ITSELF = {
     "paused": _("paused"),
     "resumed": _("resumed"),
 }
-RECOVERED = (ROOM, ANSWERS_AGAIN, BUDGET_AGAIN, TRIED_AGAIN)
+RECOVERED = (ROOM, WRITABLE, ANSWERS_AGAIN, BUDGET_AGAIN, TRIED_AGAIN)
 """Of runs that go on by themselves."""
 STATE_REASONS = (CREATED, PAUSED_BY_DOCTOR, *RECOVERED, *BY_SOMEBODY.values(), *BY_ITSELF.values())
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import tempfile
 import time
@@ -15,6 +14,7 @@ import httpx
 import psycopg
 import pytest
 
+from tests.disks import mount
 from tests.ops.test_up import Upped
 from webapp.host.embedded import free_port
 
@@ -26,9 +26,7 @@ FULL_S = 90.0
 def small_disk() -> Iterator[Path]:
     """A disk of its own, of ``DISK_MB``; not below pytest's folders, which PostgreSQL's user may not pass through."""
     folder = Path(tempfile.mkdtemp(prefix="tiltyard-tests-"))
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m,mode=755", "tmpfs", str(folder)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("mounting a small disk needs root")
+    mount("-t", "tmpfs", "-o", f"size={DISK_MB}m,mode=755", "tmpfs", str(folder))
     yield folder
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
     folder.rmdir()

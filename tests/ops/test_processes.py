@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -10,11 +11,17 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 
+from tests.disks import read_only
+from tests.servers import ROOT
 from training.sessions import folder_id
 from webapp.host.processes import Known, Ledger, alive, end, family, known
+from webapp.ops.console import Console
+from webapp.ops.options import UpOptions
+from webapp.ops.up import Up
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
 STUBBORN = [
@@ -86,3 +93,25 @@ def test_a_copied_ledger_names_nobody(tmp_path: Path) -> None:
         assert Ledger(tmp_path / "copy" / "processes.json").read() == []
         original.rename(tmp_path / "moved")
         assert Ledger(tmp_path / "moved" / "processes.json").read() == [one], "it moved with its folder"
+
+
+def test_a_note_that_cannot_be_written_is_told_once_until_one_was(tmp_path: Path) -> None:
+    """C0: processes come and go, so that what is noted is right for a moment; each time it was told anew."""
+    output = io.StringIO()
+    up = Up(UpOptions(tmp_path, ROOT), Console(output))
+    up._manager = SimpleNamespace(child=SimpleNamespace(pid=os.getpid()))  # type: ignore[assignment]
+
+    def told() -> int:
+        up._note()
+        return output.getvalue().count("What runs goes on.")
+
+    assert told() == 0 and len(up.ledger.read()) >= 1
+    with read_only(tmp_path):
+        for _ in range(2):
+            with child(SLEEP):
+                assert told() == 1
+            assert told() == 1, "as it was noted before"
+    with child(SLEEP):
+        assert told() == 1
+    with read_only(tmp_path):
+        assert told() == 2, "there was a note between"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from training.algorithms.loading import autocast_dtype
 from training.errors import StorageFull
-from training.machine import cgroup_cores, compute_threads, cores, mount_of, require_room, reserve_bytes
+from training.machine import cgroup_cores, compute_threads, cores, disk_fault, mount_of, require_room, reserve_bytes
 
 GB = 1 << 30
 
@@ -46,6 +47,29 @@ def test_too_little_room_names_the_disk_what_is_free_and_what_is_needed(disk: An
     for words in (str(mount_of(tmp_path)), "5.0 GiB", "3.0 GiB", "2.0 GiB", "a checkpoint"):
         assert words in caught.value.message
     assert caught.value.pauses and caught.value.hint.endswith("so that the run can go on.")
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "says"),
+    [
+        (errno.ENOSPC, "storage_full", "is full ("),
+        (errno.EDQUOT, "storage_full", "is full ("),
+        (errno.EROFS, "storage_failed", "Nothing can be written to"),
+        (errno.EIO, "storage_failed", ": the disk failed to read or write."),
+    ],
+)
+def test_what_a_disk_does_not_take_is_named(number: int, code: str, says: str, tmp_path: Path) -> None:
+    folder = tmp_path / "not" / "made yet"
+    for exc in (OSError(number, "x"), RuntimeError(f"Error while writing: {os.strerror(number)} (os error {number})")):
+        fault = disk_fault(exc, folder)
+        assert fault is not None and fault.info.code == code and fault.pauses
+        assert says in fault.message and fault.hint.endswith("the run can go on.")
+        assert str(mount_of(tmp_path) if code == "storage_full" else folder) in fault.message
+
+
+@pytest.mark.parametrize("exc", [OSError(errno.EACCES, "x"), OSError("x"), ValueError("x"), FileNotFoundError(2, "x")])
+def test_other_failures_are_no_fault_of_the_disk(exc: Exception, tmp_path: Path) -> None:
+    assert disk_fault(exc, tmp_path) is None
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -133,19 +134,26 @@ def test_an_unknown_exception_is_a_crash_with_its_traceback_in_the_log(
     assert any("KeyError" in event.message for event in of_type(tmp_path, "log"))
 
 
-def test_a_full_disk_is_named_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [("ENOSPC", "storage_full"), ("EDQUOT", "storage_full"), ("EROFS", "storage_failed"), ("EIO", "storage_failed")],
+)
+def test_a_disk_that_takes_nothing_is_named_as_such(
+    number: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from training.config import JobConfig
     from training.main import run_job
 
     def explode(job: Any) -> None:
-        raise OSError(28, "No space left on device")
+        raise OSError(getattr(errno, number), os.strerror(getattr(errno, number)))
 
     monkeypatch.setattr("training.config.methods.Method.load", lambda method: explode)
     monkeypatch.setattr("training.main._listen_for_stop", lambda stop, ending: None)
     assert run_job(JobConfig(), tmp_path, progress=False) == 5
     last = events(tmp_path)[-1]
-    assert (last.status, last.error.code) == ("paused", "storage_full")
-    assert str(mount_of(tmp_path)) in last.error.message + last.error.hint
+    assert (last.status, last.error.code) == ("paused", code)
+    place = mount_of(tmp_path) if code == "storage_full" else tmp_path
+    assert str(place) in last.error.message and last.error.hint
 
 
 async def _slow(socket: Any, frame: dict[str, Any], turn: int) -> str | None:

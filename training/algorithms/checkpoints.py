@@ -18,7 +18,7 @@ from typing import NamedTuple
 from pydantic import BaseModel, ValidationError
 
 from training.config import StageGoal
-from training.machine import DISK_FULL, disk_full
+from training.machine import disk_fault
 
 MANIFEST = "manifest.json"
 PREFIX = "checkpoint-"
@@ -77,13 +77,13 @@ class Manifest(BaseModel):
 
 
 @contextmanager
-def _disk_full_is_typed(target: Path) -> Iterator[None]:
+def _disk_fault_is_typed(target: Path) -> Iterator[None]:
     try:
         yield
-    except Exception as exc:  # the libraries that write weights have their own errors for a full disk
+    except Exception as exc:  # the libraries that write weights have their own errors for a disk that takes nothing
         shutil.rmtree(staging_of(target), ignore_errors=True)  # what is half written only holds room
-        if (isinstance(exc, OSError) and exc.errno in DISK_FULL) or "No space left on device" in str(exc):
-            raise disk_full(target.parent) from exc
+        if (fault := disk_fault(exc, target.parent)) is not None:
+            raise fault from exc
         raise
 
 
@@ -105,7 +105,7 @@ def write_whole(
     ``fill`` puts the files into the folder it is given. Raises ``StorageFull``.
     """
     staging = staging_of(target)
-    with _disk_full_is_typed(target):
+    with _disk_fault_is_typed(target):
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir(parents=True)
         fill(staging)

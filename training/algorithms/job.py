@@ -19,7 +19,7 @@ from training.algorithms.resume import find_resume
 from training.config import JobConfig
 from training.errors import StopRequested
 from training.journal import JOURNAL_NAME, CheckpointsRemoved, Journal, LogLine, Resumed, RunStarted, parse_event
-from training.machine import disk_full, require_room
+from training.machine import disk_fault, require_room
 from training.rewards.judge.cache import REPLIES_NAME, replies
 from training.stopping import stop_grace
 from training.tail import last_figure, last_step
@@ -110,7 +110,9 @@ class Job:
         try:
             self.journal.keep_reserve()
         except OSError as exc:
-            raise disk_full(self.run_dir) from exc
+            if (fault := disk_fault(exc, self.run_dir)) is None:
+                raise
+            raise fault from exc
 
     def log(self, message: str, level: str = "info") -> None:
         """One line for the run's log."""

@@ -26,6 +26,7 @@ from training.config import JobConfig
 from training.data import Row
 from training.errors import StopRequested, StorageFull, TiltyardError
 from training.journal import Event, Journal, LogLine, PhaseChanged
+from training.machine import disk_fault
 from training.rewards.registry import components_of
 from training.rollout.failures import FailureShare
 from training.rollout.figures import judge_figures, part_figures, step_figures
@@ -204,10 +205,10 @@ class Collector:
         return None if version is None else self._trained(version)
 
     def write(self, event: Event) -> None:
-        """Journal an event. A full disk must end the run, not exclude the rollout that happened to write."""
+        """Journal an event. A disk that takes nothing must end the run, not exclude the rollout that wrote."""
         try:
             self._journal.write(event)
         except OSError as exc:
-            self.fatal = StorageFull(
+            self.fatal = disk_fault(exc, self._journal.path) or StorageFull(
                 f"The journal cannot be written: {exc}", hint="Free space in the run directory, then resume."
             )

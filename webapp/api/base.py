@@ -32,7 +32,7 @@ from pydantic import ValidationError as ShapeError
 from training.errors import ConfigError, TiltyardError
 from training.words import complaint_of, option_of
 from webapp.api.schema import CODES, DESCRIPTION, DocumentedAPI
-from webapp.errors import DATABASE_AWAY, TooMany, error_body, server_error, too_many
+from webapp.errors import TooMany, error_body, outage, server_error, too_many
 from webapp.pages import errors_by_field
 from webapp.teams.models import User
 from webapp.teams.sudo import ConfirmFirst
@@ -243,7 +243,7 @@ def _ours(request: HttpRequest, exc: TiltyardError) -> HttpResponse:
 
 @api.exception_handler(Exception)
 def _unexpected(request: HttpRequest, exc: Exception) -> HttpResponse:
-    if isinstance(exc, DATABASE_AWAY):
+    if outage(exc):
         return server_error(request, exc)
     logger.exception("api request failed", extra={"request_id": getattr(request, "request_id", "")})
     return failed(request, 500)

@@ -3,10 +3,11 @@
 Every 15 seconds, for each paused run whose error is one of ``CAUSES``, the oldest first:
 
 1. A project may keep its runs paused (``DoctorRules.resumes``).
-2. Is the cause over? The disk has room; the keeper has seen all of the run's environments answer since it paused; its
-   endpoint may be asked again. Whether an endpoint or a sampler is back is known only by trying.
+2. Is the cause over? The disk has room, or can be written again; the keeper has seen all of the run's environments
+   answer since it paused; its endpoint may be asked again. Whether an endpoint or a sampler is back is known only by
+   trying.
 3. Each time within a day waits twice as long as the one before, counted from the pause, and after ``most`` of them a
-   person has to look. What needs no try (a full disk, a day's budget) waits for its cause alone.
+   person has to look. What needs no try (a disk, a day's budget) waits for its cause alone.
 """
 
 from __future__ import annotations
@@ -27,12 +28,13 @@ from training.words import Sentence, sentence
 from webapp.advisories.models import DoctorRules
 from webapp.endpoints.spending import BY_DAY, day_over
 from webapp.engine.resolve import environments_of
-from webapp.engine.room import Disk, disk, needed_bytes
+from webapp.engine.room import Disk, disk, disk_fault_of, needed_bytes
 from webapp.engine.services import run_resume
 from webapp.environments.models import Environment
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.states import RunState
-from webapp.state_reasons import ANSWERS_AGAIN, BUDGET_AGAIN, RECOVERED, ROOM, TRIED_AGAIN
+from webapp.state_reasons import ANSWERS_AGAIN, BUDGET_AGAIN, RECOVERED, ROOM, TRIED_AGAIN, WRITABLE
+from webapp.storage import run_dir
 from webapp.workers.identity import folder_problem
 
 logger = logging.getLogger(__name__)
@@ -65,6 +67,10 @@ def _has_room(paused: Paused) -> Sentence | None:
     return sentence(ROOM, free=filesizeformat(paused.disk.free))
 
 
+def _can_be_written(paused: Paused) -> Sentence | None:
+    return sentence(WRITABLE) if disk_fault_of(run_dir(paused.run.pk)) is None else None
+
+
 def _environments_answer(paused: Paused) -> Sentence | None:
     named = environments_of(JobConfig.model_validate(paused.run.config))
     names = {name.removeprefix("environment:") for name in named if name.startswith("environment:")}
@@ -88,6 +94,7 @@ def _trying_is_all(paused: Paused) -> Sentence | None:
 
 CAUSES = {
     "storage_full": Cause(_has_room),
+    "storage_failed": Cause(_can_be_written),
     "budget_spent": Cause(_may_spend),
     "environment_unreachable": Cause(_environments_answer, most=12),
     "environment_timeout": Cause(_environments_answer, most=12),

@@ -1,4 +1,5 @@
-"""Room on the disk of the data folder: how much there is, and how much a run needs that a full disk paused.
+"""The disk of the data folder: how much room there is, how much a run needs that a full one paused, and whether it
+takes anything at all.
 
 A run needs as much as its newest checkpoint twice (a new one is written beside the old one) above the reserve. That is
 more than the reserve at which it paused, so that it does not pause again at once.
@@ -6,7 +7,9 @@ more than the reserve at which it paused, so that it does not pause again at onc
 
 from __future__ import annotations
 
+import os
 import shutil
+import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +18,7 @@ from django.template.defaultfilters import filesizeformat
 from django.utils.translation import gettext as _
 
 from training.machine import reserve_bytes
+from training.reasons import os_reason
 from webapp.registry.models import Checkpoint
 from webapp.runs.models import Run
 
@@ -43,6 +47,30 @@ def disk_text() -> str:
         "free": filesizeformat(now.free),
         "total": filesizeformat(now.total),
     }
+
+
+def disk_fault_of(folder: Path) -> OSError | None:
+    """Why nothing can be written below a folder now; ``None`` where a small file was written, and is gone again."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"x")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as exc:
+        return exc
+    return None
+
+
+def fault_text() -> str:
+    """Where the data folder takes nothing: which one, why, and what to do. Empty while it does."""
+    fault = disk_fault_of(Path(settings.DATA_DIR))
+    if fault is None:
+        return ""
+    return _(
+        "The data folder %(folder)s cannot be written (%(why)s): whoever runs this site has to free or repair its "
+        "disk. What is there can be read; runs go on by themselves once it can be written."
+    ) % {"folder": settings.DATA_DIR, "why": os_reason(fault)}
 
 
 def needed_bytes(run: Run, now: Disk) -> int:

@@ -30,6 +30,7 @@ from django.db import connection
 
 from training.config import JobConfig, ReportConfig, config_to_yaml
 from training.errors import Boundary, BudgetSpent, ErrorInfo, TiltyardError
+from training.machine import disk_fault
 from training.stopping import LAST_WORDS_S, stop_grace
 from webapp.endpoints.keys import key_env
 from webapp.endpoints.spending import day_over
@@ -185,9 +186,15 @@ class Supervisor:
             if isinstance(exc, LeaseLost):
                 raise
             return self._refused(exc)
+        except OSError as exc:
+            if (fault := disk_fault(exc, self.folder)) is None:
+                raise
+            return self._refused(fault)
         try:
             self.trainer = Trainer(self.folder, arguments, access)
         except OSError as exc:
+            if (fault := disk_fault(exc, self.folder)) is not None:
+                return self._refused(fault)
             message = f"The trainer did not start: {exc}"
             return ErrorInfo(code="trainer_died", boundary=Boundary.TRAINER, message=message)
         code = self._watch(self.trainer)

@@ -102,7 +102,11 @@ class Trainer:
         self._works = Works(self._processor_seconds)
         self._exit: int | None = None
         who = {"pid": self.pid, "started": started_at(self.pid), "folder": folder_id(folder)}
-        (folder / PROCESS_NAME).write_text(json.dumps(who))
+        try:
+            (folder / PROCESS_NAME).write_text(json.dumps(who))
+        except OSError:  # a trainer that nobody could find again must not live
+            self.kill()
+            raise
 
     def poll(self) -> int | None:
         """The exit code once it has ended, as ``Popen`` gives it; its group is swept before it is reaped."""

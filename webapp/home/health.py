@@ -4,6 +4,7 @@ people's things but of work that waits."""
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import redis
@@ -14,6 +15,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 
+from webapp.engine.room import disk_fault_of
 from webapp.errors import DATABASE_AWAY
 from webapp.home.clock import clock_age, is_late
 from webapp.home.places import all_loads
@@ -33,7 +35,8 @@ def healthz(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_GET
 def readyz(request: HttpRequest) -> JsonResponse:
-    """Database, broker and clockwork: 200 while all of them work, else 503, and how full the pools of workers are."""
+    """Database, broker, clockwork and the data folder's disk: 200 while all of them work, else 503, and how full the
+    pools of workers are."""
     found = cache.get("readyz")
     if found is None:
         found = _look()
@@ -42,14 +45,17 @@ def readyz(request: HttpRequest) -> JsonResponse:
 
 
 def _look() -> dict[str, Any]:
+    disk = disk_fault_of(Path(settings.DATA_DIR)) is None
     try:
         age_s, pools = clock_age(), [asdict(load) for load in all_loads()]
     except DATABASE_AWAY:
         connection.close()
-        return {"ok": False, "database": False, "broker": _broker(), "clock_age_seconds": None, "pools": []}
+        away = {"ok": False, "database": False, "broker": _broker(), "disk": disk}
+        return away | {"clock_age_seconds": None, "pools": []}
     broker = _broker()
-    well = broker and not is_late(age_s)
-    return {"ok": well, "database": True, "broker": broker, "clock_age_seconds": age_s, "pools": pools}
+    well = broker and disk and not is_late(age_s)
+    found = {"ok": well, "database": True, "broker": broker, "disk": disk}
+    return found | {"clock_age_seconds": age_s, "pools": pools}
 
 
 def _broker() -> bool:

@@ -9,6 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
+from webapp.engine.room import fault_text
 from webapp.home.clock import clock_age, is_late
 from webapp.home.places import all_loads
 from webapp.home.workers import worker_lines
@@ -21,5 +22,5 @@ def worker_list(request: HttpRequest) -> HttpResponse:
     """Who works here: members see names and states, administrators also machines, processes and versions."""
     user = cast(User, request.user)
     age_s = clock_age()
-    shown = {"lines": worker_lines(user), "all": user.is_superuser, "loads": all_loads()}
+    shown = {"lines": worker_lines(user), "all": user.is_superuser, "loads": all_loads(), "disk_fault": fault_text()}
     return render(request, "workers/list.html", shown | {"clock_age_s": age_s, "clock_late": is_late(age_s)})

@@ -113,12 +113,14 @@ class Ledger:
         except (OSError, ValueError, TypeError, KeyError):
             return []
 
-    def write(self, processes: set[Known]) -> None:
-        """Remember these; writes only when something changed."""
-        if processes != self._written:
-            entries = sorted((asdict(one) for one in processes), key=lambda entry: entry["pid"])
-            write_private(self.path, json.dumps({"folder": self._folder(), "processes": entries}))
-            self._written = set(processes)
+    def write(self, processes: set[Known]) -> bool:
+        """Remember these; writes only when something changed, and says whether it did."""
+        if processes == self._written:
+            return False
+        entries = sorted((asdict(one) for one in processes), key=lambda entry: entry["pid"])
+        write_private(self.path, json.dumps({"folder": self._folder(), "processes": entries}))
+        self._written = set(processes)
+        return True
 
     def clear(self) -> None:
         """Nothing of ours runs any more."""

@@ -333,8 +333,8 @@ class Up:
         if self._manager is not None and self._manager.child is not None:
             self.known = set(alive(self.known)) | family(self._manager.child.pid)
             try:
-                self.ledger.write(self.known)
-                self._noted = True
+                if self.ledger.write(self.known):
+                    self._noted = True
             except OSError as exc:  # a full or failing disk ends nothing: the older note stands until there is room
                 if self._noted:
                     self.console.line(_("  %(problem)s What runs goes on.") % {"problem": disk_error(exc, self.data)})

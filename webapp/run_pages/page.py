@@ -27,7 +27,7 @@ from training.rewards.custom.params import code_hash
 from webapp.engine.recovery import promise
 from webapp.engine.resolve import components_meant
 from webapp.engine.resuming import GoingOn
-from webapp.engine.room import disk_text
+from webapp.engine.room import disk_text, fault_text
 from webapp.engine.trainer import output_tail
 from webapp.failures import failure
 from webapp.figures import duration, figure, percent
@@ -232,6 +232,8 @@ def _next_act(going_on: GoingOn) -> str:
         return ""
     if run.error and run.error.get("code") == "storage_full" and run.state == RunState.PAUSED:
         return disk_text()
+    if run.error and run.error.get("code") == "storage_failed" and run.state == RunState.PAUSED:
+        return fault_text()
     if not going_on.can_resume:
         return _("No checkpoint was saved before it ended, so it cannot be resumed: clone it to start again.")
     found = going_on.newest

@@ -112,6 +112,7 @@ def test_what_a_person_paused_or_has_to_look_at_stays(paused: Make) -> None:
 def test_what_is_a_cause_and_how_often_it_is_tried() -> None:
     assert {code: (cause.first_s, cause.most) for code, cause in CAUSES.items()} == {
         "storage_full": (0, None),
+        "storage_failed": (0, None),
         "budget_spent": (0, None),
         "environment_unreachable": (0, 12),
         "environment_timeout": (0, 12),
@@ -215,4 +216,4 @@ def test_a_page_says_whether_a_run_goes_on_by_itself(
 
 
 def test_the_reasons_of_what_goes_on_by_itself() -> None:
-    assert len(set(RECOVERED)) == 4
+    assert len(set(RECOVERED)) == 5

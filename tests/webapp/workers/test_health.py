@@ -50,8 +50,8 @@ def test_what_monitors_are_told(client: Client, project: Project, settings: Any)
     answer = client.get("/readyz")
     assert answer.headers["Cache-Control"].startswith("max-age=0, no-cache")
     told = answer.json()
-    assert set(told) == {"ok", "database", "broker", "clock_age_seconds", "pools"}
-    assert (told["ok"], told["database"], told["broker"]) == (True, True, True)
+    assert set(told) == {"ok", "database", "broker", "disk", "clock_age_seconds", "pools"}
+    assert (told["ok"], told["database"], told["broker"], told["disk"]) == (True, True, True, True)
     train, endpoint, short, long = told["pools"]
     assert train == {"pool": "train", "places": 0, "at_work": 0, "waiting": 0, "oldest_s": None}
     assert endpoint == {"pool": "endpoint", "places": 0, "at_work": 0, "waiting": 0, "oldest_s": None}
@@ -76,7 +76,7 @@ def test_a_broker_and_a_database_that_are_away(client: Client, settings: Any, mo
     answer = client.get("/readyz")
     assert (answer.status_code, answer.json()) == (
         503,
-        {"ok": False, "database": False, "broker": False, "clock_age_seconds": None, "pools": []},
+        {"ok": False, "database": False, "broker": False, "disk": True, "clock_age_seconds": None, "pools": []},
     )
     assert client.get("/healthz").status_code == 200
 
