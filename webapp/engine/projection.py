@@ -188,7 +188,8 @@ class Projector:
             if not Attempt.objects.filter(pk=row.pk, journal_offset=row.journal_offset).update(**changes):
                 raise LeaseLost("Another projector has moved on.")
             if self.number == self.lease.attempt:
-                Run.objects.filter(pk=run_id).update(**batch.run_changes, last_event_at=Now())
+                # Also one that nobody sees yet: an import.
+                Run.all_objects.filter(pk=run_id).update(**batch.run_changes, last_event_at=Now())
                 if batch.begins and batch.run.state == RunState.PREPARING:
                     run_transition(run_id, RunState.RUNNING, sources=frozenset({RunState.PREPARING}), lease=self.lease)
             if len(batch):

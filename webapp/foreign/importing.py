@@ -2,30 +2,35 @@
 
 1. The folder is known by the first lines of its journals; a project takes the same one once (the unique idempotency
    key).
-2. Journals, logs, config and the checkpoints that the journals name are copied under the data folder; links are not
-   followed.
-3. Run, attempts and every row are written in one transaction, by the same projection as a live run: all of it or
-   nothing.
+2. The run's row comes first, hidden as one that is being deleted. Journals, logs, config and the checkpoints that the
+   journals name are copied under the data folder; links are not followed.
+3. Attempts and rows are written by the same projection as a live run, a batch a transaction: a million events take ten
+   minutes, for which no transaction may hold the database's old rows, or be lost as a whole by one slow moment.
+4. The last transaction ends the run and shows it. An import that is cut shows nothing: what it left is deleted as a run
+   is that a person deletes, at once, by the next import of the same files, or by the clockwork.
 """
 
 from __future__ import annotations
 
 import hashlib
 import shutil
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, QuerySet
 from django.db.models.functions import Now
+from django.utils import timezone
 
 from training.config import JobConfig, config_load
 from training.errors import Boundary, ConfigError, DataError, ErrorInfo
 from training.imports.read import REPORT_NAME
 from training.journal import JOURNAL_NAME, CheckpointSaved, RunStarted
+from training.words import _
 from webapp.engine.history import Lease
 from webapp.engine.outcome import attempt_end
 from webapp.engine.projection import Projector, parse_line, read_lines
+from webapp.removal.files import removal_add
 from webapp.runs.models import Attempt, Run, RunEvent
 from webapp.runs.states import RunState
 from webapp.storage import attempt_dir, inside, run_dir
@@ -33,6 +38,9 @@ from webapp.teams.models import Project, User
 from webapp.text import clean_text
 
 OWNER = "import"
+SILENT_AFTER, LOST_AFTER = timedelta(seconds=45), timedelta(hours=1)
+"""An import that has written nothing for the first is gone where the same files come again (a worker counts as lost a
+little later), for the second in any case."""
 TAIL_BYTES = 1 << 16  # of a journal, in which its last event lies
 FILES = (JOURNAL_NAME, "config.yaml", "output.log", "log.txt", REPORT_NAME)
 NO_END = ErrorInfo(
@@ -49,18 +57,53 @@ def run_import(*, project: Project, folder: Path, name: str = "", user: User | N
     found = Run.objects.filter(project=project, idempotency_key=key).first()
     if found is not None:
         return found, False
+    _make_way(project, key)
     config = _config(sources)
     run = Run(project=project, name=_free_name(project, name or folder.resolve().name), kind=config.kind)
+    run.imported, run.idempotency_key, run.created_by = True, key, user
+    _begin(run, sources, config)
     try:
         for number, source in sources.items():
             _copy(source, attempt_dir(run.pk, number))
+        _project(run, sources)
         with transaction.atomic():
-            _write(run, sources, config, key, user)
+            _end(run, sources)
     except BaseException:
-        shutil.rmtree(run_dir(run.pk), ignore_errors=True)
+        _discard(run)
         raise
     run.refresh_from_db()
     return run, True
+
+
+def _cut(silent_for: timedelta) -> QuerySet[Run]:
+    """Runs that an import has hidden and not written any more for so long."""
+    hidden = Run.all_objects.filter(imported=True, lease_owner=OWNER).exclude(removed_at=None)
+    return hidden.filter(last_event_at__lt=Now() - silent_for)
+
+
+def cut_imports_discard() -> int:
+    """Have what lost imports left deleted; how many runs."""
+    found = list(_cut(LOST_AFTER).exclude(idempotency_key=None).select_related("project"))
+    for run in found:
+        _discard(run)
+    return len(found)
+
+
+def _make_way(project: Project, key: str) -> None:
+    """Have deleted what a lost import of the same files left. Raises ``DataError`` while one is at work."""
+    for run in _cut(SILENT_AFTER).filter(project=project, idempotency_key=key).select_related("project"):
+        _discard(run)
+    if Run.all_objects.filter(project=project, idempotency_key=key).exclude(removed_at=None).exists():
+        busy = _("The same files are being imported at this moment.")
+        raise DataError(busy, hint=_("Look for that run in a moment."))
+
+
+def _discard(run: Run) -> None:
+    """Have a run that was never shown deleted; its name and its files are free again at once."""
+    with transaction.atomic():
+        hidden = Run.all_objects.filter(pk=run.pk).exclude(removed_at=None)
+        if hidden.update(name=str(run.pk), idempotency_key=None):
+            removal_add(run.name, [run_dir(run.pk)], run.project, kind="runs.run", object_id=run.pk)
 
 
 def _attempts(folder: Path) -> dict[int, Path]:
@@ -120,7 +163,7 @@ def _lasted(journal: Path) -> tuple[datetime, datetime] | None:
 def _free_name(project: Project, wanted: str) -> str:
     kept = "".join(letter if letter.isalnum() or letter in " ._()+-" else "-" for letter in wanted)
     base = kept.lstrip(" .()+-")[:70] or "imported"
-    taken = set(Run.objects.filter(project=project, name__startswith=base).values_list("name", flat=True))
+    taken = set(Run.all_objects.filter(project=project, name__startswith=base).values_list("name", flat=True))
     name, number = base, 1
     while name in taken:
         number += 1
@@ -155,22 +198,31 @@ def _checkpoints(journal: Path) -> list[str]:
     return paths
 
 
-def _write(run: Run, sources: dict[int, Path], config: JobConfig, key: str, user: User | None) -> None:
+def _begin(run: Run, sources: dict[int, Path], config: JobConfig) -> None:
     run.config = run.resolved = config.model_dump(mode="json")
     run.state, run.attempt, run.lease_owner = RunState.RUNNING, max(sources), OWNER
-    run.imported, run.idempotency_key, run.created_by = True, key, user
     run.total_steps = config.run.max_steps
     started = _started(sources)
     run.imported_from = clean_text(started.versions.get("source", ""))[:60] if started else ""
+    run.removed_at = run.last_event_at = timezone.now()
     run.save(force_insert=True)
-    lease = Lease(run.pk, run.attempt, OWNER)
+
+
+def _project(run: Run, sources: dict[int, Path]) -> None:
     for number in sources:
         Attempt.objects.create(run=run, number=number, owner=OWNER, started_at=Now())
-        Projector(lease, number).drain()
+        projector = Projector(Lease(run.pk, run.attempt, OWNER), number)
+        while projector.step():
+            Run.all_objects.filter(pk=run.pk).update(last_event_at=Now())
+
+
+def _end(run: Run, sources: dict[int, Path]) -> None:
+    """End the run, as its journal says, with the times that it tells, and show it."""
+    Run.all_objects.filter(pk=run.pk).update(removed_at=None)
     events = RunEvent.objects.filter(run=run)
     first, last = events.order_by("at").first(), events.order_by("-at").first()
     has_end = Attempt.objects.filter(run=run, outcome__isnull=False).exists()
-    attempt_end(lease, None if has_end else NO_END)
+    attempt_end(Lease(run.pk, run.attempt, OWNER), None if has_end else NO_END)
     for number, source in sources.items():  # as its trainer says; reading it took another time
         if (lasted := _lasted(source / JOURNAL_NAME)) is not None:
             Attempt.objects.filter(run=run, number=number).update(started_at=lasted[0], ended_at=lasted[1])

@@ -85,7 +85,7 @@ def _file(item: RunImport, number: int) -> Path:
 
 
 def import_read(claim: Claim[RunImport]) -> None:
-    """Read a claimed import in a limited child process, and make its folder a run in one transaction."""
+    """Read a claimed import in a limited child process, and make its folder a run."""
     item = claim.item
     folder = import_dir(item.pk) / claim.token
     given = [Given(_file(item, number), file["name"]) for number, file in enumerate(item.files)]

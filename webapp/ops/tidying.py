@@ -1,4 +1,5 @@
-"""What nobody needs any more and nobody else deletes: expired sessions, and notes of deletions that are done."""
+"""What nobody needs any more and nobody else deletes: expired sessions, notes of deletions that are done, and what lost
+imports left."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from datetime import timedelta
 from django.core.management import call_command
 from django.utils import timezone
 
+from webapp.foreign.importing import cut_imports_discard
 from webapp.removal.models import Removal, RemovalState
 
 REMOVALS_KEPT = timedelta(days=30)  # the audit says for ever what was deleted and by whom
@@ -15,4 +17,5 @@ REMOVALS_KEPT = timedelta(days=30)  # the audit says for ever what was deleted a
 def tidy() -> None:
     """Delete them; a deletion that failed stays until it was done."""
     call_command("clearsessions")
+    cut_imports_discard()
     Removal.objects.filter(state=RemovalState.DONE, created_at__lt=timezone.now() - REMOVALS_KEPT).delete()
