@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,7 +28,7 @@ class Tiltyard(Connection):
 
     def projects(self) -> list[Json]:
         """The projects that the token sees."""
-        return list(self.call("GET", "/projects")["items"])
+        return self.pages("/projects")
 
     # --- Runs ------------------------------------------------------------------------------------------------------
     def runs(self, **filters: Any) -> list[Json]:
@@ -37,16 +38,8 @@ class Tiltyard(Connection):
 
     def run(self, name: str) -> Json:
         """One run with its config, by its id or its name; an archived one too."""
-        try:
-            return self.call("GET", f"/runs/{uuid.UUID(name)}")
-        except ValueError:
-            pass
-        for archived in (False, True):
-            for row in self.runs(q=name, archived=archived):
-                if row["name"] == name:
-                    return self.call("GET", f"/runs/{row['id']}")
         sentence = _("There is no run '{name}' in {project}.")
-        raise Refused(404, "not_found", sentence.format(name=name, project=self.project))
+        return self.call("GET", f"/runs/{self._id('runs', name, sentence, {'archived': False}, {'archived': True})}")
 
     def launch(
         self, name: str, *, yaml: str | None = None, config: Json | None = None, launch: bool = True, key: str = ""
@@ -147,9 +140,9 @@ class Tiltyard(Connection):
                 return
 
     # --- Data and models -------------------------------------------------------------------------------------------
-    def datasets(self) -> list[Json]:
-        """All versions of all datasets, newest first."""
-        return self.pages(self.in_project("datasets"))
+    def datasets(self, **filters: Any) -> list[Json]:
+        """All versions of all datasets, newest first; ``name`` and the others of docs/api.md choose among them."""
+        return self.pages(self.in_project("datasets"), **filters)
 
     def upload(self, file: BinaryIO, file_name: str, name: str) -> Json:
         """Upload a file as the next version under a name; it is checked in the background."""
@@ -168,7 +161,7 @@ class Tiltyard(Connection):
     def model(self, name: str) -> Json:
         """One registered model with its lineage, scores and card, by its name or ``model:NAME``."""
         sentence = _("There is no model '{name}' in {project}.")
-        return self.call("GET", f"/models/{self._id(self.models(), name.removeprefix('model:'), sentence)}")
+        return self.call("GET", f"/models/{self._id('models', name.removeprefix('model:'), sentence)}")
 
     def model_change(self, model_id: str, **changes: Any) -> Json:
         """Change what the team says of a model: ``mark``, ``tags``, ``notes``, ``card``."""
@@ -208,10 +201,13 @@ class Tiltyard(Connection):
         finally:
             archive.unlink(missing_ok=True)
 
-    def _id(self, rows: Sequence[Json], name: str, sentence: str) -> str:
-        """The id of the row with this name. Raises ``Refused`` with the sentence."""
-        for row in rows:
-            if name in (row["name"], row["id"]):
+    def _id(self, rest: str, name: str, sentence: str, *choices: Json) -> str:
+        """The id of what has this name, or this id, in a list of the project: of the first of the ``choices`` among its
+        rows that has one. Raises ``Refused`` with the sentence."""
+        with contextlib.suppress(ValueError):
+            return str(uuid.UUID(name))
+        for choice in choices or ({},):
+            if (row := self.named(rest, name, **choice)) is not None:
                 return str(row["id"])
         raise Refused(404, "not_found", sentence.format(name=name, project=self.project))
 
@@ -244,12 +240,12 @@ class Tiltyard(Connection):
 
     def suites(self) -> list[Json]:
         """The evaluation suites, each with its newest version."""
-        return list(self.call("GET", self.in_project("suites"))["items"])
+        return self.pages(self.in_project("suites"))
 
     def suite(self, name: str) -> Json:
         """The newest version of a suite with its leaderboard."""
         sentence = _("There is no suite '{name}' in {project}.")
-        return self.call("GET", f"/suites/{self._id(self.suites(), name, sentence)}")
+        return self.call("GET", f"/suites/{self._id('suites', name, sentence)}")
 
     def suite_save(self, body: Json) -> Json:
         """Save a suite (docs/api.md); a name that exists gets its next version."""
@@ -286,7 +282,7 @@ class Tiltyard(Connection):
     def endpoint(self, name: str) -> Json:
         """One endpoint, by its name or ``endpoint:NAME``."""
         sentence = _("There is no endpoint '{name}' in {project}.")
-        return self.call("GET", f"/endpoints/{self._id(self.endpoints(), name.removeprefix('endpoint:'), sentence)}")
+        return self.call("GET", f"/endpoints/{self._id('endpoints', name.removeprefix('endpoint:'), sentence)}")
 
     def endpoint_add(self, **values: Any) -> Json:
         """Add an endpoint: ``name``, ``url``, ``model``, and if wanted ``key`` and the others of docs/api.md."""
@@ -307,9 +303,11 @@ class Tiltyard(Connection):
 
     def channel(self, name: str) -> Json:
         """One channel, by its name or id."""
-        rows = self.channels()
-        found = self._id(rows, name, _("There is no channel '{name}' in {project}."))
-        return next(row for row in rows if row["id"] == found)
+        for row in self.channels():
+            if name in (row["name"], row["id"]):
+                return row
+        sentence = _("There is no channel '{name}' in {project}.")
+        raise Refused(404, "not_found", sentence.format(name=name, project=self.project))
 
     def channel_add(self, **values: Any) -> Json:
         """Add a channel: ``name``, ``kind``, ``url``, ``events``, and if wanted ``secret`` and ``language``."""

@@ -37,7 +37,7 @@ def _completion(rest: str, **query: str) -> Callable[[typer.Context, str], list[
 
 
 runs = _completion("runs", q="")
-models = _completion("models")
-suites = _completion("suites")
-endpoints = _completion("endpoints")
+models = _completion("models", q="")
+suites = _completion("suites", q="")
+endpoints = _completion("endpoints", q="")
 channels = _completion("channels")

@@ -111,13 +111,18 @@ class Connection:
     def pages(self, path: str, **query: Any) -> list[Json]:
         """All rows of a list."""
         rows: list[Json] = []
-        page = 1
-        while True:
-            found = self.call("GET", path, params={**query, "page": page, "per_page": PER_PAGE})
+        cursor: str | None = ""
+        while cursor is not None:
+            place = {"cursor": cursor} if cursor else {}
+            found = self.call("GET", path, params={**query, **place, "per_page": PER_PAGE})
             rows += found["items"]
-            if page >= found["pages"]:
-                return rows
-            page += 1
+            cursor = found["next"]
+        return rows
+
+    def named(self, rest: str, name: str, **query: Any) -> Json | None:
+        """The first row of a list of the project that has this name; ``None`` where none has it."""
+        found = self.rows(self.in_project(rest), **query, name=name, per_page=1) if name else []
+        return found[0] if found else None
 
     def in_project(self, rest: str) -> str:
         """A path of the project that calls mean. Raises ``Refused`` where none was named."""

@@ -82,7 +82,7 @@ def _too_many(site: Tiltyard, data: str, tasks: int) -> None:
     name, at, version = data.removeprefix("dataset:").partition("@")
     if not (name and tasks):
         return
-    found = [item for item in site.datasets() if item["name"] == name and item["state"] == "ready"]
+    found = [item for item in site.datasets(name=name) if item["state"] == "ready"]
     ready = [item for item in found if not at or str(item["version"]) == version]
     if ready and ready[0]["rows"] < tasks:
         words = _("{data} has {rows} tasks, and {tasks} were asked for: all {rows} are played.")

@@ -1,4 +1,4 @@
-"""The API object: who may call it, the one error shape, and pages of at most 200 rows."""
+"""The API object: who may call it and the one error shape."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from typing import Any, cast
 from django.conf import settings
 from django.core.exceptions import PermissionDenied, RequestDataTooBig, SuspiciousOperation
 from django.core.exceptions import ValidationError as FieldError
-from django.core.paginator import Paginator
-from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.http.multipartparser import MultiPartParserError
 from django.urls import reverse
@@ -42,7 +40,6 @@ from webapp.text import unstorable
 from webapp.upload_handlers import OVERHEAD_BYTES, CountingUploadHandler
 
 logger = logging.getLogger(__name__)
-MAX_PAGE_ROWS = 200
 
 
 def limit_upload(request: HttpRequest) -> None:
@@ -146,18 +143,6 @@ def caller(request: HttpRequest) -> User:
 def failed(request: HttpRequest, status: int, message: str = "", detail: Any = None, code: str = "") -> HttpResponse:
     """An answer in the one error shape."""
     return JsonResponse(error_body(request, code or CODES.get(status, "internal"), message, detail), status=status)
-
-
-def page_of(rows: QuerySet[Any], page: int, per_page: int, show: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
-    """One page of a list: ``{items, page, pages, total}``."""
-    paginator = Paginator(rows, max(1, min(per_page, MAX_PAGE_ROWS)))
-    found = paginator.get_page(max(1, page))
-    return {
-        "items": [show(row) for row in found],
-        "page": found.number,
-        "pages": paginator.num_pages,
-        "total": paginator.count,
-    }
 
 
 @api.exception_handler(AuthenticationError)

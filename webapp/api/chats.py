@@ -6,12 +6,13 @@ from typing import Any, Literal
 from uuid import UUID
 
 from django.http import HttpRequest
-from ninja import Router, Status
+from ninja import Query, Router, Status
 from pydantic import Field
 
 from webapp.api.answers import chats as chats_answers
 from webapp.api.answers.base import Deleted, Page
-from webapp.api.base import caller, page_of
+from webapp.api.base import caller
+from webapp.api.listing import Searched, page_of
 from webapp.api.schemas import Body
 from webapp.chat.models import Chat
 from webapp.chat.saving import chat_save
@@ -83,9 +84,9 @@ def _chat(request: HttpRequest, chat_id: UUID, need: Role = Role.EDITOR) -> Chat
 
 
 @router.get("/projects/{slug:slug}/chats", response=Page[chats_answers.ChatLine])
-def chats_list(request: HttpRequest, slug: str, page: int = 1, per_page: int = 50) -> dict[str, Any]:
+def chats_list(request: HttpRequest, slug: str, asked: Query[Searched]) -> dict[str, Any]:
     """The project's chats, the one used last first."""
-    return page_of(chats_of(project_for(caller(request), slug)), page, per_page, _line)
+    return page_of(request, chats_of(project_for(caller(request), slug)), asked, _line, text=("title",))
 
 
 @router.post("/projects/{slug:slug}/chats", response={201: chats_answers.Chat})

@@ -6,13 +6,14 @@ from typing import Any, Literal
 from uuid import UUID
 
 from django.http import HttpRequest
-from ninja import Router, Status
+from ninja import Query, Router, Status
 from ninja.errors import HttpError
 from pydantic import Field
 
 from webapp.api.answers import models as models_answers
 from webapp.api.answers.base import Deleted, Page
-from webapp.api.base import caller, page_of
+from webapp.api.base import caller
+from webapp.api.listing import Named, page_of
 from webapp.api.schemas import Body
 from webapp.endpoints.models import Endpoint
 from webapp.endpoints.selectors import endpoints_of, row_of, with_use
@@ -83,9 +84,9 @@ def _found(request: HttpRequest, endpoint_id: UUID, need: Role = Role.VIEWER) ->
 
 
 @router.get("/projects/{slug:slug}/endpoints", response=Page[models_answers.Endpoint])
-def endpoints_list(request: HttpRequest, slug: str, page: int = 1, per_page: int = 50) -> dict[str, Any]:
+def endpoints_list(request: HttpRequest, slug: str, asked: Query[Named]) -> dict[str, Any]:
     """The endpoints of a project by name, with what was used of them."""
-    return page_of(with_use(endpoints_of(project_for(caller(request), slug))), page, per_page, endpoint_out)
+    return page_of(request, with_use(endpoints_of(project_for(caller(request), slug))), asked, endpoint_out)
 
 
 @router.post("/projects/{slug:slug}/endpoints", response={201: models_answers.Endpoint})

@@ -10,13 +10,14 @@ from uuid import UUID
 
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
-from ninja import Status
+from ninja import Query, Status
 from ninja.errors import HttpError
 from pydantic import Field
 
 from webapp.api.answers import data as data_answers
-from webapp.api.answers.base import Deleted, Items
+from webapp.api.answers.base import Deleted, Page
 from webapp.api.base import caller
+from webapp.api.listing import LongNamed, page_of
 from webapp.api.objects import router
 from webapp.api.schemas import Body, environment_out
 from webapp.environments.changes import environment_change
@@ -28,7 +29,6 @@ from webapp.teams.access import object_for
 from webapp.teams.models import Role
 
 LIMITS = ("arguments", "slots", "cpus", "memory_mb", "pids")
-ORDERS_SHOWN = 20
 ORDERS = "/environments/{uuid:environment_id}/dataset-orders"
 
 
@@ -101,12 +101,12 @@ def environment_checked(request: HttpRequest, environment_id: UUID) -> dict[str,
 @router.get(
     "/environments/{uuid:environment_id}/dataset-orders",
     tags=["environments"],
-    response=Items[data_answers.DatasetOrder],
+    response=Page[data_answers.DatasetOrder],
 )
-def orders_list(request: HttpRequest, environment_id: UUID) -> dict[str, Any]:
+def orders_list(request: HttpRequest, environment_id: UUID, asked: Query[LongNamed]) -> dict[str, Any]:
     """The datasets that were asked of it, newest first."""
     environment = _found(request, environment_id, Role.VIEWER)
-    return {"items": [order_out(order) for order in orders_of(environment)[:ORDERS_SHOWN]]}
+    return page_of(request, orders_of(environment), asked, order_out)
 
 
 @router.post(

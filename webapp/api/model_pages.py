@@ -10,12 +10,13 @@ from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.utils.http import content_disposition_header
 from django.utils.translation import gettext as _
-from ninja import Router, Status
+from ninja import Query, Router, Status
 
 from webapp.api.answers import models as models_answers
 from webapp.api.answers.base import Page
-from webapp.api.base import caller, page_of
+from webapp.api.base import caller
 from webapp.api.conditional import IfMatch, held, require_match, tagged
+from webapp.api.listing import Dated, Named, page_of
 from webapp.api.schemas import ModelIn, ModelNew, PushIn, model_out, push_out
 from webapp.model_pages.card import card_of
 from webapp.model_pages.lineage import Node, children, lineage
@@ -42,9 +43,10 @@ def _model(request: HttpRequest, model_id: UUID, *, need: Role = Role.VIEWER) ->
 
 
 @router.get("/projects/{slug:slug}/models", tags=["models"], response=Page[models_answers.Model])
-def models_list(request: HttpRequest, slug: str, page: int = 1, per_page: int = 50) -> dict[str, Any]:
+def models_list(request: HttpRequest, slug: str, asked: Query[Named]) -> dict[str, Any]:
     """The registered models of a project, newest first."""
-    return page_of(models_of(project_for(caller(request), slug)), page, per_page, model_out)
+    rows = models_of(project_for(caller(request), slug))
+    return page_of(request, rows, asked, model_out, text=("name", "source"))
 
 
 @router.post("/projects/{slug:slug}/models", tags=["models"], response={201: models_answers.Model})
@@ -112,9 +114,9 @@ def model_download(
 
 
 @router.get("/models/{uuid:model_id}/pushes", tags=["models"], response=Page[models_answers.ModelPush])
-def pushes_list(request: HttpRequest, model_id: UUID, page: int = 1, per_page: int = 50) -> dict[str, Any]:
+def pushes_list(request: HttpRequest, model_id: UUID, asked: Query[Dated]) -> dict[str, Any]:
     """The pushes of a model to the hub, newest first."""
-    return page_of(ModelPush.objects.filter(model=_model(request, model_id)), page, per_page, push_out)
+    return page_of(request, ModelPush.objects.filter(model=_model(request, model_id)), asked, push_out)
 
 
 @router.post("/models/{uuid:model_id}/pushes", tags=["models"], response={202: models_answers.ModelPush})

@@ -7,13 +7,14 @@ from uuid import UUID
 
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
-from ninja import Router, Status
+from ninja import Query, Router, Status
 from ninja.errors import HttpError
 from pydantic import Field
 
 from webapp.api.answers import people as people_answers
 from webapp.api.answers.base import Gone, Items, Page
-from webapp.api.base import caller, page_of
+from webapp.api.base import caller
+from webapp.api.listing import Dated, page_of
 from webapp.api.schemas import Body
 from webapp.notifications import channels, selectors, services
 from webapp.notifications.models import Channel, Notification
@@ -87,12 +88,10 @@ def channel_out(channel: Channel) -> dict[str, Any]:
 
 
 @router.get("/notifications", response=Page[people_answers.Notification])
-def notifications(
-    request: HttpRequest, project: str = "", unread: bool = False, page: int = 1, per_page: int = 50
-) -> dict[str, Any]:
+def notifications(request: HttpRequest, asked: Query[Dated], project: str = "", unread: bool = False) -> dict[str, Any]:
     """Your notifications, newest first; of one project or unread alone on demand."""
     rows = selectors.notifications_of(caller(request), slug=project, unread=unread)
-    return page_of(rows, page, per_page, notification_out)
+    return page_of(request, rows, asked, notification_out, at="event__created_at")
 
 
 @router.post("/notifications/read", response=people_answers.Read)

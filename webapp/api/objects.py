@@ -11,13 +11,14 @@ from django.core.files.uploadedfile import UploadedFile as DjangoFile
 from django.http import HttpRequest
 from django.utils.datastructures import MultiValueDict
 from django.utils.translation import gettext as _
-from ninja import File, Form, Router, Status
+from ninja import File, Form, Query, Router, Status
 from ninja.errors import HttpError
 from ninja.files import UploadedFile
 
 from webapp.api.answers import data as data_answers
 from webapp.api.answers.base import Page
-from webapp.api.base import caller, page_of
+from webapp.api.base import caller
+from webapp.api.listing import Named, page_of
 from webapp.api.schemas import EnvironmentIn, RewardSpecIn, ScaleIn, dataset_out, environment_out, reward_out
 from webapp.datasets.choice_forms import companions_sent
 from webapp.datasets.choices import Choices
@@ -44,9 +45,9 @@ router = Router()
 
 
 @router.get("/projects/{slug:slug}/datasets", tags=["datasets"], response=Page[data_answers.Dataset])
-def datasets_list(request: HttpRequest, slug: str, page: int = 1, per_page: int = 50) -> dict[str, Any]:
+def datasets_list(request: HttpRequest, slug: str, asked: Query[Named]) -> dict[str, Any]:
     """All versions of all datasets of a project, newest first."""
-    return page_of(datasets_of(project_for(caller(request), slug)), page, per_page, dataset_out)
+    return page_of(request, datasets_of(project_for(caller(request), slug)), asked, dataset_out)
 
 
 @router.post("/projects/{slug:slug}/datasets", tags=["datasets"], response={201: data_answers.Dataset})
@@ -98,9 +99,9 @@ def dataset_get(request: HttpRequest, dataset_id: UUID) -> dict[str, Any]:
 
 
 @router.get("/projects/{slug:slug}/rewards", tags=["rewards"], response=Page[data_answers.RewardSpec])
-def rewards_list(request: HttpRequest, slug: str, page: int = 1, per_page: int = 50) -> dict[str, Any]:
+def rewards_list(request: HttpRequest, slug: str, asked: Query[Named]) -> dict[str, Any]:
     """All versions of all reward specs of a project, newest first."""
-    return page_of(specs_of(project_for(caller(request), slug)), page, per_page, reward_out)
+    return page_of(request, specs_of(project_for(caller(request), slug)), asked, reward_out)
 
 
 @router.post("/projects/{slug:slug}/rewards", tags=["rewards"], response={201: data_answers.RewardSpec})
@@ -118,9 +119,9 @@ def reward_get(request: HttpRequest, spec_id: UUID) -> dict[str, Any]:
 
 
 @router.get("/projects/{slug:slug}/environments", tags=["environments"], response=Page[data_answers.Environment])
-def environments_list(request: HttpRequest, slug: str, page: int = 1, per_page: int = 50) -> dict[str, Any]:
+def environments_list(request: HttpRequest, slug: str, asked: Query[Named]) -> dict[str, Any]:
     """The servers of a project with their last checks."""
-    return page_of(environments_of(project_for(caller(request), slug)), page, per_page, environment_out)
+    return page_of(request, environments_of(project_for(caller(request), slug)), asked, environment_out)
 
 
 @router.post("/projects/{slug:slug}/environments", tags=["environments"], response={201: data_answers.Environment})

@@ -9,12 +9,13 @@ from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.translation import gettext as _
-from ninja import Router, Status
+from ninja import Query, Router, Status
 from pydantic import Field
 
 from webapp.api.answers import data as data_answers
-from webapp.api.answers.base import Items
+from webapp.api.answers.base import Page
 from webapp.api.base import caller
+from webapp.api.listing import LongDated, page_of
 from webapp.api.schemas import Body, dataset_out
 from webapp.datasets.choices import Choices
 from webapp.datasets.hub import source_clean
@@ -136,8 +137,8 @@ def export_new(request: HttpRequest, dataset_id: UUID, body: ExportOptions) -> S
     return Status(201, export_out(export_order(dataset=dataset, user=caller(request), options=body)))
 
 
-@router.get("/datasets/{uuid:dataset_id}/exports", tags=["datasets"], response=Items[data_answers.DatasetFile])
-def exports_list(request: HttpRequest, dataset_id: UUID) -> dict[str, Any]:
+@router.get("/datasets/{uuid:dataset_id}/exports", tags=["datasets"], response=Page[data_answers.DatasetFile])
+def exports_list(request: HttpRequest, dataset_id: UUID, asked: Query[LongDated]) -> dict[str, Any]:
     """The files of a dataset, newest first."""
     dataset = _found(request, dataset_id, Role.VIEWER)
-    return {"items": [export_out(item) for item in dataset.exports.select_related("dataset__project")[:20]]}
+    return page_of(request, dataset.exports.select_related("dataset__project"), asked, export_out)

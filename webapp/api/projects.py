@@ -8,12 +8,13 @@ from uuid import UUID
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import Http404, HttpRequest
 from django.utils.translation import gettext as _
-from ninja import Status
+from ninja import Query, Status
 from pydantic import Field
 
 from webapp.api.answers import people as people_answers
-from webapp.api.answers.base import Deleted, Gone, Items
+from webapp.api.answers.base import Deleted, Gone, Items, Page
 from webapp.api.base import caller
+from webapp.api.listing import LongNamed, page_of
 from webapp.api.me import token_out
 from webapp.api.runs import router
 from webapp.api.schemas import Body, project_out
@@ -97,10 +98,10 @@ def _hub_token_out(project: Project) -> dict[str, Any]:
     return {"since": hub_token_since(project)}
 
 
-@router.get("/projects/{slug:slug}/tokens", tags=["projects"], response=Items[people_answers.ReachingToken])
-def tokens_list(request: HttpRequest, slug: str) -> dict[str, Any]:
+@router.get("/projects/{slug:slug}/tokens", tags=["projects"], response=Page[people_answers.ReachingToken])
+def tokens_list(request: HttpRequest, slug: str, asked: Query[LongNamed]) -> dict[str, Any]:
     """Every member's tokens that open this project now, by person (owners). Nobody reads their text."""
-    return {"items": [token_out(token) | _token_more(token) for token in tokens_reaching(_owned(request, slug))]}
+    return page_of(request, tokens_reaching(_owned(request, slug)), asked, reaching_out)
 
 
 @router.delete("/projects/{slug:slug}/tokens/{uuid:token_id}", tags=["projects"], response=Deleted)
@@ -114,8 +115,9 @@ def token_delete(request: HttpRequest, slug: str, token_id: UUID) -> dict[str, s
     return {"deleted": token.name}
 
 
-def _token_more(token: ApiToken) -> dict[str, Any]:
-    return {
+def reaching_out(token: ApiToken) -> dict[str, Any]:
+    """Somebody's token, without its text."""
+    return token_out(token) | {
         "id": str(token.pk),
         "username": token.user.username,
         "hint": token.hint,

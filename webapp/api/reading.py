@@ -14,7 +14,8 @@ from webapp.api.answers import data as data_answers
 from webapp.api.answers import reading as answers
 from webapp.api.answers import runs as runs_answers
 from webapp.api.answers.base import Deleted, Items
-from webapp.api.base import MAX_PAGE_ROWS, caller
+from webapp.api.base import caller
+from webapp.api.listing import MAX_PAGE_ROWS
 from webapp.api.rewards import case_out
 from webapp.api.schemas import Body, dataset_out, run_out
 from webapp.engine.orders import Act, rollout_order

@@ -9,12 +9,14 @@ from typing import Any
 from uuid import UUID
 
 from django.http import HttpRequest
+from ninja import Query
 from pydantic import Field
 
 from training.config import RewardComponent
 from webapp.api.answers import data as data_answers
 from webapp.api.answers.base import Deleted, Page
-from webapp.api.base import caller, page_of
+from webapp.api.base import caller
+from webapp.api.listing import Named, page_of
 from webapp.api.objects import router
 from webapp.api.schemas import Body
 from webapp.rewards.cases import cases_of, reward_case_delete
@@ -66,9 +68,9 @@ def reward_tried(request: HttpRequest, spec_id: UUID, body: TryIn) -> dict[str, 
 
 
 @router.get("/projects/{slug:slug}/reward-cases", tags=["rewards"], response=Page[data_answers.RewardCase])
-def cases_list(request: HttpRequest, slug: str, page: int = 1, per_page: int = 50) -> dict[str, Any]:
+def cases_list(request: HttpRequest, slug: str, asked: Query[Named]) -> dict[str, Any]:
     """The reward test cases of a project by name, with the ranges that they expect."""
-    return page_of(cases_of(project_for(caller(request), slug)), page, per_page, case_out)
+    return page_of(request, cases_of(project_for(caller(request), slug)), asked, case_out)
 
 
 @router.delete("/reward-cases/{uuid:case_id}", tags=["rewards"], response=Deleted)

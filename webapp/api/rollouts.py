@@ -14,8 +14,9 @@ from ninja import Query, Router, Status
 from pydantic import Field
 
 from webapp.api.answers import rollouts as answers
-from webapp.api.answers.base import Deleted, Items
-from webapp.api.base import MAX_PAGE_ROWS, caller
+from webapp.api.answers.base import Deleted, Items, Page
+from webapp.api.base import caller
+from webapp.api.listing import MAX_PAGE_ROWS, LongNamed, page_of
 from webapp.api.schemas import Body
 from webapp.inspector.counts import would_save
 from webapp.inspector.figures import figures_of
@@ -207,23 +208,23 @@ def project_rollouts_save(request: HttpRequest, slug: str, body: FoundIn) -> Sta
     return _save(request, _project_scope(request, slug, QueryDict(body.query), Role.EDITOR), body)
 
 
-@router.get("/projects/{slug:slug}/rollout-views", response=Items[answers.SavedView])
-def rollout_views(request: HttpRequest, slug: str) -> dict[str, Any]:
+@router.get("/projects/{slug:slug}/rollout-views", response=Page[answers.SavedView])
+def rollout_views(request: HttpRequest, slug: str, asked: Query[LongNamed]) -> dict[str, Any]:
     """The named views of a project."""
     project = project_for(caller(request), slug)
-    found = [
-        {
-            "id": item.pk,
-            "name": item.name,
-            "run": item.run_id,
-            "query": item.query,
-            "url": reverse("rollout-view", args=[project.slug, item.pk]),
-            "created_by": item.created_by.username if item.created_by else None,
-            "created_at": item.created_at,
-        }
-        for item in views_of(Scope(project, []))
-    ]
-    return {"items": found}
+    return page_of(request, views_of(Scope(project, [])), asked, lambda view: _view_out(view, project.slug))
+
+
+def _view_out(view: SavedView, slug: str) -> dict[str, Any]:
+    return {
+        "id": view.pk,
+        "name": view.name,
+        "run": view.run_id,
+        "query": view.query,
+        "url": reverse("rollout-view", args=[slug, view.pk]),
+        "created_by": view.created_by.username if view.created_by else None,
+        "created_at": view.created_at,
+    }
 
 
 @router.delete("/rollout-views/{uuid:view_id}", response=Deleted)

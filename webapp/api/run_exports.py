@@ -6,13 +6,14 @@ from typing import Any
 from uuid import UUID
 
 from django.http import Http404, HttpRequest, HttpResponseBase
-from ninja import Router, Status
+from ninja import Query, Router, Status
 from pydantic import Field
 
 from webapp.api.answers import data as data_answers
 from webapp.api.answers import runs as runs_answers
-from webapp.api.answers.base import Items
+from webapp.api.answers.base import Page
 from webapp.api.base import caller
+from webapp.api.listing import LongDated, page_of
 from webapp.api.schemas import Body, dataset_out
 from webapp.datasets.models import ExportState
 from webapp.datasets.pairs import pairs_order
@@ -72,10 +73,10 @@ def run_export_new(request: HttpRequest, run_id: UUID, body: MetricsIn) -> Statu
     return Status(201, _out(metrics_order(run=_run(request, run_id), user=caller(request), to=body.to)))
 
 
-@router.get("/runs/{uuid:run_id}/exports", response=Items[runs_answers.RunFile])
-def run_exports_list(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
+@router.get("/runs/{uuid:run_id}/exports", response=Page[runs_answers.RunFile])
+def run_exports_list(request: HttpRequest, run_id: UUID, asked: Query[LongDated]) -> dict[str, Any]:
     """The files of a run's metrics, newest first."""
-    return {"items": [_out(item) for item in RunExport.objects.filter(run=_run(request, run_id))[:20]]}
+    return page_of(request, RunExport.objects.filter(run=_run(request, run_id)), asked, _out)
 
 
 @router.get("/runs/{uuid:run_id}/exports/{uuid:file_id}", response=runs_answers.RunFile)

@@ -18,15 +18,16 @@ from webapp.api.answers import people as people_answers
 from webapp.api.answers import runs as runs_answers
 from webapp.api.answers import summaries
 from webapp.api.answers.base import Items, Page
-from webapp.api.base import MAX_PAGE_ROWS, caller
+from webapp.api.base import caller
 from webapp.api.conditional import IfMatch, held, require_match, tagged
+from webapp.api.listing import MAX_PAGE_ROWS, LongNamed, Named, matching, page_of, part_of
 from webapp.api.schemas import ConfigIn, RunIn, RunPatch, StarIn, project_out, run_out
 from webapp.engine.resuming import can_resume
 from webapp.engine.services import run_create, run_pause, run_resume, run_stop
 from webapp.launch.preflight import preflight
 from webapp.launch.yaml_text import YamlProblem, config_from_text
 from webapp.metrics.selectors import curves, metric_names
-from webapp.records.listing import list_view, run_list
+from webapp.records.listing import list_view, run_lines, runs_sorted
 from webapp.records.marks import ARCHIVABLE, run_label, run_star, runs_archive
 from webapp.records.selectors import event_view, runs_with_ages
 from webapp.rollouts.selectors import step_rollouts
@@ -45,10 +46,10 @@ def _run(request: HttpRequest, run_id: UUID, need: Role = Role.VIEWER) -> Run:
     return object_for(caller(request), Run, run_id, need=need, within=within)
 
 
-@router.get("/projects", tags=["projects"], response=Items[people_answers.Project])
-def projects_list(request: HttpRequest) -> dict[str, Any]:
+@router.get("/projects", tags=["projects"], response=Page[people_answers.Project])
+def projects_list(request: HttpRequest, asked: Query[LongNamed]) -> dict[str, Any]:
     """The projects that you may see."""
-    return {"items": [project_out(project) for project in projects_of(caller(request))[:MAX_PAGE_ROWS]]}
+    return page_of(request, projects_of(caller(request)), asked, project_out)
 
 
 @router.get("/projects/{slug:slug}", tags=["projects"], response=people_answers.ProjectWithRole)
@@ -62,34 +63,31 @@ def project_get(request: HttpRequest, slug: str) -> dict[str, Any]:
 def runs_list(
     request: HttpRequest,
     slug: str,
+    asked: Query[Named],
     state: str = "",
     kind: str = "",
-    q: str = "",
     owner: str = "",
     tag: Annotated[list[str] | None, Query(max_length=20)] = None,
     spec: str = "",
     starred: bool = False,
     archived: bool = False,
     sort: str = "-created",
-    page: int = 1,
-    per_page: int = 50,
 ) -> dict[str, Any]:
     """Runs of a project, newest first: those that are not archived, or only those that are."""
     project = project_for(caller(request), slug)
     filters: dict[str, Any] = {
         "state": state,
         "kind": kind,
-        "q": q,
         "owner": owner,
         "tags": tag,
         "spec": spec.removeprefix("reward:"),
         "starred": starred,
         "archived": archived,
     }
-    size = max(1, min(per_page, MAX_PAGE_ROWS))
-    found = run_list(project, filters, sort[:40], max(1, page), size, user=caller(request), trends=False)
-    shown = {"page": found.page, "pages": found.pages, "total": found.total}
-    return {"items": [list_view(row) for row in found.rows], **shown}
+    rows = runs_sorted(project, filters, sort[:40], user=caller(request))
+    part = part_of(request, matching(rows.only("pk"), asked, text=("name", "notes")), asked)
+    lines = run_lines([run.pk for run in part.rows], user=caller(request), trends=False)
+    return part.body(map(list_view, lines))
 
 
 @router.post("/projects/{slug:slug}/runs", response={201: runs_answers.RunWhole})

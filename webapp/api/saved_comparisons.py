@@ -9,18 +9,18 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.translation import gettext as _
-from ninja import Router, Status
+from ninja import Query, Router, Status
 from pydantic import Field
 
 from webapp.api.answers import comparing as comparing_answers
-from webapp.api.answers.base import Deleted, Items, Page, Revoked
-from webapp.api.base import caller, page_of
+from webapp.api.answers.base import Deleted, Page, Revoked
+from webapp.api.base import caller
+from webapp.api.listing import Dated, LongDated, Named, matching, page_of, part_of
 from webapp.api.schemas import Body
-from webapp.sharing import services
+from webapp.sharing import queries, services
 from webapp.sharing.links import link_create, link_revoke
 from webapp.sharing.models import Comment, SavedComparison, SharedLink
-from webapp.sharing.queries import Query
-from webapp.sharing.selectors import comments_of, comparisons_of, link_lines
+from webapp.sharing.selectors import comments_of, comparisons_of, link_lines, links_of
 from webapp.teams.access import object_for, project_for
 from webapp.teams.models import Role
 from webapp.teams.sudo import Act, ask
@@ -106,16 +106,16 @@ def _saved(request: HttpRequest, pk: UUID, need: Role = Role.VIEWER) -> SavedCom
 
 
 @router.get("/projects/{slug:slug}/comparisons", response=Page[comparing_answers.SavedComparison])
-def comparisons_list(request: HttpRequest, slug: str, page: int = 1, per_page: int = 50) -> dict[str, Any]:
+def comparisons_list(request: HttpRequest, slug: str, asked: Query[Named]) -> dict[str, Any]:
     """The saved comparisons of a project, newest first."""
-    return page_of(comparisons_of(project_for(caller(request), slug)), page, per_page, comparison_out)
+    return page_of(request, comparisons_of(project_for(caller(request), slug)), asked, comparison_out)
 
 
 @router.post("/projects/{slug:slug}/comparisons", response={201: comparing_answers.SavedComparison})
 def comparison_save(request: HttpRequest, slug: str, body: ComparisonIn) -> Status[dict[str, Any]]:
     """Save a comparison under a name that the project does not have yet."""
     project = project_for(caller(request), slug, need=Role.EDITOR)
-    query = Query(body.runs, body.spec, body.pair, body.tasks, body.category)
+    query = queries.Query(body.runs, body.spec, body.pair, body.tasks, body.category)
     saved = services.comparison_save(project=project, user=caller(request), name=body.name, query=query)
     return Status(201, comparison_out(saved))
 
@@ -145,9 +145,9 @@ def comparison_delete(request: HttpRequest, comparison_id: UUID) -> dict[str, An
 
 
 @router.get("/comparisons/{uuid:comparison_id}/comments", response=Page[comparing_answers.Comment])
-def comments_list(request: HttpRequest, comparison_id: UUID, page: int = 1, per_page: int = 50) -> dict[str, Any]:
+def comments_list(request: HttpRequest, comparison_id: UUID, asked: Query[Dated]) -> dict[str, Any]:
     """What was said below it, the newest last."""
-    return page_of(comments_of(_saved(request, comparison_id)), page, per_page, _comment_out)
+    return page_of(request, comments_of(_saved(request, comparison_id)), asked, _comment_out)
 
 
 @router.post("/comparisons/{uuid:comparison_id}/comments", response={201: comparing_answers.Comment})
@@ -180,12 +180,12 @@ def comment_delete(request: HttpRequest, comment_id: UUID) -> dict[str, Any]:
     return {"deleted": str(comment_id)}
 
 
-@router.get("/comparisons/{uuid:comparison_id}/links", response=Items[comparing_answers.LinkLine])
-def links_list(request: HttpRequest, comparison_id: UUID) -> dict[str, Any]:
+@router.get("/comparisons/{uuid:comparison_id}/links", response=Page[comparing_answers.LinkLine])
+def links_list(request: HttpRequest, comparison_id: UUID, asked: Query[LongDated]) -> dict[str, Any]:
     """The links that share it, newest first; `state` is `open`, `expired`, `revoked`, or `left` where whoever made it
     may not share any more."""
-    lines = link_lines(_saved(request, comparison_id))
-    return {"items": [{**_link_out(line.link), "state": line.state} for line in lines]}
+    part = part_of(request, matching(links_of(_saved(request, comparison_id)), asked), asked)
+    return part.body({**_link_out(line.link), "state": line.state} for line in link_lines(part.rows))
 
 
 @router.post("/comparisons/{uuid:comparison_id}/links", response={201: comparing_answers.LinkMade})

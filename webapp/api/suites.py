@@ -8,13 +8,14 @@ from uuid import UUID
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
-from ninja import Router, Status
+from ninja import Query, Router, Status
 from ninja.errors import HttpError
 from pydantic import BaseModel, ConfigDict, Field
 
 from webapp.api.answers import comparing as comparing_answers
-from webapp.api.answers.base import Deleted, Items
+from webapp.api.answers.base import Deleted, Page
 from webapp.api.base import caller
+from webapp.api.listing import LongNamed, matching, part_of
 from webapp.suites.contestants import may_play
 from webapp.suites.models import Suite, SuiteEvaluation, SuiteVersion
 from webapp.suites.results import Line, board_of
@@ -68,14 +69,14 @@ def _suite_out(suite: Suite, version: SuiteVersion) -> dict[str, Any]:
     return {"id": str(suite.pk), "name": suite.name, "note": suite.note, "version": version.number}
 
 
-@router.get("/projects/{slug:slug}/suites", response=Items[comparing_answers.Suite])
-def suites_list(request: HttpRequest, slug: str) -> dict[str, Any]:
+@router.get("/projects/{slug:slug}/suites", response=Page[comparing_answers.Suite])
+def suites_list(request: HttpRequest, slug: str, asked: Query[LongNamed]) -> dict[str, Any]:
     """The project's suites, each with its newest version."""
     project = project_for(caller(request), slug)
-    rows = Suite.objects.filter(project=project).prefetch_related("versions")[:200]
-    return {
-        "items": [_suite_out(suite, version) for suite in rows if (version := next(iter(suite.versions.all()), None))]
-    }
+    rows = Suite.objects.filter(project=project).prefetch_related("versions")
+    part = part_of(request, matching(rows, asked), asked)
+    newest = ((suite, next(iter(suite.versions.all()), None)) for suite in part.rows)
+    return part.body(_suite_out(suite, version) for suite, version in newest if version)
 
 
 @router.post("/projects/{slug:slug}/suites", response={200: comparing_answers.Suite, 201: comparing_answers.Suite})

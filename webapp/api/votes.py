@@ -9,12 +9,13 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import Http404, HttpRequest
 from django.urls import reverse
 from django.utils.translation import gettext as _
-from ninja import Router, Status
+from ninja import Query, Router, Status
 from pydantic import Field
 
 from webapp.api.answers import comparing as comparing_answers
 from webapp.api.answers.base import Deleted, Page
-from webapp.api.base import caller, page_of
+from webapp.api.base import caller
+from webapp.api.listing import Named, page_of
 from webapp.api.schemas import Body
 from webapp.comparison.contestants import contestants_of
 from webapp.comparison.rewards import evaluations
@@ -75,10 +76,10 @@ def _found(request: HttpRequest, round_id: UUID) -> VoteRound:
 
 
 @router.get("/projects/{slug:slug}/vote-rounds", response=Page[comparing_answers.VoteRound])
-def vote_rounds(request: HttpRequest, slug: str, page: int = 1, per_page: int = 50) -> dict[str, Any]:
+def vote_rounds(request: HttpRequest, slug: str, asked: Query[Named]) -> dict[str, Any]:
     """The project's vote rounds, newest first."""
     project = project_for(caller(request), slug)
-    return page_of(selectors.rounds_of(project), page, per_page, lambda made: round_out(made, caller(request)))
+    return page_of(request, selectors.rounds_of(project), asked, lambda made: round_out(made, caller(request)))
 
 
 @router.post("/projects/{slug:slug}/vote-rounds", response={201: comparing_answers.VoteRound})

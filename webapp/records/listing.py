@@ -138,17 +138,27 @@ def run_list(
     archived runs are left out, with it only they are shown. ``sort`` is a key of ``SORTS``, with ``-`` for the highest
     first. Unknown ones are ignored.
     """
-    rows = filtered(Run.objects.filter(project=project), filters or {}, user)
+    rows = runs_sorted(project, filters or {}, sort, user=user)
     total = rows.count()
     per_page = max(1, min(per_page, PAGE_MAX))
     pages = max(1, -(-total // per_page))
     page = max(1, min(page, pages))
-    # Which are shown is found first: what a line tells is worked out for those alone, not for all before them.
-    ids = list(_sorted(rows, sort).values_list("pk", flat=True)[(page - 1) * per_page : page * per_page])
+    ids = list(rows.values_list("pk", flat=True)[(page - 1) * per_page : page * per_page])
+    return RunPage(run_lines(ids, user=user, trends=trends), total, page, pages)
+
+
+def runs_sorted(project: Project, filters: Mapping[str, Any], sort: str, *, user: User | None) -> QuerySet[Run]:
+    """The runs of the list in their order, with nothing of what a line tells: that is worked out by ``run_lines`` for
+    those that are shown, not for all before them."""
+    return _sorted(filtered(Run.objects.filter(project=project), filters, user), sort)
+
+
+def run_lines(ids: Sequence[UUID], *, user: User | None, trends: bool) -> list[RunRow]:
+    """The lines of runs, in the order of their ids."""
     read = {run.pk: run for run in _read(Run.objects.filter(pk__in=ids), user)}
     found = [read[pk] for pk in ids if pk in read]  # one may go between the two looks
     drawn = sparklines(run.pk for run in found) if trends else {}
-    return RunPage([_line(run, drawn.get(run.pk, [])) for run in found], total, page, pages)
+    return [_line(run, drawn.get(run.pk, [])) for run in found]
 
 
 def run_rows(

@@ -19,7 +19,7 @@ from webapp.pages import add_errors
 from webapp.sharing.forms import LinkForm
 from webapp.sharing.links import link_create, link_revoke
 from webapp.sharing.models import SharedLink
-from webapp.sharing.selectors import link_lines
+from webapp.sharing.selectors import link_lines, links_of
 from webapp.sharing.services import own_or_owned
 from webapp.sharing.views import saved_for
 from webapp.teams.access import can_edit, object_for, project_for
@@ -50,7 +50,7 @@ def link_list(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "project": project,
         "saved": saved,
         "form": form,
-        "lines": link_lines(saved),
+        "lines": link_lines(links_of(saved)),
         "may_write": can_edit(project),
         "owner": getattr(project, "role", "") == Role.OWNER,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from django.db.models import Count, Q, QuerySet
@@ -66,11 +67,16 @@ def comments_of(saved: SavedComparison) -> QuerySet[Comment]:
     return Comment.objects.filter(comparison=saved).select_related("created_by")
 
 
-def link_lines(saved: SavedComparison) -> list[LinkLine]:
+def links_of(saved: SavedComparison) -> QuerySet[SharedLink]:
     """The links that share it, newest first."""
+    return SharedLink.objects.filter(comparison=saved).select_related("created_by", "comparison__project")
+
+
+def link_lines(links: Iterable[SharedLink]) -> list[LinkLine]:
+    """Links with what they are worth now."""
     now = timezone.now()
     lines, may = [], {}
-    for link in SharedLink.objects.filter(comparison=saved).select_related("created_by", "comparison__project"):
+    for link in links:
         if link.created_by_id not in may:
             may[link.created_by_id] = maker_may_share(link)
         state = "open" if may[link.created_by_id] else "left"

@@ -18,12 +18,18 @@ class Items(BaseModel, Generic[T]):
     items: list[T]
 
 
-class Page(Items[T], Generic[T]):
-    """One page of a list."""
+class Numbered(Items[T], Generic[T]):
+    """One page of rows that keep their places."""
 
     page: int = Field(description="this page, from 1")
     pages: int
     total: int = Field(description="rows on all pages")
+
+
+class Page(Numbered[T], Generic[T]):
+    """One page of a list."""
+
+    next: str | None = Field(description="`cursor` of the next page; null at the end")
 
 
 class Deleted(BaseModel):

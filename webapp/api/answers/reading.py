@@ -7,7 +7,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, Field
 
-from webapp.api.answers.base import Object, Page, Pair
+from webapp.api.answers.base import Numbered, Object, Pair
 from webapp.api.answers.runs import Rollout, Turn
 
 
@@ -204,7 +204,7 @@ class MapLine(BaseModel):
     cells: list[MapCell]
 
 
-class TaskMap(Page[MapLine]):
+class TaskMap(Numbered[MapLine]):
     """Tasks against steps."""
 
     columns: list[Column]

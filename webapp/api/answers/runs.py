@@ -7,7 +7,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, Field
 
-from webapp.api.answers.base import Object, Page, Pair
+from webapp.api.answers.base import Numbered, Object, Pair
 
 
 class RunState(BaseModel):
@@ -243,7 +243,7 @@ class Group(BaseModel):
     seq: int
 
 
-class Rollouts(Page[Rollout]):
+class Rollouts(Numbered[Rollout]):
     """Rollouts of a step; turns are those of this page, groups all of the step."""
 
     turns: list[Turn]
