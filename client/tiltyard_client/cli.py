@@ -83,7 +83,7 @@ def token_shown(as_json: AsJson = False) -> None:
             _("site"): site.url,
             _("you"): me["username"],
             _("token"): token.get("name"),
-            _("may"): token.get("role"),
+            _("may"): token.get("scope") or token.get("role"),
             _("only in"): token.get("project") or _("all your projects"),
             _("until"): (token.get("expires_at") or "")[:10] or _("no limit"),
         }

@@ -6,7 +6,7 @@ import functools
 import json
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, cast
 
 from django.conf import settings
@@ -32,7 +32,8 @@ from training.words import complaint_of, option_of
 from webapp.api.schema import CODES, DESCRIPTION, DocumentedAPI
 from webapp.errors import TooMany, error_body, outage, server_error, too_many
 from webapp.pages import errors_by_field
-from webapp.teams.models import User
+from webapp.teams.access import require_scope
+from webapp.teams.models import TokenScope, User
 from webapp.teams.sudo import ConfirmFirst
 from webapp.teams.throttle import token_wait_s
 from webapp.teams.tokens import token_ended, token_user, token_was_there
@@ -68,15 +69,28 @@ class Session(AuthBase):
 
 
 class Token(HttpBearer):
-    """A token made on the page of tokens: ``Authorization: Bearer tiltyard_…``. No cookie, so no CSRF."""
+    """A token made on the page of tokens: ``Authorization: Bearer tiltyard_…``. No cookie, so no CSRF.
+
+    ``open_to`` are the scopes of the operation: a token that is narrower than its role does nothing else.
+    """
+
+    def __init__(self, open_to: Collection[TokenScope] = ()) -> None:
+        super().__init__()
+        self.open_to = open_to
 
     def authenticate(self, request: HttpRequest, token: str) -> User | None:
-        """The person, limited by the token; ``None`` lets the session be looked at."""
+        """The person, limited by the token; ``None`` lets the session be looked at. Raises ``PermissionDenied``."""
         user = token_user(token, _address(request))
         if user is not None:
+            require_scope(user, self.open_to)
             limit_upload(request)
             request.user = user
         return user
+
+
+def open_to(*scopes: TokenScope) -> list[AuthBase]:
+    """``auth`` of an operation that tokens of these scopes may call, beside everybody with the role that it needs."""
+    return [Token(scopes), Session()]
 
 
 class StrictJson(JSONRenderer):

@@ -8,14 +8,14 @@ from django.http import HttpRequest
 from ninja import Router
 
 from webapp.api.answers import people as people_answers
-from webapp.api.base import caller
+from webapp.api.base import caller, open_to
 from webapp.teams.access import token_of
-from webapp.teams.models import ApiToken
+from webapp.teams.models import ApiToken, TokenScope
 
 router = Router(tags=["me"])
 
 
-@router.get("/me", response=people_answers.Me)
+@router.get("/me", response=people_answers.Me, auth=open_to(TokenScope.METRICS, TokenScope.INGEST))
 def me(request: HttpRequest) -> dict[str, Any]:
     """Who you are, and what the token that you came with may do (`null` in a browser)."""
     user = caller(request)
@@ -28,6 +28,7 @@ def token_out(token: ApiToken) -> dict[str, Any]:
     return {
         "name": token.name,
         "role": token.role,
+        "scope": token.scope or None,
         "project": token.project.slug if token.project else None,
         "expires_at": token.expires_at.isoformat() if token.expires_at else None,
     }

@@ -17,7 +17,7 @@ from ninja.files import UploadedFile
 
 from webapp.api.answers import data as data_answers
 from webapp.api.answers.base import Page
-from webapp.api.base import caller
+from webapp.api.base import caller, open_to
 from webapp.api.listing import Named, page_of
 from webapp.api.schemas import EnvironmentIn, RewardSpecIn, ScaleIn, dataset_out, environment_out, reward_out
 from webapp.datasets.choice_forms import companions_sent
@@ -38,7 +38,7 @@ from webapp.rewards.models import RewardSpec
 from webapp.rewards.selectors import specs_of
 from webapp.rewards.services import reward_spec_save
 from webapp.teams.access import object_for, project_for
-from webapp.teams.models import Role
+from webapp.teams.models import Role, TokenScope
 
 MAX_CHOICES_CHARS = 20_000
 router = Router()
@@ -50,7 +50,12 @@ def datasets_list(request: HttpRequest, slug: str, asked: Query[Named]) -> dict[
     return page_of(request, datasets_of(project_for(caller(request), slug)), asked, dataset_out)
 
 
-@router.post("/projects/{slug:slug}/datasets", tags=["datasets"], response={201: data_answers.Dataset})
+@router.post(
+    "/projects/{slug:slug}/datasets",
+    tags=["datasets"],
+    response={201: data_answers.Dataset},
+    auth=open_to(TokenScope.INGEST),
+)
 def dataset_upload(
     request: HttpRequest,
     slug: str,

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from webapp.api.answers import runs as answers
 from webapp.api.answers.base import Deleted, Items
-from webapp.api.base import caller
+from webapp.api.base import caller, open_to
 from webapp.api.schemas import Body
 from webapp.pins.models import PinnedChart
 from webapp.pins.selectors import pin_view, pins_shown
@@ -21,7 +21,7 @@ from webapp.pins.services import chart_pin, chart_unpin
 from webapp.runs.models import Run
 from webapp.strings import metric_titles
 from webapp.teams.access import object_for, project_for
-from webapp.teams.models import Role
+from webapp.teams.models import Role, TokenScope
 
 router = Router(tags=["projects"])
 Metric = Annotated[str, Field(min_length=1, max_length=120, pattern=r"^[^\x00-\x1f\x7f]+$")]
@@ -38,7 +38,7 @@ class PinIn(Body):
     stack: bool = True
 
 
-@router.get("/projects/{slug:slug}/pins", response=Items[answers.Pin])
+@router.get("/projects/{slug:slug}/pins", response=Items[answers.Pin], auth=open_to(TokenScope.METRICS))
 def pins(request: HttpRequest, slug: str) -> dict[str, Any]:
     """The charts that are pinned to a project's page, oldest first."""
     return {"items": pins_shown(project_for(caller(request), slug))}

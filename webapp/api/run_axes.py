@@ -10,16 +10,18 @@ from ninja import Router
 
 from training.rewards.registry import form_components
 from webapp.api.answers import runs as answers
+from webapp.api.base import open_to
 from webapp.comparison.sheets import same_rewards
 from webapp.records.axes import run_axes
 from webapp.runs.config import all_components, config_of
 from webapp.runs.models import Run
 from webapp.teams.access import object_for
+from webapp.teams.models import TokenScope
 
 router = Router(tags=["runs"])
 
 
-@router.get("/runs/{uuid:run_id}/axes", response=answers.RunAxes)
+@router.get("/runs/{uuid:run_id}/axes", response=answers.RunAxes, auth=open_to(TokenScope.METRICS))
 def run_axes_of(request: HttpRequest, run_id: UUID, beside: UUID | None = None) -> dict[str, Any]:
     """What had gone by at the end of a run's steps: hours, rollouts, tokens. With `beside`, another run, `same_rewards`
     tells whether the rewards of both were made in the same way: else their curves must not be compared."""

@@ -12,7 +12,7 @@ from pydantic import Field
 from webapp.api.answers import data as data_answers
 from webapp.api.answers import runs as runs_answers
 from webapp.api.answers.base import Page
-from webapp.api.base import caller
+from webapp.api.base import caller, open_to
 from webapp.api.listing import LongDated, page_of
 from webapp.api.schemas import Body, dataset_out
 from webapp.datasets.models import ExportState
@@ -22,7 +22,7 @@ from webapp.foreign.figure_views import file_response
 from webapp.foreign.models import RunExport
 from webapp.runs.models import Run
 from webapp.teams.access import object_for
-from webapp.teams.models import Role
+from webapp.teams.models import Role, TokenScope
 
 router = Router(tags=["runs"])
 
@@ -67,19 +67,21 @@ def _out(export: RunExport) -> dict[str, Any]:
     }
 
 
-@router.post("/runs/{uuid:run_id}/exports", response={201: runs_answers.RunFile})
+@router.post("/runs/{uuid:run_id}/exports", response={201: runs_answers.RunFile}, auth=open_to(TokenScope.METRICS))
 def run_export_new(request: HttpRequest, run_id: UUID, body: MetricsIn) -> Status[dict[str, Any]]:
     """Have the metrics of an ended run written as a file."""
     return Status(201, _out(metrics_order(run=_run(request, run_id), user=caller(request), to=body.to)))
 
 
-@router.get("/runs/{uuid:run_id}/exports", response=Page[runs_answers.RunFile])
+@router.get("/runs/{uuid:run_id}/exports", response=Page[runs_answers.RunFile], auth=open_to(TokenScope.METRICS))
 def run_exports_list(request: HttpRequest, run_id: UUID, asked: Query[LongDated]) -> dict[str, Any]:
     """The files of a run's metrics, newest first."""
     return page_of(request, RunExport.objects.filter(run=_run(request, run_id)), asked, _out)
 
 
-@router.get("/runs/{uuid:run_id}/exports/{uuid:file_id}", response=runs_answers.RunFile)
+@router.get(
+    "/runs/{uuid:run_id}/exports/{uuid:file_id}", response=runs_answers.RunFile, auth=open_to(TokenScope.METRICS)
+)
 def run_export_get(request: HttpRequest, run_id: UUID, file_id: UUID) -> dict[str, Any]:
     """One file, as far as it is written."""
     found = RunExport.objects.filter(run=_run(request, run_id), pk=file_id).first()
@@ -88,7 +90,7 @@ def run_export_get(request: HttpRequest, run_id: UUID, file_id: UUID) -> dict[st
     return _out(found)
 
 
-@router.get("/runs/{uuid:run_id}/exports/{uuid:file_id}/file")
+@router.get("/runs/{uuid:run_id}/exports/{uuid:file_id}/file", auth=open_to(TokenScope.METRICS))
 def run_export_file(request: HttpRequest, run_id: UUID, file_id: UUID) -> HttpResponseBase:
     """The file itself."""
     return file_response(_run(request, run_id), file_id)

@@ -12,13 +12,13 @@ from ninja.errors import HttpError
 from ninja.files import UploadedFile
 
 from webapp.api.answers import runs as runs_answers
-from webapp.api.base import caller
+from webapp.api.base import caller, open_to
 from webapp.datasets.services import too_large_sentence
 from webapp.foreign.reading import import_create, percent_of
 from webapp.foreign.report import import_view
 from webapp.runs.models import ImportState, RunImport
 from webapp.teams.access import object_for, project_for
-from webapp.teams.models import Role
+from webapp.teams.models import Role, TokenScope
 
 router = Router(tags=["runs"])
 
@@ -40,7 +40,9 @@ def _out(item: RunImport) -> dict[str, Any]:
     }
 
 
-@router.post("/projects/{slug:slug}/runs/import", response={201: runs_answers.RunImport})
+@router.post(
+    "/projects/{slug:slug}/runs/import", response={201: runs_answers.RunImport}, auth=open_to(TokenScope.INGEST)
+)
 def run_import_new(
     request: HttpRequest,
     slug: str,
@@ -60,7 +62,7 @@ def run_import_new(
     return Status(201, _out(made))
 
 
-@router.get("/run-imports/{uuid:import_id}", response=runs_answers.RunImport)
+@router.get("/run-imports/{uuid:import_id}", response=runs_answers.RunImport, auth=open_to(TokenScope.INGEST))
 def run_import_get(request: HttpRequest, import_id: UUID) -> dict[str, Any]:
     """An import: how far it is, then what was read, and the run that was made of it."""
     within = RunImport.objects.select_related("project", "run")

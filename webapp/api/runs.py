@@ -18,7 +18,7 @@ from webapp.api.answers import people as people_answers
 from webapp.api.answers import runs as runs_answers
 from webapp.api.answers import summaries
 from webapp.api.answers.base import Items, Page
-from webapp.api.base import caller
+from webapp.api.base import caller, open_to
 from webapp.api.conditional import IfMatch, held, require_match, tagged
 from webapp.api.listing import MAX_PAGE_ROWS, LongNamed, Named, matching, page_of, part_of
 from webapp.api.schemas import ConfigIn, RunIn, RunPatch, StarIn, project_out, run_out
@@ -34,7 +34,7 @@ from webapp.rollouts.selectors import step_rollouts
 from webapp.runs.models import Run, RunEvent
 from webapp.summary.summary import summary_out, summary_read
 from webapp.teams.access import can_edit, object_for, project_for, projects_of
-from webapp.teams.models import Project, Role
+from webapp.teams.models import Project, Role, TokenScope
 
 router = Router(tags=["runs"])
 MAX_METRICS = 100
@@ -46,20 +46,30 @@ def _run(request: HttpRequest, run_id: UUID, need: Role = Role.VIEWER) -> Run:
     return object_for(caller(request), Run, run_id, need=need, within=within)
 
 
-@router.get("/projects", tags=["projects"], response=Page[people_answers.Project])
+@router.get(
+    "/projects",
+    tags=["projects"],
+    response=Page[people_answers.Project],
+    auth=open_to(TokenScope.METRICS, TokenScope.INGEST),
+)
 def projects_list(request: HttpRequest, asked: Query[LongNamed]) -> dict[str, Any]:
     """The projects that you may see."""
     return page_of(request, projects_of(caller(request)), asked, project_out)
 
 
-@router.get("/projects/{slug:slug}", tags=["projects"], response=people_answers.ProjectWithRole)
+@router.get(
+    "/projects/{slug:slug}",
+    tags=["projects"],
+    response=people_answers.ProjectWithRole,
+    auth=open_to(TokenScope.METRICS),
+)
 def project_get(request: HttpRequest, slug: str) -> dict[str, Any]:
     """One project and your role in it."""
     project = project_for(caller(request), slug)
     return {**project_out(project), "role": str(getattr(project, "role", ""))}
 
 
-@router.get("/projects/{slug:slug}/runs", response=Page[runs_answers.RunLine])
+@router.get("/projects/{slug:slug}/runs", response=Page[runs_answers.RunLine], auth=open_to(TokenScope.METRICS))
 def runs_list(
     request: HttpRequest,
     slug: str,
@@ -131,7 +141,7 @@ def config_sent(body: ConfigIn) -> JobConfig:
         raise ConfigError(first.message, option=first.path, hint=hint) from exc
 
 
-@router.get("/runs/{uuid:run_id}", response=runs_answers.RunWhole)
+@router.get("/runs/{uuid:run_id}", response=runs_answers.RunWhole, auth=open_to(TokenScope.METRICS))
 def run_get(request: HttpRequest, run_id: UUID) -> HttpResponse:
     """One run with its config. `ETag` is that of its tags, its notes and whether it is archived."""
     run = _run(request, run_id)
@@ -188,13 +198,13 @@ def run_resume_now(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
     return run_out(run_resume(run=run, user=caller(request)))
 
 
-@router.get("/runs/{uuid:run_id}/advisories", response=Items[runs_answers.Advisory])
+@router.get("/runs/{uuid:run_id}/advisories", response=Items[runs_answers.Advisory], auth=open_to(TokenScope.METRICS))
 def run_advisories(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
     """What the run doctor found: open ones first, of these the gravest, then the newest; 50 at most."""
     return {"items": [advisory_out(found) for found in advisories_of(_run(request, run_id))]}
 
 
-@router.get("/runs/{uuid:run_id}/summary", response=summaries.RunSummary)
+@router.get("/runs/{uuid:run_id}/summary", response=summaries.RunSummary, auth=open_to(TokenScope.METRICS))
 def run_summary(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
     """What came of a run, as its page begins: its way, best step, held-out result, cost, model, what to try next."""
     run = _run(request, run_id)
@@ -202,7 +212,7 @@ def run_summary(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
     return summary_out(run, summary_read(run, editor=editor))
 
 
-@router.get("/runs/{uuid:run_id}/metrics", response=runs_answers.Curves)
+@router.get("/runs/{uuid:run_id}/metrics", response=runs_answers.Curves, auth=open_to(TokenScope.METRICS))
 def run_metrics(
     request: HttpRequest,
     run_id: UUID,
@@ -238,7 +248,7 @@ def run_rollouts(request: HttpRequest, run_id: UUID, step: int, page: int = 1, p
     }
 
 
-@router.get("/runs/{uuid:run_id}/events", response=runs_answers.Events)
+@router.get("/runs/{uuid:run_id}/events", response=runs_answers.Events, auth=open_to(TokenScope.METRICS))
 def run_events(request: HttpRequest, run_id: UUID, after: int = 0, limit: int = 100) -> dict[str, Any]:
     """What happened to a run after a `seq`; ask again from the last one for more."""
     run = _run(request, run_id)

@@ -1,8 +1,8 @@
 """What the schema says beyond each operation's own shapes: plain ids, and the errors that it can give.
 
-Errors follow from the operation: whoever calls must be known (401, and 429 after too many unknown tokens), what an
-address names may be gone (404), what is sent can be wrong (400, 413, 422), a write needs a role (403) and a state that
-allows it (409). ``MORE`` has the rest, and who counts what people ask for.
+Errors follow from the operation: whoever calls must be known (401, and 429 after too many unknown tokens) and may do it
+(403: a role, a token's scope), what an address names may be gone (404), what is sent can be wrong (400, 413, 422), a
+write needs a state that allows it (409). ``MORE`` has the rest, and who counts what people ask for.
 """
 
 from __future__ import annotations
@@ -36,12 +36,9 @@ MORE: dict[str, tuple[int, ...]] = {
     "endpoint_tested": (429,),
     "environment_checked": (429,),
     "environment_new": (429,),
-    "hub_token_about": (403,),
     "model_download": (409,),
     "reward_tried": (429,),
     "rollout_words": (429,),
-    "tokens_list": (403,),
-    "vote_round_results": (403,),
 }
 """By operation: errors that its method and its parameters do not tell."""
 DESCRIPTION = (
@@ -91,7 +88,7 @@ class DocumentedAPI(NinjaAPI):
 
 def error_statuses(method: str, path: str, said: Schema) -> list[int]:
     """The errors that an operation can give."""
-    found = {401, 429, 500, 503, *MORE.get(said["operationId"], ())}
+    found = {401, 403, 429, 500, 503, *MORE.get(said["operationId"], ())}
     if "{" in path:
         found.add(404)
     if any(item["in"] == "query" for item in said.get("parameters", ())):
@@ -99,7 +96,7 @@ def error_statuses(method: str, path: str, said: Schema) -> list[int]:
     if any(item["name"] == "If-Match" for item in said.get("parameters", ())):
         found.add(412)
     if method != "get":
-        found |= {403, 409, 422}
+        found |= {409, 422}
     if "requestBody" in said:
         found |= {400, 413}
     return sorted(found)

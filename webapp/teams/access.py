@@ -6,6 +6,7 @@ A stranger gets ``Http404`` (the object's existence is none of their business), 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -15,7 +16,7 @@ from django.db.models import Model, OuterRef, QuerySet, Subquery
 from django.http import Http404, HttpRequest
 from django.utils.translation import gettext as _
 
-from webapp.teams.models import ApiToken, Membership, Project, Role, User
+from webapp.teams.models import ApiToken, Membership, Project, Role, TokenScope, User
 
 M = TypeVar("M", bound=Model)
 RANK = {Role.VIEWER: 1, Role.EDITOR: 2, Role.OWNER: 3}
@@ -40,6 +41,13 @@ def _within_token(user: User | AnonymousUser, project: Project, found: str | Non
 def token_of(user: User | AnonymousUser) -> ApiToken | None:
     """The token that the person's script came with; it limits what it may do. ``None`` in a browser."""
     return getattr(user, "api_token", None)
+
+
+def require_scope(user: User | AnonymousUser, open_to: Collection[TokenScope]) -> None:
+    """Refuse a token whose scope is narrower than its role, unless what it asks for is open to that scope."""
+    token = token_of(user)
+    if token is not None and token.scope and token.scope not in open_to:
+        raise PermissionDenied(_("This token may only %(what)s.") % {"what": TokenScope(token.scope).label})
 
 
 def administrator(request: HttpRequest) -> User:

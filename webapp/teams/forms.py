@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy as _
 from webapp.figures import duration
 from webapp.ids import name_validator
 from webapp.teams.access import projects_of
-from webapp.teams.models import Project, Role, Team, User
+from webapp.teams.models import Project, Role, Team, TokenScope, User
 from webapp.teams.throttle import login_succeeded, login_wait_s
 
 
@@ -158,6 +158,8 @@ class TokenForm(forms.Form):
     role = forms.ChoiceField(
         label=_("What it may do"),
         choices=[
+            (TokenScope.METRICS, _("read runs and their metrics: no transcripts, datasets or chats")),
+            (TokenScope.INGEST, _("send in datasets and runs of other trainers, and read nothing")),
             (Role.VIEWER, _("read")),
             (Role.EDITOR, _("read, create and run")),
             (Role.OWNER, _("everything that you may, deleting included")),

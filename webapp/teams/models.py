@@ -86,14 +86,25 @@ class TokenEnd(models.TextChoices):
     LEFT = "left", _("you left a team that it reached")
 
 
+class TokenScope(models.TextChoices):
+    """What a token is for that may do less than any role: the operations that name its scope, and no others."""
+
+    METRICS = "metrics", _("read runs and their metrics")
+    INGEST = "ingest", _("send in datasets and runs")
+
+
 class ApiToken(UuidModel):
     """A person's key for scripts; only its hash is stored. It can do what the person can, but no more than ``role``
-    may, and where ``project`` is set only there. What ended it stands in it: one that has ended never wakes."""
+    and ``scope`` let it, and where ``project`` is set only there. What ended it stands in it: one that has ended never
+    wakes."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="tokens")
     project = models.ForeignKey(Project, null=True, on_delete=models.CASCADE, related_name="tokens")
     name = models.CharField(_("name"), max_length=80, validators=[name_validator])
     role = models.CharField(max_length=10, choices=Role.choices, default=Role.EDITOR)
+    scope = models.CharField(
+        max_length=10, blank=True, default="", db_default="", choices=TokenScope.choices, help_text="empty: all of role"
+    )
     token_hash = models.CharField(max_length=64, unique=True)
     hint = models.CharField(max_length=12, help_text="how it begins, so that people know it again")
     created_at = models.DateTimeField(auto_now_add=True)
@@ -116,6 +127,11 @@ class ApiToken(UuidModel):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def may(self) -> str:
+        """What it may do, in words."""
+        return str(TokenScope(self.scope).label if self.scope else Role(self.role).label)
 
 
 class LoginThrottle(models.Model):

@@ -20,27 +20,34 @@ from webapp.pages import clean_name
 from webapp.teams.access import role_in
 from webapp.teams.audit import audit
 from webapp.teams.login_links import TOKEN_BYTES, token_hash
-from webapp.teams.models import ApiToken, AuditAction, Project, Team, TokenEnd, User
+from webapp.teams.models import ApiToken, AuditAction, Project, Role, Team, TokenEnd, TokenScope, User
 
 PREFIX = "tiltyard_"
 HINT_CHARS = len(PREFIX) + 3
 MOST = 50
 USED_EVERY = timedelta(minutes=1)  # a script that asks often writes its last use seldom
 ENDED_SHOWN = timedelta(days=90)
+ROLE_OF = {TokenScope.METRICS: Role.VIEWER, TokenScope.INGEST: Role.EDITOR}
+"""The least role in which a scope can do what it is for."""
 
 
 def token_create(
     *, user: User, name: str, role: str, project: Project | None = None, days: int | None = None
 ) -> tuple[ApiToken, str]:
-    """Make a token and return it with its text, which is nowhere else. Raises ``ValidationError`` by field."""
+    """Make a token and return it with its text, which is nowhere else. Raises ``ValidationError`` by field.
+
+    ``role`` is the most that it may do, or a ``TokenScope``.
+    """
     if tokens_of(user).count() >= MOST:
         raise ValidationError(_("You have %(n)d tokens; revoke one first.") % {"n": MOST})
     text = PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
+    scope = TokenScope(role) if role in TokenScope.values else None
     token = ApiToken(
         user=user,
         project=project,
         name=clean_name(name),
-        role=role,
+        role=ROLE_OF[scope] if scope else role,
+        scope=scope or "",
         token_hash=token_hash(text),
         hint=text[:HINT_CHARS],
         expires_at=timezone.now() + timedelta(days=days) if days else None,

@@ -98,7 +98,7 @@ def test_a_token_acts_as_its_person_without_a_cookie(bob: User, project: Project
     assert made.status_code == 201 and Run.objects.get().created_by == bob
     assert _ask(text, "me").json() == {
         "username": "bob",
-        "token": {"name": "t", "role": "editor", "project": None, "expires_at": None},
+        "token": {"name": "t", "role": "editor", "scope": None, "project": None, "expires_at": None},
     }
 
 

@@ -40,6 +40,7 @@ class TokenAbout(BaseModel):
 
     name: str
     role: str
+    scope: str | None = Field(description="metrics or ingest: it does only that; null: all of its role")
     project: str | None = Field(description="slug of the only project; null: all of yours")
     expires_at: datetime | None
 
