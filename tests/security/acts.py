@@ -102,7 +102,9 @@ def _file(text: str = ROW, name: str = "rows.jsonl") -> SimpleUploadedFile:
 
 RUNS, DATASETS, REWARDS = PROJECT + "runs/" + OWN_PK, PROJECT + "datasets/" + OWN_PK, PROJECT + "rewards/" + OWN_PK
 ENVIRONMENTS, MEMBERS = PROJECT + "environments/" + OWN_PK, PROJECT + "settings/members/"
-CHANNELS = PROJECT + "settings/channels/"
+CHANNELS, MACHINES = PROJECT + "settings/channels/", PROJECT + "settings/machines/"
+API_MACHINES = API + "projects/<slug:slug>/machines"
+API_MACHINE = API_MACHINES + "/<uuidstr:machine_id>"
 CHANNEL = {"name": "ops", "kind": "json", "url": "http://8.8.8.8/hook", "events": ["run_failed"], "language": "en"}
 ACTS: dict[str, Act] = {
     "password/": Act(
@@ -116,6 +118,14 @@ ACTS: dict[str, Act] = {
     "confirm/": Act("confirm_failed", {"password": "wrong"}),
     "tokens/<uuid:pk>/revoke/": Act("token_revoked"),
     PROJECT + "settings/tokens/" + OWN_PK + "revoke/": Act("token_revoked"),
+    MACHINES: Act("machine_added", {"name": "ci", "may": "editor", "everywhere": "no", "days": "30"}),
+    MACHINES + OWN_PK + "end/": Act("machine_ended"),
+    MACHINES + OWN_PK + "tokens/": Act("token_made", {"days": "30"}),
+    MACHINES + OWN_PK + "tokens/<uuid:machine_token>/replace/": Act("token_made"),
+    MACHINES + OWN_PK + "tokens/<uuid:machine_token>/revoke/": Act("token_revoked"),
+    API_MACHINES: Act("machine_added", {"name": "ci"}),
+    API_MACHINE + "/tokens": Act("token_made"),
+    API_MACHINE + "/tokens/<uuidstr:machine_token>/replace": Act("token_made"),
     "site/custom-rewards/": Act("custom_off", {"on": "no"}),
     "projects/new/": Act("project_added", lambda of: {"name": "New", "team": of["project"].team_id}),
     CHANNELS: Act("channel_added", CHANNEL),
@@ -298,6 +308,8 @@ DELETES = {
     API + "vote-rounds/<uuidstr:round_id>": "round_deleted",
     API + "projects/<slug:slug>/hub-token": "hub_token_removed",
     API + "projects/<slug:slug>/tokens/<uuidstr:token_id>": "token_revoked",
+    API_MACHINE: "machine_ended",
+    API_MACHINE + "/tokens/<uuidstr:machine_token>": "token_revoked",
     API + "runs/<uuidstr:run_id>": "run_deleted",
     API + "checkpoints/<uuidstr:checkpoint_id>": "checkpoint_deleted",
     API + "models/<uuidstr:model_id>": "model_deleted",

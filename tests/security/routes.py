@@ -28,6 +28,9 @@ FORM = {"GET": Who.WRITE, "POST": Who.WRITE}
 # Django's own views take every method; only POST changes anything there.
 EVERY = dict.fromkeys(("GET", "POST", "PUT", "PATCH", "DELETE"), Who.ANYONE)
 PROJECT, API, OWN_PK = "p/<slug:slug>/", "api/v1/", "<uuid:pk>/"
+MACHINE_TOKEN = PROJECT + "settings/machines/" + OWN_PK + "tokens/<uuid:machine_token>/"
+MEMBER = PROJECT + "settings/members/<int:pk>/"
+API_MACHINE = API + "projects/<slug:slug>/machines/<uuidstr:machine_id>"
 TABLE: dict[str, dict[str, Who]] = {
     "": {"GET": Who.LOGIN},
     "login/": EVERY,
@@ -73,11 +76,11 @@ TABLE: dict[str, dict[str, Who]] = {
     PROJECT + "settings/hub-token/remove/": {"POST": Who.OWN},
     PROJECT + "settings/tokens/": {"GET": Who.OWN},
     PROJECT + "settings/tokens/" + OWN_PK + "revoke/": {"POST": Who.OWN},
+    PROJECT + "settings/machines/": OWNERS,
+    **{PROJECT + "settings/machines/" + OWN_PK + tail: {"POST": Who.OWN} for tail in ("end/", "tokens/")},
+    **{MACHINE_TOKEN + tail: {"POST": Who.OWN} for tail in ("replace/", "revoke/")},
     PROJECT + "settings/members/": {"POST": Who.OWN},
-    PROJECT + "settings/members/<int:pk>/role/": {"POST": Who.OWN},
-    PROJECT + "settings/members/<int:pk>/remove/": {"POST": Who.OWN},
-    PROJECT + "settings/members/<int:pk>/link/": {"POST": Who.OWN},
-    PROJECT + "settings/members/<int:pk>/active/": {"POST": Who.OWN},
+    **{MEMBER + tail: {"POST": Who.OWN} for tail in ("role/", "remove/", "link/", "active/")},
     PROJECT + "runs/" + OWN_PK + "pairs/": FORM,
     PROJECT + "runs/new/": {"GET": Who.READ, "POST": Who.WRITE},
     PROJECT + "runs/new/preflight/": WRITE,
@@ -236,6 +239,10 @@ TABLE: dict[str, dict[str, Who]] = {
     API + "projects/<slug:slug>/hub-token": dict.fromkeys(("GET", "POST", "DELETE"), Who.OWN),
     API + "projects/<slug:slug>/tokens": {"GET": Who.OWN},
     API + "projects/<slug:slug>/tokens/<uuidstr:token_id>": {"DELETE": Who.OWN},
+    API + "projects/<slug:slug>/machines": OWNERS,
+    **{API_MACHINE + tail: {"DELETE": Who.OWN} for tail in ("", "/tokens/<uuidstr:machine_token>")},
+    API_MACHINE + "/tokens": {"POST": Who.OWN},
+    API_MACHINE + "/tokens/<uuidstr:machine_token>/replace": {"POST": Who.OWN},
     API + "projects/<slug:slug>/preflight": WRITE,
     API + "projects/<slug:slug>/memory": {"POST": Who.READ},
     API + "memory-estimates/<uuidstr:estimate_id>": READ,
@@ -330,6 +337,7 @@ BODIES: dict[str, dict[str, object]] = {
         for place in ("runs/<uuidstr:run_id>", "projects/<slug:slug>")
     },
     API + "projects/<slug:slug>/hub-token": {"token": "hf_abcdefgh"},
+    API + "projects/<slug:slug>/machines": {"name": "ci"},
     API + "projects/<slug:slug>/endpoints": {"name": "e", "url": "https://93.184.216.34/v1", "model": "m"},
     API + "projects/<slug:slug>/runs": {"name": "r"},
     API + "projects/<slug:slug>/rewards": {"name": "r", "components": [{"name": "coherence", "weight": 1}]},

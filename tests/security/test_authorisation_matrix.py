@@ -17,6 +17,7 @@ from django.db import transaction
 from django.test import Client
 from django.utils import timezone
 
+from tests.security.machines import machine_in
 from tests.security.routes import API, BODIES, FILES, SOCKETS, TABLE, Who, routes
 from training.config import JobConfig
 from webapp.asgi import application
@@ -147,6 +148,7 @@ def objects(
         "token": "not-a-token",
         "tokens": (key := ApiToken.objects.create(user=alice, name="t", role="viewer", token_hash="t", hint="t")).pk,
         "token_id": key.pk,
+        **machine_in(project),
         "step": 1,
         "group": 0,
         "number": 1,

@@ -32,3 +32,14 @@ def token_out(token: ApiToken) -> dict[str, Any]:
         "project": token.project.slug if token.project else None,
         "expires_at": token.expires_at.isoformat() if token.expires_at else None,
     }
+
+
+def token_line(token: ApiToken) -> dict[str, Any]:
+    """A token as lists tell it, without its text."""
+    return token_out(token) | {
+        "id": str(token.pk),
+        "hint": token.hint,
+        "created_at": token.created_at.isoformat(),
+        "used_at": token.used_at.isoformat() if token.used_at else None,
+        "used_from": token.used_from,
+    }

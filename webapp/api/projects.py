@@ -15,7 +15,7 @@ from webapp.api.answers import people as people_answers
 from webapp.api.answers.base import Deleted, Gone, Items, Page
 from webapp.api.base import caller
 from webapp.api.listing import LongNamed, page_of
-from webapp.api.me import token_out
+from webapp.api.me import token_line
 from webapp.api.runs import router
 from webapp.api.schemas import Body, project_out
 from webapp.pages import clean_name
@@ -117,11 +117,4 @@ def token_delete(request: HttpRequest, slug: str, token_id: UUID) -> dict[str, s
 
 def reaching_out(token: ApiToken) -> dict[str, Any]:
     """Somebody's token, without its text."""
-    return token_out(token) | {
-        "id": str(token.pk),
-        "username": token.user.username,
-        "hint": token.hint,
-        "created_at": token.created_at.isoformat(),
-        "used_at": token.used_at.isoformat() if token.used_at else None,
-        "used_from": token.used_from,
-    }
+    return token_line(token) | {"username": token.user.username}

@@ -16,6 +16,7 @@ METHODS = ("get", "post", "patch", "put", "delete")
 SUBJECTS = (
     "me",
     "projects",
+    "machine accounts",
     "runs",
     "rollouts",
     "datasets",

@@ -16,6 +16,7 @@ from webapp.api.constant import Constant, constant, constant_answer
 from webapp.api.docs_page import docs_answer
 from webapp.api.doctor import router as doctor
 from webapp.api.endpoints import router as endpoints
+from webapp.api.machines import router as machines
 from webapp.api.me import router as me
 from webapp.api.memory import router as memory
 from webapp.api.model_pages import router as models
@@ -70,6 +71,7 @@ def _patterns() -> list[URLPattern]:
     api.add_router("", run_groups)
     api.add_router("", run_launch)
     api.add_router("", memory)
+    api.add_router("", machines)
     api.add_router("", run_axes)
     api.add_router("", pins)
     api.add_router("", rollouts)

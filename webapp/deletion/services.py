@@ -40,6 +40,7 @@ from webapp.storage import (
     run_dir,
 )
 from webapp.teams.audit import audit
+from webapp.teams.machines import machines_end_in
 from webapp.teams.models import AuditAction, Project
 from webapp.work import Claim
 
@@ -101,6 +102,7 @@ def _hide_run(run: Run) -> None:
 
 def _hide_project(project: Project) -> None:
     Run.objects.filter(project=project).update(removed_at=Now())
+    machines_end_in(project)
     Project.objects.filter(pk=project.pk).update(removed_at=Now(), slug=str(project.pk))
 
 

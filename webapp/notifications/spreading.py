@@ -51,7 +51,7 @@ def event_failed(_event: Event, _error: TiltyardError) -> dict[str, Any]:
 
 
 def _tell(event: Event, project: Project) -> list[Delivery]:
-    people = User.objects.filter(is_active=True, memberships__team_id=project.team_id)
+    people = User.objects.filter(is_active=True, is_machine=False, memberships__team_id=project.team_id)
     if event.people:
         people = people.filter(pk__in=event.people)
     watches = {watch.user_id: watch for watch in Watch.objects.filter(project=project)}

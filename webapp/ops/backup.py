@@ -148,7 +148,7 @@ def held_here() -> Held:
     return Held(
         runs=Run.objects.count(),
         datasets=datasets.count(),
-        people=User.objects.count(),
+        people=User.objects.filter(is_machine=False).count(),
         checkpoints=sum(one.folder.is_dir() for one in whole),
         missing=missing,
     )

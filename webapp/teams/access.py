@@ -50,6 +50,12 @@ def require_scope(user: User | AnonymousUser, open_to: Collection[TokenScope]) -
         raise PermissionDenied(_("This token may only %(what)s.") % {"what": TokenScope(token.scope).label})
 
 
+def require_person(user: User) -> None:
+    """Refuse a token: what makes tokens is done by a person, or a leaked one would outlive its own end."""
+    if token_of(user) is not None:
+        raise PermissionDenied(_("A token makes no tokens: a person does that, in a browser."))
+
+
 def administrator(request: HttpRequest) -> User:
     """The person of the request, if they administrate this installation."""
     if not isinstance(request.user, User) or not request.user.is_superuser:

@@ -146,7 +146,48 @@ class ProjectForm(forms.Form):
             field.initial = teams[0].pk
 
 
-class TokenForm(forms.Form):
+DAYS = [(7, _("7 days")), (30, _("30 days")), (90, _("90 days")), (365, _("one year")), (0, _("no limit"))]
+METRICS_TOLD = _("read runs and their metrics: no transcripts, datasets or chats")
+INGEST_TOLD = _("send in datasets and runs of other trainers, and read nothing")
+
+
+class TokenDaysForm(forms.Form):
+    """For how long a token is valid."""
+
+    days = forms.TypedChoiceField(label=_("Valid for"), coerce=int, choices=DAYS, initial=90)
+
+
+class MachineForm(TokenDaysForm):
+    """A machine account and its first token."""
+
+    name = forms.CharField(
+        label=_("Name"),
+        max_length=80,
+        validators=User._meta.get_field("username").validators,
+        help_text=_("Runs and the audit show it, such as nightly-ci. Nobody can log in with it."),
+        widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}),
+    )
+    may = forms.ChoiceField(
+        label=_("What it may do"),
+        choices=[
+            (TokenScope.METRICS, METRICS_TOLD),
+            (TokenScope.INGEST, INGEST_TOLD),
+            (Role.VIEWER, _("read")),
+            (Role.EDITOR, _("read, create and run")),
+        ],
+        initial=Role.EDITOR,
+        help_text=_("Never what owners alone may do: a person does that."),
+    )
+    everywhere = forms.TypedChoiceField(label=_("Only in"), coerce=lambda chosen: chosen == "yes")
+    field_order = ("name", "may", "everywhere", "days")
+
+    def __init__(self, *args: Any, project: Project, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        places = [("no", project.name), ("yes", _("all projects of the team"))]
+        self.fields["everywhere"].choices = places  # type: ignore[attr-defined]
+
+
+class TokenForm(TokenDaysForm):
     """What a new token may do, and for how long."""
 
     name = forms.CharField(
@@ -158,8 +199,8 @@ class TokenForm(forms.Form):
     role = forms.ChoiceField(
         label=_("What it may do"),
         choices=[
-            (TokenScope.METRICS, _("read runs and their metrics: no transcripts, datasets or chats")),
-            (TokenScope.INGEST, _("send in datasets and runs of other trainers, and read nothing")),
+            (TokenScope.METRICS, METRICS_TOLD),
+            (TokenScope.INGEST, INGEST_TOLD),
             (Role.VIEWER, _("read")),
             (Role.EDITOR, _("read, create and run")),
             (Role.OWNER, _("everything that you may, deleting included")),
@@ -170,12 +211,7 @@ class TokenForm(forms.Form):
     project = forms.ModelChoiceField(
         label=_("Only in"), queryset=Project.objects.none(), required=False, empty_label=_("all your projects")
     )
-    days = forms.TypedChoiceField(
-        label=_("Valid for"),
-        coerce=int,
-        choices=[(7, _("7 days")), (30, _("30 days")), (90, _("90 days")), (365, _("one year")), (0, _("no limit"))],
-        initial=90,
-    )
+    field_order = ("name", "role", "project", "days")
 
     def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

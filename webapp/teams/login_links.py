@@ -38,7 +38,8 @@ def login_link_use(token: str) -> User | None:
     now = timezone.now()
     links = LoginLink.objects.filter(token_hash=token_hash(token))
     with transaction.atomic():
-        if not links.filter(used_at=None, expires_at__gt=now, user__is_active=True).update(used_at=now):
+        open_links = links.filter(used_at=None, expires_at__gt=now, user__is_active=True, user__is_machine=False)
+        if not open_links.update(used_at=now):
             return None
         return links.select_related("user")[0].user
 

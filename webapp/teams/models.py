@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.conf import settings
+from django.contrib.auth.hashers import UNUSABLE_PASSWORD_PREFIX
 from django.contrib.auth.models import AbstractUser
 from django.db import models
 from django.utils.translation import gettext_lazy as _
@@ -11,7 +12,20 @@ from webapp.ids import Present, UuidModel, name_validator
 
 
 class User(AbstractUser, UuidModel):
-    """A person who logs in."""
+    """A person who logs in, or a machine account, as which nobody can (``webapp.teams.machines``)."""
+
+    is_machine = models.BooleanField(default=False, db_default=False, editable=False)
+
+    class Meta(AbstractUser.Meta):
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(is_machine=False)
+                | models.Q(
+                    ("password__startswith", UNUSABLE_PASSWORD_PREFIX), email="", is_staff=False, is_superuser=False
+                ),
+                name="machine_without_a_way_in",
+            )
+        ]
 
 
 class Role(models.TextChoices):
@@ -84,6 +98,8 @@ class TokenEnd(models.TextChoices):
     PASSWORD = "password", _("your password was set")
     DEACTIVATED = "deactivated", _("your account was deactivated")
     LEFT = "left", _("you left a team that it reached")
+    REPLACED = "replaced", _("another one took its place")
+    MACHINE = "machine", _("its machine account was ended")
 
 
 class TokenScope(models.TextChoices):
@@ -134,6 +150,41 @@ class ApiToken(UuidModel):
         return str(TokenScope(self.scope).label if self.scope else Role(self.role).label)
 
 
+class Machine(UuidModel):
+    """A machine account: the user under whose name a program of a team calls the API.
+
+    ``project`` and ``scope`` limit all its tokens. It outlives its maker and the projects that it acted in.
+    """
+
+    team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="machines")
+    user = models.OneToOneField(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="machine")
+    name = models.CharField(_("name"), max_length=80)
+    project = models.ForeignKey(
+        Project, null=True, on_delete=models.SET_NULL, related_name="machines", help_text="None: all of the team's"
+    )
+    role = models.CharField(max_length=10, choices=Role.choices, help_text="as in its membership")
+    scope = models.CharField(max_length=10, blank=True, choices=TokenScope.choices, help_text="empty: all of its role")
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def may(self) -> str:
+        """What its tokens may do: a scope or a role."""
+        return self.scope or self.role
+
+    @property
+    def may_words(self) -> str:
+        """The same in words."""
+        return str(TokenScope(self.scope).label if self.scope else Role(self.role).label)
+
+
 class LoginThrottle(models.Model):
     """Failed logins of one account, one address or both, within a window; ``webapp.teams.throttle`` has the rules."""
 
@@ -168,6 +219,8 @@ class AuditAction(models.TextChoices):
     CODE_SAVED = "code_saved", _("reward code saved")
     CONFIRM_FAILED = "confirm_failed", _("wrong password at a confirmation")
     PASSWORD_SET = "password_set", _("password set")
+    MACHINE_ADDED = "machine_added", _("machine account made")
+    MACHINE_ENDED = "machine_ended", _("machine account ended")
     MEMBER_ADDED = "member_added", _("member added")
     MEMBER_ROLE = "member_role", _("member's role changed")
     MEMBER_REMOVED = "member_removed", _("member removed")

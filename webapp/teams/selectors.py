@@ -34,9 +34,9 @@ def teams_owned(user: User) -> QuerySet[Team]:
 
 
 def member_rows(project: Project, reader: User) -> list[MemberRow]:
-    """The team's members, owners first."""
+    """The people of the team, owners first."""
     rank = {Role.OWNER: 0, Role.EDITOR: 1, Role.VIEWER: 2}
-    members = list(Membership.objects.filter(team=project.team).select_related("user", "team"))
+    members = list(_memberships(project.team))
     members.sort(key=lambda item: (rank[Role(item.role)], item.user.username.casefold()))
     owner = getattr(project, "role", None) == Role.OWNER
     return [
@@ -45,15 +45,19 @@ def member_rows(project: Project, reader: User) -> list[MemberRow]:
 
 
 def people() -> QuerySet[User]:
-    """Everybody with an account, by name."""
-    return User.objects.order_by("username")
+    """Everybody who can log in or could, by name."""
+    return User.objects.filter(is_machine=False).order_by("username")
 
 
 def person(pk: UUID) -> User | None:
     """One of them."""
-    return User.objects.filter(pk=pk).first()
+    return people().filter(pk=pk).first()
 
 
 def membership_in(project: Project, pk: int) -> Membership | None:
     """One membership of the project's team."""
-    return Membership.objects.filter(team=project.team, pk=pk).select_related("user", "team").first()
+    return _memberships(project.team).filter(pk=pk).first()
+
+
+def _memberships(team: Team) -> QuerySet[Membership]:
+    return Membership.objects.filter(team=team, user__is_machine=False).select_related("user", "team")

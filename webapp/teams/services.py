@@ -39,6 +39,8 @@ def member_add(*, team: Team, username: str, role: str, by: User) -> NewMember:
                     user = User.objects.create_user(username)  # without a usable password
             except IntegrityError as exc:
                 raise ValidationError({"username": _("That name has just been taken; try again.")}) from exc
+        if user.is_machine:
+            raise ValidationError({"username": _("%(name)s is a machine account.") % {"name": user.username}})
         membership, made = Membership.objects.get_or_create(team=team, user=user, defaults={"role": role})
         if not made:
             raise ValidationError({"username": _("%(name)s is already in this team.") % {"name": user.username}})
@@ -92,7 +94,7 @@ def manages(*, by: User, user: User) -> bool:
     A link logs in as that person, so it must open nothing that ``by`` could not open: an administrator manages all but
     administrators; an owner those who are no administrator and in no team that the owner does not own.
     """
-    if user.pk == by.pk or user.is_staff or user.is_superuser:
+    if user.pk == by.pk or user.is_machine or user.is_staff or user.is_superuser:
         return False
     if by.is_superuser:
         return True

@@ -34,6 +34,7 @@ class Act(models.TextChoices):
     """What asks again. SECURITY.md has the same list."""
 
     TOKEN = "token", gettext_lazy("make an API token")
+    MACHINE = "machine", gettext_lazy("make a machine account")
     MAIL = "mail", gettext_lazy("change where login links are mailed")
     FIRST_PASSWORD = "first_password", gettext_lazy("set an administrator's first password")
     CUSTOM_REWARDS = "custom_rewards", gettext_lazy("switch custom rewards on")

@@ -31,23 +31,36 @@ ROLE_OF = {TokenScope.METRICS: Role.VIEWER, TokenScope.INGEST: Role.EDITOR}
 """The least role in which a scope can do what it is for."""
 
 
+def role_and_scope(may: str) -> tuple[str, str]:
+    """What a token may do, a role or a ``TokenScope``, as both; no scope is empty."""
+    return (ROLE_OF[TokenScope(may)], may) if may in TokenScope.values else (may, "")
+
+
 def token_create(
-    *, user: User, name: str, role: str, project: Project | None = None, days: int | None = None
+    *,
+    user: User,
+    name: str,
+    role: str,
+    project: Project | None = None,
+    days: int | None = None,
+    by: User | None = None,
+    audited_in: Project | None = None,
 ) -> tuple[ApiToken, str]:
     """Make a token and return it with its text, which is nowhere else. Raises ``ValidationError`` by field.
 
-    ``role`` is the most that it may do, or a ``TokenScope``.
+    ``role`` is the most that it may do, or a ``TokenScope``. ``by`` is the owner who makes it for a machine account,
+    and ``audited_in`` where.
     """
     if tokens_of(user).count() >= MOST:
         raise ValidationError(_("You have %(n)d tokens; revoke one first.") % {"n": MOST})
     text = PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
-    scope = TokenScope(role) if role in TokenScope.values else None
+    role, scope = role_and_scope(role)
     token = ApiToken(
         user=user,
         project=project,
         name=clean_name(name),
-        role=ROLE_OF[scope] if scope else role,
-        scope=scope or "",
+        role=role,
+        scope=scope,
         token_hash=token_hash(text),
         hint=text[:HINT_CHARS],
         expires_at=timezone.now() + timedelta(days=days) if days else None,
@@ -59,9 +72,10 @@ def token_create(
             if project is not None and role_in(user, project) is None:
                 raise ValidationError({"project": _("Choose one of your projects.")})
             token.save(force_insert=True)
-            audit(AuditAction.TOKEN_MADE, token, by=user)
+            subject = f"{user.username} · {token.name}" if by else ""
+            audit(AuditAction.TOKEN_MADE, token, by=by or user, subject=subject, project=audited_in)
     except IntegrityError as exc:
-        raise ValidationError({"name": _("You have a token with this name.")}) from exc
+        raise ValidationError({"name": _("There is a token with this name.")}) from exc
     return token, text
 
 

@@ -92,7 +92,7 @@ def round_rows(project: Project, user: User) -> list[dict[str, Any]]:
 def members_of(project: Project) -> QuerySet[User]:
     """Who can be asked: everybody in the team, by name."""
     members = Membership.objects.filter(team=project.team).values("user")
-    return User.objects.filter(pk__in=members, is_active=True).order_by("username")
+    return User.objects.filter(pk__in=members, is_active=True, is_machine=False).order_by("username")
 
 
 def next_name(project: Project) -> str:

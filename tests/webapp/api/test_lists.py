@@ -47,6 +47,7 @@ LISTS: dict[str, set[str]] = {
             "vote-rounds",
             "rollout-views",
             "tokens",
+            "machines",
         ]
     },
     IN + "/chats": DATES | {"q"},

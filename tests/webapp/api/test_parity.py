@@ -56,9 +56,14 @@ RUN, DATASET, REWARD = PROJECT + "runs/" + OWN_PK, PROJECT + "datasets/" + OWN_P
 ENVIRONMENT, ENDPOINT = PROJECT + "environments/" + OWN_PK, PROJECT + "endpoints/" + OWN_PK
 MODEL, SUITE, SAVED = PROJECT + "models/" + OWN_PK, PROJECT + "suites/" + OWN_PK, PROJECT + "compare/saved/" + OWN_PK
 ROUND, CHANNEL = PROJECT + "votes/" + OWN_PK, PROJECT + "settings/channels/" + OWN_PK
-IN = "/projects/{slug}/"
+IN, MACHINES, IT = "/projects/{slug}/", PROJECT + "settings/machines/", "<uuid:machine_token>"
 SAME: dict[str, str] = {
     PROJECT + "settings/tokens/" + OWN_PK + "revoke/": f"DELETE {IN}tokens/{{token_id}}",
+    MACHINES: f"POST {IN}machines",
+    MACHINES + OWN_PK + "end/": f"DELETE {IN}machines/{{machine_id}}",
+    MACHINES + OWN_PK + "tokens/": f"POST {IN}machines/{{machine_id}}/tokens",
+    MACHINES + OWN_PK + f"tokens/{IT}/replace/": f"POST {IN}machines/{{machine_id}}/tokens/{{machine_token}}/replace",
+    MACHINES + OWN_PK + f"tokens/{IT}/revoke/": f"DELETE {IN}machines/{{machine_id}}/tokens/{{machine_token}}",
     "notifications/read/": "POST /notifications/read",
     "notifications/<int:pk>/read/": "POST /notifications/read",
     "projects/new/": "POST /projects",

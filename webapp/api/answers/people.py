@@ -45,15 +45,47 @@ class TokenAbout(BaseModel):
     expires_at: datetime | None
 
 
-class ReachingToken(TokenAbout):
-    """Somebody's token that opens a project."""
+class MachineToken(TokenAbout):
+    """A token of a machine account."""
 
     id: UUID
-    username: str = Field(description="whose it is")
     hint: str = Field(description="how its text begins")
     created_at: datetime
     used_at: datetime | None = Field(description="when it was used last, to the minute; null: never")
     used_from: str = Field(description="IP address of that; empty where none is known")
+
+
+class ReachingToken(MachineToken):
+    """Somebody's token that opens a project."""
+
+    username: str = Field(description="whose it is")
+
+
+class Machine(BaseModel):
+    """A machine account of a team."""
+
+    id: UUID
+    name: str
+    role: str = Field(description="viewer or editor")
+    scope: str | None = Field(description="metrics or ingest: it does only that; null: all of its role")
+    project: str | None = Field(description="slug of the only project; null: all of the team's")
+    created_by: str | None = Field(description="null: they are gone")
+    created_at: datetime
+    tokens: list[MachineToken]
+
+
+class MachineTokenMade(BaseModel):
+    """A token that was made."""
+
+    token: MachineToken
+    text: str = Field(description="the token itself, in this answer alone")
+
+
+class MachineMade(MachineTokenMade):
+    """A machine account that was made, with its first token."""
+
+    id: UUID
+    name: str
 
 
 class Me(BaseModel):

@@ -26,7 +26,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Make the link."""
-        user = User.objects.filter(username=options["username"], is_active=True).first()
+        user = User.objects.filter(username=options["username"], is_active=True, is_machine=False).first()
         if user is None:
             raise CommandError(f"There is no active user {options['username']!r}.")
         origin = settings.TRUSTED_ORIGINS[0]

@@ -1,0 +1,140 @@
+"""Machine accounts over the API. What makes a token asks for a person in a browser; a script may take away."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+from uuid import UUID
+
+from django.http import Http404, HttpRequest
+from ninja import Query, Router, Status
+from pydantic import Field
+
+from webapp.api.answers import people as answers
+from webapp.api.answers.base import Deleted, Page
+from webapp.api.base import caller
+from webapp.api.listing import LongNamed, page_of
+from webapp.api.me import token_line
+from webapp.api.schemas import Body
+from webapp.teams import machines
+from webapp.teams.access import project_for, require_person
+from webapp.teams.models import ApiToken, Machine, Project, Role, TokenEnd
+from webapp.teams.sudo import Act, ask
+from webapp.teams.tokens import token_revoke
+
+router = Router(tags=["machine accounts"])
+MAX_DAYS = 3650
+
+
+class MachineTokenIn(Body):
+    """A token to make."""
+
+    days: int | None = Field(default=90, ge=1, le=MAX_DAYS, description="for how long it is valid; null: no limit")
+
+
+class MachineIn(MachineTokenIn):
+    """A machine account and its first token."""
+
+    name: str = Field(min_length=1, max_length=80, description="as a user name; runs and the audit show it")
+    may: Literal["metrics", "ingest", "viewer", "editor"] = "editor"
+    everywhere: bool = Field(default=False, description="in all projects of the team, not in this one alone")
+
+
+def machine_out(machine: Machine) -> dict[str, Any]:
+    """A machine account with its tokens, without their text. ``user.there`` has them (``machines_of``)."""
+    return {
+        "id": str(machine.pk),
+        "name": machine.name,
+        "role": machine.role,
+        "scope": machine.scope or None,
+        "project": machine.project.slug if machine.project else None,
+        "created_by": machine.created_by.username if machine.created_by else None,
+        "created_at": machine.created_at.isoformat(),
+        "tokens": [token_line(token) for token in machine.user.there],  # type: ignore[attr-defined]
+    }
+
+
+def _owned(request: HttpRequest, slug: str) -> Project:
+    return project_for(caller(request), slug, need=Role.OWNER)
+
+
+def _machine(project: Project, machine_id: UUID) -> Machine:
+    found = machines.machine_in(project, machine_id)
+    if found is None:
+        raise Http404
+    return found
+
+
+def _token(machine: Machine, token_id: UUID) -> ApiToken:
+    found = machines.token_in(machine, token_id)
+    if found is None:
+        raise Http404
+    return found
+
+
+def _person(request: HttpRequest, act: Act) -> None:
+    require_person(caller(request))
+    ask(request, act)
+
+
+@router.get("/projects/{slug:slug}/machines", response=Page[answers.Machine])
+def machines_list(request: HttpRequest, slug: str, asked: Query[LongNamed]) -> dict[str, Any]:
+    """The machine accounts of the project's team by name, with their tokens (owners). Nobody reads their text."""
+    return page_of(request, machines.machines_of(_owned(request, slug).team), asked, machine_out)
+
+
+@router.post("/projects/{slug:slug}/machines", response={201: answers.MachineMade})
+def machine_new(request: HttpRequest, slug: str, body: MachineIn) -> Status[dict[str, Any]]:
+    """Make one with its first token (owners, in a browser). `text` is in this answer and never again."""
+    project = _owned(request, slug)
+    _person(request, Act.MACHINE)
+    made, token, text = machines.machine_create(project=project, by=caller(request), **body.model_dump())
+    return Status(201, {"id": str(made.pk), "name": made.name, "token": token_line(token), "text": text})
+
+
+@router.delete("/projects/{slug:slug}/machines/{uuid:machine_id}", response=Deleted)
+def machine_gone(request: HttpRequest, slug: str, machine_id: UUID) -> dict[str, str]:
+    """End it for good, with its tokens (owners). What it made stays."""
+    project = _owned(request, slug)
+    machine = _machine(project, machine_id)
+    machines.machine_end(machine=machine, by=caller(request), project=project)
+    return {"deleted": machine.name}
+
+
+@router.post("/projects/{slug:slug}/machines/{uuid:machine_id}/tokens", response={201: answers.MachineTokenMade})
+def machine_token_new(
+    request: HttpRequest, slug: str, machine_id: UUID, body: MachineTokenIn
+) -> Status[dict[str, Any]]:
+    """Another token of it, to change over to (owners, in a browser). `text` is in this answer and never again."""
+    project = _owned(request, slug)
+    machine = _machine(project, machine_id)
+    _person(request, Act.TOKEN)
+    token, text = machines.machine_token(machine=machine, days=body.days, by=caller(request), project=project)
+    return Status(201, {"token": token_line(token), "text": text})
+
+
+@router.post(
+    "/projects/{slug:slug}/machines/{uuid:machine_id}/tokens/{uuid:machine_token}/replace",
+    response={201: answers.MachineTokenMade},
+)
+def machine_token_replaced(
+    request: HttpRequest, slug: str, machine_id: UUID, machine_token: UUID
+) -> Status[dict[str, Any]]:
+    """Put another token in the place of one, which ends now (owners, in a browser)."""
+    project = _owned(request, slug)
+    machine = _machine(project, machine_id)
+    old = _token(machine, machine_token)
+    _person(request, Act.TOKEN)
+    token, text = machines.machine_token_rotate(machine=machine, token=old, by=caller(request), project=project)
+    return Status(201, {"token": token_line(token), "text": text})
+
+
+@router.delete(
+    "/projects/{slug:slug}/machines/{uuid:machine_id}/tokens/{uuid:machine_token}",
+    response=Deleted,
+)
+def machine_token_gone(request: HttpRequest, slug: str, machine_id: UUID, machine_token: UUID) -> dict[str, str]:
+    """Revoke one of its tokens (owners)."""
+    project = _owned(request, slug)
+    token = _token(_machine(project, machine_id), machine_token)
+    token_revoke(token, TokenEnd.OWNER, by=caller(request), project=project)
+    return {"deleted": token.name}
