@@ -21,6 +21,8 @@ MESSAGES = {
     "method_not_allowed": gettext_noop("This address does not take that method."),
     "invalid": gettext_noop("The request is not valid; see the detail."),
     "conflict": gettext_noop("That is not possible in the current state."),
+    "in_progress": gettext_noop("The first call under this key is still being answered; ask again in a moment."),
+    "key_reused": gettext_noop("This idempotency key was used for something else; take a fresh one."),
     "changed_meanwhile": gettext_noop("Somebody has changed it since you read it; read it again."),
     "too_large": gettext_noop("That is larger than the limit."),
     "rate_limited": gettext_noop("Too many requests; wait a little and try again."),

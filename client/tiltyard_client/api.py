@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from tiltyard_client.archives import unpack
-from tiltyard_client.connection import Connection, Json, LoginNeeded, Refused, Unreachable
+from tiltyard_client.connection import PATIENCE_S, Connection, Json, LoginNeeded, Refused, Unreachable
 from tiltyard_client.words import gettext as _
 
 __all__ = ["Json", "LoginNeeded", "Refused", "Tiltyard", "Unreachable"]
 ENDED = frozenset({"succeeded", "failed", "cancelled", "paused"})
 WRITING = frozenset({"waiting", "answering"})
-LOOK_S, PATIENCE_S = 2.0, 120.0
+LOOK_S = 2.0
 
 
 class Tiltyard(Connection):
@@ -45,26 +45,18 @@ class Tiltyard(Connection):
         self, name: str, *, yaml: str | None = None, config: Json | None = None, launch: bool = True, key: str = ""
     ) -> Json:
         """Create a run and queue it. The same ``key`` gives the same run back, so that a call can be repeated."""
-        body = {
-            "name": name,
-            "yaml": yaml,
-            "config": config,
-            "launch": launch,
-            "idempotency_key": key or uuid.uuid4().hex,
-        }
+        body = {"name": name, "yaml": yaml, "config": config, "launch": launch, "idempotency_key": key or None}
         send = {name: value for name, value in body.items() if value is not None}
-        try:
-            return self.call("POST", self.in_project("runs"), json=send)
-        except Unreachable:  # it may have been made: the key finds it
-            return self.call("POST", self.in_project("runs"), json=send)
+        return self.once(self.in_project("runs"), json=send)
 
     def act(self, run_id: str, act: str) -> Json:
         """``stop``, ``pause`` or ``resume`` a run."""
-        return self.call("POST", f"/runs/{run_id}/{act}")
+        path = f"/runs/{run_id}/{act}"
+        return self.once(path) if act == "resume" else self.call("POST", path)
 
     def branch(self, run_id: str, step: int, *, name: str, config: Mapping[str, Any]) -> Json:
         """A child that goes on from the checkpoint of a step, with the options of ``config`` changed."""
-        return self.call("POST", f"/runs/{run_id}/clone", json={"step": step, "name": name, "config": config})
+        return self.once(f"/runs/{run_id}/clone", json={"step": step, "name": name, "config": config})
 
     def summary(self, run_id: str) -> Json:
         """What came of a run: from where to where, best step, held out, cost, model, what to try next."""
@@ -111,7 +103,7 @@ class Tiltyard(Connection):
 
         ``target`` makes a path of the name that the site gave it. Raises ``Refused`` where it could not be written.
         """
-        made = self.call("POST", f"/runs/{run_id}/exports", json={"to": to})
+        made = self.once(f"/runs/{run_id}/exports", json={"to": to})
         while made["state"] in ("waiting", "writing"):
             time.sleep(LOOK_S / 4)
             made = self.call("GET", f"/runs/{run_id}/exports/{made['id']}")
@@ -130,7 +122,7 @@ class Tiltyard(Connection):
         """
         sent = [("uploads", pair) for pair in files]
         data = {"name": name, "source_run": source_run}
-        return self.call("POST", self.in_project("runs/import"), data=data, files=sent, timeout=None)
+        return self.once(self.in_project("runs/import"), data=data, files=sent, timeout=None)
 
     def run_import_watch(self, import_id: str, *, every_s: float | None = None) -> Iterator[Json]:
         """The import as it changes, until its files are read."""
@@ -146,8 +138,8 @@ class Tiltyard(Connection):
 
     def upload(self, file: BinaryIO, file_name: str, name: str) -> Json:
         """Upload a file as the next version under a name; it is checked in the background."""
-        return self.call(
-            "POST", self.in_project("datasets"), data={"name": name}, files={"file": (file_name, file)}, timeout=None
+        return self.once(
+            self.in_project("datasets"), data={"name": name}, files={"file": (file_name, file)}, timeout=None
         )
 
     def dataset(self, dataset_id: str) -> Json:
@@ -170,7 +162,7 @@ class Tiltyard(Connection):
     def model_push(self, model_id: str, repository: str, *, private: bool = True) -> Json:
         """Have the files of a model sent to the site's hub as ``owner/name``; whoever calls it lets them leave."""
         body = {"repository": repository, "private": private, "confirm": True}
-        return self.call("POST", f"/models/{model_id}/pushes", json=body)
+        return self.once(f"/models/{model_id}/pushes", json=body)
 
     def push_watch(self, model_id: str, push_id: str, *, every_s: float | None = None) -> Iterator[Json]:
         """The push as it changes, until it ended: ``done`` or ``failed``."""
@@ -220,7 +212,7 @@ class Tiltyard(Connection):
         """Have what evaluations have not recorded of a spec computed from their transcripts; ``confirmed``: judges and
         models may be asked."""
         body = {"runs": list(runs), "spec": spec, "confirmed": confirmed}
-        return self.call("POST", self.in_project("compare/rescore"), json=body)
+        return self.once(self.in_project("compare/rescore"), json=body)
 
     def watch_rescoring(self, rescoring_id: str, *, every_s: float | None = None) -> Iterator[Json]:
         """How far that is, until it ends."""
@@ -253,7 +245,7 @@ class Tiltyard(Connection):
 
     def suite_play(self, suite_id: str, contestant: str) -> Json:
         """Have a contestant play every part; ``runs`` are the ids of what was queued."""
-        return self.call("POST", f"/suites/{suite_id}/evaluations", json={"contestant": contestant})
+        return self.once(f"/suites/{suite_id}/evaluations", json={"contestant": contestant})
 
     def rollout_order(self, rollout_id: str, act: str) -> Json:
         """End a rollout in flight (``end``), or count it as failed (``fail``)."""
@@ -264,7 +256,7 @@ class Tiltyard(Connection):
     ) -> Json:
         """The run that goes on from a turn of a rollout; its rollouts are branches."""
         body = {"turn": turn, "contestant": contestant, "times": times, "temperature": temperature}
-        return self.call("POST", f"/rollouts/{rollout_id}/continue", json=body)
+        return self.once(f"/rollouts/{rollout_id}/continue", json=body)
 
     def rollout_branches(self, rollout_id: str) -> list[Json]:
         """What others did from a turn of a rollout on, the newest first."""
@@ -333,11 +325,11 @@ class Tiltyard(Connection):
     def chat(self, source: str, *, environment: str = "", **parameters: Any) -> Json:
         """Start a chat with ``model:NAME``, ``run:NAME``, ``checkpoint:ID`` or an id of Hugging Face."""
         body = {"contestants": [{"source": source}], "environment": environment, "parameters": parameters}
-        return self.call("POST", self.in_project("chats"), json=body)
+        return self.once(self.in_project("chats"), json=body)
 
     def say(self, chat_id: str, text: str) -> Json:
         """Say something in a chat; the answers follow."""
-        return self.call("POST", f"/chats/{chat_id}/messages", json={"text": text})
+        return self.once(f"/chats/{chat_id}/messages", json={"text": text})
 
     def listen(self, chat_id: str, *, every_s: float | None = None) -> Iterator[Json]:
         """The chat as it changes, until nothing more is being written in it."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,8 @@ from tiltyard_client.words import gettext as _
 
 TIMEOUT = httpx.Timeout(30.0, read=120.0)
 PER_PAGE = 200
+PAUSES_S, PATIENCE_S = (0.5, 2.0), 120.0
+"""Before each further try of a call that can be sent again, and how long its first one may take."""
 Json = dict[str, Any]
 
 
@@ -54,6 +58,24 @@ class Connection:
     def call(self, method: str, path: str, **options: Any) -> Json:
         """One request and its JSON."""
         return self._read(self._sent(method, path, **options))
+
+    def once(self, path: str, **options: Any) -> Json:
+        """One ``POST`` that makes, begins or pays for something, done once however often it is sent: under a key of its
+        own it is sent again where the connection broke, and while the first one is still being answered."""
+        options["headers"] = {"Idempotency-Key": uuid.uuid4().hex}
+        pauses, until = list(PAUSES_S), time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return self.call("POST", path, **options)
+            except Unreachable:
+                if not pauses:
+                    raise
+                time.sleep(pauses.pop(0))
+            except Refused as exc:
+                if exc.code != "in_progress" or time.monotonic() > until:
+                    raise
+                time.sleep(PAUSES_S[0])
+            _rewind(options.get("files"))
 
     def rows(self, path: str, **query: Any) -> list[Json]:
         """The rows of a list that comes whole, or of the first page of one that does not."""
@@ -129,3 +151,9 @@ class Connection:
         if not self.project:
             raise Refused(400, "no_project", _("Say which project is meant: --project, or TILTYARD_PROJECT."))
         return f"/projects/{self.project}/{rest}"
+
+
+def _rewind(files: Any) -> None:
+    """Have files read from their beginning again; given as httpx takes them, each with its name."""
+    for _field, (_name, file) in files.items() if isinstance(files, dict) else files or ():
+        file.seek(0)

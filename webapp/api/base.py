@@ -137,13 +137,17 @@ def as_it_is(view: Callable[..., Any]) -> Callable[..., HttpResponseBase]:
 
     @functools.wraps(view)
     def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        made = view(request, *args, **kwargs)
-        if isinstance(made, HttpResponseBase):
-            return made
-        status, body = (made.status_code, made.value) if isinstance(made, Status) else (200, made)
-        return api.create_response(request, body, status=status)
+        return as_response(request, view(request, *args, **kwargs))
 
     return answer
+
+
+def as_response(request: HttpRequest, made: Any) -> HttpResponseBase:
+    """What an operation returned, as it is sent."""
+    if isinstance(made, HttpResponseBase):
+        return made
+    status, body = (made.status_code, made.value) if isinstance(made, Status) else (200, made)
+    return api.create_response(request, body, status=status)
 
 
 api.add_decorator(as_it_is)

@@ -12,6 +12,7 @@ from pydantic import Field
 from webapp.api.answers import chats as chats_answers
 from webapp.api.answers.base import Deleted, Page
 from webapp.api.base import caller
+from webapp.api.idempotency import once
 from webapp.api.listing import Searched, page_of
 from webapp.api.schemas import Body
 from webapp.chat.models import Chat
@@ -90,6 +91,7 @@ def chats_list(request: HttpRequest, slug: str, asked: Query[Searched]) -> dict[
 
 
 @router.post("/projects/{slug:slug}/chats", response={201: chats_answers.Chat})
+@once
 def chat_add(request: HttpRequest, slug: str, body: ChatIn) -> Status[dict[str, Any]]:
     """Start a chat."""
     project = project_for(caller(request), slug, need=Role.EDITOR)
@@ -119,6 +121,7 @@ def chat_remove(request: HttpRequest, chat_id: UUID) -> dict[str, str]:
 
 
 @router.post("/chats/{uuid:chat_id}/messages", response={202: chats_answers.ChatSaid})
+@once
 def chat_message(request: HttpRequest, chat_id: UUID, body: MessageIn) -> Status[dict[str, Any]]:
     """Say something. It is kept before this answers; read the answer with `GET`, or over the socket."""
     turn = turn_send(
@@ -132,6 +135,7 @@ def chat_message(request: HttpRequest, chat_id: UUID, body: MessageIn) -> Status
 
 
 @router.post("/chats/{uuid:chat_id}/again", response={202: chats_answers.ChatAnswer})
+@once
 def chat_again(request: HttpRequest, chat_id: UUID, body: AgainIn) -> Status[dict[str, Any]]:
     """Draw an answer to the last message once more, with the next seed."""
     made = answer_again(chat=_chat(request, chat_id), answer=body.answer, parameters=body.parameters)
@@ -145,6 +149,7 @@ def chat_halt(request: HttpRequest, chat_id: UUID) -> dict[str, Any]:
 
 
 @router.post("/chats/{uuid:chat_id}/save", response={201: chats_answers.ChatSaved})
+@once
 def chat_keep(request: HttpRequest, chat_id: UUID, body: SaveIn) -> Status[dict[str, Any]]:
     """Keep the conversation as a row of a dataset or as a test case of rewards."""
     saved = chat_save(chat=_chat(request, chat_id), user=caller(request), **body.model_dump())

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from webapp.api.answers import comparing as comparing_answers
 from webapp.api.base import caller
+from webapp.api.idempotency import once
 from webapp.api.schemas import Body
 from webapp.comparison.contestants import Contestant, contestants_of
 from webapp.comparison.numbers import Numbers
@@ -128,6 +129,7 @@ def _rescoring(request: HttpRequest, pk: UUID, need: Role = Role.VIEWER) -> Resc
 
 
 @router.post("/projects/{slug:slug}/compare/rescore", response={201: comparing_answers.Rescoring})
+@once
 def compare_rescore(request: HttpRequest, slug: str, body: RescoreIn) -> Status[dict[str, Any]]:
     """Have what the evaluations have not recorded of a spec computed from their transcripts. What is at it already is
     answered as it stands. 409 where nothing is left to score, 422 with the sentence where judges must be confirmed."""

@@ -17,6 +17,7 @@ from pydantic import Field
 from webapp.api.answers import data as data_answers
 from webapp.api.answers.base import Deleted, Page
 from webapp.api.base import caller
+from webapp.api.idempotency import once
 from webapp.api.listing import LongNamed, page_of
 from webapp.api.objects import router
 from webapp.api.schemas import Body, environment_out
@@ -114,6 +115,7 @@ def orders_list(request: HttpRequest, environment_id: UUID, asked: Query[LongNam
     tags=["environments"],
     response={201: data_answers.DatasetOrder},
 )
+@once
 def order_new(request: HttpRequest, environment_id: UUID, body: OrderIn) -> Status[dict[str, Any]]:
     """Have a built-in environment write a dataset in the background."""
     made = order_create(environment=_found(request, environment_id), user=caller(request), **body.model_dump())

@@ -16,6 +16,7 @@ from webapp.api.answers import models as models_answers
 from webapp.api.answers.base import Page
 from webapp.api.base import caller
 from webapp.api.conditional import IfMatch, held, require_match, tagged
+from webapp.api.idempotency import once
 from webapp.api.listing import Dated, Named, page_of
 from webapp.api.schemas import ModelIn, ModelNew, PushIn, model_out, push_out
 from webapp.model_pages.card import card_of
@@ -120,6 +121,7 @@ def pushes_list(request: HttpRequest, model_id: UUID, asked: Query[Dated]) -> di
 
 
 @router.post("/models/{uuid:model_id}/pushes", tags=["models"], response={202: models_answers.ModelPush})
+@once
 def model_push(request: HttpRequest, model_id: UUID, body: PushIn) -> Status[dict[str, Any]]:
     """Have the files of a model sent to the hub (409 while pushing is off, or one is under way)."""
     model = _model(request, model_id, need=Role.EDITOR)

@@ -18,6 +18,7 @@ from ninja.files import UploadedFile
 from webapp.api.answers import data as data_answers
 from webapp.api.answers.base import Page
 from webapp.api.base import caller, open_to
+from webapp.api.idempotency import once
 from webapp.api.listing import Named, page_of
 from webapp.api.schemas import EnvironmentIn, RewardSpecIn, ScaleIn, dataset_out, environment_out, reward_out
 from webapp.datasets.choice_forms import companions_sent
@@ -56,6 +57,7 @@ def datasets_list(request: HttpRequest, slug: str, asked: Query[Named]) -> dict[
     response={201: data_answers.Dataset},
     auth=open_to(TokenScope.INGEST),
 )
+@once
 def dataset_upload(
     request: HttpRequest,
     slug: str,

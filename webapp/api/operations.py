@@ -15,6 +15,7 @@ from pydantic import Field
 from webapp.api.answers import data as data_answers
 from webapp.api.answers.base import Page
 from webapp.api.base import caller
+from webapp.api.idempotency import once
 from webapp.api.listing import LongDated, page_of
 from webapp.api.schemas import Body, dataset_out
 from webapp.datasets.choices import Choices
@@ -83,6 +84,7 @@ def _found(request: HttpRequest, dataset_id: UUID, need: Role = Role.EDITOR) -> 
 
 
 @router.post("/projects/{slug:slug}/datasets/fetch", tags=["datasets"], response={201: data_answers.Dataset})
+@once
 def dataset_fetched(request: HttpRequest, slug: str, body: FetchIn) -> Status[dict[str, Any]]:
     """Have a dataset of Hugging Face fetched and checked in the background, as the next version under a name."""
     project = project_for(caller(request), slug, need=Role.EDITOR)
@@ -99,6 +101,7 @@ def dataset_kept(request: HttpRequest, dataset_id: UUID) -> dict[str, Any]:
 
 
 @router.post("/datasets/{uuid:dataset_id}/read", tags=["datasets"], response=data_answers.DatasetWhole)
+@once
 def dataset_read(request: HttpRequest, dataset_id: UUID, body: RereadIn) -> dict[str, Any]:
     """Read its file again under other options. Answers the version that is checked now: a ready one gets its next."""
     choices = Choices(reading=body.reading, checking=body.checking)
@@ -107,6 +110,7 @@ def dataset_read(request: HttpRequest, dataset_id: UUID, body: RereadIn) -> dict
 
 
 @router.post("/datasets/{uuid:dataset_id}/make", tags=["datasets"], response={201: list[data_answers.DatasetWhole]})
+@once
 def dataset_make(request: HttpRequest, dataset_id: UUID, body: OperationIn) -> Status[list[dict[str, Any]]]:
     """Make one dataset of this one and maybe others, or two by a split; they are made and checked in the background."""
     dataset = _found(request, dataset_id)
@@ -131,6 +135,7 @@ def _other(dataset: Dataset, reference: str) -> Dataset:
 
 
 @router.post("/datasets/{uuid:dataset_id}/exports", tags=["datasets"], response={201: data_answers.DatasetFile})
+@once
 def export_new(request: HttpRequest, dataset_id: UUID, body: ExportOptions) -> Status[dict[str, Any]]:
     """Have a file written in another format; with `split`, two in a zip."""
     dataset = _found(request, dataset_id, Role.VIEWER)

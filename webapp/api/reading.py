@@ -15,6 +15,7 @@ from webapp.api.answers import reading as answers
 from webapp.api.answers import runs as runs_answers
 from webapp.api.answers.base import Deleted, Items
 from webapp.api.base import caller
+from webapp.api.idempotency import once
 from webapp.api.listing import MAX_PAGE_ROWS
 from webapp.api.rewards import case_out
 from webapp.api.schemas import Body, dataset_out, run_out
@@ -198,6 +199,7 @@ def branch_new(request: HttpRequest, rollout_id: UUID, body: ContinueIn) -> Stat
 
 
 @router.post("/rollouts/{uuid:rollout_id}/continue", response={201: runs_answers.RunWhole})
+@once
 def continuation_new(request: HttpRequest, rollout_id: UUID, body: ContinuationIn) -> Status[dict[str, Any]]:
     """Have a contestant go on from a turn of a rollout: a run of kind `evaluate` is queued whose rollouts become
     branches."""
@@ -207,6 +209,7 @@ def continuation_new(request: HttpRequest, rollout_id: UUID, body: ContinuationI
 
 
 @router.post("/branches/{uuid:branch_id}/save", response={201: data_answers.Dataset})
+@once
 def branch_saved(request: HttpRequest, branch_id: UUID, body: BranchIn) -> Status[dict[str, Any]]:
     """Add a branch to a dataset: as a demonstration, or as a pair with the recorded rollout."""
     user = caller(request)

@@ -16,6 +16,7 @@ from pydantic import Field
 from webapp.api.answers import rollouts as answers
 from webapp.api.answers.base import Deleted, Items, Page
 from webapp.api.base import caller
+from webapp.api.idempotency import once
 from webapp.api.listing import MAX_PAGE_ROWS, LongNamed, page_of
 from webapp.api.schemas import Body
 from webapp.inspector.counts import would_save
@@ -196,6 +197,7 @@ def _save(request: HttpRequest, scope: Scope, body: FoundIn) -> Status[dict[str,
 
 
 @router.post("/runs/{uuid:run_id}/rollouts/save", response={201: answers.Kept})
+@once
 def run_rollouts_save(request: HttpRequest, run_id: UUID, body: FoundIn) -> Status[dict[str, Any]]:
     """Save what filters find: as a named view, a dataset for SFT, an evaluation set, preference pairs, a set for the
     rewards lab or reward test cases."""
@@ -203,6 +205,7 @@ def run_rollouts_save(request: HttpRequest, run_id: UUID, body: FoundIn) -> Stat
 
 
 @router.post("/projects/{slug:slug}/rollouts/save", response={201: answers.Kept})
+@once
 def project_rollouts_save(request: HttpRequest, slug: str, body: FoundIn) -> Status[dict[str, Any]]:
     """As of a run; `run` in `query` names the runs."""
     return _save(request, _project_scope(request, slug, QueryDict(body.query), Role.EDITOR), body)

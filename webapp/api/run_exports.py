@@ -13,6 +13,7 @@ from webapp.api.answers import data as data_answers
 from webapp.api.answers import runs as runs_answers
 from webapp.api.answers.base import Page
 from webapp.api.base import caller, open_to
+from webapp.api.idempotency import once
 from webapp.api.listing import LongDated, page_of
 from webapp.api.schemas import Body, dataset_out
 from webapp.datasets.models import ExportState
@@ -45,6 +46,7 @@ def _run(request: HttpRequest, run_id: UUID, need: Role = Role.VIEWER) -> Run:
 
 
 @router.post("/runs/{uuid:run_id}/pairs", tags=["datasets"], response={201: data_answers.DatasetWhole})
+@once
 def run_pairs_new(request: HttpRequest, run_id: UUID, body: PairsIn) -> Status[dict[str, Any]]:
     """Make a dataset of preference pairs: of each group the best rollout against the worst."""
     run = _run(request, run_id, Role.EDITOR)
@@ -68,6 +70,7 @@ def _out(export: RunExport) -> dict[str, Any]:
 
 
 @router.post("/runs/{uuid:run_id}/exports", response={201: runs_answers.RunFile}, auth=open_to(TokenScope.METRICS))
+@once
 def run_export_new(request: HttpRequest, run_id: UUID, body: MetricsIn) -> Status[dict[str, Any]]:
     """Have the metrics of an ended run written as a file."""
     return Status(201, _out(metrics_order(run=_run(request, run_id), user=caller(request), to=body.to)))

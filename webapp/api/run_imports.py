@@ -13,6 +13,7 @@ from ninja.files import UploadedFile
 
 from webapp.api.answers import runs as runs_answers
 from webapp.api.base import caller, open_to
+from webapp.api.idempotency import once
 from webapp.datasets.services import too_large_sentence
 from webapp.foreign.reading import import_create, percent_of
 from webapp.foreign.report import import_view
@@ -43,6 +44,7 @@ def _out(item: RunImport) -> dict[str, Any]:
 @router.post(
     "/projects/{slug:slug}/runs/import", response={201: runs_answers.RunImport}, auth=open_to(TokenScope.INGEST)
 )
+@once
 def run_import_new(
     request: HttpRequest,
     slug: str,

@@ -15,6 +15,7 @@ from pydantic import Field
 from training.config import JobConfig
 from webapp.api.answers import runs as runs_answers
 from webapp.api.base import caller
+from webapp.api.idempotency import once
 from webapp.api.runs import config_sent, require_possible
 from webapp.api.schemas import Body, ConfigIn, run_out
 from webapp.engine.resuming import branch_point
@@ -89,6 +90,7 @@ def run_check(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
 
 
 @router.post("/runs/{uuid:run_id}/launch", response=runs_answers.Run)
+@once
 def run_launch(request: HttpRequest, run_id: UUID, body: LaunchIn) -> dict[str, Any]:
     """Check a draft in the background and queue it. What the check found is at `/check`; 409 for any other run."""
     run = _run(request, run_id, Role.EDITOR)
@@ -99,6 +101,7 @@ def run_launch(request: HttpRequest, run_id: UUID, body: LaunchIn) -> dict[str, 
 
 
 @router.post("/runs/{uuid:run_id}/clone", response={201: runs_answers.RunWhole})
+@once
 def run_clone(request: HttpRequest, run_id: UUID, body: CloneIn) -> Status[dict[str, Any]]:
     """Make a run with the config of this one, some options of it changed, and queue it unless `launch` is false. 409
     where there is no checkpoint of `step` to go on from, or the run is still at work."""

@@ -8,7 +8,7 @@ from uuid import UUID
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
-from ninja import Header, Query, Router, Status
+from ninja import Query, Router, Status
 from ninja.errors import HttpError
 
 from training.config import JobConfig
@@ -20,6 +20,7 @@ from webapp.api.answers import summaries
 from webapp.api.answers.base import Items, Page
 from webapp.api.base import caller, open_to
 from webapp.api.conditional import IfMatch, held, require_match, tagged
+from webapp.api.idempotency import key_of, once
 from webapp.api.listing import MAX_PAGE_ROWS, LongNamed, Named, matching, page_of, part_of
 from webapp.api.schemas import ConfigIn, RunIn, RunPatch, StarIn, project_out, run_out
 from webapp.engine.resuming import can_resume
@@ -101,10 +102,10 @@ def runs_list(
 
 
 @router.post("/projects/{slug:slug}/runs", response={201: runs_answers.RunWhole})
-def run_new(
-    request: HttpRequest, slug: str, body: RunIn, idempotency_key: Annotated[str | None, Header(max_length=64)] = None
-) -> Status[dict[str, Any]]:
-    """Create a run and, unless `launch` is false, queue it. The same idempotency key gives the same run back."""
+@once
+def run_new(request: HttpRequest, slug: str, body: RunIn) -> Status[dict[str, Any]]:
+    """Create a run and, unless `launch` is false, queue it. As long as the run is there, the same idempotency key gives
+    it back, whoever of the project sends it."""
     project = project_for(caller(request), slug, need=Role.EDITOR)
     config = config_sent(body)
     if body.launch:
@@ -115,7 +116,7 @@ def run_new(
         name=body.name,
         config=config,
         launch=body.launch,
-        idempotency_key=body.idempotency_key or idempotency_key,
+        idempotency_key=key_of(request, body),
     )
     return Status(201, run_out(run, full=True))
 
@@ -190,6 +191,7 @@ def run_pause_now(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
 
 
 @router.post("/runs/{uuid:run_id}/resume", response=runs_answers.Run)
+@once
 def run_resume_now(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
     """Queue a run again that was paused or ended, from its newest whole checkpoint; 409 where it has none."""
     run = _run(request, run_id, Role.EDITOR)

@@ -15,6 +15,7 @@ from pydantic import Field
 from webapp.api.answers import comparing as comparing_answers
 from webapp.api.answers.base import Deleted, Page, Revoked
 from webapp.api.base import caller
+from webapp.api.idempotency import once
 from webapp.api.listing import Dated, LongDated, Named, matching, page_of, part_of
 from webapp.api.schemas import Body
 from webapp.sharing import queries, services
@@ -151,6 +152,7 @@ def comments_list(request: HttpRequest, comparison_id: UUID, asked: Query[Dated]
 
 
 @router.post("/comparisons/{uuid:comparison_id}/comments", response={201: comparing_answers.Comment})
+@once
 def comment_add(request: HttpRequest, comparison_id: UUID, body: CommentIn) -> Status[dict[str, Any]]:
     """Say something below it."""
     saved = _saved(request, comparison_id, Role.EDITOR)

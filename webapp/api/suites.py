@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from webapp.api.answers import comparing as comparing_answers
 from webapp.api.answers.base import Deleted, Page
 from webapp.api.base import caller
+from webapp.api.idempotency import once
 from webapp.api.listing import LongNamed, matching, part_of
 from webapp.suites.contestants import may_play
 from webapp.suites.models import Suite, SuiteEvaluation, SuiteVersion
@@ -115,6 +116,7 @@ def suite_remove(request: HttpRequest, suite_id: UUID) -> dict[str, str]:
 
 
 @router.post("/suites/{uuid:suite_id}/evaluations", response={201: comparing_answers.SuiteEvaluation})
+@once
 def suite_play(request: HttpRequest, suite_id: UUID, body: ContestantIn) -> Status[dict[str, Any]]:
     """Have a contestant play the newest version: one evaluation is queued for each part, or none."""
     suite = _suite(request, suite_id, Role.EDITOR)

@@ -1,5 +1,5 @@
-"""What nobody needs any more and nobody else deletes: expired sessions, notes of deletions that are done, and what lost
-imports left."""
+"""What nobody needs any more and nobody else deletes: expired sessions, notes of deletions that are done, what lost
+imports left, and answers kept for calls that are sent again."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from datetime import timedelta
 from django.core.management import call_command
 from django.utils import timezone
 
+from webapp.api.models import KeptAnswer
 from webapp.foreign.importing import cut_imports_discard
 from webapp.removal.models import Removal, RemovalState
 
 REMOVALS_KEPT = timedelta(days=30)  # the audit says for ever what was deleted and by whom
+ANSWERS_KEPT = timedelta(hours=48)  # who sends a call again does so within minutes; a script after a weekend does not
 
 
 def tidy() -> None:
@@ -19,3 +21,4 @@ def tidy() -> None:
     call_command("clearsessions")
     cut_imports_discard()
     Removal.objects.filter(state=RemovalState.DONE, created_at__lt=timezone.now() - REMOVALS_KEPT).delete()
+    KeptAnswer.objects.filter(created_at__lt=timezone.now() - ANSWERS_KEPT).delete()
