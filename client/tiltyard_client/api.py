@@ -16,7 +16,8 @@ from tiltyard_client.words import gettext as _
 __all__ = ["Json", "LoginNeeded", "Refused", "Tiltyard", "Unreachable"]
 ENDED = frozenset({"succeeded", "failed", "cancelled", "paused"})
 WRITING = frozenset({"waiting", "answering"})
-LOOK_S = 2.0
+LOOK_S, WAIT_S = 2.0, 25
+TOO_MANY = 429
 
 
 class Tiltyard(Connection):
@@ -75,28 +76,36 @@ class Tiltyard(Connection):
         return self.call("POST", f"/runs/{run_id}/star", json={"starred": starred})
 
     def watch(self, run_id: str, *, every_s: float | None = None) -> Iterator[Json]:
-        """The run as it changes, until it ends or pauses. A server that is away is asked again for two minutes."""
-        last = -1
-        for run in self._asked(f"/runs/{run_id}", LOOK_S if every_s is None else every_s):
-            if run["seq"] != last:
+        """The run as it changes, until it ends or pauses; of a step or an event at once. A server that is away is asked
+        again for two minutes."""
+        last, query = -1, {"limit": 1}  # the run as it is; then what happens from there on
+        for found in self._asked(f"/runs/{run_id}/events", LOOK_S / 4 if every_s is None else every_s, query):
+            run = found["run"]
+            ended = run["state"] in ENDED
+            if ended or run["seq"] != last:
                 last = run["seq"]
                 yield run
-            if run["state"] in ENDED:
+            if ended:
                 return
+            query |= {"after": run["seq"], "step": run["step"], "wait": WAIT_S}
 
-    def _asked(self, path: str, pause_s: float) -> Iterator[Json]:
-        """The same question again and again. Raises ``Unreachable`` once the site was away for too long."""
+    def _asked(self, path: str, pause_s: float, query: Json | None = None) -> Iterator[Json]:
+        """The same question again and again. Raises ``Unreachable`` or ``Refused`` once the site was away, or had too
+        many questions, for too long."""
         heard = time.monotonic()
         while True:
+            wait_s = pause_s
             try:
-                found = self.call("GET", path)
-            except Unreachable:
-                if time.monotonic() - heard > PATIENCE_S:
+                found = self.call("GET", path, params=query)
+            except (Unreachable, Refused) as exc:
+                busy = isinstance(exc, Unreachable) or exc.status == TOO_MANY
+                if not busy or time.monotonic() - heard > PATIENCE_S:
                     raise
+                wait_s = max(wait_s, getattr(exc, "wait_s", 0.0))
             else:
                 heard = time.monotonic()
                 yield found
-            time.sleep(pause_s)
+            time.sleep(wait_s)
 
     def export(self, run_id: str, to: str, target: Callable[[str], Path]) -> tuple[Json, Path]:
         """The metrics of an ended run as a file: ``csv``, ``csv_wide``, ``parquet`` or ``tensorboard``.

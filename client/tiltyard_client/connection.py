@@ -20,11 +20,15 @@ Json = dict[str, Any]
 
 
 class Refused(Exception):
-    """The server said no. ``code`` is one of docs/errors.md, ``detail`` names the option that it is about."""
+    """The server said no. ``code`` is one of docs/errors.md, ``detail`` names the option that it is about, and
+    ``wait_s`` says after how many seconds to ask again, where that may help."""
 
-    def __init__(self, status: int, code: str, message: str, detail: list[Json] | None = None) -> None:
+    def __init__(
+        self, status: int, code: str, message: str, detail: list[Json] | None = None, wait_s: float = 0.0
+    ) -> None:
         super().__init__(message)
         self.status, self.code, self.message, self.detail = status, code, message, detail or []
+        self.wait_s = wait_s
 
 
 class LoginNeeded(Refused):
@@ -74,7 +78,7 @@ class Connection:
             except Refused as exc:
                 if exc.code != "in_progress" or time.monotonic() > until:
                     raise
-                time.sleep(PAUSES_S[0])
+                time.sleep(max(PAUSES_S[0], exc.wait_s))
             _rewind(options.get("files"))
 
     def rows(self, path: str, **query: Any) -> list[Json]:
@@ -107,7 +111,9 @@ class Connection:
             return found
         detail = found.get("detail") if isinstance(found.get("detail"), list) else []
         kind = LoginNeeded if answer.status_code == 401 else Refused
-        raise kind(answer.status_code, str(found.get("code", "")), str(found.get("message", "")), detail)
+        wait = answer.headers.get("Retry-After", "")
+        wait_s = float(wait) if wait.isdecimal() else 0.0
+        raise kind(answer.status_code, str(found.get("code", "")), str(found.get("message", "")), detail, wait_s)
 
     def fetch(self, path: str, target: Path, *, seen: Callable[[int, int], None] | None = None, **options: Any) -> None:
         """A file of the site at ``target``, only once it is here whole. ``seen`` hears the bytes so far and in all."""

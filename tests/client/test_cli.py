@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 from tests.client.conftest import Tool, answered
 from tests.working import done
 from webapp.datasets.models import Dataset
+from webapp.engine.history import event_add
 from webapp.foreign.models import RunExport
 from webapp.host.embedded import free_port
 from webapp.metrics.models import MetricPoint
@@ -152,13 +153,14 @@ def test_watching_ends_with_the_run(
     monkeypatch: pytest.MonkeyPatch, tool: Tool, make_run: Any, end: str, code: int
 ) -> None:
     run = make_run(name="seen", state=RunState.RUNNING, total_steps=3, step=1)
-    changes = iter([{"step": 2, "seq": 2}, {"step": 3, "seq": 3}, {"state": end, "seq": 9}])
+    changes = iter([{"step": 2}, {"step": 3}, {"state": end}])
     looked = Tiltyard.call
 
     def call(self: Tiltyard, method: str, path: str, **options: Any) -> Any:
         """The run goes on each time that it was looked at, however slow the machine is."""
         answer = looked(self, method, path, **options)
         Run.objects.filter(pk=run.pk).update(**next(changes, {}) or {"name": "seen"})
+        event_add(run.pk, "log", {"level": "info", "message": "on"}, attempt=0)
         return answer
 
     monkeypatch.setattr(Tiltyard, "call", call)
@@ -175,7 +177,7 @@ def test_watching_outlives_a_site_that_is_away_for_a_moment(monkeypatch: pytest.
         answer = next(answers)
         if answer == "away":
             raise Unreachable("away")
-        return {"state": answer, "seq": len(answer)}
+        return {"run": {"state": answer, "seq": len(answer), "step": 1}}
 
     monkeypatch.setattr(site, "call", call)
     assert [run["state"] for run in site.watch("x", every_s=0)] == ["running", "succeeded"]

@@ -23,18 +23,20 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     monkeypatch.setattr("tiltyard_client.connection.PAUSES_S", (0.01, 0.01))
     servers: list[ThreadingHTTPServer] = []
 
-    def start(*answers: tuple[int, bytes]) -> tuple[Tiltyard, list[tuple[str, bytes]]]:
+    def start(*answers: Any) -> tuple[Tiltyard, list[tuple[str, bytes]]]:
         heard: list[tuple[str, bytes]] = []
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"] or 0))
                 heard.append((self.headers.get("Idempotency-Key", ""), body))
-                status, text = answers[min(len(heard), len(answers)) - 1]
+                status, text, *wait = answers[min(len(heard), len(answers)) - 1]
                 self.close_connection = True
                 if status:
                     self.send_response(status)
                     self.send_header("Content-Length", str(len(text)))
+                    for seconds in wait:
+                        self.send_header("Retry-After", seconds)
                     self.end_headers()
                     self.wfile.write(text)
 
@@ -89,6 +91,14 @@ def test_it_gives_up(answering: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Refused, match="wait"):
         site.say("c", "Hello")
     assert len(heard) > 1
+
+
+def test_it_waits_as_long_as_it_is_told(answering: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("tiltyard_client.connection.time.sleep", slept.append)
+    site, _heard = answering((409, IN_PROGRESS[1], "7"), (409, IN_PROGRESS[1], "soon"), DONE)
+    site.say("c", "Hello")
+    assert slept == [7.0, 0.01]
 
 
 def test_a_refusal_is_no_reason_to_ask_again(answering: Site) -> None:

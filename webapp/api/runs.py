@@ -30,9 +30,9 @@ from webapp.launch.yaml_text import YamlProblem, config_from_text
 from webapp.metrics.selectors import curves, metric_names
 from webapp.records.listing import list_view, run_lines, runs_sorted
 from webapp.records.marks import ARCHIVABLE, run_label, run_star, runs_archive
-from webapp.records.selectors import event_view, runs_with_ages
+from webapp.records.selectors import runs_with_ages
 from webapp.rollouts.selectors import step_rollouts
-from webapp.runs.models import Run, RunEvent
+from webapp.runs.models import Run
 from webapp.summary.summary import summary_out, summary_read
 from webapp.teams.access import can_edit, object_for, project_for, projects_of
 from webapp.teams.models import Project, Role, TokenScope
@@ -248,13 +248,3 @@ def run_rollouts(request: HttpRequest, run_id: UUID, step: int, page: int = 1, p
         "pages": max(1, -(-len(rollouts) // size)),
         "total": len(rollouts),
     }
-
-
-@router.get("/runs/{uuid:run_id}/events", response=runs_answers.Events, auth=open_to(TokenScope.METRICS))
-def run_events(request: HttpRequest, run_id: UUID, after: int = 0, limit: int = 100) -> dict[str, Any]:
-    """What happened to a run after a `seq`; ask again from the last one for more."""
-    run = _run(request, run_id)
-    size = max(1, min(limit, MAX_PAGE_ROWS))
-    since = max(-1, min(after, 2**63 - 1))
-    rows = list(RunEvent.objects.filter(run=run, seq__gt=since).order_by("seq")[: size + 1])
-    return {"items": [event_view(row) for row in rows[:size]], "seq": run.seq, "more": len(rows) > size}

@@ -28,12 +28,13 @@ from django.db import connection
 from webapp.errors import DATABASE_AWAY
 from webapp.live.frames import encode, frames
 from webapp.live.snapshot import curves_text, snapshot_text
-from webapp.records.selectors import run_changes_after, run_read, run_view
+from webapp.records.selectors import run_changes_after, run_events_after, run_read, run_view
 from webapp.rollouts.selectors import step_rollouts
 from webapp.runs.nudge import group_of
 from webapp.runs.states import TERMINAL
 
 T = TypeVar("T")
+R = TypeVar("R", bound="Read")
 logger = logging.getLogger(__name__)
 THREADS = 6
 CATCH_UP_MAX = 5_000
@@ -58,6 +59,22 @@ class Read:
     seq: int
     more: bool = False
     ended: bool = False
+
+
+@dataclass(frozen=True)
+class News(Read):
+    """An answer with a run's events, encoded; ``events`` are the same one by one, each with its ``seq``, and ``run`` is
+    the run. ``over``: no more follow."""
+
+    events: tuple[tuple[int, str], ...] = ()
+    run: str = ""
+    step: int = 0
+    over: bool = False
+
+    @property
+    def found(self) -> bool:
+        """Whether there are any."""
+        return bool(self.events)
 
 
 async def in_database(action: Callable[..., T], *arguments: Any) -> T:
@@ -127,6 +144,14 @@ def _read_changes(run_id: UUID, after: int, empty: bool = False) -> Read:
     return Read(list(frames(head, found.rows, before=after)), found.seq, found.more)
 
 
+def _read_events(run_id: UUID, after: int, limit: int) -> News:
+    found = run_events_after(_run(run_id), after, limit)
+    events = tuple((item["seq"], encode(item)) for item in found["items"])
+    run, over = found["run"], found["ended"]
+    whole = [encode(found)]
+    return News(whole, found["after"], found["more"], events=events, run=encode(run), step=run["step"], over=over)
+
+
 def _run(run_id: UUID) -> Any:
     run = run_read(run_id)
     if run is None:
@@ -186,14 +211,21 @@ class Feed:
             self._reads.pop((_read_changes, run_id, after), None)
         return read, nudges < self._nudges[run_id]
 
+    async def events(self, run_id: UUID, after: int, limit: int) -> tuple[News, bool]:
+        """Events after ``after`` as an answer, and whether there may be more by now; shared as changes are."""
+        read, nudges = await self._shared(_read_events, run_id, after, limit)
+        if not read.found:  # nothing yet: the next one must look again
+            self._reads.pop((_read_events, run_id, after, limit), None)
+        return read, nudges < self._nudges[run_id]
+
     @property
     def crowd_s(self) -> float:
         """How much longer changes gather where many sockets share one process."""
         return min(CROWD_MAX_S, CROWD_S * sum(len(sockets) for sockets in self._sockets.values()))
 
     async def _shared(
-        self, action: Callable[..., Read], run_id: UUID, *more: Any, at_least: int = 0, keep_s: float = KEEP_S
-    ) -> tuple[Read, int]:
+        self, action: Callable[..., R], run_id: UUID, *more: Any, at_least: int = 0, keep_s: float = KEEP_S
+    ) -> tuple[R, int]:
         """One read for all sockets that want the same within ``keep_s``, and the nudges that had come before it;
         whoever needs a newer one reads again."""
         key = (action, run_id, *more)
@@ -205,7 +237,7 @@ class Feed:
                 task = asyncio.ensure_future(in_database(action, run_id, *more))
                 held = self._reads[key] = Held(time.monotonic(), self._nudges[run_id], task)
             try:
-                read = await asyncio.shield(held.task)
+                read: Any = await asyncio.shield(held.task)
             except Exception:
                 self._reads.pop(key, None)
                 raise

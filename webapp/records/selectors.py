@@ -19,7 +19,7 @@ from webapp.registry.models import Checkpoint
 from webapp.rollouts.models import Rollout, RolloutGroup, Turn
 from webapp.rollouts.selectors import group_view, rollout_view, turn_view
 from webapp.runs.models import Run, RunEvent
-from webapp.runs.states import AT_WORK, LEASED, RunState
+from webapp.runs.states import AT_WORK, LEASED, TERMINAL, RunState
 from webapp.text import finite
 
 Rows = dict[str, list[dict[str, Any]]]
@@ -114,6 +114,22 @@ def event_view(event: RunEvent) -> dict[str, Any]:
         "kind": event.kind,
         "payload": event.payload,
         "at": event.at.isoformat(),
+    }
+
+
+def run_events_after(run: Run, after: int, limit: int) -> dict[str, Any]:
+    """Up to ``limit`` events of a run after a ``seq``, and where to go on from. ``ended``: no more follow, unless
+    somebody resumes the run."""
+    after = max(-1, min(after, run.seq))  # a number that the run has not reached, or not any more, is no place to wait
+    rows = list(RunEvent.objects.filter(run=run, seq__gt=after, seq__lte=run.seq).order_by("seq")[: limit + 1])
+    more = len(rows) > limit
+    return {
+        "items": [event_view(row) for row in rows[:limit]],
+        "seq": run.seq,
+        "more": more,
+        "after": rows[limit - 1].seq if more else run.seq,
+        "ended": not more and run.state in TERMINAL,
+        "run": run_view(run),
     }
 
 

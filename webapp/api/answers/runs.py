@@ -10,8 +10,8 @@ from pydantic import BaseModel, Field
 from webapp.api.answers.base import Numbered, Object, Pair
 
 
-class RunState(BaseModel):
-    """A run as the live view shows it, and what people wrote on it."""
+class RunView(BaseModel):
+    """A run as the live view shows it."""
 
     id: UUID
     name: str
@@ -36,6 +36,11 @@ class RunState(BaseModel):
     progress_age_seconds: float | None = Field(description="since its trainer was last heard")
     waiting_for: str | None = Field(description="name of the run that must end first")
     waiting_for_state: str | None = Field(description="its state; one that is cancelled must be resumed")
+
+
+class RunState(RunView):
+    """A run as the live view shows it, and what people wrote on it."""
+
     tags: list[str]
     notes: str
     archived: bool
@@ -266,6 +271,9 @@ class Events(BaseModel):
     items: list[Event]
     seq: int = Field(description="number of the run's newest event")
     more: bool = Field(description="ask again after the last one")
+    after: int = Field(description="where to go on: `after` of your next question")
+    ended: bool = Field(description="the run has ended, and this is all: nothing more follows unless it is resumed")
+    run: RunView
 
 
 class RunFile(BaseModel):
