@@ -71,6 +71,12 @@ class Tiltyard(Connection):
         """Change what people write on a run: ``tags``, ``notes``, ``archived``."""
         return self.call("PATCH", f"/runs/{run_id}", json=changes)
 
+    def batch(self, act: str, runs: Sequence[str], *, add: Sequence[str] = (), remove: Sequence[str] = ()) -> Json:
+        """``tag`` (``add``, ``remove``), ``archive``, ``restore`` or ``delete`` up to 200 runs by their ids; ``items``
+        has what came of each."""
+        body = {"act": act, "runs": list(runs), "add": list(add), "remove": list(remove)}
+        return self.once(self.in_project("runs/batch"), json=body)
+
     def star(self, run_id: str, starred: bool = True) -> Json:
         """Put your star on a run, or take it away."""
         return self.call("POST", f"/runs/{run_id}/star", json={"starred": starred})

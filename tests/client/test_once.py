@@ -58,6 +58,7 @@ CALLS: dict[str, Callable[[Tiltyard], Any]] = {
     "launch": lambda site: site.launch("night", config={}),
     "resume": lambda site: site.act("r", "resume"),
     "branch": lambda site: site.branch("r", 3, name="b", config={}),
+    "batch": lambda site: site.batch("tag", ["r"], add=["best"]),
     "suite": lambda site: site.suite_play("s", "model:m"),
     "continue": lambda site: site.rollout_continue("r", 1, "model:m", 4),
     "push": lambda site: site.model_push("m", "team/m"),

@@ -241,6 +241,9 @@ ACTS: dict[str, Act] = {
         lambda of: {"name": "new", "parts": [{"title": "a", "config": of["config"].model_dump(mode="json")}]},
     ),
     API + "suites/<uuidstr:suite_id>/evaluations": Act("run_launched", {"contestant": "policy:empty"}),
+    API + "projects/<slug:slug>/runs/batch": Act(
+        "run_labelled", lambda of: {"act": "tag", "runs": [str(of["runs"])], "add": ["best"]}
+    ),
     API + "runs/<uuidstr:run_id>/launch": Act("run_launched"),
     API + "runs/<uuidstr:run_id>/clone": Act("run_added", {"launch": False}),
     API + "projects": Act("project_added", {"name": "New"}),

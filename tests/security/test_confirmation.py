@@ -64,6 +64,7 @@ MORE: list[tuple[str, str, dict[str, Any]]] = [
     ("PATCH", API + "endpoints/<uuidstr:endpoint_id>", {"key": ""}),
     ("PATCH", API + "channels/<uuidstr:channel_id>", {"url": "http://8.8.8.8/hook"}),
     ("PATCH", API + "channels/<uuidstr:channel_id>", {"secret": ""}),
+    ("POST", API + "projects/<slug:slug>/runs/batch", {"act": "delete", "runs": ["0" * 32]}),
     ("POST", "tokens/", {"name": "night", "role": "editor", "project": "", "days": "30"}),
     ("POST", "password/mail/", {"email": "a@example.org"}),
     ("POST", "site/custom-rewards/", {"on": "yes"}),

@@ -29,6 +29,7 @@ from webapp.api.reading import router as reading
 from webapp.api.reference import openapi_schema
 from webapp.api.rollouts import router as rollouts
 from webapp.api.run_axes import router as run_axes
+from webapp.api.run_batch import router as run_batch
 from webapp.api.run_events import router as run_events
 from webapp.api.run_exports import router as run_exports
 from webapp.api.run_imports import router as run_imports
@@ -75,6 +76,7 @@ def _patterns() -> list[URLPattern]:
     api.add_router("", machines)
     api.add_router("", run_axes)
     api.add_router("", run_events)
+    api.add_router("", run_batch)
     api.add_router("", pins)
     api.add_router("", rollouts)
     api.add_router("", run_exports)

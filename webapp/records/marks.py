@@ -51,7 +51,7 @@ def _notes(text: str) -> str:
     return text
 
 
-def runs_tag(*, runs: Sequence[Run], user: User, add: str, remove: str) -> int:
+def runs_tag(*, runs: Sequence[Run], user: User, add: str | Iterable[str], remove: str | Iterable[str]) -> int:
     """Add tags to runs and take others from them, all or none; how many changed. Raises ``ValidationError``."""
     more, less = tags_of(add), set(tags_of(remove))
     changed = 0

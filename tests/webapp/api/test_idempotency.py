@@ -38,6 +38,7 @@ V1 = "/api/v1"
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "api.md"
 TAKES = {
     "/projects/{slug}/runs",
+    "/projects/{slug}/runs/batch",
     "/projects/{slug}/runs/import",
     "/projects/{slug}/datasets",
     "/projects/{slug}/datasets/fetch",

@@ -330,3 +330,19 @@ class LaunchCheck(BaseModel):
     state: str = Field(description="open, passed, stopped, or empty where there was none")
     blocked: bool
     checks: list[Finding]
+
+
+class BatchItem(BaseModel):
+    """What came of one run."""
+
+    id: UUID
+    ok: bool
+    code: str | None = Field(description="why not; see docs/errors.md")
+    message: str | None
+
+
+class Batch(BaseModel):
+    """What came of each run, in the order that was asked."""
+
+    items: list[BatchItem]
+    done: int = Field(description="how many of them are `ok`")

@@ -1,0 +1,88 @@
+"""Many runs at once over the API: what the list of runs does with those that were chosen, and deleting them.
+
+Each run has its own result, by the functions that act on one of them: what stands against one keeps no other back.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+from uuid import UUID
+
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest
+from django.utils.translation import gettext as _
+from ninja import Router
+from pydantic import Field
+
+from webapp.api.answers import runs as runs_answers
+from webapp.api.base import caller
+from webapp.api.idempotency import once
+from webapp.api.schemas import Body
+from webapp.deletion.services import remove
+from webapp.errors import MESSAGES
+from webapp.pages import errors_by_field
+from webapp.records.listing import UNREAD
+from webapp.records.marks import runs_archive, runs_tag
+from webapp.runs.models import Run
+from webapp.runs.tags import tags_of
+from webapp.teams.access import project_for
+from webapp.teams.models import Role, User
+from webapp.teams.sudo import Act, ask
+
+router = Router(tags=["runs"])
+MOST = 200
+
+
+class BatchIn(Body):
+    """What to do with which runs. `add` and `remove` are tags, of `tag` alone."""
+
+    act: Literal["tag", "archive", "restore", "delete"]
+    runs: list[UUID] = Field(min_length=1, max_length=MOST, description="ids; each counts once")
+    add: list[str] = Field(default_factory=list, max_length=20)
+    remove: list[str] = Field(default_factory=list, max_length=20)
+
+
+@router.post("/projects/{slug:slug}/runs/batch", response=runs_answers.Batch)
+@once
+def runs_batch(request: HttpRequest, slug: str, body: BatchIn) -> dict[str, Any]:
+    """Tag, archive, restore or delete (owners) up to 200 runs. Each has its result in `items`, in the order of `runs`:
+    `not_found` for what is no run of the project, `conflict` for one whose state or use forbids it."""
+    deletes = body.act == "delete"
+    project = project_for(caller(request), slug, need=Role.OWNER if deletes else Role.EDITOR)
+    _require_tags(body)
+    if deletes:
+        ask(request, Act.DELETE_RUN)
+    ids = list(dict.fromkeys(body.runs))
+    chosen = project.runs.filter(pk__in=ids).select_related("project").defer(*UNREAD)
+    # In one order, whatever the caller's: two batches never wait for each other's runs.
+    results = {run.pk: _result(run, body, caller(request)) for run in chosen.order_by("pk")}
+    items = [{"id": str(pk)} | results.get(pk, _failed("not_found", _(MESSAGES["not_found"]))) for pk in ids]
+    return {"items": items, "done": sum(item["ok"] for item in items)}
+
+
+def _require_tags(body: BatchIn) -> None:
+    """Refuse the whole where it cannot mean anything. Raises ``ValidationError``."""
+    if body.act != "tag" and (body.add or body.remove):
+        raise ValidationError({"act": _("Tags belong to the act `tag` alone.")})
+    if body.act == "tag" and not (tags_of(body.add) or tags_of(body.remove)):
+        raise ValidationError({"add": _("Name a tag to add or to remove.")})
+
+
+def _result(run: Run, body: BatchIn, user: User) -> dict[str, Any]:
+    try:
+        if body.act == "tag":
+            runs_tag(runs=[run], user=user, add=body.add, remove=body.remove)
+        elif body.act == "delete":
+            remove(run)
+        elif body.act == "restore":
+            runs_archive(runs=[run], user=user, on=False)
+        elif not runs_archive(runs=[run], user=user).done and run.archived_at is None:
+            raise ValidationError(_("A run that has not ended cannot be archived."), code="conflict")
+    except ValidationError as exc:
+        text = " ".join(text for texts in errors_by_field(exc).values() for text in texts)
+        return _failed("conflict" if getattr(exc, "code", "") == "conflict" else "invalid", text)
+    return {"ok": True, "code": None, "message": None}
+
+
+def _failed(code: str, message: str) -> dict[str, Any]:
+    return {"ok": False, "code": code, "message": message}
