@@ -40,7 +40,7 @@ def test_a_contestant_goes_on_and_its_branches_are_listed(
     assert (run.kind, run.config["rollout"]["num_generations"], run.config["rollout"]["temperature"]) == (
         "evaluate", 2, 0.5,
     )  # fmt: skip
-    supervise(run.pk)
+    supervise(run.pk, run.pool)
     shown = tool("rollout", "branches", str(rollout.pk)).stdout
     assert shown.count("gpt (endpoint)") == 2 and shown.count("solved") == 2
     listed = answered(tool("rollout", "branches", str(rollout.pk), "--json"))

@@ -248,8 +248,10 @@ TABLE: dict[str, dict[str, Who]] = {
     API + "memory-estimates/<uuidstr:estimate_id>": READ,
     API + "runs/<uuidstr:run_id>/check": READ,
     API + "projects/<slug:slug>/runs/batch": WRITE,
-    API + "runs/<uuidstr:run_id>/launch": WRITE,
-    API + "runs/<uuidstr:run_id>/clone": WRITE,
+    **{
+        API + "runs/<uuidstr:run_id>/" + act: WRITE
+        for act in ("launch", "clone", "pause", "resume", "stop", "pins", "pairs")
+    },
     API + "projects/<slug:slug>/vote-rounds": {"GET": Who.READ, "POST": Who.WRITE},
     API + "vote-rounds/<uuidstr:round_id>": {"GET": Who.READ, "DELETE": Who.OWN},
     API + "vote-rounds/<uuidstr:round_id>/close": {"POST": Who.OWN},
@@ -258,8 +260,6 @@ TABLE: dict[str, dict[str, Who]] = {
     API + "vote-rounds/<uuidstr:round_id>/ballots/<uuidstr:ballot_id>/vote": {"POST": Who.READ},
     API + "vote-rounds/<uuidstr:round_id>/undo": {"POST": Who.READ},
     API + "vote-rounds/<uuidstr:round_id>/results": READ,
-    API + "runs/<uuidstr:run_id>/pause": WRITE,
-    API + "runs/<uuidstr:run_id>/resume": WRITE,
     API + "projects": {"GET": Who.LOGIN, "POST": Who.ANY_OWNER},
     API + "projects/<slug:slug>": {"GET": Who.READ, "DELETE": Who.OWN},
     **{
@@ -275,10 +275,8 @@ TABLE: dict[str, dict[str, Who]] = {
     API + "models/<uuidstr:model_id>": {"GET": Who.READ, "PATCH": Who.WRITE, "DELETE": Who.WRITE},
     API + "models/<uuidstr:model_id>/card": READ,
     API + "models/<uuidstr:model_id>/pushes": {"GET": Who.READ, "POST": Who.WRITE},
-    API + "runs/<uuidstr:run_id>/stop": WRITE,
     API + "runs/<uuidstr:run_id>/metrics": READ,
     API + "runs/<uuidstr:run_id>/axes": READ,
-    API + "runs/<uuidstr:run_id>/pins": WRITE,
     API + "projects/<slug:slug>/pins": READ,
     API + "pins/<uuidstr:pin_id>": {"DELETE": Who.WRITE},
     PROJECT + "pins/" + OWN_PK + "remove/": WRITE,
@@ -304,7 +302,6 @@ TABLE: dict[str, dict[str, Who]] = {
     API + "projects/<slug:slug>/runs/import": WRITE,
     API + "run-imports/<uuidstr:import_id>": READ,
     API + "runs/<uuidstr:run_id>/exports": {"GET": Who.READ, "POST": Who.READ},
-    API + "runs/<uuidstr:run_id>/pairs": WRITE,
     **{API + "runs/<uuidstr:run_id>/exports/<uuidstr:file_id>" + tail: READ for tail in ("", "/file")},
     API + "datasets/<uuidstr:dataset_id>": {"GET": Who.READ, "DELETE": Who.WRITE},
     API + "projects/<slug:slug>/datasets/fetch": WRITE,

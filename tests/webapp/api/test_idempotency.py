@@ -66,6 +66,7 @@ TAKES = {
 }
 NAMED_ONCE = "a name is taken once: a second call is refused and makes nothing"
 SAME = "done twice it is as done once"
+SECRET = "its answer holds a secret, which no row may hold"
 ASKS = "asks and keeps nothing that is there twice; at most 20 times a minute"
 LEAVES = {
     "/projects": "costs nothing; two of one name are seen, and one is deleted",
@@ -80,8 +81,11 @@ LEAVES = {
     "/projects/{slug}/comparisons": NAMED_ONCE,
     "/projects/{slug}/vote-rounds": NAMED_ONCE,
     "/projects/{slug}/hub-token": SAME,
+    "/projects/{slug}/machines": NAMED_ONCE,
+    "/projects/{slug}/machines/{machine_id}/tokens": SECRET,
+    "/projects/{slug}/machines/{machine_id}/tokens/{machine_token}/replace": SECRET,
     "/rollouts/{rollout_id}/case": NAMED_ONCE,
-    "/comparisons/{comparison_id}/links": "its address is a secret that no row may hold",
+    "/comparisons/{comparison_id}/links": SECRET,
     "/runs/{run_id}/pins": SAME,
     "/runs/{run_id}/star": SAME,
     "/runs/{run_id}/stop": SAME,

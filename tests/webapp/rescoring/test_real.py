@@ -88,7 +88,7 @@ def played(
             }
         )
         run = run_create(project=project, user=alice, name="real", config=config)
-        supervise(run.pk)
+        supervise(run.pk, run.pool)
         run.refresh_from_db()
         assert run.state == RunState.SUCCEEDED, run.error
         return run

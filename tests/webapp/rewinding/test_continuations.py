@@ -58,7 +58,7 @@ def ask(client: Any, rollout: Rollout, **body: Any) -> Any:
 
 
 def seen_through(run: Run) -> Run:
-    supervise(run.pk)
+    supervise(run.pk, run.pool)
     run.refresh_from_db()
     assert run.state == RunState.SUCCEEDED, run.error
     return run
@@ -173,7 +173,7 @@ def test_an_episode_that_is_over_by_now_is_excluded_with_the_reason(played: Make
     # With no parse error a text ends the episode on this server.
     texts.update(parse_error="")
     run = continuation_create(rollout=rollout, user=bob, turn=4, contestant="endpoint:gpt", times=1)
-    supervise(run.pk)
+    supervise(run.pk, run.pool)
     branch = branches_of(rollout)[0]
     assert (branch.outcome, branch.reward, gpt.asked) == ("excluded", None, [])
     assert "over" in " ".join(branch.missing.values())
