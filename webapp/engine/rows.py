@@ -8,6 +8,7 @@ own columns; the numbers in it count from 0, and the statement adds the first on
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -101,8 +102,10 @@ def _document(model: type[models.Model], rows: Iterable[models.Model], place: in
     columns = [(field.attname, field.column) for field in fields]
     document = [{column: getattr(row, attribute) for attribute, column in columns} for row in rows]
     numbers = [field for field in fields if isinstance(field, NumbersField)]
+    floats = [field.column for field in fields if isinstance(field, models.FloatField)]
     for number, row in enumerate(document, start=place):
         row["seq"] = number
+        row |= {name: str(row[name]) for name in floats if row[name] is not None and not math.isfinite(row[name])}
         for field in numbers:  # as one text: PostgreSQL takes long over each number of a document
             row[field.column] = field.get_db_prep_value(row[field.column], connection)
     return document

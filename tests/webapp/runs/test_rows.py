@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -107,6 +108,13 @@ def test_a_row_that_is_there_gets_the_newer_columns(full: Batch) -> None:
     assert Turn.objects.values_list("tokens", "seq").get() == (7, 51)
     assert MetricPoint.objects.get(name="loss").value == 0.5
     assert (RolloutGroup.objects.count(), Checkpoint.objects.count(), RunEvent.objects.count()) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf])
+def test_a_reward_that_is_no_number_stays_what_it_is(full: Batch, odd: float) -> None:
+    next(iter(full.rollouts.values())).reward = odd
+    write_rows(statements_of(full), 1)
+    assert repr(Rollout.objects.get().reward) == repr(odd)
 
 
 def test_a_number_that_no_column_of_json_holds_costs_its_line_alone(full: Batch) -> None:
