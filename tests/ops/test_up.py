@@ -134,7 +134,7 @@ def check_environments(one: Upped) -> None:
         assert [who for who, has in known.items() if name in has] == []
     for name in ("HF_TOKEN", "WANDB_API_KEY"):  # supervisord hands on what its programs may have
         having = [command for (_pid, command), has in known.items() if name in has]
-        assert having and [who for who in having if "supervisord" not in who and "-Q train" not in who] == []
+        assert having and [who for who in having if not re.search("supervisord|-Q (train|endpoint) ", who)] == []
     served = [has for (_pid, command), has in known.items() if "postgres" in command or "redis" in command]
     assert len(served) > 2 and not [has for has in served if any(name.startswith("TILTYARD_") for name in has)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,7 +28,7 @@ from training.algorithms.contents import (
     save_checkpoint,
     save_final,
 )
-from training.errors import StorageFull
+from training.errors import StorageFailed, StorageFull
 
 
 class Part:
@@ -155,20 +156,22 @@ def test_a_removal_and_a_save_pass_over_what_is_left_of_others(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("error", "typed"),
     [
-        (OSError(28, "full"), True),
-        (RuntimeError("write: No space left on device (os error 28)"), True),
-        (OSError(5, "I/O error"), False),
-        (ValueError("28"), False),
+        (OSError(errno.ENOSPC, "full"), StorageFull),
+        (RuntimeError("write: No space left on device (os error 28)"), StorageFull),
+        (OSError(errno.EIO, "I/O error"), StorageFailed),
+        (RuntimeError("write: Read-only file system (os error 30)"), StorageFailed),
+        (PermissionError(errno.EACCES, "no"), PermissionError),
+        (ValueError("28"), ValueError),
     ],
 )
-def test_only_a_full_disk_is_called_one(tmp_path: Path, error: Exception, typed: bool) -> None:
+def test_only_a_disk_that_takes_nothing_is_called_one(tmp_path: Path, error: Exception, typed: type[Exception]) -> None:
     def fails(folder: Path) -> None:
         _empty(folder)
         raise error
 
-    with pytest.raises(StorageFull if typed else type(error)):
+    with pytest.raises(typed) as caught:
         write_whole(tmp_path / "deeper" / "checkpoint-1", 1, fails)
-    assert _names(tmp_path / "deeper") == []
+    assert type(caught.value) is typed and _names(tmp_path / "deeper") == []
 
 
 class Adapted(Part):
