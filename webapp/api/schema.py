@@ -2,7 +2,8 @@
 
 Errors follow from the operation: whoever calls must be known (401, and 429 after too many unknown tokens) and may do it
 (403: a role, a token's scope), what an address names may be gone (404), what is sent can be wrong (400, 413, 422), a
-write needs a state that allows it (409). ``MORE`` has the rest, and who counts what people ask for.
+write needs a state that allows it (409) and a disk that takes it (507). ``MORE`` has the rest, and who counts what
+people ask for.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ CODES = {
     429: "rate_limited",
     500: "internal",
     503: "unavailable",
+    507: "storage_failed",
 }
-WAITS = (429, 503)  # they say when to come back
+WAITS = (429, 503, 507)  # they say when to come back
 MORE: dict[str, tuple[int, ...]] = {
     "channel_test": (429,),
     "config_check": (429,),
@@ -96,7 +98,7 @@ def error_statuses(method: str, path: str, said: Schema) -> list[int]:
     if any(item["name"] == "If-Match" for item in said.get("parameters", ())):
         found.add(412)
     if method != "get":
-        found |= {409, 422}
+        found |= {409, 422, 507}
     if "requestBody" in said:
         found |= {400, 413}
     return sorted(found)
