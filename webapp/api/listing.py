@@ -29,7 +29,13 @@ PLACES = {"page", "per_page", "cursor"}
 
 
 def _in_utc(value: datetime) -> datetime:
-    return value if value.tzinfo else value.replace(tzinfo=UTC)
+    """Its moment in UTC, as PostgreSQL knows no zones beyond 16 hours; the first or last one there is beyond those."""
+    if value.tzinfo is None:
+        return value.replace(tzinfo=UTC)
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        return (datetime.min if value.year == 1 else datetime.max).replace(tzinfo=UTC)
 
 
 Time = Annotated[datetime, AfterValidator(_in_utc)]
