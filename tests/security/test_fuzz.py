@@ -41,7 +41,7 @@ def test_no_request_that_the_schema_allows_or_forbids_breaks_the_api(
     lines = [f"{json.dumps(name)} = {json.dumps(value)}" for name, value in here.items()]
     statuses, wrong = Counter[int](), list[str]()
     for name, parameters, more in (
-        ("most", lines, ["--exclude-method", "DELETE", "--max-examples", "150"]),
+        ("most", lines, ["--exclude-method", "DELETE", "--max-examples", "90"]),
         ("deletes", [], ["--include-method", "DELETE", "--max-examples", "20"]),
     ):
         config, report = tmp_path / f"{name}.toml", tmp_path / f"{name}.ndjson"
@@ -69,7 +69,7 @@ def _told(report: Path) -> Iterator[tuple[str, int, str]]:
         if kind != "ScenarioFinished":
             continue
         record = said["recorder"]
-        for case, exchange in record["interactions"].items():
-            failed = [check for check in record["checks"].get(case, ()) if check["status"] != "success"]
+        for case, exchange in record.get("interactions", {}).items():  # none where a request could not be made
+            failed = [check for check in record.get("checks", {}).get(case, ()) if check["status"] != "success"]
             status = (exchange["response"] or {}).get("status_code", 0)
             yield record["label"], status, " ".join(json.dumps(check["failure_info"])[:500] for check in failed)

@@ -216,6 +216,18 @@ def test_an_unknown_address_is_404_for_a_good_token_and_401_for_another(
     assert nobody.get(f"{V1}/{address}", headers={"Authorization": f"Bearer {text}"}).status_code == 401
 
 
+@pytest.mark.parametrize("method", ["post", "put", "patch", "delete"])
+def test_writing_to_an_unknown_address_is_404_in_the_shape_too(bob: User, method: str) -> None:
+    """Schemathesis: it was Django's page about forged forms."""
+    client = Client(enforce_csrf_checks=True)
+    headers = {"Authorization": f"Bearer {token_create(user=bob, name='script', role='viewer')[1]}"}
+    told = [getattr(client, method)(f"{V1}/runs/not-a-uuid", headers=headers)]
+    client.force_login(bob)
+    told.append(getattr(client, method)(f"{V1}/runs/not-a-uuid"))
+    for answer in told:
+        assert (answer.status_code, answer.json()["code"], set(answer.json())) == (404, "not_found", SHAPE)
+
+
 def test_unexpected_failure_is_500_in_the_shape(
     project: Project, bobs: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
