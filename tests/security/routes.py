@@ -324,7 +324,7 @@ TABLE: dict[str, dict[str, Who]] = {
     API + "projects/<slug:slug>/channels": {"GET": Who.READ, "POST": Who.OWN},
     API + "channels/<uuidstr:channel_id>": {"PATCH": Who.OWN, "DELETE": Who.OWN},
     **{API + f"channels/<uuidstr:channel_id>/{act}": {"POST": Who.OWN} for act in ("test", "resume")},
-    API + "^.*$": dict.fromkeys(("GET", "POST", "PUT", "PATCH", "DELETE"), Who.NOBODY),
+    API + "^": dict.fromkeys(("GET", "POST", "PUT", "PATCH", "DELETE"), Who.NOBODY),
 }
 # Operations that take files: sent as a form.
 FILES = {API + "projects/<slug:slug>/datasets", API + "projects/<slug:slug>/runs/import"}

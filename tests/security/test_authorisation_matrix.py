@@ -252,8 +252,8 @@ def _address(route: str, objects: dict[str, Any]) -> str:
             return str(objects[name])
         return str(objects[route[: found.start()].rstrip("/").rsplit("/", 1)[-1]])
 
-    if route.endswith("^.*$"):
-        return "/" + route.removesuffix("^.*$") + "there/is/nothing"
+    if route.endswith("^"):
+        return "/" + route.removesuffix("^") + "there/is/nothing"
     return "/" + re.sub(r"<(\w+):(\w+)>", fill, route)
 
 

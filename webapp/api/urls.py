@@ -104,5 +104,5 @@ urlpatterns: list[URLPattern] = [
     path("openapi.json", openapi, name="api-openapi"),
     path("docs", docs, name="api-docs"),
     *_patterns(),
-    re_path(r"^.*$", not_found, name="api-not-found"),
+    re_path("^", not_found, name="api-not-found"),  # whatever is left, line breaks included
 ]

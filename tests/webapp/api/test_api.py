@@ -202,7 +202,7 @@ def test_errors_have_one_shape(
         assert answer["Content-Type"].startswith("application/json") and answer.json()["request_id"]
 
 
-@pytest.mark.parametrize("address", ["nothing", "runs/", "runs/not-a-uuid", "runs/not-a-uuid/rollouts"])
+@pytest.mark.parametrize("address", ["nothing", "runs/", "runs/not-a-uuid", "runs/not-a-uuid/rollouts", "a%0Ab"])
 def test_an_unknown_address_is_404_for_a_good_token_and_401_for_another(
     client_for: Callable[..., Client], bob: User, project: Project, address: str
 ) -> None:
@@ -211,7 +211,7 @@ def test_an_unknown_address_is_404_for_a_good_token_and_401_for_another(
     nobody = client_for(None)
     for words, status in ((f"Bearer {text}", 404), (f"bearer {text}", 404), (f"Bearer {text}x", 401), (text, 401)):
         answer = nobody.get(f"{V1}/{address}", headers={"Authorization": words})
-        assert answer.status_code == status, words
+        assert answer.status_code == status and set(answer.json()) == SHAPE, words
     token_revoke(token)
     assert nobody.get(f"{V1}/{address}", headers={"Authorization": f"Bearer {text}"}).status_code == 401
 
