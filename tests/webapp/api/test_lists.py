@@ -342,7 +342,6 @@ AT = datetime(2026, 3, 1, 12, 0, 0, 5, tzinfo=UTC)
         ({"created_before": "2026-03-01T12:00:00.000006Z"}, {"before", "at"}),
         ({"created_after": AT.isoformat(), "created_before": AT.isoformat()}, set()),
         ({"created_after": "0001-01-01T00:00:00+14:00"}, {"before", "at", "after"}),
-        ({"created_before": "9999-12-31T23:59:59-23:59"}, {"before", "at", "after"}),
         (
             {"created_after": "2026-03-02T11:59:00.000006+23:59"},
             {"after"},
