@@ -15,12 +15,13 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Set
 from pathlib import Path
 
 from django.conf import settings
 from django.db import connections
 
-from tests.chaos.services import Postgres, Redis, alive, descendants, free_port, wait_until
+from tests.chaos.services import Postgres, Redis, alive, descendants, free_port, signal_tree, wait_until
 from training.config import JobConfig
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.engine.services import run_create
@@ -112,12 +113,10 @@ class House:
 
         wait_until(answers, 30, what="web up")
 
-    def kill9(self, name: str, spare: set[int] = frozenset()) -> None:  # type: ignore[assignment]
+    def kill9(self, name: str, spare: Set[int] = frozenset()) -> None:
         """Kill a child and all under it, but for those to be spared."""
         process = self.processes.pop(name)
-        for pid in [process.pid, *descendants(process.pid)]:
-            if pid not in spare and alive(pid):
-                os.kill(pid, signal.SIGKILL)
+        signal_tree(process.pid, signal.SIGKILL, spare)
         process.wait(10)
 
     def cut_postgres(self) -> None:

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from pathlib import Path
 
 import psycopg
@@ -173,10 +173,11 @@ def _kill(pid: int, number: int = signal.SIGKILL) -> None:
         os.kill(pid, number)
 
 
-def signal_tree(pid: int, number: int) -> None:
-    """Send a signal to a process and to all under it, parents first."""
+def signal_tree(pid: int, number: int, spare: Set[int] = frozenset()) -> None:
+    """Send a signal to a process and to all under it, parents first, but for those to be spared."""
     for each in [pid, *descendants(pid)]:
-        _kill(each, number)
+        if each not in spare:
+            _kill(each, number)
 
 
 def alive(pid: int) -> bool:

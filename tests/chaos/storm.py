@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -98,22 +98,16 @@ class Storm:
 
         return int(str(wait_until(found, ANSWER_LIMIT_S, what=f"a process “{words}”")))
 
-    def kill9(self, words: str, spare: set[int] = frozenset()) -> None:  # type: ignore[assignment]
+    def kill9(self, words: str, spare: Set[int] = frozenset()) -> None:
         """End a program and all under it at once, but for those to be spared."""
-        pid = self.pid(words)
-        for each in [pid, *descendants(pid)]:
-            if each not in spare and alive(each):
-                os.kill(each, signal.SIGKILL)
+        signal_tree(self.pid(words), signal.SIGKILL, spare)
 
     def hang_and_kill9(self, words: str) -> None:
         """A service answers nobody for a while, and is gone then."""
         pid = self.pid(words)
-        tree = [pid, *descendants(pid)]
         signal_tree(pid, signal.SIGSTOP)
         time.sleep(self.dice.uniform(1, AWAY_MAX_S))
-        for each in tree:
-            if alive(each):
-                os.kill(each, signal.SIGKILL)
+        signal_tree(pid, signal.SIGKILL)
 
     def look(self) -> None:
         """Ask for a page: it comes, or a page says that the site is busy or its database away."""
