@@ -87,3 +87,5 @@ def test_a_lost_worker_of_one_kind_costs_the_other_nothing(asking: House) -> Non
     asking.worker("endpoint", "-c", "2")
     wait_until(lambda: worker_of(asks) == "endpoint", 30, what=f"it goes on: {asking.tail()}")
     assert asks.attempt == 2
+    run_stop(run=asks)
+    asking.ends(asks)  # or it would keep a place of the next test's
