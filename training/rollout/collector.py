@@ -109,12 +109,16 @@ class Collector:
             return Ground("", 0, self.player, self.hold, self.scoring)
         return self._grounds[bisect_right(self._grounds, row, key=lambda ground: ground.begin) - 1]
 
+    @property
+    def _holds(self) -> list[Hold]:
+        return [self.hold, *(ground.hold for ground in self._grounds)]
+
     def _part_of(self, row: int) -> str:
         return self.ground_of(row).name
 
     def holds(self, step: int) -> None:
         """Whoever waits from now on waits in this step."""
-        for hold in (self.hold, *(ground.hold for ground in self._grounds)):
+        for hold in self._holds:
             hold.step = step
 
     def collect(self, step: int, row_indices: Sequence[int], drawn: Sequence[int] | None = None) -> StepRollouts:
@@ -139,6 +143,8 @@ class Collector:
         refill = Refill(self.config, step, row_indices, self._spare, drawn, self._part_of)
         while more := refill.next(played):
             played += await self._play_all(work, work.extend(more))
+        for hold in self._holds:
+            await hold.learned()
         batch = refill.batch(played)
         groups = work.close_groups(batch, refill.kept)
         busy = self.player.engine.figures.busy_seconds - busy_before

@@ -111,23 +111,31 @@ class Hold(Wait):
         self._asking: asyncio.Task[bool] | None = None
         self._says_who: bool | None = None
         self._learning: asyncio.Task[None] | None = None
+        self._learned_in: int | None = None
 
     def begun(self) -> None:
         """An episode has begun: it is there, and it is the right one. Whether it says who it is, where it is asked, is
-        learned in the background once: some servers play well and do not."""
+        learned in the background, once a step until it has: some servers play well and never do."""
         self.answered()
-        if self._says_who is None and (self._learning is None or self._learning.done()):
+        known = self._says_who or self._learned_in == self.step
+        if not known and (self._learning is None or self._learning.done()):
             self._learning = asyncio.create_task(self._learn())
 
     async def _learn(self) -> None:
         self._says_who = await self._ask_all(strictly=True)
+        self._learned_in = self.step
+
+    async def learned(self) -> None:
+        """Wait for the question in the background: a step that ended before its answer would hear it in an outage."""
+        if self._learning is not None and not self._learning.done():  # one that is done may be of a closed loop
+            await asyncio.wait([self._learning])
 
     async def away(self, error: TiltyardError) -> bool:
         """Whether an episode failed because the environment is away, and not by a fault of its own."""
         if passing(error):
             return True
-        if isinstance(error, STRANGE) and self._learning is not None and not self._learning.done():
-            await asyncio.wait([self._learning])  # never one that is done: it may be of a loop that was closed
+        if isinstance(error, STRANGE):
+            await self.learned()
         doubtful = isinstance(error, EnvironmentTimeout) or (self._says_who and isinstance(error, STRANGE))
         return bool(doubtful) and not await self._answers()
 
