@@ -146,6 +146,17 @@ def test_what_cannot_be_computed_is_named_and_never_zero(
     assert (figures.value, figures.tasks) == (0.75, 1)
 
 
+def test_a_part_that_was_missing_when_it_was_recorded_ends_no_scoring(
+    two: list[Run], spec: Maker, read: Reading, scored: Maker
+) -> None:
+    """A try whose parts hold a missing one ended the whole scoring by a TypeError."""
+    Rollout.objects.filter(run=two[0], row=3).update(parts={"env_success": 1.0, "judge": None})
+    reference = spec(OWN, SOLVED)
+    made = scored(two, reference)
+    assert (made.state, made.rollouts, made.error) == (RescoringState.DONE, 15, None)
+    assert rewards(read(two, reference))[0] == [1.5, 0.0, 0.0, 1.25]
+
+
 def test_without_the_dataset_the_task_is_not_known(two: list[Run], spec: Maker, read: Reading, scored: Maker) -> None:
     rows = Path(two[0].resolved["data"]["train"])
     kept = rows.read_text()

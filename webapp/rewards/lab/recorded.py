@@ -65,7 +65,7 @@ def _record(rollout: Rollout, episode: Episode | None) -> Recorded:
         policy=rollout.policy,
         status=rollout.status,
         reward=rollout.reward,
-        parts=rollout.parts,
+        parts={name: value for name, value in rollout.parts.items() if value is not None},
         error=error,
         task=rollout.task or message_head(prompt),
         row=rollout.row,
