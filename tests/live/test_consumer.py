@@ -290,6 +290,19 @@ async def test_a_database_that_is_away_is_said(watched: Watched, alice: Any, mon
     await socket.disconnect()
 
 
+async def test_a_tab_that_opens_while_the_database_is_away_is_asked_to_come_again(
+    watched: Watched, alice: Any, monkeypatch: Any
+) -> None:
+    """Refused before it was open, a browser heard no code, and the answer was a 403."""
+
+    def away(_scope: Any) -> None:
+        raise OperationalError("away")
+
+    monkeypatch.setattr(watching, "user_now", away)
+    socket = await _open(watched, alice)
+    assert await socket.closed() == 1013
+
+
 async def test_sockets_share_their_reads(watched: Watched, alice: Any, rita: Any, monkeypatch: Any) -> None:
     reads = []
     real = feed._read_changes

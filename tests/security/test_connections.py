@@ -79,27 +79,27 @@ def test_idle_connections_keep_nobody_out(web: int, descriptors: None, said: byt
         assert closed(idle[0], 1) and closed(idle[IDLE // 2], 1)  # the oldest made room
 
 
-@contextlib.asynccontextmanager
-async def serving(**over: Any) -> AsyncIterator[int]:
-    """The same protocols in this process, before an application that answers with the size of the body and keeps every
-    websocket open."""
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        size, more = 0, True
-        if scope["type"] == "websocket":
-            await receive()
-            await send({"type": "websocket.accept"})
-            while (await receive())["type"] != "websocket.disconnect":
-                pass
+async def measures(scope: Any, receive: Any, send: Any) -> None:
+    """An application that answers with the size of the body and keeps every websocket open."""
+    size, more = 0, True
+    if scope["type"] == "websocket":
+        await receive()
+        await send({"type": "websocket.accept"})
+        while (await receive())["type"] != "websocket.disconnect":
+            pass
+        return
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
             return
-        while more:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return
-            size, more = size + len(message["body"]), message["more_body"]
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"connection", b"close")]})
-        await send({"type": "http.response.body", "body": b"%d bytes" % size})
+        size, more = size + len(message["body"]), message["more_body"]
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"connection", b"close")]})
+    await send({"type": "http.response.body", "body": b"%d bytes" % size})
 
+
+@contextlib.asynccontextmanager
+async def serving(app: Any = measures, **over: Any) -> AsyncIterator[int]:
+    """The same protocols in this process, before an application."""
     port = free_port()
     options: dict[str, Any] = {"lifespan": "off", "log_config": None, "proxy_headers": False}
     protocols: dict[str, Any] = {"http": connections.HttpProtocol, "ws": connections.SocketProtocol}
@@ -136,6 +136,30 @@ async def test_slow_heads_and_bodies_are_cut_off_and_steady_ones_are_not(monkeyp
         )
     assert slow == b"" and half == b"" and b"30000 bytes" in steady
     assert not connections._busy and not connections._idle.all
+
+
+async def test_a_socket_that_waits_to_be_let_in_hears_of_a_new_start() -> None:
+    """uvicorn answered 500 to each tab that was opening its socket when the site was started again."""
+    asked, left = asyncio.Event(), asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        asked.set()
+        await asyncio.sleep(0.5)  # as the question to the database who this is
+        try:
+            await send({"type": "websocket.accept"})
+        finally:
+            left.set()
+
+    async with serving(app) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        keys = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
+        head = f"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n{keys}\r\n"
+        writer.write(head.encode())
+        await asyncio.wait_for(asked.wait(), 5)
+    answer = (await asyncio.wait_for(reader.read(4096), 5)).decode()
+    assert answer.startswith("HTTP/1.1 503 ") and "Retry-After: 5\r\n" in answer
+    await asyncio.wait_for(left.wait(), 5)
+    assert await reader.read() == b"" and not connections._sockets
 
 
 async def test_one_address_does_not_take_every_place(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,8 +93,7 @@ class Watcher(AsyncWebsocketConsumer):
         self.pump: asyncio.Task[None] | None = None
         self.begin()
         if len(self.open_sockets) >= SOCKETS_ALL:
-            await self.accept()  # a browser learns no code of a socket that was never open
-            await self.close(TRY_LATER)
+            await self._later()
             return
         try:
             person = await in_database(self._authorise)
@@ -102,7 +101,7 @@ class Watcher(AsyncWebsocketConsumer):
             await self.close(closed.code)
             return
         except DATABASE_AWAY:
-            await self.close(TRY_LATER)
+            await self._later()
             return
         if self.sockets[person] >= SOCKETS_MAX:
             await self.close(TOO_MANY)
@@ -113,6 +112,10 @@ class Watcher(AsyncWebsocketConsumer):
         await feed().subscribe(self.watched, self.wake)
         await self.accept()
         self.pump = asyncio.create_task(self._pump(), name=f"{self.action}-{self.watched}")
+
+    async def _later(self) -> None:
+        await self.accept()  # a browser learns no code of a socket that was never open
+        await self.close(TRY_LATER)
 
     async def disconnect(self, code: int) -> None:
         """Let go of everything."""

@@ -30,6 +30,8 @@ from uvicorn.protocols.http.flow_control import service_unavailable
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from webapp.errors import RETRY_AFTER_S
+
 HEAD_LIMIT_S = 10.0
 BODY_GRACE_S, BODY_BYTES_PER_S, BODY_LOOK_S = 20.0, 1024, 5.0
 ANSWER_LIMIT_S, LINGER_S = 60.0, 3.0
@@ -221,6 +223,16 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         """Count it no more."""
         _sockets.discard(self)
         super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        """Whoever has not been let in yet is asked to come again: uvicorn would call it a fault of ours."""
+        if not (self.close_sent or self.handshake_complete or self.initial_response):
+            refusal = self.conn.reject(503, "This site is being started again.")
+            refusal.headers["Retry-After"] = str(RETRY_AFTER_S)
+            self.conn.send_response(refusal)
+            self.transport.write(b"".join(self.conn.data_to_send()))
+            self.close_sent = True
+        super().shutdown()
 
 
 def _raise_descriptor_limit() -> None:
