@@ -13,6 +13,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 NAMES = (
     "demo",
+    "start",
     "overhead",
     "rollouts",
     "learning",

@@ -29,18 +29,20 @@ def free_port() -> int:
 class Site:
     """``with Site(demo=True) as site:`` – ``site.link`` logs in once, ``site.lines`` is the console so far.
 
-    ``clone`` makes a fresh clone of the committed tree and starts it with ``make``, installation included.
+    ``clone`` makes a fresh clone of the committed tree and starts it with ``make``, installation included. ``data`` is
+    a folder that outlives the site, and ``root`` the tree that is started.
     """
 
-    def __init__(self, *, demo: bool, clone: bool = False) -> None:
+    def __init__(self, *, demo: bool, clone: bool = False, data: Path | None = None, root: Path = ROOT) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="tiltyard-bench-", ignore_cleanup_errors=True)
-        self.data = Path(self._folder.name) / "data"
+        self.data = data or Path(self._folder.name) / "data"
         self.port = free_port()
         self.env = {**os.environ, "TILTYARD_DATA_DIR": str(self.data), "TILTYARD_PORT": str(self.port)}
         for name in ("DATABASE_URL", "REDIS_URL", "DJANGO_SETTINGS_MODULE"):
             self.env.pop(name, None)
-        self.root, self.python = ROOT, sys.executable
+        self.root, self.python = root, sys.executable
         self._argv = [sys.executable, "manage.py", "up", *(["--demo"] if demo else [])]
+        self._clone = clone
         if clone:
             self.root = Path(self._folder.name) / "clone"
             self.python = str(self.root / ".venv/bin/python")
@@ -51,7 +53,7 @@ class Site:
 
     def __enter__(self) -> Site:
         self.started_at = time.time()
-        if self.root != ROOT:
+        if self._clone:
             subprocess.run(["git", "clone", "--quiet", str(ROOT), str(self.root)], check=True, timeout=120)
         self._process = subprocess.Popen(
             self._argv,
