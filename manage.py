@@ -6,6 +6,21 @@ from __future__ import annotations
 import os
 import sys
 
+STARTERS = (["up"], ["program"])
+
+
+def command_start(argv: list[str]) -> None:
+    """Run one that only starts other programs: it needs settings and texts, and no app, which would take seconds."""
+    from importlib import import_module
+
+    from django.apps import apps
+    from django.conf import settings
+    from django.utils.log import configure_logging
+
+    configure_logging(settings.LOGGING_CONFIG, settings.LOGGING)
+    apps.populate([])
+    import_module(f"webapp.ops.management.commands.{argv[1]}").Command().run_from_argv(argv)
+
 
 def main() -> None:
     """Run one management command."""
@@ -14,7 +29,10 @@ def main() -> None:
     from django.core.management import execute_from_command_line
 
     try:
-        execute_from_command_line(sys.argv)
+        if sys.argv[1:2] in STARTERS:
+            command_start(sys.argv)
+        else:
+            execute_from_command_line(sys.argv)
     except ImproperlyConfigured as exc:  # a wrong setting is the operator's to change: a sentence, no traceback
         sys.exit(str(exc))
 

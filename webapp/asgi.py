@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from multiprocessing import parent_process
 
 import django
 
+from webapp.host.embedded import die_with_parent
+
+if parent_process() is not None:  # one of several web servers: without their head nobody would end it
+    die_with_parent()  # first of all: a head may end while its servers still import
+gc.disable()  # all that is imported stays: to walk it again and again as it grows takes a tenth of a start
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
 django.setup(set_prefix=False)
 
@@ -18,12 +24,8 @@ from training.garbage import freeze_for_good  # noqa: E402
 from webapp import urls  # noqa: E402, F401 - every view, and what it needs
 from webapp.askers import Askers  # noqa: E402
 from webapp.body_limit import BodyLimit  # noqa: E402
-from webapp.host.embedded import die_with_parent  # noqa: E402
 from webapp.sockets import TrustedOrigins, websocket_urlpatterns  # noqa: E402
 from webapp.streams import Handler  # noqa: E402
-
-if parent_process() is not None:  # one of several web servers: without their head nobody would end it
-    die_with_parent()
 
 django_app = Handler()
 
@@ -40,3 +42,4 @@ application = ProtocolTypeRouter(
 # The garbage collector walks whatever lives long, now and then, and nobody is answered meanwhile: 130 ms for what is
 # loaded here. All of it stays until the process ends, so it is never walked again.
 freeze_for_good()
+gc.enable()

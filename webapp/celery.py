@@ -8,6 +8,8 @@ import os
 from celery import Celery
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
+# Django's checks of the code would import every page into every worker; a test makes them.
+os.environ.setdefault("CELERY_SKIP_CHECKS", "true")
 
 app = Celery("tiltyard")
 app.config_from_object("django.conf:settings", namespace="CELERY")

@@ -151,6 +151,8 @@ def test_up_starts_stops_and_finds_its_data_again(up: Callable[..., Upped], monk
     assert re.search(rf"Open  http://127\.0\.0\.1:{first.port}/login/[\w-]{{43}}/", first.output)
     log_in_once(re.search(r"http://\S+/login/[\w-]+/", first.output)[0])  # type: ignore[index]
     check_static_files(f"http://127.0.0.1:{first.port}")
+    spawned = re.findall(r"spawned: '([\w-]+)'", (first.data / "logs" / "supervisord.log").read_text())
+    assert spawned[:3] == ["postgres", "redis", "web"], "the first page waits for no worker"
     with psycopg.connect(services["database_url"]) as connection:
         assert connection.execute("SELECT username FROM teams_user").fetchall() == [("admin",)]
         ids = connection.execute("SELECT id FROM teams_project").fetchall()

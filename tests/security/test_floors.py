@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
+from django.core.management import CommandError, call_command
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -43,6 +44,8 @@ def test_a_package_below_its_floor_stops_the_start(name: str, monkeypatch: pytes
     assert len(floors.floors_broken()) == 1
     with pytest.raises(ImproperlyConfigured, match=f"{name} {OLD[name]} has a known security hole"):
         apps.get_app_config("ops").ready()
+    with pytest.raises(CommandError, match=f"{name} {OLD[name]} has a known security hole"):
+        call_command("up")
 
 
 def test_every_floor_is_tried_and_every_lock_is_above_it() -> None:

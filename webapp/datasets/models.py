@@ -9,7 +9,6 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
-from training.data.identity import IDENTITIES_NAME
 from webapp.ids import UuidModel, name_validator
 from webapp.pools import LONG, SHORT
 from webapp.storage import dataset_dir, export_file
@@ -92,6 +91,8 @@ class Dataset(UuidModel, Work):
     @property
     def identities_path(self) -> Path:
         """Which row each good row is (``training.data.identity``)."""
+        from training.data.identity import IDENTITIES_NAME  # here: it imports NumPy, and every program imports this
+
         return dataset_dir(self.id) / IDENTITIES_NAME
 
     @property

@@ -10,8 +10,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from celery.signals import heartbeat_sent
-
 from webapp.host.embedded import write_private
 
 READY_VARIABLE = "TILTYARD_READY_FILE"
@@ -22,6 +20,8 @@ def say_ready(**_signal: Any) -> None:
 
     A Celery worker sends a heartbeat every two seconds, but none while its broker is away.
     """
+    from celery.signals import heartbeat_sent  # here: `up` needs the variable's name alone
+
     path = os.environ.get(READY_VARIABLE)
     if path:
         # A disk that takes nothing ends no program: only a start of `up` waits for the file, and that has found it so.

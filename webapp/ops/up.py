@@ -4,7 +4,7 @@
 2. End what an `up` that was killed has left (processes.json), then look whether the port is free.
 3. Start supervisord, through it PostgreSQL and Redis (unless DATABASE_URL and REDIS_URL name others).
 4. Write services.json, from which every Django process reads its addresses; migrate; make the first user and team.
-5. Start the web server, the workers, the clockwork, the keeper and the tools environment; wait until each answers.
+5. Start the web server and wait until it answers; then all others, until each is ready.
 6. Watch. Each look notes all processes by pid and start time, for 2. of the next start.
 7. On Ctrl-C, SIGTERM or an error: supervisord stops the groups in order, then whatever still lives of the noted ones.
 
@@ -56,13 +56,14 @@ from webapp.ops.programs import (
     tools_program,
     web_program,
 )
-from webapp.ops.starting import Progress, answers, processor_seconds
+from webapp.ops.starting import Progress, answers, processor_seconds, within
 from webapp.ops.surroundings import check_port, disk_error, old_redis, tools_port_of, tools_token_file
 from webapp.ops.variables import work_names
 from webapp.static_files import collected, note_collected
 
 READY_LIMIT_S = 120.0  # without any processor time
 SAY_AFTER_S = 30.0
+LOOK_EVERY_S = 1.0  # whether a program that is not ready still lives, and gets on: that takes processor time of its own
 WATCH_EVERY_S = 2.0
 STOP_LIMIT_S = TRAIN_STOP_WAIT_S + 50.0  # the groups' own limits, one after another
 END_GRACE_S = 3.0
@@ -179,15 +180,16 @@ class Up:
         self._log_sizes = {name: log.stat().st_size for name, log in logs.items() if log.exists()}
         self.manager.start(self._environment(*(program.names for program in self.manager.programs.values())))
         self._note()
-        self.manager.run(*programs.values(), tools)
+        self.manager.run(*programs.values())
         self._wait_services(programs)
         self._write_services(tools_port)
         self._collect_static()
         with self.console.stage(_("Database up to date")):
             link = self._prepare_site(tools_port, tools_before)
-        self.manager.run(web, *workers)
-        self._wait_for(_("Tools environment"), tools, lambda: answers(f"http://127.0.0.1:{tools_port}/health"))
+        self.manager.run(web)  # alone: a person waits for the first page, and nobody for a worker
         self._wait_for(_("Web server"), web, lambda: answers(self.options.address))
+        self.manager.run(tools, *workers)
+        self._wait_for(_("Tools environment"), tools, lambda: answers(f"http://127.0.0.1:{tools_port}/health"))
         titles = {
             "worker-endpoint": _("Worker for endpoints"),
             "worker-short": _("Worker for short work"),
@@ -301,7 +303,7 @@ class Up:
         survives, progress = self._survival(program), Progress(READY_LIMIT_S, SAY_AFTER_S)
         log, log_from = self.manager.log_of(program), self._log_sizes.get(program.full_name, 0)
         with self.console.stage(title):
-            while not check():
+            while not within(LOOK_EVERY_S, check):
                 if not survives():
                     raise UpError(
                         _("%(name)s ended while starting.") % {"name": program.name}, log=log, log_from=log_from
@@ -312,7 +314,6 @@ class Up:
                 if progress.slow():
                     text = _("  %(name)s is still starting: the machine is busy.")
                     self.console.line(text % {"name": program.name})
-                time.sleep(0.1)
 
     def _welcome(self, link: str) -> None:
         line = self.console.line

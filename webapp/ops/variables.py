@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from training.child_env import CERTIFICATES, DEVICES, HUB_ACCESS, MODELS
 from training.config import TRACKERS
-from webapp.engine.trainer import OURS, judge_keys
+from webapp.engine.trainer_variables import OURS, judge_keys
 from webapp.env import settings_names
 
 PYTHON = ("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "DJANGO_SETTINGS_MODULE")

@@ -30,7 +30,8 @@ from training.rewards.lab.writing import Recorded, SetWriter
 from training.rewards.model_based import REWARD_MODEL
 from training.rewards.model_based.model import FOLDERS_VARIABLE
 from training.words import Sentence, sentence
-from webapp.engine.trainer import access_env, judge_keys
+from webapp.engine.trainer import access_env
+from webapp.engine.trainer_variables import judge_keys
 from webapp.rescoring.columns import Mark, column_merge, values_of_function
 from webapp.rescoring.models import Rescoring, RescoringState
 from webapp.rescoring.plans import Plan, plan_of

@@ -50,8 +50,8 @@ def login_links_end(user: User) -> None:
 
 
 def login_link_path(token: str) -> str:
-    """Path of the page that uses the token."""
+    """Path of the page that uses the token. Looked up among our own: all addresses would import every page."""
     try:
-        return reverse("login-link", kwargs={"token": token})
+        return reverse("login-link", urlconf="webapp.teams.urls", kwargs={"token": token})
     except NoReverseMatch:
         return f"/login/{token}/"

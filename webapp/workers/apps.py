@@ -1,4 +1,4 @@
-"""Workers tell that they live."""
+"""The Celery application of every process, and workers that tell that they live."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ class WorkersConfig(AppConfig):
     name = "webapp.workers"
 
     def ready(self) -> None:
-        """Hear Celery's workers."""
+        """Make ours the application of every ``shared_task``; hear Celery's workers."""
+        import webapp.celery  # noqa: F401
         from webapp.workers import beating
 
         celeryd_after_setup.connect(beating.name_children, dispatch_uid="workers.name")

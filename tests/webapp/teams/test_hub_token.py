@@ -134,7 +134,7 @@ def test_only_a_run_that_fetches_its_model_gets_it(project: Project) -> None:
 def test_the_trainer_gets_it_and_what_a_trainer_starts_does_not(
     project: Project, make_run: Callable[..., Run], make_dataset: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from training.child_env import bare_env, child_env
+    from training.child_env import CERTIFICATES, PLACES, bare_env, child_env
     from training.config import TRACKERS
     from webapp.engine import trainer
 
@@ -153,5 +153,5 @@ def test_the_trainer_gets_it_and_what_a_trainer_starts_does_not(
     # As in the trainer: whatever it starts is made of these lists.
     for name, value in env.items():
         monkeypatch.setenv(name, value)
-    tracker = child_env(trainer.PLACES, trainer.CERTIFICATES, TRACKERS["trackio"].variables)
+    tracker = child_env(PLACES, CERTIFICATES, TRACKERS["trackio"].variables)
     assert TOKEN not in str([tracker, bare_env(), child_env(trainer.ENV_NAMES)])

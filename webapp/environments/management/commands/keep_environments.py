@@ -13,6 +13,7 @@ class Command(BaseCommand):
     """Runs until SIGTERM; `manage.py up` supervises it. A second one waits for the first to end."""
 
     help = __doc__
+    requires_system_checks = []
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Keep."""

@@ -21,6 +21,7 @@ class Command(BaseCommand):
     """Make the demo; `manage.py up` must be running."""
 
     help = __doc__
+    requires_system_checks = []
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Options."""

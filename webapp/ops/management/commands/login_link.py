@@ -19,6 +19,7 @@ class Command(BaseCommand):
     """Print a one-time login link."""
 
     help = __doc__
+    requires_system_checks = []
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Options."""

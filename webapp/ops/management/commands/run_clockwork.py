@@ -13,6 +13,7 @@ class Command(BaseCommand):
     """Runs until SIGTERM; `manage.py up` supervises it. A second one does no harm."""
 
     help = __doc__
+    requires_system_checks = []
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Tick."""

@@ -10,6 +10,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import translation
 
+from training.floors import floors_broken
 from webapp.env import env_bool
 from webapp.ops.console import Console
 from webapp.ops.options import UpOptions
@@ -37,6 +38,8 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run until stopped."""
+        if too_old := floors_broken():
+            raise CommandError("\n".join(too_old))
         if options["host"] not in LOOPBACK and not os.environ.get("TILTYARD_HOSTS"):
             raise CommandError("To be reached by others, set TILTYARD_HOSTS and TILTYARD_ORIGINS: see SECURITY.md.")
         chosen = UpOptions(
