@@ -42,6 +42,7 @@ NAMES = (
     "exchange",
     "loop",
     "ingest",
+    "pages",
 )
 LONG = ("chaos", "database", "demos", "depth", "memory")  # up to an hour and a half, or 12 GB of disk: only by name
 LIMIT_S, LONG_LIMIT_S = 1800, 4 * 3600

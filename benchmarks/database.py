@@ -179,7 +179,7 @@ def ask(client: Any, asked: list[str]) -> dict[str, Any]:
         with CaptureQueriesContext(connection) as caught:
             statuses.add(_status(client, address))
         queries = max(queries, len(caught))
-    backend = _backend()
+    backend = backend_clock()
     wall, busy = [], []
     for turn in range(max(ASKED, len(asked))):
         began, worked = time.perf_counter(), time.process_time() + backend()
@@ -211,7 +211,7 @@ def _rank(taken: list[float], share: float) -> float:
     return round(sorted(taken)[round(share * (len(taken) - 1))], 1)
 
 
-def _backend() -> Callable[[], float]:
+def backend_clock() -> Callable[[], float]:
     """A clock of the processor time of the database's process that answers us, in seconds."""
     from django.db import connection
 
@@ -291,20 +291,25 @@ def main() -> int:
     return 0
 
 
-def _told(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+def filled(folder: Path, share: float) -> float:
+    """Migrate the database of this folder and fill it, unless it is: the seconds that the filling took."""
     from django.core.management import call_command
 
     import webapp.asgi  # noqa: F401 - what the web server loads, and as it does
 
     call_command("migrate", verbosity=0)
-    took = 0.0
-    if not (folder / "filled").exists():
-        from benchmarks.database_rows import fill
+    if (folder / "filled").exists():
+        return 0.0
+    from benchmarks.database_rows import fill
 
-        began = time.monotonic()
-        fill(options.share)
-        took = time.monotonic() - began
-        (folder / "filled").touch()
+    began = time.monotonic()
+    fill(share)
+    (folder / "filled").touch()
+    return time.monotonic() - began
+
+
+def _told(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+    took = filled(folder, options.share)
     return {"share": options.share, "filled_s": round(took), "rows": rows(), **measure(options.only)}
 
 

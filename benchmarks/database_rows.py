@@ -66,7 +66,7 @@ def insert(model: type[Model], source: str, **columns: str) -> None:
     for field in model._meta.concrete_fields:
         if field.column in columns:
             values.append(columns[field.column].replace("%", "%%"))
-        elif isinstance(field, AutoField | BigAutoField):
+        elif isinstance(field, AutoField | BigAutoField) or field.has_db_default():
             continue
         else:
             values.append(f"%s::{field.db_type(connection)}")
@@ -229,12 +229,12 @@ def _played(rows: str) -> None:
         step=f"1 + i / {EACH_STEP // GROUP}", group=f"i % {EACH_STEP // GROUP}", reward_mean="0.5", reward_std="0.2",
         zero_variance="i % 6 = 0", seq="1004 + i * 40",
     )  # fmt: skip
-    names = ", ".join(f"('{name}')" for name in METRICS)
+    names = ", ".join(f"('{name}', {place})" for place, name in enumerate(METRICS))
     insert(
         MetricPoint, f"FROM {plan} JOIN runs_run AS run ON run.id = plan.id, LATERAL generate_series(1, run.step) AS i,"
-        f" (VALUES {names}) AS metric(name)",
+        f" (VALUES {names}) AS metric(name, place)",
         run_id="plan.id", attempt="1", step="i", name="metric.name", value="0.2 + (hashint4(i) & 1023) / 2048.0",
-        seq="1003 + i * 160",
+        seq="1003 + i * 160 + metric.place",
     )  # fmt: skip
 
 
