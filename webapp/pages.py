@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
 from django import forms
 from django.contrib.auth.base_user import AbstractBaseUser
@@ -19,6 +21,7 @@ from webapp.ids import name_validator
 PROBES_PER_MINUTE = 20
 PROBES_WINDOW_S = 60
 MAX_PAGE = 10_000
+_NO_OBJECT = UUID(int=0)
 
 
 def clean_name(name: str) -> str:
@@ -74,6 +77,12 @@ def url_or_none(url_name: str, *args: Any) -> str | None:
         return reverse(url_name, args=args)
     except NoReverseMatch:
         return None
+
+
+def addresses_of(url_name: str, *args: Any) -> Callable[[UUID | str], str]:
+    """The addresses of a list's objects by the last part that varies, an id or a slug: looked up once, not for each."""
+    before, _part, after = reverse(url_name, args=[*args, _NO_OBJECT]).rpartition(str(_NO_OBJECT))
+    return lambda part: f"{before}{part}{after}"
 
 
 def newest_only(listed: int, most: int) -> str:

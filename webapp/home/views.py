@@ -14,9 +14,10 @@ from django.views.decorators.http import require_GET
 from webapp.home.selectors import home_projects, project_counts, shelves
 from webapp.pages import url_or_none
 from webapp.pins.selectors import pins_shown
-from webapp.records.cells import heads, lines
+from webapp.records.cells import heads
 from webapp.records.columns import SHORT, columns_named
 from webapp.records.listing import run_list
+from webapp.records.rows import table_rows
 from webapp.static_files import PLOTLY
 from webapp.teams.access import project_for
 from webapp.teams.forms import MemberForm
@@ -47,7 +48,7 @@ def project_page(request: HttpRequest, slug: str) -> HttpResponse:
     context = {
         "project": project,
         "shelves": shelves(project, counts),
-        "lines": lines(run_list(project, per_page=NEWEST_RUNS).rows, shown),
+        "lines": table_rows(run_list(project, per_page=NEWEST_RUNS).rows, shown, slug),
         "heads": shown,
         "counts": counts,
         "new_url": url_or_none("run-new", slug),

@@ -1,8 +1,8 @@
-"""The cells of the list of runs, made here and not by a template: a page has hundreds of them."""
+"""The columns of the table of runs as a page names them, and what stands in a cell; ``rows.py`` draws the rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from django.utils.html import format_html
@@ -26,33 +26,9 @@ class Head(NamedTuple):
     column: Column
 
 
-class Cell(NamedTuple):
-    """One cell; ``html`` is ``None`` where the template draws it."""
-
-    key: str
-    label: str
-    figure: bool
-    html: str | None
-
-
-class Line(NamedTuple):
-    """A row of the table."""
-
-    row: RunRow
-    cells: list[Cell]
-
-
 def heads(columns: Iterable[Column]) -> list[Head]:
     """The columns with their titles in the reader's language."""
     return [Head(column.key, translated(column.title), column) for column in columns]
-
-
-def lines(rows: Iterable[RunRow], shown: Sequence[Head]) -> list[Line]:
-    """The rows of the table."""
-    return [
-        Line(row, [Cell(head.key, head.title, head.column.figure, DRAWN[head.key](row)) for head in shown])
-        for row in rows
-    ]
 
 
 def _state(row: RunRow) -> SafeString:
@@ -114,7 +90,7 @@ def _step(row: RunRow) -> SafeString:
     return format_html('<span>{}<span class="muted"> / {}</span>{}</span>', step, total, bar)
 
 
-DRAWN: dict[str, Callable[[RunRow], str | None]] = {
+DRAWN: dict[str, Callable[[RunRow], str]] = {
     "state": _state,
     "success": _success,
     "heldout": lambda row: percent(row.heldout),
@@ -123,7 +99,6 @@ DRAWN: dict[str, Callable[[RunRow], str | None]] = {
     "spec": lambda row: row.spec or NOTHING,
     "model": lambda row: row.model or NOTHING,
     "dataset": lambda row: row.dataset or NOTHING,
-    "tags": lambda row: None if row.run.tags else "",
     "owner": lambda row: row.owner or NOTHING,
     "step": _step,
     "duration": lambda row: duration(row.duration_seconds),

@@ -44,6 +44,8 @@ ALL_MAX = 10_000
 KINDS = frozenset(get_args(Kind))
 UNREAD = ("resolved", "baselines", "evaluation")
 """Large columns that a line needs nothing of."""
+_UNREAD_BEFORE = [f"after__{field.name}" for field in Run._meta.fields if field.name not in {"id", "name", "state"}]
+"""All that a line does not say of the run that this one waits for."""
 _SOLVED = KeyTransform("success", KeyTransform("figures", "evaluation"))
 _SUCCESS = Coalesce(Cast(KeyTextTransform("value", _SOLVED), FloatField()), F("success"))
 _WORKED = Coalesce("ended_at", Now()) - F("started_at")
@@ -155,7 +157,7 @@ def runs_sorted(project: Project, filters: Mapping[str, Any], sort: str, *, user
 
 def run_lines(ids: Sequence[UUID], *, user: User | None, trends: bool) -> list[RunRow]:
     """The lines of runs, in the order of their ids."""
-    read = {run.pk: run for run in _read(Run.objects.filter(pk__in=ids), user)}
+    read = {run.pk: run for run in _read(Run.objects.filter(pk__in=ids), user).order_by()}
     found = [read[pk] for pk in ids if pk in read]  # one may go between the two looks
     drawn = sparklines(run.pk for run in found) if trends else {}
     return [_line(run, drawn.get(run.pk, [])) for run in found]
@@ -231,9 +233,10 @@ def _read(rows: QuerySet[Run], user: User | None) -> QuerySet[Run]:
     starred = RunStar.objects.filter(run=OuterRef("pk"), user=user) if user else RunStar.objects.none()
     return (
         with_ages(rows)
-        .select_related("after", "created_by")
-        .defer(*UNREAD, *(f"after__{name}" for name in (*UNREAD, "config", "health")))
+        .select_related("after")
+        .defer(*UNREAD, *_UNREAD_BEFORE)
         .annotate(solved=_SOLVED, starred=Exists(starred), device=SORTS["device"], advised=open_count())
+        .annotate(owner=SORTS["owner"])
     )
 
 
@@ -248,7 +251,7 @@ def _line(run: Run, trend: list[float | None]) -> RunRow:
     return RunRow(
         run=run,
         view=view,
-        owner=run.created_by.get_username() if run.created_by else "",
+        owner=getattr(run, "owner", None) or "",
         starred=getattr(run, "starred", False),
         success=finite(run.success if whole is None else whole),
         success_range=None if low is None or high is None else (low, high),

@@ -13,6 +13,7 @@ from django.contrib.auth.decorators import login_required
 from django.core.exceptions import ValidationError
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse, QueryDict
+from django.middleware.csrf import get_token
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.cache import patch_vary_headers
@@ -27,6 +28,7 @@ from webapp.launch.preparing import preparation_lines
 from webapp.pages import errors_by_field, page_number, url_or_none
 from webapp.records import cells, columns, listing, marks
 from webapp.records.access import own_run
+from webapp.records.rows import star, table_rows
 from webapp.rewards.selectors import specs_of
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL, RunState
@@ -67,7 +69,7 @@ def run_list_page(request: HttpRequest, slug: str) -> HttpResponse:
     preparations, beside = preparation_lines(project), listing.around(project)
     context = {
         "project": project,
-        "lines": cells.lines(found.rows, shown),
+        "lines": table_rows(found.rows, shown, slug, get_token(request)),
         "heads": shown,
         "total": found.total,
         "filters": filters,
@@ -134,11 +136,11 @@ def run_columns(request: HttpRequest, slug: str) -> HttpResponse:
 @require_POST
 def run_star(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Put the person's star on a run (``on=1``) or take it away; scripts get the button as it is now."""
-    project, run = own_run(request, slug, pk)
+    _project, run = own_run(request, slug, pk)
     starred = request.POST.get("on") == "1"
     marks.run_star(run=run, user=cast(User, request.user), on=starred)
     if getattr(request, "htmx", None):
-        return render(request, "runs/_star.html", {"project": project, "run": run, "starred": starred})
+        return HttpResponse(star(run, request.path, starred, get_token(request)))
     return redirect(_back(request, slug))
 
 

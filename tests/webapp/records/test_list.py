@@ -18,9 +18,11 @@ from django.utils import timezone
 
 from webapp.csv_text import CsvResponse, csv_lines
 from webapp.records import cells
+from webapp.records.cells import DRAWN
 from webapp.records.columns import USUAL, columns_for, columns_keep, columns_named
 from webapp.records.listing import run_list, run_tags
 from webapp.records.marks import run_label, run_star, runs_archive, runs_tag
+from webapp.records.rows import table_rows
 from webapp.runs.models import Attempt, Run, RunColumns, RunStar
 from webapp.runs.tags import tags_of
 from webapp.teams.models import AuditEntry, Project
@@ -286,22 +288,49 @@ def test_the_cells_say_and_escape_what_they_hold(project: Any, make_run: Any, al
     error = {"code": "odd", "message": 'It <b>died</b>. "Q"', "hint": "Look."}
     make_run(name="bad", state="failed", error=error, last_reward=0.5, success=0.25)
     make_run(name="silent", state="running", attempt=1, last_event_at=now - timedelta(hours=2))
-    shown = cells.heads(columns_named(["state", "success", "reward", "step", "tags", "created", "started"]))
-    found = {line.row.run.name: dict(zip([c.key for c in line.cells], line.cells, strict=True))
-             for line in cells.lines(run_list(project).rows, shown)}  # fmt: skip
-    state = {name: str(row["state"].html) for name, row in found.items()}
+    rows = {row.run.name: row for row in run_list(project).rows}
+    found = {name: {key: draw(row) for key, draw in DRAWN.items()} for name, row in rows.items()}
+    state = {name: str(row["state"]) for name, row in found.items()}
     assert state["first"] == '<span><span class="badge" data-state="running">running</span></span>'
     assert "after first" in state["waits"] and "being checked" in state["checked"]
     assert 'data-state="stale">No progress for 2 h 0 min' in state["silent"]
     assert "It &lt;b&gt;died&lt;/b&gt;. &quot;Q&quot;" in state["bad"] and "<b>" not in state["bad"]
-    assert found["bad"]["success"].html == "25%" and "default components" in str(found["bad"]["reward"].html)
-    assert str(found["first"]["step"].html) == (
+    assert found["bad"]["success"] == "25%" and "default components" in str(found["bad"]["reward"])
+    assert str(found["first"]["step"]) == (
         '<span>3<span class="muted"> / 8</span><progress class="progress progress-cell" max="8" value="3"'
         ' aria-hidden="true"></progress></span>'
     )
-    assert "progress" not in str(found["bad"]["step"].html) and found["bad"]["reward"].figure
-    assert found["checked"]["tags"].html is None and found["bad"]["tags"].html == ""  # the template draws tags
-    assert "just now" in str(found["bad"]["created"].html) and found["bad"]["started"].html == "–"
+    assert "progress" not in str(found["bad"]["step"])
+    assert "just now" in str(found["bad"]["created"]) and found["bad"]["started"] == "–"
+
+
+def test_a_row_holds_and_escapes_what_people_wrote(project: Any, make_run: Any, alice: Any) -> None:
+    evil = '"><script>alert(1)</script>'
+    run = make_run(name=evil, kind="grpo", tags=["a/b&c"], notes=evil, success=0.5)
+    make_run(name="plain", kind="sft", notes="x" * 80 + evil)
+    shown = cells.heads(columns_named(["success", "tags"]))
+    of = {row.run.name: row for row in run_list(project).rows}
+
+    def drawn(name: str, csrf: str = "") -> str:
+        return str(table_rows([of[name]], shown, project.slug, csrf)[0])
+
+    told, at = drawn(evil, 'token"'), f"/p/{project.slug}/runs/{run.pk}/"
+    assert "<script" not in told and 'value="token&quot;"' in told
+    escaped = "&quot;&gt;&lt;script&gt;alert(1)&lt;/script&gt;"
+    assert f'<a href="{at}">{escaped}</a> <span class="tag">GRPO</span>' in told
+    assert f'value="{run.pk}" id="pick-{run.pk}" form="compare-form" hx-preserve aria-label="Choose {escaped}">' in told
+    assert f'action="{at}star/" hx-post="{at}star/"' in told and f'aria-label="Star {escaped}">' in told
+    assert 'name="on" value="1" aria-pressed="false"' in told
+    assert f'<span class="cell-sub" title="{escaped}">{escaped}</span>' in told
+    assert '<td class="num" data-label="Task success">50%</td>' in told
+    assert (
+        f'<td data-label="Tags"><span class="tags"><a class="tag" href="/p/{project.slug}/runs/?tag=a/b%26c"'
+        ' title="Runs tagged a/b&amp;c">a/b&amp;c</a></span></td>'
+    ) in told
+    assert escaped in (folded := drawn("plain", "token")) and "<script" not in folded
+    assert f"<summary>{'x' * 69}…</summary>" in folded and '<td data-label="Tags"></td>' in folded
+    bare = drawn(evil)  # where runs are only shown
+    assert "<script" not in bare and not any(part in bare for part in ("<input", "<form", "cell-sub"))
 
 
 def test_the_api_lists_labels_archives_and_stars(
