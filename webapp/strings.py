@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from django.utils.translation import get_language, pgettext
 from django.utils.translation import gettext as _
-from django.utils.translation import pgettext
 
 from training.journal import VERIFIED
 from training.metrics import METRICS
@@ -12,11 +16,18 @@ from webapp.outcomes import Outcome
 from webapp.state_reasons import STATE_REASONS
 
 
-def strings_for(page: str) -> dict[str, str]:
+def _by_language(made: Callable[[], dict[str, str]]) -> Callable[[], Mapping[str, str]]:
+    """Make the texts once for each language: they say nothing of a person or a project, and there are hundreds."""
+    kept = functools.cache(lambda _language: MappingProxyType(made()))
+    return functools.wraps(made)(lambda: kept(get_language()))
+
+
+def strings_for(page: str) -> Mapping[str, str]:
     """The catalogue of one page, or the one that every page has."""
     return {"base": base_strings, "run": run_strings, "curves": curve_strings}[page]()
 
 
+@_by_language
 def base_strings() -> dict[str, str]:
     """What ``static/js/app.js`` and ``lib/format.js`` say."""
     return {
@@ -38,6 +49,7 @@ def base_strings() -> dict[str, str]:
     }
 
 
+@_by_language
 def run_strings() -> dict[str, str]:
     """What the run page's scripts say."""
     recorded = {f"told.{template}": _(template) for template in (*VERIFIED.values(), *STATE_REASONS)}
@@ -52,6 +64,7 @@ def run_strings() -> dict[str, str]:
     }
 
 
+@_by_language
 def report_strings() -> dict[str, str]:
     """Waiting, and what the trainer reports about itself; ``webapp/records/reports.py`` and ``lib/reports.js`` fill
     them in."""
@@ -182,6 +195,7 @@ def _words() -> dict[str, str]:
     }
 
 
+@_by_language
 def run_words() -> dict[str, str]:
     """What the run page says of rollouts, for what the server draws of it first."""
     return {**_words(), **_rollouts()}
@@ -237,6 +251,7 @@ def _rollouts() -> dict[str, str]:
     }
 
 
+@_by_language
 def metric_titles() -> dict[str, str]:
     """Titles of charts by metric, with the unit where there is one, and what each tells."""
     titles = {
@@ -248,6 +263,7 @@ def metric_titles() -> dict[str, str]:
     return titles | {f"about.{name}": _(entry.what) for name, entry in METRICS.items()}
 
 
+@_by_language
 def curve_strings() -> dict[str, str]:
     """What charts of runs say, on the run's page and on the project's."""
     return {

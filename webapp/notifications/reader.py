@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from webapp.notifications.selectors import projects_and_unread
-from webapp.teams.models import Project
+from webapp.notifications.selectors import PageProject, projects_and_unread
 
 
 class PageReader(NamedTuple):
     """The reader's projects, by name, and how many of their notifications are unread."""
 
-    projects: Sequence[Project]
+    projects: Sequence[PageProject]
     unread: int
 
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+import functools
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+from uuid import UUID
 
 from django.apps import apps
 from django.contrib.auth.models import AnonymousUser
 from django.contrib.postgres.expressions import ArraySubquery
+from django.db import connection
 from django.db.models import Func, IntegerField, QuerySet
 
 from webapp.notifications.models import Delivery, Kind, Notification, Reader, Scope, Watch
 from webapp.notifications.words import PAGES, Words, path_of, words_of
-from webapp.teams.access import projects_of
+from webapp.teams.access import projects_of, token_of
 from webapp.teams.models import Project, User
 
 MOST_COUNTED = 100
+_SOMEBODY = UUID(int=0)
 BADGES = {
     Kind.RUN_SUCCEEDED: "succeeded",
     Kind.EVALUATION_READY: "ready",
@@ -48,16 +52,41 @@ def notifications_of(user: User | AnonymousUser, *, slug: str = "", unread: bool
     return rows.select_related("event__project")
 
 
-def projects_and_unread(user: User | AnonymousUser) -> tuple[Sequence[Project], int]:
-    """A person's projects, and how many of their notifications of these are unread, ``MOST_COUNTED`` at most: one query
-    for every page, which looks at no more of them than it counts."""
-    if user.pk is None:
+class PageProject(NamedTuple):
+    """A project as every page names it."""
+
+    pk: UUID
+    name: str
+    slug: str
+
+
+def projects_and_unread(user: User | AnonymousUser) -> tuple[list[PageProject], int]:
+    """A person's projects by name, and how many of their notifications of these are unread, ``MOST_COUNTED`` at most:
+    one query for every page, which looks at no more of them than it counts."""
+    if not isinstance(user, User):
         return [], 0
+    if token_of(user) is not None:
+        rows = list(_projects_and_unread(user))
+    else:
+        sql, values = _sql_of_projects_and_unread()
+        with connection.cursor() as cursor:
+            cursor.execute(sql, [user.pk if value == _SOMEBODY else value for value in values])
+            rows = cursor.fetchall()
+    return [PageProject(pk, name, slug) for pk, name, slug, _unread in rows], rows[0][3] if rows else 0
+
+
+def _projects_and_unread(user: User) -> QuerySet[Project, tuple[UUID, str, str, int]]:
     own = Notification.objects.filter(user_id=user.pk, read_at=None, event__project__in=projects_of(user).order_by())
     counted = ArraySubquery(own.order_by().values("pk")[:MOST_COUNTED])
     unread = Func(counted, function="CARDINALITY", output_field=IntegerField())
-    projects = list(projects_of(user).annotate(unread=unread))
-    return projects, projects[0].unread if projects else 0
+    return projects_of(user).annotate(unread=unread).values_list("pk", "name", "slug", "unread")
+
+
+@functools.cache
+def _sql_of_projects_and_unread() -> tuple[str, tuple[Any, ...]]:
+    """The query of a person without a token and its values, with ``_SOMEBODY`` in the person's place. To put it
+    together costs Django more than to ask it."""
+    return _projects_and_unread(User(pk=_SOMEBODY)).query.sql_with_params()
 
 
 def lines_of(rows: Iterable[Notification]) -> list[Line]:

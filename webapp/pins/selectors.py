@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.db.models import QuerySet
@@ -20,7 +21,7 @@ def pins_of(project: Project) -> QuerySet[PinnedChart]:
     return PinnedChart.objects.filter(project=project, run__removed_at=None).select_related("run", "created_by")
 
 
-def pin_view(pin: PinnedChart, titles: dict[str, str]) -> dict[str, Any]:
+def pin_view(pin: PinnedChart, titles: Mapping[str, str]) -> dict[str, Any]:
     """What the page's script draws. The components in the order of the spec, which gives their colours."""
     slug = pin.project.slug
     return {

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import AnonymousUser
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -16,7 +17,7 @@ from tests.webapp.notifications.conftest import EVENTS, Service, work_off
 from webapp.notifications.models import Channel, Delivery, Event, Kind, Notification, Reader, Watch
 from webapp.notifications.selectors import MOST_COUNTED, projects_and_unread
 from webapp.runs.models import Run
-from webapp.teams.models import Membership, Project, Team, User
+from webapp.teams.models import ApiToken, Membership, Project, Team, User
 
 pytestmark = pytest.mark.django_db(transaction=True)
 CHANNELS = "/p/joust/settings/channels/"
@@ -146,6 +147,10 @@ def test_the_bell_looks_at_no_more_than_it_counts(bob: User, charlie: User, proj
     assert ([found.slug for found in projects], unread) == (["joust", "other"], 70)
     Notification.objects.filter(pk__in=[item.pk for item in told[:25]]).update(read_at=timezone.now())
     assert projects_and_unread(bob)[1] == 45 and projects_and_unread(charlie)[1] == 0
+    limited = User.objects.get(pk=bob.pk)
+    limited.api_token = ApiToken(user=bob, project=other)  # type: ignore[attr-defined]
+    assert projects_and_unread(limited) == ([(other.pk, "Other", "other")], 40)
+    assert projects_and_unread(AnonymousUser()) == ([], 0)
     Notification.objects.bulk_create(
         Notification(event=event, user=charlie)
         for event in Event.objects.bulk_create(

@@ -1,23 +1,21 @@
-"""Template tags of the interface: icons, the rail, figures, times and sparklines."""
+"""Template tags of the interface: styles and scripts, icons, figures, times and sparklines."""
 
 from __future__ import annotations
 
 import functools
 import math
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from django import template
 from django.templatetags.static import static
 from django.utils import timezone
-from django.utils.html import format_html, format_html_join
+from django.utils.html import format_html, format_html_join, json_script
 from django.utils.safestring import SafeString
+from django.utils.translation import get_language, ngettext
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext
 
 from webapp.figures import NOTHING, duration, figure, percent
-from webapp.notifications.reader import reader_of_page
-from webapp.pages import url_or_none
 from webapp.static_files import imported_by
 from webapp.strings import strings_for
 from webapp.teams.models import Project, Role
@@ -29,30 +27,6 @@ register.filter("percent", percent)
 register.filter("duration", duration)
 register.filter("code_marks", code_marks)
 SPARK_WIDTH, SPARK_HEIGHT = 96, 22
-
-
-class NavItem(NamedTuple):
-    """One line of the rail."""
-
-    label: str
-    icon: str
-    url: str
-    current: bool
-
-
-# Label, icon, address name, first parts of address names that belong to it. A name without an address shows no link.
-RAIL = [
-    (gettext_lazy("Overview"), "home", "project-page", ("project",)),
-    (gettext_lazy("Runs"), "runs", "run-list", ("run", "rollout")),
-    (gettext_lazy("Datasets"), "datasets", "dataset-list", ("dataset",)),
-    (gettext_lazy("Rewards"), "rewards", "reward-list", ("reward", "lab")),
-    (gettext_lazy("Environments"), "environments", "environment-list", ("environment",)),
-    (gettext_lazy("Models"), "models", "model-list", ("model", "checkpoint")),
-    (gettext_lazy("Endpoints"), "link", "endpoint-list", ("endpoint",)),
-    (gettext_lazy("Chat"), "chat", "chat-list", ("chat",)),
-    (gettext_lazy("Compare"), "compare", "compare", ("compare", "suite", "vote")),
-    (gettext_lazy("Settings"), "settings", "team-settings", ("team", "member", "channel")),
-]
 
 
 @register.simple_tag
@@ -67,6 +41,13 @@ def module_script(script: str) -> SafeString:
 
 @register.simple_tag
 @functools.cache
+def styles(*paths: str) -> SafeString:
+    """Stylesheets, as paths below ``static/css``."""
+    return format_html_join("\n", '<link rel="stylesheet" href="{}">', ((static(f"css/{path}"),) for path in paths))
+
+
+@register.simple_tag
+@functools.cache
 def icon(name: str) -> SafeString:
     """A decorative icon of ``static/img/icons.svg``. Templates name a few dozen, and a list draws hundreds."""
     return format_html(
@@ -76,29 +57,15 @@ def icon(name: str) -> SafeString:
     )
 
 
-@register.simple_tag(takes_context=True)
-def nav(context: dict[str, Any], project: Project) -> list[NavItem]:
-    """The rail's links for this project: only pages that exist."""
-    match = getattr(context.get("request"), "resolver_match", None)
-    here = (getattr(match, "url_name", "") or "").split("-")[0]
-    items = []
-    for label, icon_name, url_name, parts in RAIL:
-        url = url_or_none(url_name, project.slug)
-        if url:
-            items.append(NavItem(str(label), icon_name, url, here in parts))
-    return items
-
-
-@register.simple_tag(takes_context=True)
-def my_projects(context: dict[str, Any]) -> list[Project]:
-    """The projects that the reader may open."""
-    return list(reader_of_page(context).projects)
-
-
 @register.simple_tag
-def js_strings(page: str = "base") -> dict[str, str]:
-    """The translated strings that a page's scripts need, for ``json_script``."""
-    return strings_for(page)
+def js_strings(page: str = "base") -> SafeString:
+    """The translated strings that a page's scripts need, as JSON in the page."""
+    return _strings_script(page, get_language())
+
+
+@functools.cache
+def _strings_script(page: str, _language: str | None) -> SafeString:
+    return json_script(dict(strings_for(page)), f"strings-{page}")
 
 
 @register.simple_tag(takes_context=True)
