@@ -69,7 +69,7 @@ def config_from_yaml(text: str) -> JobConfig:
 _OTHER_BREAKS = frozenset("\r\x85\u2028\u2029")
 
 
-class _Readable(yaml.SafeDumper):
+class _Readable(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc] # libyaml takes a quarter as long
     """YAML in which a text of several lines, such as code or a rubric, stands as it was written."""
 
 

@@ -120,10 +120,11 @@ def model_of_run(run: Run, whole: Sequence[Checkpoint] | None = None) -> RunMode
     known = RegisteredModel.objects.filter(checkpoint__run=run, checkpoint__final=True).order_by(
         "-checkpoint__attempt", "-checkpoint__step", "created_at"
     )
-    model = known.select_related("checkpoint__run__parent", "checkpoint__run__resume_checkpoint").first()
+    model = known.select_related("checkpoint").first()
     checkpoint = model.checkpoint if model is not None else _final(run, whole)
     if checkpoint is None:
         return None
+    checkpoint.run = run
     found = scores_of(run.project, weights_of_checkpoint(checkpoint), origins_of_checkpoint(checkpoint))
     source = model.reference if model is not None else f"run:{run.name}"
     query = urlencode({"from": run.pk, "kind": "evaluate", "model": source})
@@ -134,9 +135,5 @@ def model_of_run(run: Run, whole: Sequence[Checkpoint] | None = None) -> RunMode
 
 def _final(run: Run, whole: Sequence[Checkpoint] | None) -> Checkpoint | None:
     if whole is not None:
-        found = next((item for item in whole if item.final), None)
-        if found is not None:
-            found.run = run
-        return found
-    rows = Checkpoint.objects.filter(run=run, final=True).select_related("run__parent", "run__resume_checkpoint")
-    return rows.order_by("-attempt", "-step").first()
+        return next((item for item in whole if item.final), None)
+    return Checkpoint.objects.filter(run=run, final=True).order_by("-attempt", "-step").first()
