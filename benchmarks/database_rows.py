@@ -28,6 +28,7 @@ from webapp.workers.models import Worker
 
 RUNS, PROJECTS, PEOPLE, SPECS, DATASETS, ENVIRONMENTS = 10_000, 20, 60, 60, 60, 8
 EACH_STEP, GROUP, AUDITED, COMPARED = 32, 8, 100_000, 8
+KEPT = "rollout_of_group"  # the index by which turns look rollouts up while all rows are written
 METRICS = (
     "reward", "reward_std", "rollouts/task_success", "rewards/task_success/mean", "rewards/tool_call/mean",
     "rewards/length_penalty/mean", "loss", "kl", "grad_norm", "learning_rate", "entropy", "completions/mean_length",
@@ -295,7 +296,7 @@ class _without_indexes:
                 for constraint in model._meta.constraints:
                     editor.remove_constraint(model, constraint)
                 for index in model._meta.indexes:
-                    if model is not Rollout or index.name != "rollout_place":  # the turns look rollouts up by their run
+                    if index.name != KEPT:
                         editor.remove_index(model, index)
 
     def __exit__(self, *_exc: object) -> None:
@@ -304,5 +305,5 @@ class _without_indexes:
                 for constraint in model._meta.constraints:
                     editor.add_constraint(model, constraint)
                 for index in model._meta.indexes:
-                    if model is not Rollout or index.name != "rollout_place":
+                    if index.name != KEPT:
                         editor.add_index(model, index)

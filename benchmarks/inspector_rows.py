@@ -117,21 +117,14 @@ def fill(turns: int, seed: int = 7) -> Made:
     rng = random.Random(seed)
     with connection.cursor() as cursor:
         cursor.execute("SET statement_timeout = 0")
-        first_turn = _next_turn(cursor)
     for begin in range(0, steps, 50):
-        _write(rng, run, range(begin, min(begin + 50, steps)), first_turn + begin * GROUP * GROUPS * TURNS)
+        _write(rng, run, range(begin, min(begin + 50, steps)))
     with connection.cursor() as cursor:
-        cursor.execute("SELECT setval(pg_get_serial_sequence('rollouts_turn', 'id'), max(id)) FROM rollouts_turn")
         cursor.execute("ANALYZE" if connection.in_atomic_block else "VACUUM ANALYZE")
     return Made(run, user, steps * GROUP * GROUPS, steps * GROUP * GROUPS * TURNS)
 
 
-def _next_turn(cursor: Any) -> int:
-    cursor.execute("SELECT coalesce(max(id), 0) + 1 FROM rollouts_turn")
-    return int(cursor.fetchone()[0])
-
-
-def _write(rng: random.Random, run: Run, steps: range, turn_id: int) -> None:
+def _write(rng: random.Random, run: Run, steps: range) -> None:
     rollouts: list[Rollout] = []
     turns: list[Turn] = []
     groups: list[RolloutGroup] = []
@@ -141,7 +134,7 @@ def _write(rng: random.Random, run: Run, steps: range, turn_id: int) -> None:
             played = [Played(item.outcome, item.reward) if item.reward is not None else None for item in made]
             for item, rare in zip(made, surprises(played), strict=True):
                 item.surprise = rare
-                turns += _turns(rng, item, turn_id + len(turns))
+                turns += _turns(rng, item)
             rollouts += made
             groups.append(
                 RolloutGroup(run=run, attempt=1, step=step, group=group, reward_mean=0.5, zero_variance=False, seq=0)
@@ -177,7 +170,7 @@ def _rollout(rng: random.Random, run: Run, step: int, group: int, index: int) ->
     )  # fmt: skip
 
 
-def _turns(rng: random.Random, rollout: Rollout, turn_id: int) -> Iterator[Turn]:
+def _turns(rng: random.Random, rollout: Rollout) -> Iterator[Turn]:
     a, b = rng.randrange(1, 99), rng.randrange(1, 99)
     tool = rng.choice(TOOLS)
     call = {"id": "c", "name": tool, "arguments": {"expression": f"{a} * {b}", "city": rng.choice(CITIES)}}
@@ -189,7 +182,7 @@ def _turns(rng: random.Random, rollout: Rollout, turn_id: int) -> Iterator[Turn]
     ]
     for number, messages in enumerate(said):
         yield Turn(
-            id=turn_id + number, rollout=rollout, run_id=rollout.run_id, number=number, messages=messages, tokens=30,
+            rollout=rollout, run_id=rollout.run_id, number=number, messages=messages, tokens=30,
             seconds=1.5, policy_step=rollout.step, words=numbers_of(rollout.run_id, messages), seq=rollout.step,
         )  # fmt: skip
 
@@ -228,7 +221,7 @@ def turns_projected(number: int = 1000) -> float:
         events.append(journal.RolloutStarted(rollout=name, step=1, group=row.group, index=row.index, t=1.0))
         events += [
             journal.TurnAdded(rollout=name, turn=turn.number, messages=turn.messages, t=1.0)
-            for turn in _turns(rng, row, 0)
+            for turn in _turns(rng, row)
         ]
         events.append(journal.RolloutFinished(rollout=name, status="completed", reward=0.5, t=2.0))
     began = time.perf_counter()

@@ -49,13 +49,23 @@ def names():
         cursor.execute("SELECT username FROM teams_user")
         people = cursor.fetchall()
         cursor.execute("SELECT action, length(subject) FROM teams_auditentry")
-        return [runs, points, people, cursor.fetchall()]
+        audit = cursor.fetchall()
+        cursor.execute("SELECT seq, kind FROM runs_runevent ORDER BY seq")
+        events = cursor.fetchall()
+        cursor.execute("SELECT name, step, value FROM metrics_metricpoint ORDER BY name, step")
+        figures = cursor.fetchall()
+        cursor.execute("SELECT number, messages->0->>'content', seq FROM rollouts_turn ORDER BY number")
+        turns = cursor.fetchall()
+        cursor.execute("SELECT step, reward_mean FROM rollouts_rolloutgroup ORDER BY step")
+        return [runs, points, people, audit, events, figures, turns, cursor.fetchall()]
 
 call_command("migrate", verbosity=0)
 import uuid
 from django.utils import timezone
 from webapp.registry.models import Checkpoint
-from webapp.runs.models import Preparation, Run
+from webapp.metrics.models import MetricPoint
+from webapp.rollouts.models import Rollout, RolloutGroup, Turn
+from webapp.runs.models import Preparation, Run, RunEvent
 from webapp.teams.models import AuditEntry, Project, Team, User
 from webapp.removal.models import Removal
 
@@ -71,6 +81,15 @@ child = Run.objects.create(project=project, name="child", config={"kind": "grpo"
 Preparation.objects.create(project=project, preset="webshop", size="test", created_by=user)
 AuditEntry.objects.create(user_id=uuid.uuid4(), username="old-hand", action="checkpoint_deleted", subject="x" * 200)
 Removal.objects.create(name="gone")
+at = timezone.now()
+rollout = Rollout.objects.create(run=parent, attempt=1, step=1, group=0, index=0, started_at=at, seq=1)
+for n in range(2):
+    said = [{"role": "user", "content": f"said {n}"}]
+    Turn.objects.create(rollout=rollout, run=parent, number=n, messages=said, seq=2 + n)
+    MetricPoint.objects.create(run=parent, attempt=1, step=n, name="loss", value=n / 2, seq=4 + n)
+    RolloutGroup.objects.create(run=parent, attempt=1, step=n, group=0, reward_mean=n / 4,
+                                zero_variance=False, seq=6 + n)
+    RunEvent.objects.create(run=parent, seq=8 + n, kind="log", at=at)
 before = names()
 for app, number in json.loads(sys.argv[1]).items():
     call_command("migrate", app, number, verbosity=0)
@@ -110,6 +129,10 @@ def test_the_way_back_to_the_older_release_and_forward_again(url: str) -> None:
         [["1/checkpoints/checkpoint-5", 7]],
         [["old-hand"]],
         [["checkpoint_deleted", 200]],
+        [[8, "log"], [9, "log"]],
+        [["loss", 0, 0.0], ["loss", 1, 0.5]],
+        [[0, "said 0", 2], [1, "said 1", 3]],
+        [[0, 0.0], [1, 0.25]],
     ]
     assert told["back"] == told["before"] and told["again"] == told["before"]
     assert not {"held", "parent_id", "removed_at", "resume_step"} & set(told["columns"])

@@ -27,7 +27,7 @@ def snippets(rollouts: Sequence[Rollout], phrase: str) -> dict[UUID, Snippet]:
     """For each rollout the first turn that holds the phrase; one query for all."""
     if not phrase or not rollouts:
         return {}
-    wanted = Q(pk=None)
+    wanted = Q(rollout=None)
     for run in {item.run_id for item in rollouts}:
         numbers = numbers_of_phrase(run, phrase)
         wanted |= Q(run=run, rollout__in=[item.pk for item in rollouts if item.run_id == run], words__contains=numbers)

@@ -21,6 +21,7 @@ from webapp.inspector.saved_views import views_of
 from webapp.inspector.scope import Scope, address_of, carried, project_scope, run_scope
 from webapp.outcomes import Outcome
 from webapp.records.access import own_run
+from webapp.runs.numbering import changed
 from webapp.runs.states import TERMINAL
 from webapp.teams.access import can_edit, project_for
 from webapp.teams.models import Role
@@ -136,7 +137,7 @@ def rollouts_fresh(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     raw = request.GET.get("since", "")
     since = int(raw) if raw.isascii() and raw.isdigit() and len(raw) < 19 else 0
     view = View(scope, filters_of(request.GET))
-    number = view.rows.filter(seq__gt=since).order_by()[:1000].count() if view.searched is None else 0
+    number = changed(view.rows, since).order_by()[:1000].count() if view.searched is None else 0
     context = {
         "number": number,
         "url": f"{address_of(scope.project, scope.run)}?{urlencode(view.filters.pairs())}",

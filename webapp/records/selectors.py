@@ -19,6 +19,7 @@ from webapp.registry.models import Checkpoint
 from webapp.rollouts.models import Rollout, RolloutGroup, Turn
 from webapp.rollouts.selectors import group_view, rollout_view, turn_view
 from webapp.runs.models import Run, RunEvent
+from webapp.runs.numbering import by_number, changed, changed_sql
 from webapp.runs.states import AT_WORK, LEASED, TERMINAL, RunState
 from webapp.text import finite
 
@@ -168,15 +169,14 @@ LEFT_OUT: dict[type[Any], dict[str, bool]] = {Rollout: {"held_out": True}, Turn:
 
 
 _NEW = "SELECT " + ", ".join(  # noqa: S608 - names of our own tables
-    f"EXISTS (SELECT FROM {model._meta.db_table} WHERE run_id = %s AND seq > %s AND seq <= %s)"
-    for _key, model, _view in _SOURCES
+    f"EXISTS (SELECT FROM {model._meta.db_table} WHERE {changed_sql(model)})" for _key, model, _view in _SOURCES
 )
 
 
 def _kinds_after(run: Run, seq: int) -> set[str]:
     """Which kinds of rows are newer than ``seq``: mostly one or two, and the others need not be asked for."""
     with connection.cursor() as cursor:
-        cursor.execute(_NEW, [run.pk, seq, run.seq] * len(_SOURCES))
+        cursor.execute(_NEW, {"run": run.pk, "after": seq, "upto": run.seq})
         return {key for key, new in zip(KEYS, cursor.fetchone(), strict=True) if new}
 
 
@@ -202,8 +202,8 @@ def run_changes_after(run: Run, seq: int, limit: int = 2000) -> Changes:
     for key, model, _view in _SOURCES:
         if key not in kinds:
             continue
-        new = model.objects.filter(run_id=run.pk, seq__gt=seq, seq__lte=run.seq).exclude(**LEFT_OUT.get(model, {}))
-        rows = list(new.order_by("seq")[: limit + 1])
+        new = changed(model.objects.filter(run_id=run.pk), seq, run.seq).exclude(**LEFT_OUT.get(model, {}))
+        rows = list(by_number(new)[: limit + 1])
         if len(rows) > limit:
             upto = min(upto, rows[limit - 1].seq)
         found[key] = rows

@@ -10,7 +10,7 @@ import time
 from typing import Any
 from uuid import UUID
 
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import Q
 
 from webapp.rollouts.models import Rollout, Turn
@@ -21,6 +21,11 @@ from webapp.rollouts.words import numbers_of
 AT_ONCE = 500  # turns that name the rollouts of a batch
 SECONDS = 30.0
 Place = tuple[UUID, int, int, int]
+SET_WORDS = (
+    "UPDATE rollouts_turn AS turn SET words = new.words::int[]"
+    " FROM unnest(%s::uuid[], %s::int[], %s::text[]) AS new (rollout, number, words)"
+    " WHERE turn.rollout_id = new.rollout AND turn.number = new.number"
+)
 
 
 def index_older() -> None:
@@ -39,12 +44,13 @@ def index_batch() -> int:
     turns = list(Turn.objects.filter(rollout__in=rollouts).order_by("rollout", "number"))
     for rollout in rollouts.values():
         rollout.tools, rollout.characters = [], 0
+    words: list[str] = []
     for turn in turns:
-        turn.words = numbers_of(turn.run_id, turn.messages, turn.wrote)
+        words.append(f"{{{','.join(map(str, numbers_of(turn.run_id, turn.messages, turn.wrote)))}}}")
         note(rollouts[turn.rollout_id], turn.messages, turn.number)
     rare = _surprises(list(rollouts.values()))
-    with transaction.atomic():
-        Turn.objects.bulk_update(turns, ["words"], batch_size=500)
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(SET_WORDS, [[turn.rollout_id for turn in turns], [turn.number for turn in turns], words])
         Rollout.objects.bulk_update(rollouts.values(), ["tools", "characters"], batch_size=500)
         Rollout.objects.bulk_update(rare, ["surprise"], batch_size=500)
     return len(turns)

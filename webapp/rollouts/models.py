@@ -13,6 +13,7 @@ from django.utils.translation import gettext_lazy as _
 from webapp.outcomes import Outcome
 from webapp.rollouts.numbers import NumbersField
 from webapp.runs.models import Run
+from webapp.runs.numbering import seq_index
 
 
 class RolloutStatus(models.TextChoices):
@@ -28,7 +29,7 @@ class Rollout(models.Model):
     """One trajectory. ``seq`` is that of its last change."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
-    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="rollouts", db_index=False)  # rollout_seq
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="rollouts", db_index=False)  # rollout_changed
     attempt = models.PositiveIntegerField()
     step = models.PositiveIntegerField()
     group = models.PositiveIntegerField()
@@ -75,8 +76,9 @@ class Rollout(models.Model):
 
     class Meta:
         indexes = [
-            models.Index(fields=["run", "step", "group", "index"], name="rollout_place"),
-            models.Index(fields=["run", "seq"], name="rollout_seq"),
+            # Without ``index``: PostgreSQL keeps a key once for all rollouts of a group.
+            models.Index(fields=["run", "step", "group"], name="rollout_of_group"),
+            seq_index("rollout_changed"),
             # The task map reads nothing else of a rollout: a run of a million is answered from the index alone.
             models.Index(
                 fields=["run", "row", "step"],
@@ -98,8 +100,9 @@ class Rollout(models.Model):
 class Turn(models.Model):
     """Messages that one party added to a rollout; number 0 is the prompt."""
 
-    rollout = models.ForeignKey(Rollout, on_delete=models.CASCADE, related_name="turn_set", db_index=False)  # turn_once
-    run = models.ForeignKey(Run, on_delete=models.CASCADE, db_index=False)  # turn_seq
+    pk = models.CompositePrimaryKey("rollout", "number")
+    rollout = models.ForeignKey(Rollout, on_delete=models.CASCADE, related_name="turn_set", db_index=False)  # begins pk
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, db_index=False)  # turn_changed
     number = models.PositiveIntegerField()
     messages = models.JSONField(help_text="list of envs.wire.Message")
     tokens = models.PositiveIntegerField(default=0)
@@ -115,9 +118,8 @@ class Turn(models.Model):
     seq = models.BigIntegerField()
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["rollout", "number"], name="turn_once")]
         indexes = [
-            models.Index(fields=["run", "seq"], name="turn_seq"),
+            seq_index("turn_changed"),
             GinIndex(fields=["words"], condition=models.Q(words__isnull=False), name="turn_words"),
             models.Index(fields=["run"], condition=models.Q(words__isnull=True), name="turn_not_indexed"),
         ]
@@ -135,7 +137,8 @@ class Turn(models.Model):
 class RolloutGroup(models.Model):
     """The baseline that one prompt's rollouts were compared with."""
 
-    run = models.ForeignKey(Run, on_delete=models.CASCADE, db_index=False)  # rollout_group_seq
+    pk = models.CompositePrimaryKey("run", "attempt", "step", "group")
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, db_index=False)  # begins pk
     attempt = models.PositiveIntegerField()
     step = models.PositiveIntegerField()
     group = models.PositiveIntegerField()
@@ -145,8 +148,7 @@ class RolloutGroup(models.Model):
     seq = models.BigIntegerField()
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["run", "attempt", "step", "group"], name="rollout_group_once")]
-        indexes = [models.Index(fields=["run", "seq"], name="rollout_group_seq")]
+        indexes = [seq_index("rollout_group_changed")]
 
     def __str__(self) -> str:
         return f"step {self.step} · group {self.group}"

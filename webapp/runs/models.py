@@ -202,7 +202,8 @@ class Attempt(models.Model):
 class RunEvent(models.Model):
     """Something that happened to a run: a state, a phase, an attempt, a log line, a warning. Append-only."""
 
-    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="events", db_index=False)  # run_event_once
+    pk = models.CompositePrimaryKey("run", "seq")
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="events", db_index=False)  # begins pk
     seq = models.BigIntegerField()
     attempt = models.PositiveIntegerField(default=0)
     kind = models.CharField(max_length=20, help_text="state, phase, attempt, log, warning")
@@ -210,7 +211,6 @@ class RunEvent(models.Model):
     at = models.DateTimeField()
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["run", "seq"], name="run_event_once")]
         ordering = ["seq"]
 
     def __str__(self) -> str:

@@ -233,6 +233,21 @@ def test_rows_go_in_batches(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert sizes == [2, 2, 1] and not Rollout.objects.exists() and not Turn.objects.exists()
 
 
+def test_rows_without_a_number_of_their_own_go_in_batches(
+    run: Run, make_run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand points by their keys of four columns took PostgreSQL 0.8 s, by their places 10 ms."""
+    monkeypatch.setattr(services, "BATCH", 2)
+    other = make_run(name="other")
+    for found in (run, other):
+        MetricPoint.objects.bulk_create(
+            MetricPoint(run=found, attempt=1, step=step, name="loss", value=1.0, seq=step) for step in range(4)
+        )
+    field: Any = MetricPoint._meta.get_field("run")
+    assert [services._delete_batch(MetricPoint, field, str(run.pk)) for _batch in range(4)] == [2, 2, 1, 0]
+    assert set(MetricPoint.objects.values_list("run", "step")) == {(other.pk, step) for step in range(4)}
+
+
 def test_a_deletion_that_failed_is_seen_and_tried_again(
     run: Run, alice: User, bob: User, charlie: User, client_for: Callable[..., Client], monkeypatch: Any
 ) -> None:
