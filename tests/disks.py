@@ -18,6 +18,17 @@ def mount(*arguments: str) -> None:
 
 
 @contextmanager
+def small_disk(folder: Path, size: str) -> Iterator[None]:
+    """The folder is a disk of its own meanwhile; ``size`` as ``mount`` takes it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    mount("-t", "tmpfs", "-o", f"size={size},mode=755", "tmpfs", str(folder))
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@contextmanager
 def read_only(folder: Path) -> Iterator[None]:
     """What is opened below the folder meanwhile can only be read. Files that are open already can be written, as those
     of a server whose disk lies elsewhere."""

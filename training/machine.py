@@ -9,7 +9,9 @@ from __future__ import annotations
 import errno
 import math
 import os
+import re
 import shutil
+import tempfile
 from pathlib import Path
 
 from training.errors import StorageFailed, StorageFull
@@ -17,9 +19,12 @@ from training.reasons import os_reason
 
 RESERVE_VARIABLE = "TILTYARD_DISK_RESERVE_MB"
 RESERVE_BYTES_MAX, RESERVE_SHARE = 2 << 30, 0.05
+PROBE_BYTES = 1 << 16
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 DISK_FAULTS = DISK_FULL | {errno.EROFS, errno.EIO}
 """What ends no run and no program: a disk that takes nothing now may do so again. The one list of them."""
+TORCH_WRITER = re.compile(r"PytorchStreamWriter failed|unexpected pos \d+ vs \d+|basic_ios::clear")
+"""What PyTorch says of an archive that it could not write: the system's own words are lost."""
 CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -77,6 +82,8 @@ def disk_fault(exc: BaseException, path: Path) -> StorageFull | None:
     # The libraries that write weights have errors of their own, which only quote the system's words.
     said = (number for number in DISK_FAULTS if os.strerror(number) in str(exc))
     number = exc.errno if isinstance(exc, OSError) and exc.errno else next(said, None)
+    if number is None and TORCH_WRITER.search(str(exc)):
+        number = _refusal(path)
     if number not in DISK_FAULTS:
         return None
     if number in DISK_FULL:
@@ -89,6 +96,17 @@ def disk_fault(exc: BaseException, path: Path) -> StorageFull | None:
         f"Nothing can be written to {path}: {os_reason(OSError(number, ''))}.",
         hint="Look into the system's log, and mount its disk so that it can be written; then the run can go on.",
     )
+
+
+def _refusal(path: Path) -> int:
+    """Why the disk of ``path`` took no write a moment ago: what it says of another one, else by its room."""
+    place = next(folder for folder in (path, *path.resolve().parents) if folder.is_dir())
+    try:
+        with tempfile.TemporaryFile(dir=place, buffering=0) as file:
+            file.write(bytes(PROBE_BYTES))
+    except OSError as exc:
+        return exc.errno or errno.EIO
+    return errno.ENOSPC if shutil.disk_usage(place).free < reserve_bytes(place) else errno.EIO
 
 
 def mount_of(path: Path) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -14,21 +13,20 @@ import httpx
 import psycopg
 import pytest
 
-from tests.disks import mount
+from tests.disks import small_disk
 from tests.ops.test_up import Upped
 from webapp.host.embedded import free_port
 
-DISK_MB = 1500
+DISK = "1500m"
 FULL_S = 90.0
 
 
 @pytest.fixture
-def small_disk() -> Iterator[Path]:
-    """A disk of its own, of ``DISK_MB``; not below pytest's folders, which PostgreSQL's user may not pass through."""
+def disk() -> Iterator[Path]:
+    """A small one; not below pytest's folders, which PostgreSQL's user may not pass through."""
     folder = Path(tempfile.mkdtemp(prefix="tiltyard-tests-"))
-    mount("-t", "tmpfs", "-o", f"size={DISK_MB}m,mode=755", "tmpfs", str(folder))
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+    with small_disk(folder, DISK):
+        yield folder
     folder.rmdir()
 
 
@@ -60,13 +58,13 @@ def fill(folder: Path) -> Path:
 @pytest.mark.slow
 @pytest.mark.chaos
 @pytest.mark.timeout(1200)
-def test_a_full_disk_ends_nothing_and_everything_goes_on_by_itself(small_disk: Path) -> None:
-    one = Upped(small_disk / "data", free_port(), "--demo")
+def test_a_full_disk_ends_nothing_and_everything_goes_on_by_itself(disk: Path) -> None:
+    one = Upped(disk / "data", free_port(), "--demo")
     try:
         one.wait_ready()
         services = {known for known in one.family() if known.name in {"postgres", "redis-server", "supervisord"}}
         one.wait_for(lambda: any(step >= 3 and state == "running" for state, step in runs(one).values()), 600)
-        filling, until = fill(small_disk), time.monotonic() + FULL_S
+        filling, until = fill(disk), time.monotonic() + FULL_S
         while time.monotonic() < until:
             assert one.process.poll() is None, one.output
             answer = httpx.get(f"http://127.0.0.1:{one.port}/login/", timeout=30)

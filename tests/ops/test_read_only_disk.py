@@ -9,25 +9,25 @@ import httpx
 import pytest
 
 from tests.disks import read_only
-from tests.ops.test_full_disk import asked, runs, small_disk, wait_all_succeed
+from tests.ops.test_full_disk import asked, disk, runs, wait_all_succeed
 from tests.ops.test_up import Upped
 from webapp.host.embedded import free_port
 
-__all__ = ["small_disk"]
+__all__ = ["disk"]
 READ_ONLY_S = 90.0
 
 
 @pytest.mark.slow
 @pytest.mark.chaos
 @pytest.mark.timeout(1200)
-def test_a_folder_that_can_only_be_read_ends_nothing_and_everything_goes_on_by_itself(small_disk: Path) -> None:
+def test_a_folder_that_can_only_be_read_ends_nothing_and_everything_goes_on_by_itself(disk: Path) -> None:
     """As a volume that its server gives read-only: what PostgreSQL has open stays writable, all others meet EROFS."""
-    one = Upped(small_disk / "data", free_port(), "--demo")
+    one = Upped(disk / "data", free_port(), "--demo")
     address = f"http://127.0.0.1:{one.port}"
     try:
         one.wait_ready()
         one.wait_for(lambda: any(step >= 3 and state == "running" for state, step in runs(one).values()), 600)
-        with read_only(small_disk):
+        with read_only(disk):
             until, paused, told = time.monotonic() + READ_ONLY_S, False, False
             while time.monotonic() < until or not (paused and told):
                 assert one.process.poll() is None, one.output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
@@ -9,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from tests.disks import small_disk
 from training.algorithms.loading import autocast_dtype
 from training.errors import StorageFull
 from training.machine import cgroup_cores, compute_threads, cores, disk_fault, mount_of, require_room, reserve_bytes
@@ -67,9 +70,38 @@ def test_what_a_disk_does_not_take_is_named(number: int, code: str, says: str, t
         assert str(mount_of(tmp_path) if code == "storage_full" else folder) in fault.message
 
 
+def test_a_disk_that_is_full_while_torch_writes_is_named(tmp_path: Path) -> None:
+    """The warm-up of a demo failed for good: PyTorch says "unexpected pos 64 vs 0", and nothing of the disk."""
+    with small_disk(folder := tmp_path / "disk", "1m"):
+        with (folder / "filler").open("wb", buffering=0) as file, contextlib.suppress(OSError):
+            while shutil.disk_usage(folder).free:
+                file.write(bytes(4096))
+        with pytest.raises(RuntimeError) as caught:
+            torch.save({"state": torch.ones(1 << 18)}, folder / "optimizer.pt")
+        assert "space" not in str(caught.value)
+        others = (
+            "PytorchStreamWriter failed writing file data/0: file write failed",
+            "basic_ios::clear: iostream error",
+        )
+        for exc in (caught.value, *map(RuntimeError, others)):
+            fault = disk_fault(exc, folder / "checkpoint" / "optimizer.pt")
+            assert fault is not None and fault.info.code == "storage_full" and str(folder) in fault.message
+        (folder / "filler").unlink()  # there is room again by the time that somebody looks
+        fault = disk_fault(caught.value, folder)
+        assert fault is not None and fault.info.code == "storage_failed"
+
+
 @pytest.mark.parametrize("exc", [OSError(errno.EACCES, "x"), OSError("x"), ValueError("x"), FileNotFoundError(2, "x")])
 def test_other_failures_are_no_fault_of_the_disk(exc: Exception, tmp_path: Path) -> None:
     assert disk_fault(exc, tmp_path) is None
+
+
+def test_a_checkpoint_that_cannot_be_read_is_no_fault_of_the_disk(tmp_path: Path) -> None:
+    torch.save({"state": torch.ones(1 << 12)}, tmp_path / "optimizer.pt")
+    os.truncate(tmp_path / "optimizer.pt", 4096)
+    with pytest.raises(RuntimeError, match="PytorchStreamReader") as caught:
+        torch.load(tmp_path / "optimizer.pt", weights_only=True)
+    assert disk_fault(caught.value, tmp_path) is None
 
 
 @pytest.mark.parametrize(

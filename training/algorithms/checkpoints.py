@@ -81,8 +81,9 @@ def _disk_fault_is_typed(target: Path) -> Iterator[None]:
     try:
         yield
     except Exception as exc:  # the libraries that write weights have their own errors for a disk that takes nothing
-        shutil.rmtree(staging_of(target), ignore_errors=True)  # what is half written only holds room
-        if (fault := disk_fault(exc, target.parent)) is not None:
+        fault = disk_fault(exc, target.parent)  # as the disk is now: what is half written holds the room that lacks
+        shutil.rmtree(staging_of(target), ignore_errors=True)
+        if fault is not None:
             raise fault from exc
         raise
 

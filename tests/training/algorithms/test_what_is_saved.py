@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.disks import small_disk
 from training.algorithms.checkpoints import (
     MANIFEST,
     MAX_MANIFEST_BYTES,
@@ -172,6 +173,17 @@ def test_only_a_disk_that_takes_nothing_is_called_one(tmp_path: Path, error: Exc
     with pytest.raises(typed) as caught:
         write_whole(tmp_path / "deeper" / "checkpoint-1", 1, fails)
     assert type(caught.value) is typed and _names(tmp_path / "deeper") == []
+
+
+def test_a_disk_that_a_checkpoint_fills_is_called_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch's error names no disk: the warm-up of a demo failed for good, and its GRPO run with it."""
+    import torch
+
+    monkeypatch.delenv("TILTYARD_DISK_RESERVE_MB", raising=False)
+    with small_disk(tmp_path / "disk", "2m"):
+        with pytest.raises(StorageFull) as caught:
+            write_whole(tmp_path / "disk" / "checkpoint-1", 1, lambda to: torch.save(torch.ones(1 << 20), to / "x.pt"))
+        assert type(caught.value) is StorageFull and _names(tmp_path / "disk") == []
 
 
 class Adapted(Part):
