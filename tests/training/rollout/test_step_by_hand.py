@@ -352,6 +352,9 @@ class Hold:
     def begun(self) -> None:
         self.began += 1
 
+    async def learned(self) -> None:
+        pass
+
 
 def test_a_rollout_that_loses_its_environment_begins_anew_three_times(tmp_path: Path) -> None:
     """Each loss is told, and what the lost tries cost is counted with the last one."""
