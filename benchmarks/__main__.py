@@ -44,7 +44,8 @@ NAMES = (
     "ingest",
     "pages",
 )
-LONG = ("chaos", "database", "demos", "depth", "memory")  # up to an hour and a half, or 12 GB of disk: only by name
+# Up to an hour and a half, or 12 GB of disk: only by name.
+LONG = ("chaos", "database", "demos", "depth", "indexes", "memory", "soak")
 LIMIT_S, LONG_LIMIT_S = 1800, 4 * 3600
 
 

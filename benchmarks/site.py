@@ -30,16 +30,21 @@ class Site:
     """``with Site(demo=True) as site:`` – ``site.link`` logs in once, ``site.lines`` is the console so far.
 
     ``clone`` makes a fresh clone of the committed tree and starts it with ``make``, installation included. ``data`` is
-    a folder that outlives the site, and ``root`` the tree that is started.
+    a folder that outlives the site, ``root`` the tree that is started, ``settings`` a module of settings that are not
+    the product's.
     """
 
-    def __init__(self, *, demo: bool, clone: bool = False, data: Path | None = None, root: Path = ROOT) -> None:
+    def __init__(
+        self, *, demo: bool, clone: bool = False, data: Path | None = None, root: Path = ROOT, settings: str = ""
+    ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="tiltyard-bench-", ignore_cleanup_errors=True)
         self.data = data or Path(self._folder.name) / "data"
         self.port = free_port()
         self.env = {**os.environ, "TILTYARD_DATA_DIR": str(self.data), "TILTYARD_PORT": str(self.port)}
         for name in ("DATABASE_URL", "REDIS_URL", "DJANGO_SETTINGS_MODULE"):
             self.env.pop(name, None)
+        if settings:
+            self.env["DJANGO_SETTINGS_MODULE"] = settings
         self.root, self.python = root, sys.executable
         self._argv = [sys.executable, "manage.py", "up", *(["--demo"] if demo else [])]
         self._clone = clone

@@ -1,0 +1,160 @@
+"""The people of ``benchmarks/soak.py`` who only look: open tabs and requests.
+
+A process of its own: its orders come as a line of JSON on the standard input; when that closes, it prints what it saw.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+import time
+from collections import Counter
+from itertools import cycle
+from statistics import median, quantiles
+from typing import Any
+
+import httpx
+import websockets
+
+RECONNECT_S = (0.5, 8.0)  # as the page's script does it: the pause doubles
+ANSWER_LIMIT_S = 60.0
+DOOR = 20  # tabs that open at the same moment
+
+
+class Load:
+    """Tabs that stay open and people who ask for something once a second."""
+
+    def __init__(self, told: dict[str, Any]) -> None:
+        self.told = told
+        self.statuses: Counter[str] = Counter()
+        self.wrong: Counter[str] = Counter()
+        self.took: list[float] = []
+        self.tabs: Counter[str] = Counter()
+        self.open_now = self.most_open = self.frames = self.bytes = 0
+        self.closed: Counter[str] = Counter()
+        self.ended = asyncio.Event()
+
+    async def run(self) -> dict[str, Any]:
+        """All at once until the input closes; the figures."""
+        began = time.monotonic()
+        door = asyncio.Semaphore(DOOR)
+        jobs = [asyncio.create_task(self._tab(tab, door)) for tab in self.told["tabs"]]
+        jobs += [asyncio.create_task(self._person(place, cookie)) for place, cookie in enumerate(self.told["people"])]
+        await asyncio.to_thread(sys.stdin.read)
+        self.ended.set()
+        for job in jobs:
+            job.cancel()
+        await asyncio.gather(*jobs, return_exceptions=True)
+        seconds = time.monotonic() - began
+        cuts = quantiles(self.took, n=100) if len(self.took) > 1 else [0.0] * 99
+        return {
+            "requests": len(self.took),
+            "requests_a_second": round(len(self.took) / seconds, 1),
+            "statuses": dict(self.statuses),
+            "wrong": dict(self.wrong.most_common(20)),
+            "answer_s": {
+                "p50": round(median(self.took or [0.0]), 3),
+                "p95": round(cuts[94], 3),
+                "p99": round(cuts[98], 3),
+                "max": round(max(self.took, default=0.0), 2),
+            },
+            "tabs": {
+                "most_open": self.most_open,
+                "opened": self.tabs["opened"],
+                "not_opened": {name: n for name, n in self.tabs.items() if name != "opened"},
+                "closed_by_us": dict(self.closed),
+                "frames": self.frames,
+                "megabytes": round(self.bytes / 1e6),
+            },
+        }
+
+    async def _tab(self, tab: dict[str, str], door: asyncio.Semaphore) -> None:
+        """An open page: it reads, and opens its socket again when that has closed."""
+        pause = RECONNECT_S[0]
+        while not self.ended.is_set():
+            try:
+                async with door:
+                    line = await websockets.connect(
+                        tab["socket"],
+                        additional_headers={"Cookie": tab["cookie"]},
+                        origin=self.told["origin"],
+                        max_size=None,
+                        open_timeout=ANSWER_LIMIT_S,
+                    )
+            except (OSError, TimeoutError, websockets.exceptions.InvalidHandshake) as exc:
+                self.tabs[_why(exc)] += 1
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, RECONNECT_S[1])
+                continue
+            pause = RECONNECT_S[0]
+            await self._read(line)
+
+    async def _read(self, line: Any) -> None:
+        self.tabs["opened"] += 1
+        self.open_now += 1
+        self.most_open = max(self.most_open, self.open_now)
+        try:
+            async for text in line:
+                self.frames += 1
+                self.bytes += len(text)
+        except websockets.exceptions.ConnectionClosed:
+            pass
+        finally:
+            self.open_now -= 1
+            if not self.ended.is_set():
+                self.closed[str(line.close_code)] += 1
+            await line.close()
+
+    async def _person(self, place: int, cookie: str) -> None:
+        """Ask for one address after another, a second apart; whoever waits longer asks more rarely."""
+        addresses = self.told["addresses"]
+        turn = cycle([*addresses[place % len(addresses) :], *addresses[: place % len(addresses)]])
+        await asyncio.sleep(place / max(1, len(self.told["people"])))
+        async with httpx.AsyncClient(
+            base_url=self.told["origin"], headers={"Cookie": cookie}, timeout=ANSWER_LIMIT_S
+        ) as browser:
+            for address in turn:
+                began = time.monotonic()
+                await self._ask(browser, address)
+                await asyncio.sleep(max(0.0, 1 - (time.monotonic() - began)))
+
+    async def _ask(self, browser: httpx.AsyncClient, address: str) -> None:
+        began = time.monotonic()
+        try:
+            answer = await browser.get(address)
+        except httpx.TimeoutException:
+            self.statuses["no answer in time"] += 1
+            self.wrong[f"{address} no answer in {ANSWER_LIMIT_S:g} s"] += 1
+        except httpx.HTTPError:
+            self.statuses["no connection"] += 1  # the web server itself is being started again
+        else:
+            self.took.append(time.monotonic() - began)
+            self.statuses[str(answer.status_code)] += 1
+            if answer.status_code != 200:
+                self.wrong[f"{address} {answer.status_code} {named(answer)}"] += 1
+
+
+def named(answer: httpx.Response) -> str:
+    """How an answer names its failure: the code in its JSON; of a page, whether it says when to come again."""
+    with contextlib.suppress(ValueError, AttributeError):
+        return str(answer.json().get("code", ""))
+    return "come again" if "Retry-After" in answer.headers else answer.headers.get("Location", "")[:60]
+
+
+def _why(exc: BaseException) -> str:
+    if isinstance(exc, websockets.exceptions.InvalidStatus):
+        return f"HTTP {exc.response.status_code}"
+    return type(exc).__name__
+
+
+def main() -> int:
+    """Read the orders, look until the input closes, and print what was seen."""
+    told = json.loads(sys.stdin.readline())
+    print(json.dumps(asyncio.run(Load(told).run())))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
