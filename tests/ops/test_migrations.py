@@ -121,7 +121,7 @@ def url() -> Iterator[str]:
 def test_the_way_back_to_the_older_release_and_forward_again(url: str) -> None:
     env = {**os.environ, "DATABASE_URL": url, "DJANGO_SETTINGS_MODULE": "webapp.settings"}
     argv = [sys.executable, "-c", SCRIPT, json.dumps(RELEASE)]
-    done = subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr[-3000:]
     told = json.loads(done.stdout.splitlines()[-1])
     assert told["before"] == [
