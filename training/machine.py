@@ -19,7 +19,6 @@ from training.reasons import os_reason
 
 RESERVE_VARIABLE = "TILTYARD_DISK_RESERVE_MB"
 RESERVE_BYTES_MAX, RESERVE_SHARE = 2 << 30, 0.05
-PROBE_BYTES = 1 << 16
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 DISK_FAULTS = DISK_FULL | {errno.EROFS, errno.EIO}
 """What ends no run and no program: a disk that takes nothing now may do so again. The one list of them."""
@@ -83,7 +82,7 @@ def disk_fault(exc: BaseException, path: Path) -> StorageFull | None:
     said = (number for number in DISK_FAULTS if os.strerror(number) in str(exc))
     number = exc.errno if isinstance(exc, OSError) and exc.errno else next(said, None)
     if number is None and TORCH_WRITER.search(str(exc)):
-        number = _refusal(path)
+        number = _number_now(path)
     if number not in DISK_FAULTS:
         return None
     if number in DISK_FULL:
@@ -98,15 +97,25 @@ def disk_fault(exc: BaseException, path: Path) -> StorageFull | None:
     )
 
 
-def _refusal(path: Path) -> int:
+def _number_now(path: Path) -> int:
     """Why the disk of ``path`` took no write a moment ago: what it says of another one, else by its room."""
     place = next(folder for folder in (path, *path.resolve().parents) if folder.is_dir())
-    try:
-        with tempfile.TemporaryFile(dir=place, buffering=0) as file:
-            file.write(bytes(PROBE_BYTES))
-    except OSError as exc:
-        return exc.errno or errno.EIO
+    if (refused := write_refusal(place)) is not None:
+        return refused.errno or errno.EIO
     return errno.ENOSPC if shutil.disk_usage(place).free < reserve_bytes(place) else errno.EIO
+
+
+def write_refusal(folder: Path) -> OSError | None:
+    """Why nothing can be written below a folder now; ``None`` where a small file was written, and is gone again."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"x")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as exc:
+        return exc
+    return None
 
 
 def mount_of(path: Path) -> Path:

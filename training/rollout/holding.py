@@ -109,7 +109,7 @@ class Hold(Wait):
         super().__init__(config.patience_s, write, part)
         self._config = config
         self._asking: asyncio.Task[bool] | None = None
-        self._says_who: bool | None = None
+        self._says_who = False
         self._learning: asyncio.Task[None] | None = None
         self._learned_in: int | None = None
 
@@ -137,7 +137,7 @@ class Hold(Wait):
         if isinstance(error, STRANGE):
             await self.learned()
         doubtful = isinstance(error, EnvironmentTimeout) or (self._says_who and isinstance(error, STRANGE))
-        return bool(doubtful) and not await self._answers()
+        return doubtful and not await self._answers()
 
     async def wait(self, error: TiltyardError) -> None:
         """Wait until it is worth while to begin again. Raises the error for the run when the patience is spent."""
@@ -149,7 +149,7 @@ class Hold(Wait):
     async def _answers(self) -> bool:
         """Whether any of the servers answers; those who ask at the same time share one question."""
         if self._asking is None or self._asking.done():
-            self._asking = asyncio.create_task(self._ask_all(strictly=bool(self._says_who)))
+            self._asking = asyncio.create_task(self._ask_all(strictly=self._says_who))
         return await asyncio.shield(self._asking)
 
     async def _ask_all(self, *, strictly: bool) -> bool:

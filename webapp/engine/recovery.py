@@ -24,11 +24,12 @@ from pydantic import ValidationError
 
 from training.config import JobConfig
 from training.errors import ConfigError
+from training.machine import write_refusal
 from training.words import Sentence, sentence
 from webapp.advisories.models import DoctorRules
 from webapp.endpoints.spending import BY_DAY, day_over
 from webapp.engine.resolve import environments_of
-from webapp.engine.room import Disk, disk, disk_fault_of, needed_bytes
+from webapp.engine.room import Disk, disk, needed_bytes
 from webapp.engine.services import run_resume
 from webapp.environments.models import Environment
 from webapp.runs.models import Run, RunEvent
@@ -68,7 +69,7 @@ def _has_room(paused: Paused) -> Sentence | None:
 
 
 def _can_be_written(paused: Paused) -> Sentence | None:
-    return sentence(WRITABLE) if disk_fault_of(run_dir(paused.run.pk)) is None else None
+    return sentence(WRITABLE) if write_refusal(run_dir(paused.run.pk)) is None else None
 
 
 def _environments_answer(paused: Paused) -> Sentence | None:

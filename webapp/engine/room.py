@@ -7,9 +7,7 @@ more than the reserve at which it paused, so that it does not pause again at onc
 
 from __future__ import annotations
 
-import os
 import shutil
-import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +15,7 @@ from django.conf import settings
 from django.template.defaultfilters import filesizeformat
 from django.utils.translation import gettext as _
 
-from training.machine import reserve_bytes
+from training.machine import reserve_bytes, write_refusal
 from training.reasons import os_reason
 from webapp.registry.models import Checkpoint
 from webapp.runs.models import Run
@@ -49,22 +47,9 @@ def disk_text() -> str:
     }
 
 
-def disk_fault_of(folder: Path) -> OSError | None:
-    """Why nothing can be written below a folder now; ``None`` where a small file was written, and is gone again."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with tempfile.TemporaryFile(dir=folder) as file:
-            file.write(b"x")
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as exc:
-        return exc
-    return None
-
-
 def fault_text() -> str:
     """Where the data folder takes nothing: which one, why, and what to do. Empty while it does."""
-    fault = disk_fault_of(Path(settings.DATA_DIR))
+    fault = write_refusal(Path(settings.DATA_DIR))
     if fault is None:
         return ""
     return _(

@@ -15,7 +15,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 
-from webapp.engine.room import disk_fault_of
+from training.machine import write_refusal
 from webapp.errors import DATABASE_AWAY
 from webapp.home.clock import clock_age, is_late
 from webapp.home.places import all_loads
@@ -45,7 +45,7 @@ def readyz(request: HttpRequest) -> JsonResponse:
 
 
 def _look() -> dict[str, Any]:
-    disk = disk_fault_of(Path(settings.DATA_DIR)) is None
+    disk = write_refusal(Path(settings.DATA_DIR)) is None
     try:
         age_s, pools = clock_age(), [asdict(load) for load in all_loads()]
     except DATABASE_AWAY:

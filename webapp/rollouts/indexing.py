@@ -7,6 +7,7 @@ is whole. Nothing that a page shows as it happens changes, so no ``seq`` does.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -44,16 +45,21 @@ def index_batch() -> int:
     turns = list(Turn.objects.filter(rollout__in=rollouts).order_by("rollout", "number"))
     for rollout in rollouts.values():
         rollout.tools, rollout.characters = [], 0
-    words: list[str] = []
+    words = words_of(turns)
     for turn in turns:
-        words.append(f"{{{','.join(map(str, numbers_of(turn.run_id, turn.messages, turn.wrote)))}}}")
         note(rollouts[turn.rollout_id], turn.messages, turn.number)
     rare = _surprises(list(rollouts.values()))
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(SET_WORDS, [[turn.rollout_id for turn in turns], [turn.number for turn in turns], words])
+        cursor.execute(SET_WORDS, words)
         Rollout.objects.bulk_update(rollouts.values(), ["tools", "characters"], batch_size=500)
         Rollout.objects.bulk_update(rare, ["surprise"], batch_size=500)
     return len(turns)
+
+
+def words_of(turns: Sequence[Turn]) -> list[list[Any]]:
+    """What the search finds turns by, as ``SET_WORDS`` takes it."""
+    words = [f"{{{','.join(map(str, numbers_of(turn.run_id, turn.messages, turn.wrote)))}}}" for turn in turns]
+    return [[turn.rollout_id for turn in turns], [turn.number for turn in turns], words]
 
 
 def _surprises(rollouts: list[Rollout]) -> list[Rollout]:

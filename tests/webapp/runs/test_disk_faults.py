@@ -18,7 +18,8 @@ from tests.chaos.services import alive
 from tests.disks import read_only
 from training.algorithms.checkpoints import write_whole
 from training.errors import StorageFailed
-from webapp.engine import recovery, room
+from training.machine import write_refusal
+from webapp.engine import recovery
 from webapp.engine.resuming import GoingOn
 from webapp.engine.supervisor import supervise
 from webapp.engine.trainer import OUTPUT_NAME, PROCESS_NAME, Trainer
@@ -102,11 +103,11 @@ def test_a_checkpoint_that_a_disk_does_not_take_is_typed(tmp_path: Path) -> None
 
 
 def test_whether_the_folder_takes_anything_is_tried(tmp_path: Path) -> None:
-    assert room.disk_fault_of(tmp_path / "new") is None and os.listdir(tmp_path / "new") == []
+    assert write_refusal(tmp_path / "new") is None and os.listdir(tmp_path / "new") == []
     with read_only(tmp_path):
-        fault = room.disk_fault_of(tmp_path)
+        fault = write_refusal(tmp_path)
         assert fault is not None and fault.errno == errno.EROFS
-    assert room.disk_fault_of(tmp_path) is None
+    assert write_refusal(tmp_path) is None
 
 
 def test_pages_and_monitors_say_so(
