@@ -13,11 +13,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,7 +23,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from webapp.host.embedded import Embedded  # noqa: E402
+from benchmarks.kept import kept_services  # noqa: E402
 
 ASKED, OBJECTS = 20, 5
 BAR_MS, BAR_QUERIES = 150, 15
@@ -270,24 +267,8 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help="where the database is kept for the next time")
     parser.add_argument("--only", default="", help="ask addresses that contain this")
     options = parser.parse_args()
-    folder = options.folder or Path(tempfile.mkdtemp(prefix="tiltyard-database-"))
-    folder.mkdir(parents=True, exist_ok=True)
-    services = Embedded(folder)
-    services.start()
-    try:
-        os.environ |= {
-            "DATABASE_URL": services.database_url,
-            "REDIS_URL": services.redis_url,
-            "TILTYARD_DATA_DIR": str(folder / "files"),
-            "DJANGO_SETTINGS_MODULE": "webapp.settings",
-            "TILTYARD_LOG_LEVEL": "ERROR",
-        }
-        (folder / "files").mkdir(exist_ok=True)
+    with kept_services(options.folder) as folder:
         print(json.dumps({"database": _told(folder, options)}))
-    finally:
-        services.stop()
-        if options.folder is None:
-            shutil.rmtree(folder, ignore_errors=True)
     return 0
 
 

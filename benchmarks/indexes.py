@@ -11,10 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import shutil
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -22,7 +19,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from webapp.host.embedded import Embedded  # noqa: E402
+from benchmarks.kept import kept_services  # noqa: E402
 
 TABLES = ("rollouts_rollout", "rollouts_turn", "rollouts_rolloutgroup", "metrics_metricpoint", "runs_runevent")
 """Tables that get rows with every step of every run."""
@@ -49,9 +46,8 @@ def give_words(share: float) -> int:
     """Give the turns of some runs texts and what they are found by; how many turns those are."""
     from django.db import connection
 
-    from webapp.rollouts.indexing import SET_WORDS
+    from webapp.rollouts.indexing import SET_WORDS, words_of
     from webapp.rollouts.models import Turn
-    from webapp.rollouts.words import numbers_of
     from webapp.runs.models import Run
 
     runs = list(Run.objects.filter(kind="grpo").order_by("created_at").values_list("pk", flat=True))
@@ -61,9 +57,8 @@ def give_words(share: float) -> int:
         cursor.execute(SAID, [runs])
         number = int(cursor.rowcount)
         for run in runs:
-            turns = list(Turn.objects.filter(run=run).only("rollout", "number", "messages"))
-            words = [f"{{{','.join(map(str, numbers_of(run, turn.messages)))}}}" for turn in turns]
-            cursor.execute(SET_WORDS, [[turn.rollout_id for turn in turns], [turn.number for turn in turns], words])
+            turns = Turn.objects.filter(run=run).only("run", "rollout", "number", "messages", "wrote")
+            cursor.execute(SET_WORDS, words_of(list(turns)))
     return number
 
 
@@ -109,22 +104,8 @@ def main() -> None:
     parser.add_argument("--words", type=float, default=0.0, help="of the runs: whose turns are indexed (default 0)")
     parser.add_argument("--folder", type=Path, help="where the database is kept for the next time")
     options = parser.parse_args()
-    folder = options.folder or Path(tempfile.mkdtemp(prefix="tiltyard-indexes-"))
-    folder.mkdir(parents=True, exist_ok=True)
-    services = Embedded(folder)
-    services.start()
-    os.environ |= {
-        "DATABASE_URL": services.database_url,
-        "REDIS_URL": services.redis_url,
-        "TILTYARD_DATA_DIR": str(folder / "files"),
-        "DJANGO_SETTINGS_MODULE": "webapp.settings",
-    }
-    try:
+    with kept_services(options.folder) as folder:
         print(json.dumps({"benchmark": "indexes", **_measured(folder, options)}))
-    finally:
-        services.stop()
-        if options.folder is None:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _measured(folder: Path, options: argparse.Namespace) -> dict[str, Any]:

@@ -12,11 +12,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +23,7 @@ from urllib.parse import urlencode
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from webapp.host.embedded import Embedded  # noqa: E402
+from benchmarks.kept import kept_services  # noqa: E402
 
 ROUNDS, GROUPS = 12, 100
 QUERIES = (
@@ -162,23 +159,8 @@ def main() -> int:
     parser.add_argument("--turns", type=int, default=1_000_000)
     parser.add_argument("--folder", type=Path, help="where the database is kept for the next time")
     options = parser.parse_args()
-    folder = options.folder or Path(tempfile.mkdtemp(prefix="tiltyard-inspector-"))
-    (folder / "files").mkdir(parents=True, exist_ok=True)
-    services = Embedded(folder)
-    services.start()
-    try:
-        os.environ |= {
-            "DATABASE_URL": services.database_url,
-            "REDIS_URL": services.redis_url,
-            "TILTYARD_DATA_DIR": str(folder / "files"),
-            "DJANGO_SETTINGS_MODULE": "webapp.settings",
-            "TILTYARD_LOG_LEVEL": "ERROR",
-        }
+    with kept_services(options.folder):
         print(json.dumps(_told(options.turns), ensure_ascii=False, indent=1))
-    finally:
-        services.stop()
-        if options.folder is None:
-            shutil.rmtree(folder, ignore_errors=True)
     return 0
 
 

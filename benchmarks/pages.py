@@ -11,16 +11,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import shutil
 import statistics
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from webapp.host.embedded import Embedded
+from benchmarks.kept import kept_services
 
 CORES = 2
 
@@ -130,25 +127,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--only", default="", help="ask pages whose name contains this")
     options = parser.parse_args()
-    folder = options.folder or Path(tempfile.mkdtemp(prefix="tiltyard-pages-"))
-    folder.mkdir(parents=True, exist_ok=True)
-    services = Embedded(folder)
-    services.start()
-    try:
-        os.environ |= {
-            "DATABASE_URL": services.database_url,
-            "REDIS_URL": services.redis_url,
-            "TILTYARD_DATA_DIR": str(folder / "files"),
-            "TILTYARD_STATIC_FINDERS": "0",
-            "DJANGO_SETTINGS_MODULE": "webapp.settings",
-            "TILTYARD_LOG_LEVEL": "ERROR",
-        }
-        (folder / "files").mkdir(exist_ok=True)
+    with kept_services(options.folder, TILTYARD_STATIC_FINDERS="0") as folder:
         print(json.dumps(_measured(folder, options)))
-    finally:
-        services.stop()
-        if options.folder is None:
-            shutil.rmtree(folder, ignore_errors=True)
     return 0
 
 

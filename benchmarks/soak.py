@@ -156,7 +156,7 @@ class Soak:
         """Memory that is a program's own, its children but trainers included, in MB."""
         import psutil
 
-        names = {**{name: words for name, (words, _end) in SERVICES.items()}}
+        names = {name: words for name, (words, _end) in SERVICES.items()}
         names |= {f"worker-train-{n}": f"train-{n}@" for n in range(RUNS)}
         for name, words in names.items():
             if (head := self.program(words)) is None:
