@@ -19,7 +19,7 @@ import torch
 
 from training.memory import tracing
 from training.memory.known import KNOWN
-from training.memory.tracing import Precision, Shape, step_bytes
+from training.memory.tracing import How, Precision, Shape, step_bytes
 
 MODELS = (
     "TinyLlama/TinyLlama-1.1B-Chat-v1.0",
@@ -55,9 +55,9 @@ def main() -> int:
             for recompute in (False, True):
                 config, shape = KNOWN[name].config(), Shape(1, length // 2, length - length // 2)
                 began = time.process_time()
-                told = step_bytes(config, shape, precision, lora=lora, recompute=recompute).whole
+                told = step_bytes(config, shape, precision, How(lora, recompute)).whole
                 middle = time.process_time()
-                full = max(tracing._any_most(config, shape, precision, lora, recompute, False))
+                full = max(tracing._any_most(config, shape, precision, How(lora, recompute)))
                 told_s, full_s = told_s + middle - began, full_s + time.process_time() - middle
                 found.append((abs(told / full - 1), name, length, recompute, round(told / full, 4)))
     worst = sorted(found, reverse=True)[:5]

@@ -1,9 +1,11 @@
-"""Is the table of memory true? ``python benchmarks/memory.py [--cases N]``.
+"""Is the table of memory true? ``python benchmarks/memory.py [--device cuda] [--cases N]``.
 
 For each case a process of its own trains two real GRPO steps (the second has the optimiser's moments) on random
-weights, with rollouts exactly as long as the options allow and nothing sampled, on the processor. Its resident memory
-at the moment of most (the kernel's ``VmHWM``) is held against the table of ``training/memory``, which has seen only the
-model's ``config.json``. Prints JSON: bytes of both and their ratio for each case, and the largest deviation.
+weights, with rollouts exactly as long as the options allow and nothing sampled. What it held at the moment of most is
+compared with the table of ``training/memory``, which has seen only the model's ``config.json``. On a processor that is
+resident memory (the kernel's ``VmHWM``); on a GPU what PyTorch reserved, and besides the bytes of its tensors, which is
+what the table counts without the program. Prints JSON: bytes of both and their ratio for each case, and the largest
+deviation.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -33,8 +36,15 @@ SHAPES: dict[str, tuple[str, int, int, int, int, int, int]] = {
     "mistral, wide": ("mistral", 1024, 3584, 5, 16, 4, 8000),
     "gemma3": ("gemma3_text", 512, 2048, 8, 8, 2, 24000),
 }
+ON_A_GPU: dict[str, tuple[str, int, int, int, int, int, int]] = {
+    "qwen3, 0.6b": ("qwen3", 1024, 3072, 28, 16, 8, 151936),
+    **SHAPES,
+}
 ROWS, PROMPTS, MICRO = 8, 2, 4
-LENGTHS = (256, 640)
+LENGTHS = {"cpu": (256, 640), "cuda": (1024, 3072)}
+"""Tokens of a rollout. A GPU has room for what people train; a processor takes minutes for it."""
+_TORCH = threading.Lock()
+"""Seeds and traced models belong to one thread at a time."""
 
 
 OTHERS: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -56,18 +66,18 @@ OTHERS: tuple[tuple[str, dict[str, Any]], ...] = (
 """Beside the plain ones: a value head, a reference, other optimisers, other micro batches."""
 
 
-def cases() -> list[dict[str, Any]]:
+def cases(device: str) -> list[dict[str, Any]]:
     """Every shape with all weights and with LoRA, short and long; the long ones recompute in one more case. Then
     ``OTHERS``, which are long."""
     found = []
-    for name in SHAPES:
+    for name in ON_A_GPU if device == "cuda" else SHAPES:
         for rank in (0, 16):
-            for length in LENGTHS:
+            for length in LENGTHS[device]:
                 found.append({"shape": name, "lora_rank": rank, "length": length, "recompute": False})
-        found.append({"shape": name, "lora_rank": 0, "length": LENGTHS[-1], "recompute": True})
+        found.append({"shape": name, "lora_rank": 0, "length": LENGTHS[device][-1], "recompute": True})
     for name, over in OTHERS:
-        found.append({"shape": name, "lora_rank": 0, "length": LENGTHS[-1], "recompute": False, **over})
-    return found
+        found.append({"shape": name, "lora_rank": 0, "length": LENGTHS[device][-1], "recompute": False, **over})
+    return [{**case, "device": device} for case in found]
 
 
 def make_model(folder: Path, shape: tuple[str, int, int, int, int, int, int]) -> None:
@@ -144,8 +154,10 @@ def child(folder: Path, case: dict[str, Any]) -> dict[str, Any]:
     (folder / "tasks.jsonl").write_text(
         "".join(json.dumps({"messages": [{"role": "user", "content": f"Say {n}."}]}) + "\n" for n in range(8))
     )
+    on_gpu = case["device"] == "cuda"
     before = resident("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")
+    if not on_gpu:
+        Path("/proc/self/clear_refs").write_text("5")
     job = Job(config, folder, Journal(folder), threading.Event())
 
     def score(episode: Any) -> Any:
@@ -154,7 +166,14 @@ def child(folder: Path, case: dict[str, Any]) -> dict[str, Any]:
 
     run = run_ppo if config.learns_values else run_grpo
     run(job, scorer=score, engine=Longest())
-    return {"program": before, "most": resident("VmHWM")}
+    if not on_gpu:
+        return {"program": before, "most": resident("VmHWM")}
+    import torch
+
+    free, total = torch.cuda.mem_get_info()
+    program = case.get("program") or total - free - torch.cuda.memory_reserved()
+    most = program + torch.cuda.max_memory_reserved()
+    return {"program": program, "most": most, "tensors": torch.cuda.max_memory_allocated()}
 
 
 def job_of(folder: Path, case: dict[str, Any]) -> dict[str, Any]:
@@ -182,7 +201,7 @@ def job_of(folder: Path, case: dict[str, Any]) -> dict[str, Any]:
             "micro_batch_size": case.get("micro", MICRO),
             "optimizer": case.get("optimizer", "adamw"),
         },
-        "run": {"max_steps": 2, "device": "cpu", "save_every": 0},
+        "run": {"max_steps": 2, "device": case["device"], "save_every": 0},
     }
 
 
@@ -193,21 +212,29 @@ def resident(name: str) -> int:
 
 
 def measure(case: dict[str, Any]) -> dict[str, Any]:
-    """One case: the table's bytes beside the measured ones."""
+    """One case: the table's bytes and the measured ones."""
     from training.config import JobConfig
-    from training.memory.devices import this_machine
+    from training.memory.devices import device_here
     from training.memory.table import Model, memory_of
 
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        make_model(folder, SHAPES[case["shape"]])
-        need = memory_of(JobConfig.model_validate(job_of(folder, case)), Model.of(str(folder)), this_machine())
+        with _TORCH:
+            make_model(folder, ON_A_GPU[case["shape"]])
         command = [sys.executable, __file__, "--child", str(folder), json.dumps(case)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=CHILD_LIMIT_S, cwd=ROOT, check=False)
-    if done.returncode:
-        raise SystemExit(f"{case}: {done.stderr[-2000:]}")
+        if done.returncode:
+            raise SystemExit(f"{case}: {done.stderr[-2000:]}")
+        with _TORCH:  # after the child: this process holds memory of the GPU too once it has looked at it
+            device = device_here(case["device"])
+            model = Model.of(str(folder))
+            assert model is not None, "its folder was just written"
+            need = memory_of(JobConfig.model_validate(job_of(folder, case)), model, device)
     found = json.loads(done.stdout.splitlines()[-1])
     told, measured = need.learning, found["most"]
+    if "tensors" in found:
+        program = next(term.bytes for term in need.terms if term.key == "program")
+        found["ratio_of_tensors"] = round((told - program) / found["tensors"], 3)
     print(f"{case}: told {told >> 20} MiB, measured {measured >> 20} MiB", file=sys.stderr, flush=True)
     terms = {term.key: term.bytes for term in need.terms}
     return {**case, "told": told, "measured": measured, "ratio": round(told / measured, 3), "terms": terms} | found
@@ -216,16 +243,21 @@ def measure(case: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     """Measure all cases, or some, and print one JSON document."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--cases", type=int, default=0, help="only so many, drawn evenly (default all)")
+    parser.add_argument("--at-once", type=int, default=1, help="cases that run at the same time, on a GPU")
     parser.add_argument("--child", nargs=2, metavar=("FOLDER", "CASE"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
         print(json.dumps(child(Path(options.child[0]), json.loads(options.child[1]))))
         return
-    chosen = cases()
+    chosen = cases(options.device)
     if options.cases:
         chosen = chosen[:: max(1, len(chosen) // options.cases)][: options.cases]
-    found = [measure(case) for case in chosen]
+    found = [measure(chosen[0])]  # alone, so that what the device holds for a program can be seen
+    more = [{**case, "program": found[0]["program"]} for case in chosen[1:]]
+    with ThreadPoolExecutor(options.at_once) as pool:
+        found += pool.map(measure, more)
     worst = max(abs(item["ratio"] - 1) for item in found)
     print(json.dumps({"cores": os.cpu_count(), "cases": found, "largest_deviation": round(worst, 3)}, indent=2))
 

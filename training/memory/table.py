@@ -24,6 +24,7 @@ from training.memory.need import NF4_BYTES, PROGRAM, Need, Term
 from training.memory.optimizers import Weight, kept_by
 from training.memory.sampling import cache_terms, vllm_terms
 from training.memory.tracing import (
+    How,
     Precision,
     Shape,
     StepBytes,
@@ -108,11 +109,10 @@ class Model:
         """Of a hidden state."""
         return int(self.config.get_text_config().hidden_size)
 
-    def step(self, shape: Shape, precision: Precision, lora: Any, recompute: bool, values: bool = False) -> StepBytes:
+    def step(self, shape: Shape, precision: Precision, how: How) -> StepBytes:
         """What one micro batch needs."""
-        how = {"recompute": recompute, "values": values}
-        key = ("step", shape, precision, str(lora), *how.values())
-        return self._once(key, lambda: step_bytes(self.config, shape, precision, lora=lora, **how))
+        key = ("step", shape, precision, str(how))
+        return self._once(key, lambda: step_bytes(self.config, shape, precision, how))
 
     def _once(self, key: tuple[Any, ...], find: Callable[[], Found]) -> Found:
         """Advice tries many changes of one job: what none of them touches is found once."""
@@ -198,9 +198,9 @@ def memory_of(config: JobConfig, model: Model, device: Device) -> Need:
     if config.learns_values:
         terms.append(_values(config, model))
     if config.method.trains:
-        terms += _learning(config, model, precision, lora, terms)
+        terms += _learning(config, model, precision, how_of(config, device), terms)
         if device.kind == "cpu":
-            terms.append(_holes(config, model, precision, lora))
+            terms.append(_holes(config, model, precision, how_of(config, device)))
     if config.method.plays and config.rollout.engine == "vllm":
         terms += vllm_terms(config, model, precision, device)
     elif config.method.plays:
@@ -251,14 +251,20 @@ def _values(config: JobConfig, model: Model) -> Term:
     return Term("values", head + 3 * each * rows * tokens, why)
 
 
-def _learning(config: JobConfig, model: Model, precision: Precision, lora: Any, fixed: list[Term]) -> list[Term]:
+def how_of(config: JobConfig, device: Device) -> How:
+    """How a job learns, as the trace has to know it."""
+    recompute, on_gpu = config.model.gradient_checkpointing, device.kind == "cuda"
+    return How(lora_config(config), recompute, config.learns_values, on_gpu)
+
+
+def _learning(config: JobConfig, model: Model, precision: Precision, how: How, fixed: list[Term]) -> list[Term]:
     """Activations and head at the moment of most.
 
     A gradient appears while its layer's activations go. Where several micro batches make one update, all gradients are
     there already; else those of the layers are not yet there at the moment of most, and what they take is no sum.
     """
     shape = longest_shape(config)
-    step = model.step(shape, precision, lora, config.model.gradient_checkpointing, config.learns_values)
+    step = model.step(shape, precision, how)
     length = shape.prompt + shape.completion
     rows = sentence(_("{rows} rows of {tokens} tokens"), rows=shape.rows, tokens=f"{length:,}")
     tiles = sentence(_("log-probabilities of {rows} rows, tile by tile"), rows=shape.rows)
@@ -269,11 +275,11 @@ def _learning(config: JobConfig, model: Model, precision: Precision, lora: Any, 
     return [Term("activations", layers, rows), Term("head", step.head, tiles)]
 
 
-def _holes(config: JobConfig, model: Model, precision: Precision, lora: Any) -> Term:
-    share = HOLES if lora is None else HOLES_OF_ADAPTER
-    if config.model.gradient_checkpointing:
+def _holes(config: JobConfig, model: Model, precision: Precision, how: How) -> Term:
+    share = HOLES if how.lora is None else HOLES_OF_ADAPTER
+    if how.recompute:
         share *= COMPUTED_AGAIN
-    activations = model.step(longest_shape(config), precision, lora, False, config.learns_values).layers
+    activations = model.step(longest_shape(config), precision, how._replace(recompute=False)).layers
     why = sentence(_("{share} of the activations of all layers: freed tensors"), share=f"{share:.0%}")
     return Term("holes", round(share * activations), why)
 

@@ -16,8 +16,9 @@ import copy
 import itertools
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any, NamedTuple
+from unittest import mock
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -52,6 +53,19 @@ class Precision(NamedTuple):
 
     weights: torch.dtype
     autocast: torch.dtype | None = None
+
+
+class How(NamedTuple):
+    """How the model learns: ``lora`` is a ``peft.LoraConfig``, ``recompute`` gradient checkpointing, ``values`` a value
+    head, ``on_gpu`` whether TRL's head has its kernels for one."""
+
+    lora: Any = None
+    recompute: bool = False
+    values: bool = False
+    on_gpu: bool = False
+
+
+ALL_WEIGHTS = How()
 
 
 class StepBytes(NamedTuple):
@@ -119,24 +133,12 @@ class _Living(TorchDispatchMode):
         return (*found, *[now] * (len(MOMENTS) - len(found)))
 
 
-def step_bytes(
-    config: Any,
-    shape: Shape,
-    precision: Precision,
-    *,
-    lora: Any = None,
-    recompute: bool = False,
-    values: bool = False,
-) -> StepBytes:
-    """What one micro batch needs.
-
-    ``config`` is the model's (transformers), ``lora`` a ``peft.LoraConfig``; ``recompute`` is gradient checkpointing,
-    ``values`` a value head.
-    """
+def step_bytes(config: Any, shape: Shape, precision: Precision, how: How = ALL_WEIGHTS) -> StepBytes:
+    """What one micro batch needs. ``config`` is the model's (transformers)."""
     few = max(1, TOKENS // (shape.prompt + shape.completion))
     if shape.rows <= 2 * few:
-        return max(_at(config, shape, precision, lora, recompute, values), key=_whole)
-    one, two = (_at(config, shape._replace(rows=rows), precision, lora, recompute, values) for rows in (few, 2 * few))
+        return max(_at(config, shape, precision, how), key=_whole)
+    one, two = (_at(config, shape._replace(rows=rows), precision, how) for rows in (few, 2 * few))
     times = (shape.rows - few) / few
     return max((_on_line(low, high, times) for low, high in zip(one, two, strict=True)), key=_whole)
 
@@ -160,13 +162,11 @@ def _traced() -> Iterator[None]:
         raise ModelError(f"The memory of this model cannot be told beforehand: {detail}") from exc
 
 
-def _at(config: Any, shape: Shape, precision: Precision, lora: Any, recompute: bool, values: bool) -> list[StepBytes]:
+def _at(config: Any, shape: Shape, precision: Precision, how: How) -> list[StepBytes]:
     """Each moment's bytes at the model's own depth."""
     low, high, depth = _depths(config)
     with _traced():
-        few, more = (
-            _any_most(_cut(config, layers), shape, precision, lora, recompute, values) for layers in (low, high)
-        )
+        few, more = (_any_most(_cut(config, layers), shape, precision, how) for layers in (low, high))
     each = [(two - one) / (high - low) if high > low else 0.0 for one, two in zip(few, more, strict=True)]
     return [StepBytes(round(slope * depth), round(one - slope * low)) for slope, one in zip(each, few, strict=True)]
 
@@ -232,18 +232,16 @@ def empty_model(config: Any, precision: Precision, *, lora: Any = None) -> Any:
     return model
 
 
-def _any_most(
-    config: Any, shape: Shape, precision: Precision, lora: Any, recompute: bool, values: bool
-) -> tuple[int, ...]:
+def _any_most(config: Any, shape: Shape, precision: Precision, how: How) -> tuple[int, ...]:
     """The same of any precision. Without content, mixtures of experts multiply bfloat16 only: that is half the bytes of
     float32, and under autocast what the weights are cast to comes on top.
     """
     try:
-        return _most(config, shape, precision, lora, recompute, values)
+        return _most(config, shape, precision, how)
     except RuntimeError:
         if precision.weights != torch.float32:
             raise
-        found = _most(config, shape, _in_bf16(precision), lora, recompute, values)
+        found = _most(config, shape, _in_bf16(precision), how)
     if precision.autocast is None:
         return tuple(2 * moment for moment in found)
     copies = 2 * sum(p.numel() for p in empty_model(config, precision).parameters())
@@ -254,21 +252,21 @@ def _in_bf16(precision: Precision) -> Precision:
     return precision._replace(weights=torch.bfloat16)
 
 
-def _most(config: Any, shape: Shape, precision: Precision, lora: Any, recompute: bool, values: bool) -> tuple[int, ...]:
+def _most(config: Any, shape: Shape, precision: Precision, how: How) -> tuple[int, ...]:
     """The most bytes of each moment, of a model as deep as it is."""
     from trl.trainer.utils import add_fused_lm_head
 
-    model = empty_model(config, precision, lora=lora)
-    base = model.get_base_model() if lora is not None else model
+    model = empty_model(config, precision, lora=how.lora)
+    base = model.get_base_model() if how.lora is not None else model
     add_fused_lm_head(base, outputs=("log_probs", "entropy"))
-    if values:
+    if how.values:
         attach_value_head(model, torch.device("meta"))
     model.train()
-    if recompute:
+    if how.recompute:
         model.gradient_checkpointing_enable()
-        if lora is not None:
+        if how.lora is not None:
             model.enable_input_require_grads()
-    with FakeTensorMode(allow_non_fake_inputs=True):
+    with FakeTensorMode(allow_non_fake_inputs=True), _head_in_place() if how.on_gpu else nullcontext():
         model.to_empty(device="cpu")  # PEFT cannot place its adapters on fake tensors
         base.tie_weights()
         living = _Living(itertools.chain(model.parameters(), model.buffers()))
@@ -280,6 +278,22 @@ def _most(config: Any, shape: Shape, precision: Precision, lora: Any, recompute:
             gradients = (p.grad for p in model.parameters() if p.grad is not None)
             own = living.numbers_of(gradients)
         return living.most(without=own)
+
+
+@contextmanager
+def _head_in_place() -> Iterator[None]:
+    """TRL's head as its kernels for a GPU have it: they read and write a tile where it lies, and matrix products add
+    up in float32 without copies of their factors. Its functions for other devices make some seven tiles more."""
+    from trl.kernels import chunked_logprob
+
+    with ExitStack() as patches:
+        for name in ("_forward_tile", "_backward_tile", "_addmm_fp32"):
+            patches.enter_context(mock.patch.object(chunked_logprob, name, _in_place))
+        yield
+
+
+def _in_place(*_given: Any, **_named: Any) -> None:
+    """Makes no tensor."""
 
 
 def _at_its_gradient(act: Callable[[], None]) -> Callable[..., None]:

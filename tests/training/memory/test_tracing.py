@@ -10,7 +10,7 @@ from peft import LoraConfig
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from training.errors import ModelError
-from training.memory.tracing import Precision, Shape, _any_most, _cut, row_cost, step_bytes
+from training.memory.tracing import How, Precision, Shape, _any_most, _cut, row_cost, step_bytes
 
 HIDDEN, INNER, LAYERS, HEADS, KEY_HEADS, WORDS = 64, 160, 6, 4, 2, 500
 FULL = Precision(torch.float32)
@@ -32,7 +32,7 @@ def _config(family: str = "qwen3", **more: Any) -> Any:
 
 
 def test_with_checkpointing_a_layer_keeps_its_input_and_nothing_else() -> None:
-    found = step_bytes(_config(), Shape(3, 40, 60), FULL, recompute=True)
+    found = step_bytes(_config(), Shape(3, 40, 60), FULL, How(recompute=True))
     assert found.layers == LAYERS * 3 * 100 * HIDDEN * 4
 
 
@@ -81,8 +81,21 @@ def test_an_adapter_and_mixed_precision_are_seen() -> None:
     lora = LoraConfig(r=8, lora_alpha=16, target_modules="all-linear", task_type="CAUSAL_LM")
     plain = step_bytes(_config(), shape, FULL)
     assert step_bytes(_config(), shape, MIXED).layers < plain.layers
-    adapted = step_bytes(_config(), shape, FULL, lora=lora)
+    adapted = step_bytes(_config(), shape, FULL, How(lora))
     assert adapted.layers != plain.layers and adapted.head < plain.head, "a frozen head has no gradient of its own"
+
+
+@pytest.mark.parametrize("lora", [None, LoraConfig(r=8, target_modules="all-linear", task_type="CAUSAL_LM")])
+def test_on_a_gpu_a_tile_of_the_head_is_there_once(lora: Any) -> None:
+    """4,096 tokens by 32,768 words in bfloat16, and no copy in float32; what the layers keep is the same."""
+    config, shape = _config(), Shape(1, 20, 4076)
+    config.vocab_size = words = 24000
+    found = step_bytes(config, shape, MIXED, How(lora, on_gpu=True))
+    tile, cast, hidden = 4096 * 32768 * 2, words * HIDDEN * 2, 4096 * HIDDEN * 4
+    gradient = words * HIDDEN * 4 if lora is None else 0
+    assert tile + cast < found.head < tile + cast + gradient + 8 * hidden
+    assert found.layers == step_bytes(config, shape, MIXED, How(lora)).layers
+    assert step_bytes(config, shape, MIXED, How(lora)).head > tile + 3 * 4096 * words * 4
 
 
 EXPERTS = {
@@ -125,8 +138,8 @@ def test_a_deep_model_is_told_what_its_own_depth_needs(recompute: bool) -> None:
     copy of every weight: a line through the most of 2 and 4 layers was up to 10 GiB short for 7B (E3)."""
     config, shape = _config("llama"), Shape(1, 100, 100)
     config.num_hidden_layers = 56
-    full = _any_most(config, shape, MIXED, None, recompute, False)
-    assert step_bytes(config, shape, MIXED, recompute=recompute).whole == pytest.approx(max(full), rel=0.01)
+    full = _any_most(config, shape, MIXED, How(recompute=recompute))
+    assert step_bytes(config, shape, MIXED, How(recompute=recompute)).whole == pytest.approx(max(full), rel=0.01)
     if recompute:
-        two, four = (max(_any_most(_cut(config, layers), shape, MIXED, None, True, False)) for layers in (2, 4))
+        two, four = (max(_any_most(_cut(config, layers), shape, MIXED, How(recompute=True))) for layers in (2, 4))
         assert four + (four - two) * 26 < 0.9 * max(full), "the kink is there"
