@@ -286,9 +286,16 @@ class SamplerDisagrees(TiltyardError):
 
 
 class MemoryShort(TiltyardError):
-    """The device had too little memory for a step of training; the weights are as they were before it."""
+    """The device had too little memory for a model or a step; the weights are as they were before it."""
 
     code, boundary = "out_of_memory", Boundary.TRAINER
+    pauses = True
+
+
+class DeviceFault(TiltyardError):
+    """The GPU or its driver failed, or another program keeps the GPU for itself."""
+
+    code, boundary = "device_failed", Boundary.TRAINER
     pauses = True
 
 

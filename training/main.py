@@ -92,10 +92,16 @@ def _train(job: Job, ending: _Ending) -> int:
     except TiltyardError as error:
         return ending.write("paused" if error.pauses else "failed", error.info)
     except Exception as exc:  # the last boundary: nothing may end without a word
-        if (fault := disk_fault(exc, job.run_dir)) is not None:
+        if (fault := disk_fault(exc, job.run_dir) or _device_fault(exc)) is not None:
             return ending.write("paused", fault.info)
         return ending.write("failed", _crash(exc, job.journal))
     return ending.write("succeeded", hours=job.config.run.max_hours if job.out_of_time else None)
+
+
+def _device_fault(exc: Exception) -> TiltyardError | None:
+    from training.memory.running import device_fault  # PyTorch, which a run that ends before its trainer never loads
+
+    return device_fault(exc)
 
 
 class _Ending:

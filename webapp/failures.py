@@ -174,8 +174,12 @@ CODES: dict[str, Words] = {
         gettext_noop("Training on such samples would be wrong. The message names the likely cause and what to do."),
     ),
     "out_of_memory": Words(
-        gettext_noop("The device ran out of memory in a step of training."),
+        gettext_noop("The device ran out of memory."),
         gettext_noop("The weights are as they were before the step. Resume with the changed options named below."),
+    ),
+    "device_failed": Words(
+        gettext_noop("The GPU or its driver failed, or another program keeps the GPU for itself."),
+        gettext_noop("Nothing saved is lost. The run is resumed up to three times; then look at the GPU."),
     ),
     "sampler_died": Words(
         gettext_noop("The vLLM that samples is gone, or did not start."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from typing import Any
 import torch
 
 from training.config import JobConfig
-from training.errors import MemoryShort, ModelError
+from training.errors import DeviceFault, MemoryShort, ModelError, TiltyardError
 from training.memory.advice import Verdict, halved, judge
 from training.memory.devices import device_here, gib
 from training.memory.need import LEARNING, Term
@@ -22,6 +23,14 @@ from training.words import _, sentence
 
 SURE = 0.5
 """Below this share of the device nothing is tried: the table would have to be wrong by half."""
+_BROKEN = re.compile(
+    r"CUDA (driver )?error: .*("
+    r"uncorrectable|hardware stack error|unspecified launch failure|launch timed out|GPU is lost|NVLink"
+    r"|busy or unavailable|no CUDA-capable device|not yet initialized|initialization error|unknown error"
+    r"|driver shutting down)",
+    re.IGNORECASE,
+)
+"""What CUDA says of a device or driver that fails. Illegal addresses and assertions are mostly a program's fault."""
 
 
 def verdict_here(config: JobConfig, model: Any) -> Verdict | None:
@@ -116,6 +125,24 @@ def shortage(config: JobConfig, verdict: Verdict | None) -> MemoryShort:
     text = _("Memory ran out while the model was learning. Most of it goes to {term}: {size} for {why}.")
     told = sentence(text, term=sentence(term.title), size=gib(term.bytes), why=term.why)
     return MemoryShort(told, hint=_hint(config, verdict))
+
+
+def device_fault(error: BaseException) -> TiltyardError | None:
+    """The name of an error that the device is the cause of, wherever it came from; ``None`` for all others."""
+    if is_out_of_memory(error):
+        text = sentence(_("Memory ran out on the device: {why}."), why=_first_line(error))
+        return MemoryShort(text, hint=_("Look what else holds memory there (nvidia-smi), then resume."))
+    if isinstance(error, RuntimeError) and _BROKEN.search(str(error)):
+        return DeviceFault(
+            sentence(_("The GPU or its driver failed: {why}."), why=_first_line(error)),
+            hint=_("nvidia-smi and the kernel's log (dmesg) say more. A resumed run starts at its last checkpoint."),
+        )
+    return None
+
+
+def _first_line(error: BaseException) -> str:
+    """What PyTorch says, without its advice on how to look for bugs."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0].split(". GPU ")[0].rstrip(".")[:200]
 
 
 def _size(term: Term) -> int:

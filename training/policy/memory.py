@@ -17,7 +17,11 @@ from training.policy.batch import DecodeBatch
 BATCH_SHARE = 0.5
 PARKED_SHARE = 0.2
 UNKNOWN_BYTES = 4 << 30  # where the system does not tell
-_CPU_SHORT = re.compile(r"not enough memory|can't allocate memory|cannot allocate memory", re.IGNORECASE)
+_SHORT = re.compile(
+    r"not enough memory|can't allocate memory|cannot allocate memory"  # PyTorch on a processor, the system
+    r"|CUDA error: out of memory|CU(BLAS|DNN|SOLVER|SPARSE)_STATUS_ALLOC_FAILED",  # CUDA and its libraries themselves
+    re.IGNORECASE,
+)
 
 
 class RowCost(NamedTuple):
@@ -51,7 +55,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether the error says that memory ran out, on a GPU or on a CPU."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return isinstance(error, RuntimeError) and _CPU_SHORT.search(str(error)) is not None
+    return isinstance(error, RuntimeError) and _SHORT.search(str(error)) is not None
 
 
 def _available(path: Path = Path("/proc/meminfo")) -> int | None:

@@ -102,6 +102,7 @@ CAUSES = {
     "environment_full": Cause(_environments_answer, first_s=120, most=12),
     "endpoint_away": Cause(_trying_is_all, first_s=120, most=12),
     "endpoint_busy": Cause(_trying_is_all, first_s=120, most=12),
+    "device_failed": Cause(_trying_is_all, first_s=120, most=3),
     "sampler_died": Cause(_trying_is_all, first_s=120, most=3),
     "too_many_failures": Cause(_environments_answer, first_s=120, most=3),
 }

@@ -95,3 +95,48 @@ def test_without_a_table_the_shortage_is_told_all_the_same(monkeypatch: pytest.M
     assert isinstance(found, MemoryShort) and found.pauses
     assert found.message == "Memory ran out while the model was learning."
     assert "look whether something else holds memory" in found.hint
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "told"),
+    [
+        (
+            RuntimeError(
+                "CUDA error: uncorrectable ECC error encountered\nCompile with `TORCH_USE_CUDA_DSA` to enable"
+            ),
+            "device_failed",
+            "The GPU or its driver failed: CUDA error: uncorrectable ECC error encountered.",
+        ),
+        (
+            RuntimeError("CUDA error: all CUDA-capable devices are busy or unavailable\nCUDA kernel errors might be"),
+            "device_failed",
+            "The GPU or its driver failed: CUDA error: all CUDA-capable devices are busy or unavailable.",
+        ),
+        (
+            torch.OutOfMemoryError(
+                "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.18 GiB of which 1.06 "
+                "GiB is free. Process 12 has 78.11 GiB memory in use. Of the allocated memory 0 bytes is allocated by"
+            ),
+            "out_of_memory",
+            "Memory ran out on the device: CUDA out of memory. Tried to allocate 2.00 GiB.",
+        ),
+    ],
+)
+def test_what_the_device_is_the_cause_of_pauses(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, code: str, told: str
+) -> None:
+    def load(*_given: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr("training.algorithms.sft.load_model", load)
+    assert run_job(_config(data), tmp_path / "run") == 5
+    last = _events(tmp_path / "run")[-1]
+    assert isinstance(last, RunFinished) and last.status == "paused" and last.error is not None
+    assert (last.error.code, last.error.message) == (code, told)
+
+
+@pytest.mark.parametrize(
+    "text", ["CUDA error: device-side assert triggered", "CUDA error: an illegal memory access was encountered", "no"]
+)
+def test_what_a_program_may_have_done_is_a_crash(text: str) -> None:
+    assert running.device_fault(RuntimeError(text)) is None and running.device_fault(ValueError(text)) is None

@@ -169,6 +169,10 @@ def test_a_row_that_does_not_fit_alone_is_a_policy_fault_that_names_memory(
 def test_only_what_says_so_is_out_of_memory() -> None:
     assert is_out_of_memory(MemoryError()) and is_out_of_memory(torch.OutOfMemoryError())
     assert is_out_of_memory(RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes"))
+    assert is_out_of_memory(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"))
+    assert is_out_of_memory(
+        RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported")
+    )
     assert not is_out_of_memory(RuntimeError("The size of tensor a must match")) and not is_out_of_memory(OSError(28))
 
 
