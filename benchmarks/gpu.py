@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -153,7 +154,16 @@ def _figures(journal: Path) -> dict[str, Any]:
         "excluded": sum(event.values["rollouts/excluded"] for event in steps),
         **times,
         "sampled_tokens_per_s": round(tokens / generating) if generating else None,
+        **{name: float(f"{value:.3g}") for name, value in steps[-1].values.items() if name.startswith("sampling/")},
     }
+
+
+def _device(kind: str) -> str:
+    """What the device calls itself."""
+    if kind == "cpu" or not shutil.which("nvidia-smi"):
+        return kind
+    argv = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=10).stdout.strip()
 
 
 def main() -> int:
@@ -182,7 +192,8 @@ def main() -> int:
                 json.dumps(
                     {
                         "benchmark": f"gpu.{size}",
-                        "device": options.device,
+                        "device": _device(options.device),
+                        "torch": version("torch"),
                         "cores": os.cpu_count(),
                         "parameters": parameters,
                         "rollouts_per_step": options.prompts * options.generations,

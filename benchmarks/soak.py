@@ -216,6 +216,7 @@ class Soak:
             found[name] = {
                 "samples": len(longest),
                 "first_third_mb": round(first),
+                "middle_third_mb": round(median(longest[third:-third] or longest)),
                 "last_third_mb": round(last),
                 "gained_mb": round(last - first, 1),
             }

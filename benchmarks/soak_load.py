@@ -137,9 +137,11 @@ class Load:
 
 
 def named(answer: httpx.Response) -> str:
-    """How an answer names its failure: the code in its JSON; of a page, whether it says when to come again."""
+    """How an answer names its failure: the code in its JSON, or the checks of ``/readyz`` that failed; of a page,
+    whether it says when to come again."""
     with contextlib.suppress(ValueError, AttributeError):
-        return str(answer.json().get("code", ""))
+        found = answer.json()
+        return str(found.get("code") or ", ".join(name for name, value in found.items() if value is False))
     return "come again" if "Retry-After" in answer.headers else answer.headers.get("Location", "")[:60]
 
 

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 import torch
 
 from tests.training.algorithms.conftest import MakeJob
 from tests.training.algorithms.test_grpo import COMPONENTS, by_length, parameters_of
+from tests.training.algorithms.test_resume import SFT, figures, stop_after
 from tests.training.helpers import of_type, scripted_server
+from training.algorithms import base
 from training.algorithms.grpo import run_grpo
+from training.algorithms.sft import run_sft
+from training.errors import StopRequested
+from training.main import run_job
+from training.memory import running
 
 pytestmark = [
     pytest.mark.gpu,
@@ -67,3 +76,69 @@ def test_an_adapter_is_trained_over_a_base_of_4_bits(make_job: MakeJob, starter_
     assert all(event.values["grad_norm"] > 0 for event in of_type(job.run_dir, "metrics"))
     before, after = parameters_of(starter_folder), parameters_of(job.run_dir / "model")  # type: ignore[arg-type]
     assert before.keys() == after.keys() and any(not torch.equal(before[name], after[name]) for name in before)
+
+
+def test_a_run_that_was_stopped_learns_what_one_that_was_not_learns(
+    make_job: MakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = {"max_steps": 6, "save_every": 3, "device": "cuda"}
+    whole, first = make_job("whole", **SFT, run=run), make_job("first", **SFT, run=run)
+    run_sft(whole)
+    stop_after(first, 3, monkeypatch)
+    with pytest.raises(StopRequested):
+        run_sft(first)
+    second = make_job("second", **SFT, run=run, resume_from=first.run_dir)
+    run_sft(second)
+    joined = figures(first, "loss") | figures(second, "loss")
+    assert joined == pytest.approx(figures(whole, "loss"), rel=1e-3)
+
+
+def test_the_dry_step_measures_the_device_and_changes_nothing(
+    make_job: MakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = make_job("plain", **SFT, run=CUDA)
+    run_sft(plain)
+    monkeypatch.setattr(running, "SURE", 0.0)
+    monkeypatch.setattr(running, "plainly_fits", lambda *_args: False)
+    tried = make_job("tried", **SFT, run=CUDA)
+    run_sft(tried)
+    lines = [event.message for event in of_type(tried.run_dir, "log")]
+    assert any("A dry step over the longest rows (8 × 256 tokens)" in line and " at most" in line for line in lines)
+    assert figures(tried, "loss") == figures(plain, "loss")
+
+
+@pytest.fixture
+def little_room() -> Iterator[Any]:
+    """A function that leaves this process only so many MiB of the device beyond what its tensors hold."""
+    whole = torch.cuda.get_device_properties(0).total_memory
+
+    def leave(mib: int) -> None:
+        torch.cuda.empty_cache()
+        torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + (mib << 20)) / whole)
+
+    yield leave
+    torch.cuda.set_per_process_memory_fraction(1.0)
+
+
+def test_a_device_that_is_full_in_a_step_pauses_the_run(
+    make_job: MakeJob, monkeypatch: pytest.MonkeyPatch, little_room: Any
+) -> None:
+    begin = base.JournalCallback.on_step_begin
+
+    def short(self: Any, args: Any, state: Any, *given: Any, **named: Any) -> Any:
+        if state.global_step == 1:
+            little_room(1)
+        return begin(self, args, state, *given, **named)
+
+    monkeypatch.setattr(base.JournalCallback, "on_step_begin", short)
+    job = make_job(**SFT, run=CUDA)
+    assert run_job(job.config, job.run_dir.with_name("paused")) == 5
+    error = of_type(job.run_dir.with_name("paused"), "run_finished")[-1].error
+    assert error.code == "out_of_memory" and "while the model was learning" in error.message
+
+
+def test_a_device_without_room_for_the_model_pauses_the_run(make_job: MakeJob, little_room: Any) -> None:
+    little_room(0)
+    job = make_job(**SFT, run=CUDA)
+    assert run_job(job.config, job.run_dir.with_name("paused")) == 5
+    assert of_type(job.run_dir.with_name("paused"), "run_finished")[-1].error.code == "out_of_memory"

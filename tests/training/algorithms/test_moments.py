@@ -132,6 +132,7 @@ def test_adafactor_has_no_betas(option: str) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("name", ["adamw_8bit", "paged_adamw", "paged_adamw_8bit", "adamw_offload"])
 def test_a_gpu_learns_with_it(make_job: MakeJob, name: str) -> None:
     if name != "adamw_offload":
