@@ -28,10 +28,9 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.environment import environment_server  # noqa: E402
 from benchmarks.learning import make_data  # noqa: E402
-from training.journal import Metrics, RolloutFinished, read_events  # noqa: E402
+from training.journal import Metrics, RolloutFinished, TurnAdded, read_events  # noqa: E402
 
-RUN_LIMIT_S = 1800
-SAMPLE_EVERY_S = 0.5
+SAMPLE_EVERY_S = 3.0
 
 
 class Shape(NamedTuple):
@@ -131,18 +130,35 @@ def measure(model: Path, folder: Path, url: str, options: argparse.Namespace, lo
     path = folder / f"{name}.yaml"
     path.write_text(yaml.safe_dump(config), encoding="utf-8")
     words = [sys.executable, "-m", "training", "run", str(path), "--run-dir", str(folder / name)]
-    with _Memory() as memory:
-        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=RUN_LIMIT_S)
-    found: dict[str, Any] = {"lora_rank": lora_rank, "exit": done.returncode, "gpu_memory_mib": memory.most}
-    if done.returncode:
-        return found | {"output": done.stdout[-1500:] + done.stderr[-1500:]}
+    log = folder / f"{name}.log"
+    with _Memory() as memory, log.open("w", encoding="utf-8") as output:
+        process = subprocess.Popen(words, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
+        try:
+            code = process.wait(options.limit)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            code = process.wait()
+    found: dict[str, Any] = {"lora_rank": lora_rank, "exit": code, "gpu_memory_mib": memory.most}
+    if code:
+        found["output"] = log.read_text(encoding="utf-8", errors="replace")[-1500:]
     return found | _figures(folder / name / "journal.jsonl")
 
 
 def _figures(journal: Path) -> dict[str, Any]:
+    """Of the steps after the first; of a run that was ended, those that it had finished, and what its first turns took.
+
+    ``turn_tokens_a_second``: tokens of a turn by the seconds from its request to its end, waiting for others included.
+    """
     events = [event for _, event in read_events(journal, max_bytes=1 << 30)]
     steps = [event for event in events if isinstance(event, Metrics) and event.step > 1]
-    tokens = sum(e.tokens for e in events if isinstance(e, RolloutFinished) and not e.rollout.startswith("a1-s1-"))
+    turns = [event for event in events if isinstance(event, TurnAdded) and event.tokens and event.seconds]
+    paces = [event.tokens / event.seconds for event in turns]
+    pace = {"turns": len(turns), "turn_tokens_a_second": round(statistics.median(paces), 1) if paces else None}
+    if not steps:
+        return {"steps": 0, **pace}
+    last = max(event.step for event in steps)
+    timed = tuple(f"a1-s{step}-" for step in range(2, last + 1))
+    tokens = sum(e.tokens for e in events if isinstance(e, RolloutFinished) and e.rollout.startswith(timed))
     times = {
         f"{part}_s": round(statistics.median(event.values[f"timing/{part}"] for event in steps), 2)
         for part in ("step", "generation", "environment", "scoring", "training")
@@ -150,6 +166,7 @@ def _figures(journal: Path) -> dict[str, Any]:
     generating = sum(event.values["timing/generation"] for event in steps)
     return {
         "steps": len(steps),
+        **pace,
         "rollouts": sum(isinstance(event, RolloutFinished) for event in events),
         "excluded": sum(event.values["rollouts/excluded"] for event in steps),
         **times,
@@ -177,6 +194,7 @@ def main() -> int:
     parser.add_argument("--generations", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=128, help="of each of the two turns")
     parser.add_argument("--micro", type=int, default=16, help="rollouts in one forward and backward pass")
+    parser.add_argument("--limit", type=float, default=1800, help="seconds of one run; what it did by then is printed")
     parser.add_argument("--checkpointing", action="store_true")
     options = parser.parse_args()
     failed = False
