@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from itertools import cycle
 from statistics import median, quantiles
 from typing import Any
@@ -21,6 +22,7 @@ import websockets
 RECONNECT_S = (0.5, 8.0)  # as the page's script does it: the pause doubles
 ANSWER_LIMIT_S = 60.0
 DOOR = 20  # tabs that open at the same moment
+_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}")
 
 
 class Load:
@@ -31,6 +33,8 @@ class Load:
         self.statuses: Counter[str] = Counter()
         self.wrong: Counter[str] = Counter()
         self.took: list[float] = []
+        self.took_when_open: list[float] = []  # asked for while all tabs were open
+        self.of_kind: defaultdict[str, list[float]] = defaultdict(list)
         self.tabs: Counter[str] = Counter()
         self.open_now = self.most_open = self.frames = self.bytes = 0
         self.closed: Counter[str] = Counter()
@@ -48,18 +52,14 @@ class Load:
             job.cancel()
         await asyncio.gather(*jobs, return_exceptions=True)
         seconds = time.monotonic() - began
-        cuts = quantiles(self.took, n=100) if len(self.took) > 1 else [0.0] * 99
         return {
             "requests": len(self.took),
             "requests_a_second": round(len(self.took) / seconds, 1),
             "statuses": dict(self.statuses),
             "wrong": dict(self.wrong.most_common(20)),
-            "answer_s": {
-                "p50": round(median(self.took or [0.0]), 3),
-                "p95": round(cuts[94], 3),
-                "p99": round(cuts[98], 3),
-                "max": round(max(self.took, default=0.0), 2),
-            },
+            "answer_s": spread(self.took),
+            "answer_s_when_all_tabs_are_open": spread(self.took_when_open),
+            "answer_s_of": {kind: spread(took) for kind, took in sorted(self.of_kind.items())},
             "tabs": {
                 "most_open": self.most_open,
                 "opened": self.tabs["opened"],
@@ -121,7 +121,7 @@ class Load:
                 await asyncio.sleep(max(0.0, 1 - (time.monotonic() - began)))
 
     async def _ask(self, browser: httpx.AsyncClient, address: str) -> None:
-        began = time.monotonic()
+        began, all_open = time.monotonic(), self.open_now == len(self.told["tabs"])
         try:
             answer = await browser.get(address)
         except httpx.TimeoutException:
@@ -131,9 +131,24 @@ class Load:
             self.statuses["no connection"] += 1  # the web server itself is being started again
         else:
             self.took.append(time.monotonic() - began)
+            self.of_kind[_ID.sub("<id>", address)].append(self.took[-1])
+            if all_open:
+                self.took_when_open.append(self.took[-1])
             self.statuses[str(answer.status_code)] += 1
             if answer.status_code != 200:
                 self.wrong[f"{address} {answer.status_code} {named(answer)}"] += 1
+
+
+def spread(seconds: list[float]) -> dict[str, float]:
+    """How long answers took, and of how many."""
+    cuts = quantiles(seconds, n=100) if len(seconds) > 1 else [0.0] * 99
+    return {
+        "n": len(seconds),
+        "p50": round(median(seconds or [0.0]), 3),
+        "p95": round(cuts[94], 3),
+        "p99": round(cuts[98], 3),
+        "max": round(max(seconds, default=0.0), 2),
+    }
 
 
 def named(answer: httpx.Response) -> str:

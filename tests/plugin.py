@@ -90,6 +90,7 @@ def _set_environment() -> None:
         "TILTYARD_DATA_DIR": str(folder),
         "TILTYARD_TEST_TOOLS_PORT": str(tools_port),
         "TILTYARD_OUTBOUND_ALLOW": f"127.0.0.1:{tools_port}",
+        "TILTYARD_DATABASE_POOL": "0",  # a pool would keep a test's database from being dropped; servers have one
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONPATH": str(Path(__file__).resolve().parents[1]),

@@ -90,7 +90,8 @@ def make_child_env(**extra: str) -> dict[str, str]:
     """As the fixture."""
     parts = urlsplit(os.environ["DATABASE_URL"])
     url = urlunsplit(parts._replace(path=f"/{connection.settings_dict['NAME']}"))
-    return {**os.environ, "DATABASE_URL": url, "TILTYARD_DATA_DIR": str(settings.DATA_DIR), **extra}
+    places = {"DATABASE_URL": url, "TILTYARD_DATA_DIR": str(settings.DATA_DIR)}
+    return {**os.environ, **places, "TILTYARD_DATABASE_POOL": "20", **extra}
 
 
 @pytest.fixture(scope="session")

@@ -24,9 +24,12 @@ from training.garbage import freeze_for_good  # noqa: E402
 from webapp import urls  # noqa: E402, F401 - every view, and what it needs
 from webapp.askers import Askers  # noqa: E402
 from webapp.body_limit import BodyLimit  # noqa: E402
+from webapp.contention import look_without_locks, share_connections  # noqa: E402
 from webapp.sockets import TrustedOrigins, websocket_urlpatterns  # noqa: E402
 from webapp.streams import Handler  # noqa: E402
 
+look_without_locks()
+share_connections()
 django_app = Handler()
 
 application = ProtocolTypeRouter(

@@ -214,6 +214,8 @@ DATABASES = {
         },
     }
 }
+# Connections that each web server hands from request to request (webapp/contention.py); 0: each request opens its own.
+DATABASE_POOL = env_int("TILTYARD_DATABASE_POOL", 20, least=0)
 # Uploads stay out of the web root, readable by us only, and are streamed by a counting handler.
 MAX_UPLOAD_BYTES = env_int("TILTYARD_MAX_UPLOAD_BYTES", 2 * 1024**3)
 MAX_DATASET_ROWS = env_int("TILTYARD_MAX_DATASET_ROWS", 1_000_000)

@@ -78,6 +78,7 @@ class House:
             "DJANGO_SETTINGS_MODULE": self.settings_module,
             "TILTYARD_DATA_DIR": str(settings.DATA_DIR),
             "TILTYARD_PORT": str(self.port),
+            "TILTYARD_DATABASE_POOL": "20",
         }
 
     def start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
