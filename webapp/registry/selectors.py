@@ -18,6 +18,11 @@ from webapp.teams.models import Project
 MAX_FOLDERS = 200
 LARGE = ("config", "resolved", "baselines", "evaluation", "health")
 """What a run's row holds and no list of models or checkpoints shows."""
+SHOWN_OF_MODELS = (
+    *("name", "mark", "tags", "kind", "source", "revision", "created_at"),
+    *("project__name", "created_by__username", "checkpoint__step", "checkpoint__run__name"),
+)
+"""What a list of models shows."""
 
 
 class ModelFolder(NamedTuple):
@@ -36,7 +41,7 @@ def models_of(project: Project) -> QuerySet[RegisteredModel]:
 
 def models_named(project: Project, text: str) -> QuerySet[RegisteredModel]:
     """The project's models that have ``text`` in their name or source, or as a tag; all of them for no text."""
-    rows = models_of(project)
+    rows = models_of(project).defer(None).only(*SHOWN_OF_MODELS)
     if not text:
         return rows
     source = Q(source__icontains=text) | Q(checkpoint__run__name__icontains=text)
@@ -52,6 +57,12 @@ def checkpoints_of(project: Project) -> QuerySet[Checkpoint]:
         .defer(*(f"run__{name}" for name in LARGE))
         .order_by("-created_at")
     )
+
+
+def checkpoints_shown(project: Project) -> QuerySet[Checkpoint]:
+    """The same as a list shows them: what it does not show is not read."""
+    rows = checkpoints_of(project).select_related(None).select_related("run")
+    return rows.defer(None).only("step", "bytes", "final", "created_at", "run__name")
 
 
 def unregistered_runs(project: Project) -> QuerySet[Run]:

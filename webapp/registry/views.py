@@ -37,7 +37,8 @@ def model_list(request: HttpRequest, slug: str) -> HttpResponse:
     registered = Paginator(selectors.models_named(project, asked), PER_PAGE)
     models = registered.get_page(page_number(request.GET.get("models")))
     starter = asked.lower() in STARTER  # it is no row of the project, and stands first
-    checkpoints = Paginator(selectors.checkpoints_of(project), PER_PAGE)
+    checkpoints = Paginator(selectors.checkpoints_shown(project), PER_PAGE)
+    is_owner = getattr(project, "role", "") == Role.OWNER
     context = {
         "project": project,
         "can_edit": can_edit(project),
@@ -46,7 +47,8 @@ def model_list(request: HttpRequest, slug: str) -> HttpResponse:
         "starter": starter and models.number == 1,
         "count": registered.count + starter,
         "folders": selectors.model_folders(),
-        "models_dir": settings.MODELS_DIR if getattr(project, "role", "") == Role.OWNER else "",
+        "is_owner": is_owner,
+        "models_dir": settings.MODELS_DIR if is_owner else "",
         "page": checkpoints.get_page(page_number(request.GET.get("page"))),
     }
     return render(request, "registry/list.html", context)
