@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ from webapp.contention import LOCALS, ContextLocal, look_without_locks, share_co
 from webapp.host.embedded import free_port
 from webapp.ops.programs import web_program
 
+ROOT = Path(__file__).resolve().parents[2] / "webapp"
 LIMIT_S = 20.0
 UNKNOWN = {settings.SESSION_COOKIE_NAME: "x" * 32}  # has a page look into the database
 
@@ -189,3 +191,16 @@ def test_a_request_for_which_there_is_no_connection_is_told_when_to_come_again(p
         assert refused.status_code == 503 and int(refused.headers["Retry-After"]) >= 1
         assert stuck.result().status_code in (200, 503)
     assert httpx.get(f"{url}/login/", cookies=UNKNOWN, timeout=LIMIT_S).status_code == 200
+
+
+def test_no_request_changes_what_its_connection_brings_to_the_next_one() -> None:
+    """``SET LOCAL`` ends with its transaction. Management commands have connections of their own."""
+    pattern = re.compile(
+        r"execute\(\s*f?[\"']\s*(SET\s+(?!LOCAL\b)|LISTEN\s|PREPARE\s|SELECT\s+pg_(try_)?advisory_lock\b)",
+        re.IGNORECASE,
+    )
+    sources = [path for path in ROOT.rglob("*.py") if not {"management", "migrations"} & set(path.parts)]
+    assert len(sources) > 300
+    keeper = ROOT / "environments" / "keeper.py"  # a process of its own, which holds a lock as long as it lives
+    assert [path for path in sources if pattern.search(path.read_text())] == [keeper]
+    assert pattern.search('cursor.execute("SET statement_timeout = 0")')
