@@ -63,6 +63,10 @@ test-js: $(JS)/node_modules/.setup ## types, tests and format of the page script
 fmt: $(VENV)/.setup-test $(JS)/node_modules/.setup ## format the code and the templates
 	$(VENV)/bin/ruff check --fix . ; $(VENV)/bin/ruff format . ; $(PY) -m tests.reflow ; cd $(JS) && npm run --silent format
 
+audit: ## ask PyPI for known holes in what the locks pin; fails too where it gets no answer (needs the network)
+	@test -x $(VENV)-audit/bin/pip-audit || ($(PYTHON) -m venv $(VENV)-audit && $(VENV)-audit/bin/pip install -q pip-audit==2.10.1)
+	$(VENV)-audit/bin/pip-audit --strict --no-deps --disable-pip -r requirements.lock
+
 bench: $(VENV)/.setup-test ## the benchmarks of docs/performance.md
 	$(PY) -m benchmarks
 
@@ -111,4 +115,4 @@ $(JS)/node_modules/.setup: $(JS)/package-lock.json
 	@cd $(JS) && npm ci --silent --no-audit --no-fund
 	@touch $@
 
-.PHONY: help demo up setup test test-js default-tests test-slow test-docker test-gpu test-vllm setup-vllm mutants compose-init lint fmt bench messages lock
+.PHONY: help audit demo up setup test test-js default-tests test-slow test-docker test-gpu test-vllm setup-vllm mutants compose-init lint fmt bench messages lock
