@@ -134,6 +134,14 @@ def test_a_worker_of_two_places_shows_both_runs(client_for: Any, make_run: Any, 
     assert "first-asks" in rows and "second-asks" in rows and rows.count("endpoint@one") == 1
 
 
+def test_a_worker_that_trains_nothing_has_no_device(client_for: Any, rita: User) -> None:
+    """It sees the devices of its machine, but what it does for people takes none."""
+    _worker("long@one", queues=["long"], device="GPU 0, 1")
+    _worker("train@one", device="GPU 7")
+    page = client_for(rita).get(URL).content.decode()
+    assert "GPU 7" in page and "GPU 0, 1" not in page
+
+
 def test_what_waits_for_which_kind_of_place(client_for: Any, make_run: Any, rita: User) -> None:
     _worker("train@one")
     _worker("train@two")
