@@ -156,3 +156,11 @@ def test_models_are_shown_fifty_at_a_time(project: Project, rita: User, client_f
 def test_a_small_list_of_models_needs_no_search(project: Project, rita: User, client_for: Any) -> None:
     page = client_for(rita).get(reverse("model-list", args=[project.slug])).content.decode()
     assert 'role="search"' not in page and '<span class="count">1</span>' in page and "<strong>starter" in page
+
+
+def test_only_owners_are_told_a_folder_of_the_server(
+    project: Project, alice: User, bob: User, client_for: Any, models_dir: Path
+) -> None:
+    address = reverse("model-list", args=[project.slug])
+    assert str(models_dir) in client_for(alice).get(address).content.decode()
+    assert str(models_dir) not in client_for(bob).get(address).content.decode()
