@@ -24,6 +24,8 @@ WAIT_S = 3.0
 TRIES_S = 2.0
 """After a failure the pool tries again for so long, and then whenever a request asks: a database that was away for an
 hour is known to be back with the first one."""
+LIFE_S = 900.0
+"""A connection is replaced after so long: its process of PostgreSQL keeps what it has learned of tables, and grows."""
 LOCALS = ((trans_real, "_active"), (timezone, "_active"), (urls, "_prefixes"), (urls, "_urlconfs"))
 """Django's own names: ``tests/webapp/test_contention.py`` fails where it gives them up."""
 
@@ -63,5 +65,6 @@ def share_connections() -> None:
         return
     database = settings.DATABASES["default"]
     sizes = {"min_size": 1, "max_size": settings.DATABASE_POOL}
-    database["OPTIONS"]["pool"] = {**sizes, "timeout": WAIT_S, "reconnect_timeout": TRIES_S}
+    times = {"timeout": WAIT_S, "reconnect_timeout": TRIES_S, "max_lifetime": LIFE_S}
+    database["OPTIONS"]["pool"] = {**sizes, **times}
     database["CONN_HEALTH_CHECKS"] = True  # what died while it lay in the pool is not handed out

@@ -134,6 +134,7 @@ def test_the_pool_is_as_large_as_the_setting(monkeypatch: pytest.MonkeyPatch, si
     monkeypatch.setattr(settings, "DATABASE_POOL", size)
     share_connections()
     assert database["OPTIONS"].get("pool", {}).get("max_size") == pool
+    assert not pool or database["OPTIONS"]["pool"]["max_lifetime"] == 900
     assert database["CONN_HEALTH_CHECKS"] is bool(size)
 
 
