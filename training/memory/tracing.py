@@ -36,8 +36,9 @@ TOKENS = 8192
 """Two tiles of TRL's head. Beyond a few tiles everything grows by the same bytes with each row."""
 
 
-MOMENTS = ("forward", "backward", "embeddings")
-"""The forward with the loss, the backward of head and layers, and that of the embeddings."""
+MOMENTS = ("forward", "head", "layers", "embeddings")
+"""The forward with the loss, and the backward of the head, of the layers and of the embeddings. The head's tiles are as
+large for few rows as for many, the layer that is computed again is not: together they would be no line."""
 
 
 class Shape(NamedTuple):
@@ -271,6 +272,7 @@ def _most(config: Any, shape: Shape, precision: Precision, how: How) -> tuple[in
         base.tie_weights()
         living = _Living(itertools.chain(model.parameters(), model.buffers()))
         with living:
+            base.base_model.register_forward_hook(_at_its_gradient(living.mark))
             base.get_input_embeddings().register_forward_hook(_at_its_gradient(living.mark))
             loss = _loss(model, shape, precision)
             living.mark()
@@ -299,9 +301,10 @@ def _in_place(*_given: Any, **_named: Any) -> None:
 def _at_its_gradient(act: Callable[[], None]) -> Callable[..., None]:
     """A forward hook that has ``act`` called once the gradient of what the module gave is there."""
 
-    def hook(_module: Any, _given: Any, made: torch.Tensor) -> None:
-        if made.requires_grad:
-            made.register_hook(lambda _gradient: act())
+    def hook(_module: Any, _given: Any, made: Any) -> None:
+        tensor = getattr(made, "last_hidden_state", made)
+        if tensor.requires_grad:
+            tensor.register_hook(lambda _gradient: act())
 
     return hook
 

@@ -10,7 +10,7 @@ from peft import LoraConfig
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from training.errors import ModelError
-from training.memory.tracing import How, Precision, Shape, _any_most, _cut, row_cost, step_bytes
+from training.memory.tracing import How, Precision, Shape, _any_most, _at, _cut, row_cost, step_bytes
 
 HIDDEN, INNER, LAYERS, HEADS, KEY_HEADS, WORDS = 64, 160, 6, 4, 2, 500
 FULL = Precision(torch.float32)
@@ -96,6 +96,15 @@ def test_on_a_gpu_a_tile_of_the_head_is_there_once(lora: Any) -> None:
     assert tile + cast < found.head < tile + cast + gradient + 8 * hidden
     assert found.layers == step_bytes(config, shape, MIXED, How(lora)).layers
     assert step_bytes(config, shape, MIXED, How(lora)).head > tile + 3 * 4096 * words * 4
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_many_rows_are_told_what_they_need(on_gpu: bool) -> None:
+    """A line through few rows, at which the head's tile is the most, was 24 GiB short for ToolBench's 32."""
+    config, how = _config(), How(recompute=True, on_gpu=on_gpu)
+    config.vocab_size, config.intermediate_size = 24000, 4096
+    whole = max(sum(moment) for moment in _at(config, Shape(64, 2048, 2048), MIXED, how))
+    assert step_bytes(config, Shape(64, 2048, 2048), MIXED, how).whole == pytest.approx(whole, rel=0.01)
 
 
 EXPERTS = {
