@@ -179,7 +179,9 @@ CODES: dict[str, Words] = {
     ),
     "device_failed": Words(
         gettext_noop("The GPU or its driver failed, or another program keeps the GPU for itself."),
-        gettext_noop("Nothing saved is lost. The run is resumed up to three times; then look at the GPU."),
+        gettext_noop(
+            "A resumed run starts at its last checkpoint. If it fails again, look at the GPU with nvidia-smi."
+        ),
     ),
     "sampler_died": Words(
         gettext_noop("The vLLM that samples is gone, or did not start."),
