@@ -20,7 +20,7 @@ LARGE = ("config", "resolved", "baselines", "evaluation", "health")
 """What a run's row holds and no list of models or checkpoints shows."""
 SHOWN_OF_MODELS = (
     *("name", "mark", "tags", "kind", "source", "revision", "created_at"),
-    *("project__name", "created_by__username", "checkpoint__step", "checkpoint__run__name"),
+    *("checkpoint__step", "checkpoint__run__name"),
 )
 """What a list of models shows."""
 
@@ -41,7 +41,8 @@ def models_of(project: Project) -> QuerySet[RegisteredModel]:
 
 def models_named(project: Project, text: str) -> QuerySet[RegisteredModel]:
     """The project's models that have ``text`` in their name or source, or as a tag; all of them for no text."""
-    rows = models_of(project).defer(None).only(*SHOWN_OF_MODELS)
+    rows = models_of(project).select_related(None).select_related("checkpoint__run")
+    rows = rows.defer(None).only(*SHOWN_OF_MODELS)
     if not text:
         return rows
     source = Q(source__icontains=text) | Q(checkpoint__run__name__icontains=text)
