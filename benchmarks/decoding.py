@@ -22,7 +22,7 @@ import torch
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.gpu import SHAPES  # noqa: E402
+from benchmarks.gpu import SHAPES, config_of  # noqa: E402
 from training.policy.batch import DecodeBatch  # noqa: E402
 
 WARM_UP = 8
@@ -32,22 +32,11 @@ WORDS = 4096
 def model_of(size: str, lora_rank: int, device: torch.device) -> Any:
     """Random weights of a shape, as a trainer on this device would hold them."""
     from peft import LoraConfig, get_peft_model
-    from transformers import Qwen3Config, Qwen3ForCausalLM
+    from transformers import Qwen3ForCausalLM
 
-    shape = SHAPES[size]
-    config = Qwen3Config(
-        vocab_size=WORDS,
-        hidden_size=shape.hidden,
-        intermediate_size=shape.inner,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads,
-        num_key_value_heads=shape.key_value_heads,
-        head_dim=shape.head,
-        tie_word_embeddings=True,
-    )
     torch.manual_seed(0)
     with device:
-        model: Any = Qwen3ForCausalLM(config)
+        model: Any = Qwen3ForCausalLM(config_of(SHAPES[size], WORDS))
     if lora_rank:
         adapter = LoraConfig(r=lora_rank, lora_alpha=2 * lora_rank, target_modules="all-linear", task_type="CAUSAL_LM")
         model = get_peft_model(model.to(torch.bfloat16), adapter)

@@ -52,17 +52,12 @@ SHAPES = {
 }
 
 
-def build(shape: Shape, rows: Path, folder: Path) -> int:
-    """Write a model of this shape with random weights; its number of parameters."""
-    import torch
-    from transformers import Qwen3Config, Qwen3ForCausalLM
+def config_of(shape: Shape, words: int, **more: Any) -> Any:
+    """A Qwen3 of this shape that knows so many words."""
+    from transformers import Qwen3Config
 
-    from training.data.reader import load_rows
-    from training.starter import build_tokenizer
-
-    tokenizer = build_tokenizer(load_rows(rows))
-    config = Qwen3Config(
-        vocab_size=len(tokenizer),
+    return Qwen3Config(
+        vocab_size=words,
         hidden_size=shape.hidden,
         intermediate_size=shape.inner,
         num_hidden_layers=shape.layers,
@@ -71,10 +66,21 @@ def build(shape: Shape, rows: Path, folder: Path) -> int:
         head_dim=shape.head,
         max_position_embeddings=4096,
         tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
+        **more,
     )
+
+
+def build(shape: Shape, rows: Path, folder: Path) -> int:
+    """Write a model of this shape with random weights; its number of parameters."""
+    import torch
+    from transformers import Qwen3ForCausalLM
+
+    from training.data.reader import load_rows
+    from training.starter import build_tokenizer
+
+    tokenizer = build_tokenizer(load_rows(rows))
+    ends = {"bos_token_id": None, "eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    config = config_of(shape, len(tokenizer), **ends)
     torch.manual_seed(0)
     model = Qwen3ForCausalLM(config).to(torch.bfloat16)
     model.save_pretrained(folder)

@@ -80,17 +80,12 @@ def cases(device: str) -> list[dict[str, Any]]:
     return [{**case, "device": device} for case in found]
 
 
-def make_model(folder: Path, shape: tuple[str, int, int, int, int, int, int]) -> None:
-    """Random weights of a shape, with the starter's tokenizer."""
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+def config_of(shape: tuple[str, int, int, int, int, int, int]) -> Any:
+    """A model's config of a shape."""
+    from transformers import AutoConfig
 
-    from tests.training.helpers import demonstration_rows
-    from training.starter import build_starter
-
-    build_starter(demonstration_rows(), folder, seed=1)
     family, hidden, inner, layers, heads, key_heads, words = shape
-    config = AutoConfig.for_model(
+    return AutoConfig.for_model(
         family,
         hidden_size=hidden,
         intermediate_size=inner,
@@ -102,8 +97,19 @@ def make_model(folder: Path, shape: tuple[str, int, int, int, int, int, int]) ->
         max_position_embeddings=8192,
         tie_word_embeddings=False,
     )
+
+
+def make_model(folder: Path, shape: tuple[str, int, int, int, int, int, int]) -> None:
+    """Random weights of a shape, with the starter's tokenizer."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from tests.training.helpers import demonstration_rows
+    from training.starter import build_starter
+
+    build_starter(demonstration_rows(), folder, seed=1)
     torch.manual_seed(1)
-    AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(folder)
+    AutoModelForCausalLM.from_config(config_of(shape), dtype=torch.float32).save_pretrained(folder)
 
 
 class Longest:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from transformers import AutoConfig
 
+from benchmarks.memory import ON_A_GPU, config_of
 from training.__main__ import main
 from training.config import JobConfig
 from training.errors import ConfigError, ModelError
@@ -303,31 +304,21 @@ def test_attention_that_is_written_out_keeps_the_scores_of_every_head(folder: Pa
     assert _terms(_job(folder, optim__packing=True)) == plain
 
 
-ON_AN_H100: dict[str, tuple[tuple[str, int, int, int, int, int, int], dict[str, Any], int]] = {
-    "all weights": (("qwen3", 1024, 3072, 28, 16, 8, 151936), {"length": 1024}, 20822),
-    "long": (("qwen3", 512, 1536, 12, 8, 4, 24000), {"length": 3072}, 7502),
-    "long, computed again": (("qwen3", 512, 1536, 12, 8, 4, 24000), {"length": 3072, "recompute": True}, 2868),
-    "an adapter": (("llama", 768, 2048, 12, 12, 12, 32000), {"length": 1024, "rank": 16}, 3814),
-    "deep, few words": (("qwen2", 384, 1024, 24, 6, 2, 4000), {"length": 1024}, 4012),
+ON_AN_H100: dict[str, tuple[str, dict[str, Any], int]] = {
+    "all weights": ("qwen3, 0.6b", {"length": 1024}, 20822),
+    "long": ("qwen3", {"length": 3072}, 7502),
+    "long, computed again": ("qwen3", {"length": 3072, "recompute": True}, 2868),
+    "an adapter": ("llama", {"length": 1024, "rank": 16}, 3814),
+    "deep, few words": ("qwen2, deep", {"length": 1024}, 4012),
 }
-"""Family, hidden and inner size, layers, heads, key heads and words; how it learns; MiB that an H100 held at most in
-two steps of 8 rollouts, 4 in a micro batch (benchmarks/memory.py --device cuda, PyTorch 2.11, 2026-11-27)."""
+"""A shape of benchmarks/memory.py, how it learns, and the MiB that an H100 held at most in two steps of 8 rollouts, 4
+in a micro batch (``--device cuda``, PyTorch 2.11, 2026-11-27)."""
 
 
 @pytest.mark.parametrize("case", ON_AN_H100)
 def test_the_table_of_a_gpu_is_right_to_15_percent(case: str, tmp_path: Path) -> None:
-    (family, hidden, inner, layers, heads, key_heads, words), how, measured = ON_AN_H100[case]
-    AutoConfig.for_model(
-        family,
-        hidden_size=hidden,
-        intermediate_size=inner,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        num_key_value_heads=key_heads,
-        head_dim=hidden // heads,
-        vocab_size=words,
-        tie_word_embeddings=False,
-    ).save_pretrained(tmp_path)
+    shape, how, measured = ON_AN_H100[case]
+    config_of(ON_A_GPU[shape]).save_pretrained(tmp_path)
     job = _job(
         tmp_path,
         model__lora_rank=how.get("rank", 0),
