@@ -33,7 +33,17 @@ from webapp.teams.models import Project, User
 TIME_LIMIT_S = 300
 SAID_BYTES = 4 << 10
 SAID_LINES, SAID_CHARS = 20, 300
-OUT_OF_MEMORY = ("MemoryError", "Cannot allocate memory", "failed to map segment")
+# What Python, its modules written in C and the loader say where memory ran out, in the order of how far a program got.
+OUT_OF_MEMORY = (
+    "cannot map zero-fill pages",
+    "failed to map segment",
+    "Memory allocation still failed",  # OpenBLAS
+    "Cannot allocate memory",
+    "MemoryError",
+    "error return without exception set",  # CPython, where the error itself found no memory
+    "returned NULL without setting an exception",
+)
+KILLED = (-signal.SIGKILL, -signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS)
 
 
 class OrderFailed(DataError):
@@ -121,7 +131,7 @@ def _failure(code: int, output: Path, path: Path, memory_mb: int) -> OrderFailed
     last = lines[-1].replace(str(path), path.name)[:SAID_CHARS] if lines else f"exit code {code}"
     if path.is_file() and path.stat().st_size >= settings.MAX_UPLOAD_BYTES:
         return OrderFailed(_("The rows became larger than a dataset may be."), hint=_("Ask for fewer rows."))
-    if code == -signal.SIGKILL or any(words in line for words in OUT_OF_MEMORY for line in lines):
+    if code in KILLED or any(words in line for words in OUT_OF_MEMORY for line in lines):
         return OrderFailed(
             _("Writing the rows needed more than %(limit)s MB of memory.") % {"limit": memory_mb},
             hint=_("Raise the environment's memory limit."),

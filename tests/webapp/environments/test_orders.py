@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from training.rollout.conversation import opening
 from webapp import work
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.environments import generate, orders
+from webapp.environments.generate import _failure
 from webapp.environments.models import DatasetOrder, Environment, Kind, OrderState
 from webapp.storage import dataset_dir
 from webapp.teams.models import User
@@ -154,6 +157,37 @@ def test_a_program_that_needs_too_much_is_ended(shop: Environment, bob: User, se
     Environment.objects.filter(pk=shop.pk).update(memory_mb=64, arguments={"products": 200_000})
     order = done(_ask(shop, bob, count=5))
     assert order.error["message"] == "Writing the rows needed more than 64 MB of memory."
+
+
+@pytest.mark.parametrize("memory_mb", [16, 22, 28, 34, 40])
+def test_however_early_memory_runs_out_the_limit_is_named(shop: Environment, bob: User, memory_mb: int) -> None:
+    """The loader, OpenBLAS and CPython itself each have words of their own for it."""
+    Environment.objects.filter(pk=shop.pk).update(memory_mb=memory_mb)
+    order = done(_ask(shop, bob, count=5))
+    assert order.error["message"] == f"Writing the rows needed more than {memory_mb} MB of memory."
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (1, "SystemError: error return without exception set"),
+        (1, "SystemError: <built-in function hash> returned NULL without setting an exception"),
+        (1, "OpenBLAS error: Memory allocation still failed after 10 retries, giving up."),
+        (1, "ImportError: libscipy_openblas64_.so: cannot map zero-fill pages"),
+        (-signal.SIGSEGV, ""),
+    ],
+)
+def test_words_of_a_program_without_memory(tmp_path: Path, code: int, words: str) -> None:
+    log, rows = tmp_path / "rows.log", tmp_path / "rows.jsonl"
+    log.write_text(f"Traceback (most recent call last):\n{words}\n")
+    assert str(_failure(code, log, rows, 64)) == "Writing the rows needed more than 64 MB of memory."
+
+
+def test_other_failures_keep_the_words_of_the_program(tmp_path: Path) -> None:
+    log = tmp_path / "rows.log"
+    log.write_text("ValueError: no products\n")
+    failed = _failure(1, log, tmp_path / "rows.jsonl", 64)
+    assert str(failed) == "The environment could not write the rows: ValueError: no products"
 
 
 def test_an_order_is_written_once(shop: Environment, bob: User) -> None:
