@@ -10,6 +10,7 @@ from django.contrib import messages
 from django.contrib.auth import login, update_session_auth_hash
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.forms import PasswordChangeForm, SetPasswordForm
+from django.contrib.auth.password_validation import password_validators_help_texts
 from django.contrib.auth.views import LoginView
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
@@ -79,6 +80,8 @@ def set_password(request: HttpRequest) -> HttpResponse:
         ask(request, Act.FIRST_PASSWORD)  # an old session of an administrator must not become a password
     form_class = SetPasswordForm if first else PasswordChangeForm
     form = form_class(user, request.POST if request.method == "POST" else None)
+    # As one sentence after another: a list, as Django makes it, has an item for each validator that says nothing.
+    form.fields["new_password1"].help_text = " ".join(filter(None, password_validators_help_texts()))
     if request.method == "POST" and form.is_valid():
         tokens = tokens_of(user).count()
         with transaction.atomic():

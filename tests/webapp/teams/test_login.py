@@ -102,6 +102,15 @@ def test_who_comes_by_link_sets_a_password_without_the_old_one(alice: User) -> N
     assert _login(Client(), "alice", "a much better phrase 7") == 302
 
 
+def test_what_a_password_must_be_is_said_in_sentences(bob: User) -> None:
+    """As a list it had an empty item: one validator asks nothing, and is told of what was set."""
+    client = Client()
+    client.force_login(bob)
+    page = client.get(reverse("set-password")).content.decode()
+    help_text = page.split('id="id_new_password1_helptext">')[1].split("</p>")[0]
+    assert "Your password must contain at least 8 characters. " in help_text and "<" not in help_text
+
+
 def test_the_password_page_needs_a_login() -> None:
     assert Client().get(reverse("set-password")).status_code == 302
     assert Client().delete(reverse("set-password")).status_code in {302, 405}
