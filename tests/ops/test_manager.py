@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from training.child_env import PLACES, child_env
 from webapp.ops.console import Console, UpError, display_width, tail
 from webapp.ops.manager import Manager
 from webapp.ops.programs import Program, celery_programs, gpus, web_program
@@ -64,6 +65,13 @@ def test_the_web_server_has_the_limits_of_the_settings_sheet() -> None:
     ):
         assert option in argv
     assert "--proxy-headers" in web_program("127.0.0.1", 8000, behind_proxy=True).argv
+
+
+def test_the_web_server_shares_memory_between_its_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MALLOC_ARENA_MAX", raising=False)
+    web = web_program("127.0.0.1", 8000, behind_proxy=False)
+    assert web.environment()["MALLOC_ARENA_MAX"] == "2"
+    assert "MALLOC_ARENA_MAX" not in child_env(PLACES), "what it starts for people does not inherit that"
 
 
 @pytest.mark.parametrize(("visible", "found"), [("", []), ("-1", []), ("0", ["0"]), ("0, 2", ["0", "2"])])

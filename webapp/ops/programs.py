@@ -26,6 +26,8 @@ PRIORITY = {SERVICES: 10, TOOLS: 20, APP: 30}  # started upwards, stopped downwa
 WS_MAX_BYTES = 65_536
 WS_PING_S = 20
 WEB_HUNG_S = 120
+FEW_ARENAS = {"MALLOC_ARENA_MAX": "2"}
+"""glibc gives each thread memory of its own (an arena) and keeps in it the most that the thread ever needed."""
 CONTAINER_PORT = 8000
 ENV = shutil.which("env") or "/usr/bin/env"
 STOP_WAIT_S = 25
@@ -142,7 +144,7 @@ def web_program(host: str, port: int, *, behind_proxy: bool) -> Program:
         # Without it uvicorn believes every client on loopback, and whatever FORWARDED_ALLOW_IPS of our parent says.
         *(["--forwarded-allow-ips", ",".join(proxy_addresses())] if behind_proxy else []),
     ]
-    return Program("web", APP, argv, names=work_names())
+    return Program("web", APP, argv, names=work_names(), env=FEW_ARENAS)
 
 
 def keeper_program(ready: Path) -> Program:
