@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from django.db.models import Count, Max, Model, OuterRef, Q, QuerySet, Subquery
+from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from training.config import RewardComponent
-from webapp.datasets.models import Dataset
+from webapp.datasets.models import Dataset, DatasetState
 from webapp.environments.models import Environment
 from webapp.pages import url_or_none
 from webapp.registry.models import RegisteredModel
@@ -19,9 +21,10 @@ from webapp.runs.config import title_of
 from webapp.runs.models import Run
 from webapp.runs.states import LEASED, TERMINAL
 from webapp.teams.access import projects_of
-from webapp.teams.models import Project, User
+from webapp.teams.models import DEMO, Project, User
 
 NEWEST = 4
+DEMO_TAKES = timedelta(minutes=3)
 SHELVED: tuple[type[Model], ...] = (Dataset, RewardSpec, Environment, RegisteredModel)
 
 
@@ -61,6 +64,11 @@ def project_counts(project: Project) -> dict[str, int]:
     return {name: count or 0 for name, count in zip(asked, found, strict=True)}
 
 
+def demo_is_made(project: Project, counts: dict[str, int]) -> bool:
+    """Whether ``manage.py demo`` may still be writing the data of this project's first runs."""
+    return not counts["all"] and project.name == DEMO and timezone.now() - project.created_at < DEMO_TAKES
+
+
 def shelves(project: Project, counts: dict[str, int]) -> list[Shelf]:
     """Datasets, rewards, environments and models of a project."""
     makers = (_datasets, _rewards, _environments, _models)
@@ -93,11 +101,17 @@ def _datasets(project: Project, count: int) -> Shelf:
         "dataset",
         rows,
         count,
-        lambda d: _("%(n)s rows") % {"n": f"{d.rows:,}"},
+        _rows_words,
         title=_("Datasets"),
         new_label=_("Upload a dataset"),
         empty=_("JSON Lines or Parquet with the tasks to train on. Every row is checked before it is used."),
     )
+
+
+def _rows_words(dataset: Dataset) -> str:
+    """How many rows it has, or why that is not known or does not count yet."""
+    ready = dataset.state == DatasetState.READY
+    return _("%(n)s rows") % {"n": f"{dataset.rows:,}"} if ready else str(dataset.get_state_display())
 
 
 def _titles(components: list[dict[str, Any]]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.db import connection, transaction
 
-from webapp.teams.models import Membership, Project, Role, Team, User
+from webapp.teams.models import DEMO, Membership, Project, Role, Team, User
 from webapp.workers.identity import folder_problem
 
 ADMIN = "admin"
@@ -33,9 +33,9 @@ def site_prepare(*, demo: bool = False) -> User:
 
 
 def demo_project(team: Team) -> Project:
-    """The team's project "Demo"."""
-    found = Project.objects.filter(team=team, name="Demo").first()
-    return found or Project.objects.create(team=team, name="Demo", slug=_free_slug("demo"))
+    """The team's project for the demo."""
+    found = Project.objects.filter(team=team, name=DEMO).first()
+    return found or Project.objects.create(team=team, name=DEMO, slug=_free_slug("demo"))
 
 
 def _free_slug(wanted: str) -> str:

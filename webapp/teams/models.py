@@ -61,6 +61,10 @@ class Membership(models.Model):
         return f"{self.user} · {self.role}"
 
 
+DEMO = "Demo"
+"""The name of the project that ``manage.py demo`` fills."""
+
+
 class Project(UuidModel):
     """Where a team keeps its runs, datasets, reward specs, environments and models."""
 

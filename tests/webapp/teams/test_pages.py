@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 
-from webapp.teams.models import LoginLink, Membership, Project, Role, Team, User
+from webapp.datasets.models import Dataset, DatasetState
+from webapp.home.selectors import DEMO_TAKES
+from webapp.teams.models import DEMO, LoginLink, Membership, Project, Role, Team, User
 
 Clients = Callable[..., Client]
 pytestmark = pytest.mark.django_db
@@ -152,3 +156,25 @@ def test_empty_shelves_teach_the_next_click(client_for: Clients, project: Projec
     assert (
         reverse("dataset-new", args=[project.slug]) not in client_for(rita).get(f"/p/{project.slug}/").content.decode()
     )
+
+
+def test_rows_that_are_not_counted_yet_are_not_0(client_for: Clients, project: Project, bob: User) -> None:
+    Dataset.objects.create(project=project, name="new", state=DatasetState.CHECKING, file_name="new.jsonl")
+    Dataset.objects.create(project=project, name="old", state=DatasetState.READY, file_name="old.jsonl", rows=1200)
+    page = client_for(bob).get(f"/p/{project.slug}/").content.decode()
+    assert (
+        page.count("checking</span>") == 1 and "1,200 rows" in page and "0 rows" not in page.replace("1,200 rows", "")
+    )
+
+
+def test_a_demo_that_has_no_runs_yet_says_so_for_a_while(client_for: Clients, project: Project, bob: User) -> None:
+    def shown() -> tuple[bool, bool]:
+        page = client_for(bob).get(f"/p/{project.slug}/", headers={"HX-Request": "true"}).content.decode()
+        assert 'hx-trigger="live-tick from:document"' in page, "the first run appears by itself"
+        return "The demo is being prepared" in page, "Train something" in page
+
+    assert shown() == (False, True)
+    Project.objects.update(name=DEMO, created_at=timezone.now() - DEMO_TAKES + timedelta(seconds=20))
+    assert shown() == (True, False)
+    Project.objects.update(created_at=timezone.now() - DEMO_TAKES)
+    assert shown() == (False, True)
