@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import polib
 import pytest
 
 from tests import docs_code, inspector_docs
@@ -312,3 +313,14 @@ def test_the_page_of_command_lines_has_every_command_of_ours() -> None:
     assert ours == set(docs_code.COMMANDS)
     programs = {f"envs.{path.parent.name}.__main__" for path in ROOT.glob("envs/*/__main__.py")}
     assert programs == {name for name in docs_code.PROGRAMS if name.startswith("envs.")}
+
+
+def test_the_readmes_name_what_the_pages_show() -> None:
+    texts = polib.pofile(str(ROOT / "locale/zh_Hans/LC_MESSAGES/django.po"))
+    english = {entry.msgid.rstrip(".…") for entry in texts}
+    chinese = {entry.msgstr.rstrip("。…") for entry in texts}
+    prose = re.sub(r"```.*?```|`[^`]*`", "", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    labels = {" ".join(found.split()) for found in re.findall(r"(?<![*\w])\*([A-Z][^*]+)\*(?!\*)", prose)}
+    assert len(labels) > 15 and labels - english == set()
+    quoted = set(re.findall(r"“([^”]+)”", (ROOT / "README.zh.md").read_text()))
+    assert len(quoted) > 15 and quoted - chinese == {"什么都不做"}  # what a policy does, no label
