@@ -2,10 +2,7 @@
 /** A form that sends files with a progress bar. Without a script it posts by itself. */
 
 import { t } from "./dom.js";
-
-/** @param {number} bytes */
-export const size = (bytes) =>
-  bytes >= 2 ** 30 ? `${(bytes / 2 ** 30).toFixed(2)} GB` : `${(bytes / 2 ** 20).toFixed(1)} MB`;
+import { bytes } from "./format.js";
 
 /** @typedef {import("./format.js").Translate} Translate */
 /** @typedef {{name: string, size: number}} Chosen */
@@ -20,8 +17,8 @@ const total = (files) => files.reduce((sum, file) => sum + file.size, 0);
  */
 export const chosenWords = (files, t) =>
   files.length === 1
-    ? `${files[0].name} · ${size(files[0].size)}`
-    : t("upload.chosen", { n: files.length, size: size(total(files)) });
+    ? `${files[0].name} · ${bytes(files[0].size)}`
+    : t("upload.chosen", { n: files.length, size: bytes(total(files)) });
 
 /**
  * Why these files cannot be sent in one go.
@@ -32,7 +29,7 @@ export const chosenWords = (files, t) =>
  */
 export function tooMuch(files, limits, t) {
   if (files.length > limits.files) return [t("upload.many", { n: files.length })];
-  return total(files) > limits.bytes ? [t("upload.large", { limit: size(limits.bytes) })] : [];
+  return total(files) > limits.bytes ? [t("upload.large", { limit: bytes(limits.bytes) })] : [];
 }
 
 /**
@@ -131,7 +128,11 @@ export function uploadForm(rules) {
     request.upload.addEventListener("progress", (moved) => {
       bar.value = moved.total ? (100 * moved.loaded) / moved.total : 0;
       const rate = moved.loaded / Math.max(0.001, (performance.now() - started) / 1000);
-      text.textContent = t("upload.moved", { done: size(moved.loaded), total: size(moved.total), rate: size(rate) });
+      text.textContent = t("upload.moved", {
+        done: bytes(moved.loaded),
+        total: bytes(moved.total),
+        rate: bytes(Math.round(rate)),
+      });
       if (moved.loaded === moved.total) text.textContent = t("upload.storing");
     });
     request.addEventListener("load", () => answered(request));
