@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import IO, Any
 
 READ_BYTES = 65536
+KILLED = (-signal.SIGKILL, -signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS)
+"""How a child without memory ends where it has no time left to say so."""
 NO_LIMITS: Mapping[str, int] = {}
 Stream = int | IO[Any] | None
 

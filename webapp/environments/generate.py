@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import sys
 import tempfile
 from collections.abc import Callable
@@ -21,7 +20,7 @@ from django.db import transaction
 from django.utils.translation import gettext as _
 
 from training.errors import DataError
-from training.limited import limited_child
+from training.limited import KILLED, limited_child
 from webapp.datasets.models import Dataset
 from webapp.datasets.services import dataset_create
 from webapp.environments.launchers.base import last_lines
@@ -43,7 +42,6 @@ OUT_OF_MEMORY = (
     "error return without exception set",  # CPython, where the error itself found no memory
     "returned NULL without setting an exception",
 )
-KILLED = (-signal.SIGKILL, -signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS)
 
 
 class OrderFailed(DataError):

@@ -64,7 +64,7 @@ def project_counts(project: Project) -> dict[str, int]:
     return {name: count or 0 for name, count in zip(asked, found, strict=True)}
 
 
-def demo_is_made(project: Project, counts: dict[str, int]) -> bool:
+def demo_is_pending(project: Project, counts: dict[str, int]) -> bool:
     """Whether ``manage.py demo`` may still be writing the data of this project's first runs."""
     return not counts["all"] and project.name == DEMO and timezone.now() - project.created_at < DEMO_TAKES
 

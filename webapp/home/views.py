@@ -11,7 +11,7 @@ from django.shortcuts import redirect, render
 from django.templatetags.static import static
 from django.views.decorators.http import require_GET
 
-from webapp.home.selectors import demo_is_made, home_projects, project_counts, shelves
+from webapp.home.selectors import demo_is_pending, home_projects, project_counts, shelves
 from webapp.pages import url_or_none
 from webapp.pins.selectors import pins_shown
 from webapp.records.cells import heads
@@ -52,7 +52,7 @@ def project_page(request: HttpRequest, slug: str) -> HttpResponse:
         "heads": shown,
         "counts": counts,
         "new_url": url_or_none("run-new", slug),
-        "demo_is_made": demo_is_made(project, counts),
+        "demo_is_pending": demo_is_pending(project, counts),
         "refresh": counts["open"] > 0 or not counts["all"],
     }
     if request.headers.get("HX-Request") == "true":

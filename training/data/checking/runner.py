@@ -21,7 +21,7 @@ from training.data.checking.report import Report
 from training.data.identity import IDENTITIES_NAME
 from training.data.limits import PREVIEW_LIMITS, CheckLimits
 from training.data.options import CheckOptions, ReadOptions
-from training.limited import limited_child
+from training.limited import KILLED, limited_child
 from training.words import Sentence, _, sentence
 
 MAX_REPORT_BYTES = 64 << 20
@@ -179,7 +179,7 @@ def failure_sentence(code: int, in_time: bool, limits: CheckLimits) -> str:
     if code == -signal.SIGXCPU:
         template = _("Reading the file took more than {limit} seconds of processor time. Split it into smaller files.")
         return sentence(template, limit=limits.cpu_s)
-    if code in (-signal.SIGKILL, -signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS):
+    if code in KILLED:
         return sentence(_("Reading the file needed more memory than a check may use, or crashed its reader."))
     return sentence(_("The check stopped unexpectedly (exit code {code}); its log is {log}."), code=code, log=LOG_NAME)
 
