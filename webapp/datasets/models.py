@@ -74,6 +74,11 @@ class Dataset(UuidModel, Work):
         return f"{self.name}@{self.version}"
 
     @property
+    def counted(self) -> bool:
+        """Whether a check has counted its rows: until then their number is not known, and not 0."""
+        return self.state not in (DatasetState.CHECKING, DatasetState.NEEDS_MAPPING)
+
+    @property
     def reference(self) -> str:
         """How a job's config names this version."""
         return f"dataset:{self.name}@{self.version}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -160,11 +161,19 @@ def test_empty_shelves_teach_the_next_click(client_for: Clients, project: Projec
 
 def test_rows_that_are_not_counted_yet_are_not_0(client_for: Clients, project: Project, bob: User) -> None:
     Dataset.objects.create(project=project, name="new", state=DatasetState.CHECKING, file_name="new.jsonl")
-    Dataset.objects.create(project=project, name="old", state=DatasetState.READY, file_name="old.jsonl", rows=1200)
+    ready = Dataset.objects.create(
+        project=project, name="old", state=DatasetState.READY, file_name="old.jsonl", rows=1200
+    )
     page = client_for(bob).get(f"/p/{project.slug}/").content.decode()
     assert (
         page.count("checking</span>") == 1 and "1,200 rows" in page and "0 rows" not in page.replace("1,200 rows", "")
     )
+    shelf = client_for(bob).get(f"/p/{project.slug}/datasets/").content.decode()
+    shown = re.findall(r'data-label="(Rows|Bad rows)">(.*?)</td>', shelf)
+    assert sorted(shown) == [("Bad rows", "0"), ("Bad rows", "–"), ("Rows", "1,200"), ("Rows", "–")]
+    Dataset.objects.create(project=project, name="old", version=2, state=DatasetState.CHECKING, file_name="old.jsonl")
+    versions = client_for(bob).get(reverse("dataset-detail", args=[project.slug, ready.pk])).content.decode()
+    assert re.findall(r'<td class="num">([^<]*)</td>', versions)[-2:] == ["–", "1,200"]
 
 
 def test_a_demo_that_has_no_runs_yet_says_so_for_a_while(client_for: Clients, project: Project, bob: User) -> None:
