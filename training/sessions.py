@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 END_S = 5.0
+STOP_S = 0.5  # how long a process may take to stop: one that waits for a disk does not
 PROC, SHARED = Path("/proc"), Path("/dev/shm")  # noqa: S108 - where shared memory is seen, not a file of ours
 
 
@@ -49,14 +50,15 @@ def members(session: int) -> list[int]:
 
 def end_session(session: int, *, spare: int = 0, grace_s: float = END_S) -> None:
     """SIGTERM for all of a session but ``spare``, SIGKILL after ``grace_s``; their shared memory is removed."""
-    left = segments(found) if (found := _others(session, spare)) else set()
+    left = _stop(found := _others(session, spare))
     _signal(found, signal.SIGTERM)
+    _signal(found, signal.SIGCONT)
     deadline = time.monotonic() + grace_s
     while (found := _others(session, spare)) and time.monotonic() < deadline:
         left |= segments(found)
         time.sleep(0.05)
     while found := _others(session, spare):
-        left |= segments(found)
+        left |= _stop(found)
         _signal(found, signal.SIGKILL)
         time.sleep(0.02)
     for path in left:
@@ -85,14 +87,34 @@ def sweep(leader: int, started: str | None) -> bool:
 
 
 def segments(pids: list[int]) -> set[Path]:
-    """Shared memory of Python's that these processes have mapped."""
-    found: set[Path] = set()
+    """Shared memory of Python's that these processes have mapped, or have opened and not mapped yet."""
+    found: set[str] = set()
     for pid in pids:
         with suppress(OSError):
             text = (PROC / str(pid) / "maps").read_text(errors="replace")
-            words = (word for line in text.splitlines() for word in line.split()[5:6])
-            found |= {Path(word) for word in words if word.startswith(f"{SHARED}/psm_")}
-    return found
+            found |= {word for line in text.splitlines() for word in line.split()[5:6]}
+        with suppress(OSError):
+            for opened in (PROC / str(pid) / "fd").iterdir():
+                with suppress(OSError):
+                    found.add(os.readlink(opened))
+    return {Path(name) for name in found if name.startswith(f"{SHARED}/psm_")}
+
+
+def _stop(pids: list[int]) -> set[Path]:
+    """Stop processes, and give their shared memory: one that runs could make more between the look and its end."""
+    _signal(pids, signal.SIGSTOP)
+    deadline = time.monotonic() + STOP_S
+    while not all(_stopped(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.002)
+    return segments(pids)
+
+
+def _stopped(pid: int) -> bool:
+    """Whether every thread of a process has stopped, or has ended."""
+    try:
+        return all(_fields(task / "stat")[0] in "TtZX" for task in (PROC / str(pid) / "task").iterdir())
+    except (OSError, IndexError):
+        return True
 
 
 def _others(session: int, spare: int) -> list[int]:
@@ -115,7 +137,11 @@ def _session_of(pid: int) -> int | None:
 
 def _stat(pid: int) -> list[str]:
     """The fields of a process after its name, which may hold anything: its state is the first."""
-    return (PROC / str(pid) / "stat").read_text().rsplit(")", 1)[1].split()
+    return _fields(PROC / str(pid) / "stat")
+
+
+def _fields(stat: Path) -> list[str]:
+    return stat.read_text().rsplit(")", 1)[1].split()
 
 
 def _signal(pids: list[int], number: int) -> None:

@@ -84,12 +84,15 @@ def ready(server: VllmServer, loop: Loop, limit_s: float = 60.0, stop: threading
         loop.call(client.close())
 
 
-def nothing_left(session: int, within_s: float = 20.0) -> bool:
-    """Whether no process of a session lives, nor any shared memory that its worker made."""
+def left_of(session: int, within_s: float = 20.0) -> tuple[list[int], list[Path]]:
+    """What stays of a session, at most so long: its processes, and the shared memory that its worker made."""
     deadline = time.monotonic() + within_s
     while members(session) and time.monotonic() < deadline:
         time.sleep(0.05)
-    return not members(session) and not list(SHARED.glob(f"psm_test_{session}*"))
+    return members(session), list(SHARED.glob(f"psm_test_{session}"))
+
+
+NOTHING: tuple[list[int], list[Path]] = ([], [])
 
 
 def test_it_starts_samples_and_is_ended_with_all_that_it_started(
@@ -104,12 +107,12 @@ def test_it_starts_samples_and_is_ended_with_all_that_it_started(
         assert json.loads((tmp_path / SERVER_NAME).read_text()) == who
         assert server.socket.parent.stat().st_mode & 0o077 == 0
         deadline = time.monotonic() + 10
-        while not list(SHARED.glob(f"psm_test_{session}*")) and time.monotonic() < deadline:
+        while not list(SHARED.glob(f"psm_test_{session}")) and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert list(SHARED.glob(f"psm_test_{session}*"))
+        assert list(SHARED.glob(f"psm_test_{session}"))
     finally:
         server.close()
-    assert nothing_left(session, 0.0)
+    assert left_of(session, 0.0) == NOTHING
     assert not server.socket.parent.exists() and not (tmp_path / SERVER_NAME).exists()
     server.close()
 
@@ -130,7 +133,7 @@ def test_who_is_killed_leaves_nothing_behind(
         assert not server.alive
     finally:
         server.close()
-    assert nothing_left(session)
+    assert left_of(session) == NOTHING
 
 
 STARTER = """\
@@ -165,7 +168,7 @@ def test_it_ends_with_its_run_whatever_killed_that(tmp_path: Path, mode: Callabl
     run, session = started_by_another(tmp_path)
     assert members(session)
     end(run)
-    assert nothing_left(session)
+    assert left_of(session) == NOTHING
 
 
 def test_nothing_stays_of_its_folder_whatever_killed_its_run(
@@ -177,7 +180,7 @@ def test_nothing_stays_of_its_folder_whatever_killed_its_run(
     run, session = started_by_another(tmp_path)
     assert [path.name[:5] for path in place.iterdir()] == ["vllm-"]
     end(run)
-    assert nothing_left(session) and not list(place.glob("vllm-*"))
+    assert left_of(session) == NOTHING and not list(place.glob("vllm-*"))
 
 
 def test_the_next_attempt_ends_what_the_one_before_left(tmp_path: Path, mode: Callable[[str], None]) -> None:
@@ -191,7 +194,7 @@ def test_the_next_attempt_ends_what_the_one_before_left(tmp_path: Path, mode: Ca
     assert members(session)
     mode("broken")
     VllmServer(plan(), now, (earlier,)).close()
-    assert nothing_left(session, 0.0)
+    assert left_of(session, 0.0) == NOTHING
     assert list(earlier.iterdir()) == [earlier / LOG_NAME]
 
 
@@ -257,7 +260,7 @@ def test_one_that_does_not_start_says_why(
     finally:
         server.close()
     assert said in found.value.message and LOG_NAME in found.value.hint
-    assert nothing_left(server._process.pid)
+    assert left_of(server._process.pid) == NOTHING
 
 
 def test_a_run_that_is_asked_to_stop_does_not_wait(tmp_path: Path, mode: Callable[[str], None], loop: Loop) -> None:
