@@ -33,7 +33,9 @@ TABS, TABS_EACH, PEOPLE, RUNS = 500, 20, 50, 4
 STEP_MS, ROLLOUTS = 2000, 8
 EVALUATED = 200
 BACK_LIMIT_S = 120.0
-GROWTH_MB = 30.0  # what a process may gain from the first to the last third of the time since its start
+GROWTH_MB = 30.0  # what a process may gain from the first to the last third of its life
+ENOUGH = 9  # samples, three in each third
+LOADS_S = 300.0  # of this life the time in which it imports what it needs is left out, where enough of it is left
 SERVICES = {
     "web": ("-m uvicorn", signal.SIGTERM),
     "clockwork": ("run_clockwork", signal.SIGTERM),
@@ -55,7 +57,7 @@ class Soak:
     def __init__(self, site: Site, seconds: float, tabs: int, people: int) -> None:
         self.site, self.seconds, self.tabs, self.people = site, seconds, tabs, people
         self.began = time.monotonic()
-        self.memory: dict[str, list[tuple[int, float]]] = {}
+        self.memory: dict[str, list[tuple[int, float, float]]] = {}  # process, its age in s, MB
         self.restarts: list[dict[str, Any]] = []
 
     def say(self, what: str) -> None:
@@ -168,7 +170,7 @@ class Soak:
                         own += one.memory_full_info().uss
             except psutil.Error:
                 continue
-            self.memory.setdefault(name, []).append((head.pid, own / 1e6))
+            self.memory.setdefault(name, []).append((head.pid, time.time() - head.create_time(), own / 1e6))
 
     def restart(self, name: str) -> None:
         """End a service and wait until supervision has brought it back."""
@@ -204,17 +206,20 @@ class Soak:
 
     # --- After ----------------------------------------------------------------------------------------------------
     def growth(self) -> dict[str, dict[str, float]]:
-        """For each program: what the process that lived longest weighed, in the thirds of its time."""
+        """For each program: what the process that lived longest weighed, in the thirds of its life once loaded."""
         found = {}
         for name, weights in self.memory.items():
-            lives: dict[int, list[float]] = {}
-            for pid, weight in weights:
-                lives.setdefault(pid, []).append(weight)
-            longest = max(lives.values(), key=len)
+            lives: dict[int, list[tuple[float, float]]] = {}
+            for pid, age, weight in weights:
+                lives.setdefault(pid, []).append((age, weight))
+            life = max(lives.values(), key=len)
+            loaded = [weight for age, weight in life if age >= LOADS_S]
+            longest = loaded if len(loaded) >= ENOUGH else [weight for _age, weight in life]
             third = max(1, len(longest) // 3)
             first, last = median(longest[:third]), median(longest[-third:])
             found[name] = {
                 "samples": len(longest),
+                "left_out": len(life) - len(longest),
                 "first_third_mb": round(first),
                 "middle_third_mb": round(median(longest[third:-third] or longest)),
                 "last_third_mb": round(last),
