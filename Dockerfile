@@ -9,10 +9,10 @@ ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 
 RUN python -m venv /opt/venv
 ENV PATH=/opt/venv/bin:$PATH PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
-COPY requirements.lock requirements.hashes requirements-nodeps.lock /tmp/
+COPY requirements/app.lock requirements/app.hashes requirements/nodeps.lock /tmp/requirements/
 # torch first and alone, as in the Makefile: it is the largest layer and the one that changes least.
-RUN pip install ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} "$(grep '^torch==' /tmp/requirements.lock)"
-RUN pip install --require-hashes --no-deps -r /tmp/requirements.hashes && pip install --no-deps -r /tmp/requirements-nodeps.lock
+RUN pip install ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} "$(grep '^torch==' /tmp/requirements/app.lock)"
+RUN pip install --require-hashes --no-deps -r /tmp/requirements/app.hashes && pip install --no-deps -r /tmp/requirements/nodeps.lock
 
 
 FROM python:3.11-slim-bookworm

