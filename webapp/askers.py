@@ -5,12 +5,14 @@ A view runs in a thread, which nothing ends when its client hangs up. Work that 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, MutableMapping
 from concurrent.futures import Future
 from contextvars import ContextVar
+from typing import Any
 
-from webapp.body_limit import Message, Receive, Send
-
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
 _left: ContextVar[Future[None] | None] = ContextVar("asker_left", default=None)
 
 

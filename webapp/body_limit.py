@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,8 +21,9 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404, parse_cookie
 from django.urls import Resolver404, resolve
 
+from webapp.askers import Message, Receive, Send
+from webapp.database_threads import in_database
 from webapp.errors import DATABASE_AWAY, error_body
-from webapp.live.feed import in_database
 from webapp.teams.access import project_for
 from webapp.teams.models import Role
 from webapp.teams.tokens import token_user
@@ -34,9 +35,6 @@ UPLOAD_ROUTES = frozenset(
     {"dataset-new", "dataset-read", "dataset-read-preview", "datasets_list", "run-import", "run_import_new"}
 )
 BEARER = "bearer "
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 
 
 class BodyLimit:

@@ -114,6 +114,7 @@ INSTALLED_APPS = [
     "webapp.pins",
     "webapp.run_pages",
     "webapp.deletion",
+    "webapp.home",
     "webapp.live",
     "webapp.api",
     "webapp.ops",

@@ -7,12 +7,10 @@ from typing import TypeVar
 from django.db.models import Count, Model, OuterRef, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
-from webapp.teams.models import Project
-
 M = TypeVar("M", bound=Model)
 
 
-def latest_versions(rows: QuerySet[M], project: Project) -> QuerySet[M]:
+def latest_versions(rows: QuerySet[M], project: Model) -> QuerySet[M]:
     """Those of ``rows`` that are the newest of their name in the project; ``versions`` counts all under the name."""
     same_name = rows.model._default_manager.filter(project=project, name=OuterRef("name")).order_by()
     newest = same_name.order_by("-version").values("pk")[:1]

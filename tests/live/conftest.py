@@ -14,6 +14,7 @@ from channels.routing import URLRouter
 from django.utils import timezone
 
 from training import journal as j
+from webapp import database_threads
 from webapp.engine import lease as leases
 from webapp.engine.projection import Projector
 from webapp.live import consumers, feed, watching
@@ -148,7 +149,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setattr(watching, name, seconds)
     monkeypatch.setattr(feed, "SNAPSHOT_KEEP_S", 0.0)  # a test's next tab expects what it has just written
     yield
-    feed.close_connections()
+    database_threads.close_connections()
     consumers._sockets.clear()
 
 

@@ -15,9 +15,9 @@ from django.test import Client
 from django.urls import get_resolver
 from django.utils import timezone
 
+from webapp import database_threads
 from webapp.asgi import application
 from webapp.body_limit import UPLOAD_ROUTES
-from webapp.live import feed
 from webapp.teams.models import ApiToken, Project, User
 from webapp.teams.tokens import token_create
 
@@ -31,7 +31,7 @@ HEAD = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.jsonl"\
 def limits(settings: Any) -> Any:
     settings.MAX_UPLOAD_BYTES = LARGE
     yield
-    feed.close_connections()
+    database_threads.close_connections()
 
 
 async def stream(

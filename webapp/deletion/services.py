@@ -21,8 +21,6 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from webapp.endpoints.models import Endpoint
-from webapp.environments.models import Environment
 from webapp.registry.models import Checkpoint, RegisteredModel
 from webapp.removal.files import bytes_of, files_delete, removal_add
 from webapp.removal.models import Removal, RemovalState
@@ -204,12 +202,13 @@ def removal_run(claim: Claim[Removal]) -> None:
 def _delete_project(claim: Claim[Removal], pk: str) -> None:
     for run_id in Run.all_objects.filter(project_id=pk).values_list("pk", flat=True):
         _delete_run(claim, str(run_id))
-    environments = list(Environment.objects.filter(project_id=pk).values_list("pk", flat=True))
-    Environment.objects.filter(pk__in=environments).delete()  # the keeper ends what still runs of them
+    project: Any = Project(pk=UUID(pk))  # for its related rows: the project's own may be gone since an earlier try
+    environments = list(project.environments.values_list("pk", flat=True))
+    project.environments.all().delete()  # the keeper ends what still runs of them
     claim.item.paths += [f"environments/{environment_dir(found).name}" for found in environments]
-    endpoints = Endpoint.objects.filter(project_id=pk).values_list("pk", flat=True)
+    endpoints = project.endpoints.values_list("pk", flat=True)
     claim.item.paths += [f"endpoints/{endpoint_dir(found).name}" for found in endpoints]
-    claim.item.paths.append(f"projects/{project_dir(UUID(pk)).name}")
+    claim.item.paths.append(f"projects/{project_dir(project.pk).name}")
     claim.keep(paths=claim.item.paths)
     Project.all_objects.filter(pk=pk).delete()
 

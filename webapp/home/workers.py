@@ -11,7 +11,6 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
-from webapp.pools import TRAIN
 from webapp.runs.models import Run
 from webapp.runs.states import LEASED
 from webapp.teams.access import projects_of
@@ -22,13 +21,6 @@ PROBLEMS = {
     "no_identity": gettext_noop("Its data folder carries no identity, so it is not this installation's folder."),
     "other_identity": gettext_noop("Its data folder belongs to another installation."),
 }
-
-
-def gpu_known() -> bool | None:
-    """Whether a living worker that trains sees a GPU; ``None`` while no such worker is known."""
-    rows = Worker.objects.filter(queues__contains=[TRAIN], beat_at__gt=Now() - GONE_AFTER)
-    devices = list(rows.values_list("device", flat=True))
-    return any(device.startswith("GPU") for device in devices) if devices else None
 
 
 class RunAtWork(NamedTuple):

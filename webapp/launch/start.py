@@ -12,7 +12,6 @@ from training.config import METHODS, JobConfig
 from training.memory.devices import DEVICES
 from training.presets import Preset, Size, presets
 from webapp.engine.resuming import branch_point
-from webapp.home.workers import gpu_known
 from webapp.launch.changes import change
 from webapp.launch.forms import config_of, suggested_name
 from webapp.launch.needs import Situation, filled, situation
@@ -24,6 +23,7 @@ from webapp.runs.models import Preparation, PreparationState, Run
 from webapp.runs.states import RunState
 from webapp.teams.access import object_for
 from webapp.teams.models import Project
+from webapp.workers.beating import gpu_known
 
 # Query parameters that put one reference into the form.
 REFERENCES = {

@@ -1,10 +1,9 @@
-"""Addresses of launching and importing; the runs app includes them before its own."""
+"""Addresses of launching; the pages of runs include them before their own."""
 
 from __future__ import annotations
 
 from django.urls import URLPattern, path
 
-from webapp.foreign import views as foreign_views
 from webapp.launch import memory_views, rendered_views
 from webapp.launch import views as launch_views
 
@@ -21,7 +20,4 @@ urlpatterns: list[URLPattern] = [
     path("new/yaml/", launch_views.run_yaml, name="run-yaml"),
     path("<uuid:pk>/launch/", launch_views.run_launch, name="run-launch"),
     path("<uuid:pk>/check/", launch_views.run_check, name="run-check"),
-    path("imports/new/", foreign_views.import_new, name="run-import"),
-    path("imports/<uuid:pk>/", foreign_views.import_detail, name="run-import-detail"),
-    path("imports/<uuid:pk>/progress/", foreign_views.import_progress, name="run-import-progress"),
 ]

@@ -15,17 +15,14 @@ import random
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
 from channels.layers import get_channel_layer
-from django.db import connection
 
-from webapp.errors import DATABASE_AWAY
+from webapp.database_threads import in_database
 from webapp.live.frames import encode, frames
 from webapp.live.snapshot import curves_text, snapshot_text
 from webapp.records.selectors import run_changes_after, run_events_after, run_read, run_view
@@ -33,10 +30,8 @@ from webapp.rollouts.selectors import step_rollouts
 from webapp.runs.nudge import group_of
 from webapp.runs.states import TERMINAL
 
-T = TypeVar("T")
 R = TypeVar("R", bound="Read")
 logger = logging.getLogger(__name__)
-THREADS = 6
 CATCH_UP_MAX = 5_000
 CHANGES_LIMIT = 2_000
 KEEP_S, KEEP_BYTES = 3.0, 32 << 20
@@ -44,7 +39,6 @@ KEEP_ENDED_S = 600.0  # of a run that has ended: its page says which change it m
 SNAPSHOT_KEEP_S = 1.0  # tabs that open together share one; each goes on from its seq by shared changes
 JOIN_S, LISTEN_S, RETRY_MAX_S = 10.0, 30.0, 5.0
 CROWD_S, CROWD_MAX_S = 0.001, 0.4
-_threads = ThreadPoolExecutor(THREADS, thread_name_prefix="live-db")
 
 
 class RunGone(Exception):
@@ -75,35 +69,6 @@ class News(Read):
     def found(self) -> bool:
         """Whether there are any."""
         return bool(self.events)
-
-
-async def in_database(action: Callable[..., T], *arguments: Any) -> T:
-    """Run a database read in one of the live threads."""
-    return await asyncio.get_running_loop().run_in_executor(_threads, partial(_guarded, action, *arguments))
-
-
-def _guarded(action: Callable[..., T], *arguments: Any) -> T:
-    """Read; again on a fresh connection where the one that was kept since an earlier read had died meanwhile."""
-    kept = connection.connection
-    try:
-        return action(*arguments)
-    except DATABASE_AWAY:
-        died = kept is not None and kept.closed
-        connection.close()
-        if not died:
-            raise
-    return _guarded(action, *arguments)
-
-
-def close_connections() -> None:
-    """Close the connections of the live threads (tests do, before the database goes)."""
-    for future in [_threads.submit(_close_slowly) for _ in range(THREADS)]:
-        future.result()
-
-
-def _close_slowly() -> None:
-    connection.close()
-    time.sleep(0.01)  # so that each thread gets one of these
 
 
 def _read_snapshot(run_id: UUID) -> Read:

@@ -10,6 +10,7 @@ from webapp.run_pages import curve_table, held_out, list_views, pairs, views
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("webapp.launch.urls")),
+    path("", include("webapp.foreign.urls")),
     path("", list_views.run_list_page, name="run-list"),
     path("columns/", list_views.run_columns, name="run-columns"),
     path("tag/", list_views.runs_tag, name="run-tag"),

@@ -1,4 +1,4 @@
-"""The Celery application of every process, and workers that tell that they live."""
+"""Workers that report that they live."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ class WorkersConfig(AppConfig):
     name = "webapp.workers"
 
     def ready(self) -> None:
-        """Make ours the application of every ``shared_task``; hear Celery's workers."""
-        import webapp.celery  # noqa: F401
+        """Hear Celery's workers."""
         from webapp.workers import beating
 
         celeryd_after_setup.connect(beating.name_children, dispatch_uid="workers.name")

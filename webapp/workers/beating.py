@@ -106,6 +106,13 @@ def training_gpu() -> str:
     return found[0].key if found else ""
 
 
+def gpu_known() -> bool | None:
+    """Whether a living worker that trains sees a GPU; ``None`` while no such worker is known."""
+    rows = Worker.objects.filter(queues__contains=[TRAIN], beat_at__gt=Now() - GONE_AFTER)
+    devices = list(rows.values_list("device", flat=True))
+    return any(device.startswith("GPU") for device in devices) if devices else None
+
+
 def worker_name() -> str:
     """The worker that this process belongs to; empty for any other process."""
     return os.environ.get(NAME_VARIABLE, "")[:120]

@@ -13,9 +13,9 @@ from channels.routing import URLRouter
 from tests.live.conftest import Wire
 from tests.training.helpers import demonstration_rows
 from training.starter import build_starter
+from webapp import database_threads
 from webapp.environments.models import Environment
 from webapp.environments.playground.seats import seats_taken
-from webapp.live import feed
 from webapp.sockets import websocket_urlpatterns
 from webapp.teams.models import User
 
@@ -85,7 +85,7 @@ async def sit() -> AsyncIterator[Callable[..., Any]]:
 @pytest.fixture(autouse=True)
 def _close_threads() -> Any:
     yield
-    feed.close_connections()
+    database_threads.close_connections()
 
 
 @pytest.fixture(scope="module")

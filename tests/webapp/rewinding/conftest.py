@@ -17,10 +17,10 @@ from training.config import EnvironmentConfig
 from training.rollout.conversation import heard, opening
 from training.rollout.protocols import open_session
 from training.rollout.seeds import mix_seed
+from webapp import database_threads
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment
 from webapp.environments.playground.seats import seats_taken
-from webapp.live import feed
 from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.models import Run
 from webapp.teams.models import User
@@ -146,4 +146,4 @@ async def sit() -> AsyncIterator[Callable[..., Any]]:
 @pytest.fixture(autouse=True)
 def _close_threads() -> Any:
     yield
-    feed.close_connections()
+    database_threads.close_connections()

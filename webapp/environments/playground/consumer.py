@@ -28,6 +28,7 @@ from django.utils.translation import gettext as _
 
 from envs.wire import Message
 from training.errors import TiltyardError
+from webapp.database_threads import in_database
 from webapp.environments.models import Environment
 from webapp.environments.playground import commands as c
 from webapp.environments.playground.episode import Played
@@ -37,7 +38,6 @@ from webapp.environments.playground.seats import authorise, leave, take
 from webapp.environments.playground.tasks import start_of
 from webapp.errors import DATABASE_AWAY
 from webapp.failures import failure
-from webapp.live.feed import in_database
 from webapp.live.frames import encode
 from webapp.live.watching import BAD_FRAME, TOO_MANY, Closed
 from webapp.teams.models import User

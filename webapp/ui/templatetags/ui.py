@@ -18,7 +18,6 @@ from django.utils.translation import gettext as _
 from webapp.figures import NOTHING, duration, figure, percent
 from webapp.static_files import imported_by
 from webapp.strings import strings_for
-from webapp.teams.models import Project, Role
 from webapp.text import code_marks
 
 register = template.Library()
@@ -74,13 +73,6 @@ def page_address(context: dict[str, Any], number: int, key: str = "") -> str:
     query = context["request"].GET.copy()
     query[key or "page"] = str(number)
     return f"?{query.urlencode()}"
-
-
-@register.filter
-def role_at_least(project: Project, need: str) -> bool:
-    """Whether the reader's role in this project (set by ``project_for``) reaches ``need``."""
-    order = [Role.VIEWER, Role.EDITOR, Role.OWNER]
-    return order.index(getattr(project, "role", Role.VIEWER)) >= order.index(Role(need))
 
 
 @register.filter
