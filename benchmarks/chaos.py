@@ -47,8 +47,8 @@ def storm(folder: Path, faults: int, minutes: float, seed: int, steps: int) -> d
     disk = set_up(folder)
     from tests.chaos import storm as parts
     from tests.ops.test_up import Upped
+    from webapp.common.host.embedded import free_port
     from webapp.engine import outbox
-    from webapp.host.embedded import free_port
     from webapp.runs.nudge import Nudger
 
     # The site's own outbox sends the nudges: this process knows another broker.

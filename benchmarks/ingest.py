@@ -21,7 +21,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from webapp.host.embedded import Embedded  # noqa: E402
+from webapp.common.host.embedded import Embedded  # noqa: E402
 
 GROUP = 8
 WORDS = [
@@ -76,11 +76,11 @@ def measure(rollouts: int, turns: int) -> dict[str, Any]:
     from django.db import connection
     from django.utils import timezone
 
+    from webapp.common.storage import attempt_dir
     from webapp.engine.history import Lease
     from webapp.engine.projection import Projector
     from webapp.rollouts.models import Rollout, Turn
     from webapp.runs.models import Attempt, Run
-    from webapp.storage import attempt_dir
     from webapp.teams.models import Project, Team
 
     project = Project.objects.create(team=Team.objects.create(name="t"), name="p", slug="p")

@@ -14,10 +14,10 @@ from django.db import connection
 
 from training import journal
 from training.config import JobConfig
+from webapp.common.outcomes import outcome_of
 from webapp.engine.batch import Batch
 from webapp.engine.rows import statements_of, write_rows
 from webapp.metrics.models import MetricPoint
-from webapp.outcomes import outcome_of
 from webapp.rollouts.models import Rollout, RolloutGroup, Turn
 from webapp.rollouts.surprise import Played, surprises
 from webapp.rollouts.words import numbers_of

@@ -85,10 +85,10 @@ class Talker(threading.Thread):
     def __init__(self, project: Any, number: int, turns_a_second: float, size: int) -> None:
         super().__init__(daemon=True)
         from training.journal import Journal
+        from webapp.common.storage import attempt_dir
         from webapp.engine.lease import claim
         from webapp.engine.projection import Projector
         from webapp.runs.models import Run
-        from webapp.storage import attempt_dir
 
         self.run_row = Run.objects.create(
             project=project, name=f"talk-{number}", kind="grpo", state="queued", config={}, total_steps=1000

@@ -103,7 +103,7 @@ def _tokens(rollout: Any) -> None:
     import numpy as np
 
     from training.token_file import Spelling, TokenValues, write_step
-    from webapp.storage import attempt_dir
+    from webapp.common.storage import attempt_dir
 
     chance, folder = np.random.default_rng(3), attempt_dir(rollout.run_id, 1)
     count, own = TOKENS - PROMPT, np.ones(TOKENS - PROMPT, np.uint8)

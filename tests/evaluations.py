@@ -12,11 +12,11 @@ from django.utils import timezone
 
 from training.config import JobConfig
 from training.evaluation.recorded import report_of
+from webapp.common.outcomes import Outcome, outcome_of
 from webapp.comparison.contestants import Contestant, contestants_of
 from webapp.comparison.rewards import evaluations
 from webapp.comparison.sheets import sheets_for
 from webapp.datasets.models import Dataset
-from webapp.outcomes import Outcome, outcome_of
 from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.config import config_of
 from webapp.runs.models import Attempt, Run

@@ -24,7 +24,7 @@ import psycopg
 import pytest
 
 from training.garbage import freeze_for_good
-from webapp.host.embedded import Embedded, free_port
+from webapp.common.host.embedded import Embedded, free_port
 from webapp.ops.catalogues import catalogues_compile
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -18,7 +18,7 @@ import pytest
 from django.conf import settings
 from django.db import connection
 
-from webapp.host.embedded import die_with_parent, free_port
+from webapp.common.host.embedded import die_with_parent, free_port
 from webapp.ops.programs import web_program
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -23,7 +23,7 @@ from training.reference import reference
 from training.sandbox.problems import SENTENCES
 from webapp.api import urls  # noqa: F401 - adds the operations
 from webapp.api.base import api
-from webapp.errors import MESSAGES, error_body
+from webapp.common.errors import MESSAGES, error_body
 from webapp.home.workers import PROBLEMS
 
 ROOT = Path(__file__).resolve().parent.parent

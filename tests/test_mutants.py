@@ -31,14 +31,14 @@ def test_every_survivor_has_a_reason_and_a_module() -> None:
 
 def test_a_survivor_without_a_reason_breaks_the_net() -> None:
     judged = [{"name": f"x_look__mutmut_{number}", "status": "killed", "was": "", "now": ""} for number in range(9)]
-    row = summary("webapp/work.py", judged)
+    row = summary("webapp/common/work.py", judged)
     assert good(row) and (row["mutants"], row["killed"], row["survived"]) == (9, 9, 0)
     alive = {"name": "xǁClaimǁkeep__mutmut_3", "status": "survived", "was": "a", "now": "b"}
-    row = summary("webapp/work.py", [*judged, alive])
+    row = summary("webapp/common/work.py", [*judged, alive])
     assert row["unlisted"] == [{"function": "Claim.keep", "was": "a", "now": "b"}] and row["share"] == 0.9
     assert not good(row) and not good({"planted": "x", "killed": False})
 
 
 def test_names_and_settings_of_mutmut() -> None:
     assert function_of("x__predecessor_ready__mutmut_6") == "_predecessor_ready"
-    assert "only_mutate =\n  webapp/work.py\n" in settings_of("webapp/work.py")
+    assert "only_mutate =\n  webapp/common/work.py\n" in settings_of("webapp/common/work.py")

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import pytest
 from django.utils.module_loading import autodiscover_modules
 
-from webapp import work
+from webapp.common import work
 
 W = TypeVar("W", bound=work.Work)
 autodiscover_modules("tasks")

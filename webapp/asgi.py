@@ -8,7 +8,7 @@ from multiprocessing import parent_process
 
 import django
 
-from webapp.host.embedded import die_with_parent
+from webapp.common.host.embedded import die_with_parent
 
 if parent_process() is not None:  # one of several web servers: without their head nobody would end it
     die_with_parent()  # first of all: a head may end while its servers still import
@@ -22,11 +22,11 @@ from django.conf import settings  # noqa: E402
 
 from training.garbage import freeze_for_good  # noqa: E402
 from webapp import urls  # noqa: E402, F401 - every view, and what it needs
-from webapp.askers import Askers  # noqa: E402
 from webapp.body_limit import BodyLimit  # noqa: E402
-from webapp.contention import look_without_locks, share_connections  # noqa: E402
+from webapp.common.askers import Askers  # noqa: E402
+from webapp.common.contention import look_without_locks, share_connections  # noqa: E402
+from webapp.common.streams import Handler  # noqa: E402
 from webapp.sockets import TrustedOrigins, websocket_urlpatterns  # noqa: E402
-from webapp.streams import Handler  # noqa: E402
 
 look_without_locks()
 share_connections()

@@ -21,13 +21,13 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404, parse_cookie
 from django.urls import Resolver404, resolve
 
-from webapp.askers import Message, Receive, Send
-from webapp.database_threads import in_database
-from webapp.errors import DATABASE_AWAY, error_body
+from webapp.common.askers import Message, Receive, Send
+from webapp.common.database_threads import in_database
+from webapp.common.errors import DATABASE_AWAY, error_body
+from webapp.common.upload_handlers import OVERHEAD_BYTES
 from webapp.teams.access import project_for
 from webapp.teams.models import Role
 from webapp.teams.tokens import token_user
-from webapp.upload_handlers import OVERHEAD_BYTES
 
 logger = logging.getLogger(__name__)
 # The addresses that take files, by name; each stands below a project in which the person must be an editor.

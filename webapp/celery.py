@@ -1,4 +1,4 @@
-"""The Celery application. Queues are pools of places (``webapp/work.py``): `train` has one for each device, `endpoint`
+"""The Celery application. Queues are pools of places (``webapp/common/work.py``): `train` has one for each device, `endpoint`
 those of runs and chats that ask an endpoint alone, `short` and `long` those of people's work."""
 
 from __future__ import annotations
@@ -15,4 +15,4 @@ app = Celery("tiltyard")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 app.autodiscover_tasks(["webapp.rewards.lab"])
-app.autodiscover_tasks(["webapp"], related_name="work")
+app.autodiscover_tasks(["webapp.common"], related_name="work")

@@ -15,7 +15,7 @@ from pathlib import Path
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext_lazy as _
 
-from webapp.env import (
+from webapp.common.env import (
     database_from_url,
     env_bool,
     env_int,
@@ -85,7 +85,7 @@ DEFAULT_FROM_EMAIL = env_str("EMAIL_FROM", f"tiltyard@{ALLOWED_HOSTS[0]}")
 
 # --- Application ----------------------------------------------------------------------------------------------------
 INSTALLED_APPS = [
-    "webapp.ui",
+    "webapp.common.ui",
     "webapp.teams",
     "webapp.notifications",
     "webapp.datasets",
@@ -94,7 +94,7 @@ INSTALLED_APPS = [
     "webapp.registry",
     "webapp.runs",
     "webapp.endpoints",
-    "webapp.workers",
+    "webapp.common.workers",
     "webapp.metrics",
     "webapp.rollouts",
     "webapp.advisories",
@@ -128,13 +128,13 @@ INSTALLED_APPS = [
     "channels",
 ]
 MIDDLEWARE = [
-    "webapp.middleware.RequestIdMiddleware",
-    "webapp.middleware.CleanAddressMiddleware",
+    "webapp.common.middleware.RequestIdMiddleware",
+    "webapp.common.middleware.CleanAddressMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    "webapp.middleware.ContentSecurityPolicyMiddleware",
+    "webapp.common.middleware.ContentSecurityPolicyMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
-    "webapp.middleware.PrivateAnswersMiddleware",
+    "webapp.common.middleware.PrivateAnswersMiddleware",
     "django.middleware.locale.LocaleMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -143,7 +143,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
-    "webapp.middleware.ErrorShapeMiddleware",
+    "webapp.common.middleware.ErrorShapeMiddleware",
     "webapp.teams.sudo.ConfirmMiddleware",
 ]
 ROOT_URLCONF = "webapp.urls"
@@ -159,7 +159,7 @@ TEMPLATES = [
                 "django.template.context_processors.i18n",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-                "webapp.context.page",
+                "webapp.common.context.page",
             ],
             "loaders": None
             if DEBUG
@@ -172,7 +172,7 @@ TEMPLATES = [
         },
     }
 ]
-FORM_RENDERER = "webapp.ui.widgets.Renderer"
+FORM_RENDERER = "webapp.common.ui.widgets.Renderer"
 if DEBUG:
     del TEMPLATES[0]["OPTIONS"]["loaders"]  # type: ignore[attr-defined]
 STATIC_URL = "static/"
@@ -184,7 +184,7 @@ STATIC_ROOT = Path(env_str("TILTYARD_STATIC_ROOT", str(DATA_DIR / "static")))
 # and set this to False: compressed, under hashed names, kept by browsers for ever.
 WHITENOISE_USE_FINDERS = env_bool("TILTYARD_STATIC_FINDERS", True)
 WHITENOISE_KEEP_ONLY_HASHED_FILES = True
-_STATIC_BACKEND = "webapp.static_files.HashedStorage"
+_STATIC_BACKEND = "webapp.common.static_files.HashedStorage"
 if WHITENOISE_USE_FINDERS:
     _STATIC_BACKEND = "django.contrib.staticfiles.storage.StaticFilesStorage"
 STORAGES = {
@@ -215,7 +215,7 @@ DATABASES = {
         },
     }
 }
-# Connections that each web server hands from request to request (webapp/contention.py); 0: each request opens its own.
+# Connections that each web server hands from request to request (webapp/common/contention.py); 0: each request opens its own.
 DATABASE_POOL = env_int("TILTYARD_DATABASE_POOL", 20, least=0)
 # Uploads stay out of the web root, readable by us only, and are streamed by a counting handler.
 MAX_UPLOAD_BYTES = env_int("TILTYARD_MAX_UPLOAD_BYTES", 2 * 1024**3)
@@ -320,8 +320,8 @@ CUSTOM_REWARDS = env_bool("TILTYARD_CUSTOM_REWARDS", False)
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "filters": {"redact": {"()": "webapp.logs.RedactFilter"}},
-    "formatters": {"line": {"()": "webapp.logs.LineFormatter"}},
+    "filters": {"redact": {"()": "webapp.common.logs.RedactFilter"}},
+    "formatters": {"line": {"()": "webapp.common.logs.LineFormatter"}},
     "handlers": {
         "console": {"class": "logging.StreamHandler", "stream": sys.stderr, "filters": ["redact"], "formatter": "line"}
     },

@@ -6,7 +6,7 @@ from django.urls import include, path
 
 from webapp.deletion.views import removal_again
 
-handler500 = "webapp.errors.server_error"
+handler500 = "webapp.common.errors.server_error"
 urlpatterns = [
     path("", include("webapp.home.urls")),
     path("", include("webapp.teams.urls")),

@@ -18,6 +18,7 @@ from tests.servers import ROOT, celery_processes
 from training.config import JobConfig
 from training.rewards.custom.episode import plain_episode
 from training.rewards.custom.params import code_hash
+from webapp.common.storage import attempt_dir
 from webapp.engine.services import run_create
 from webapp.rewards.custom.sources import rows_at
 from webapp.rewards.models import RewardSpec
@@ -25,7 +26,6 @@ from webapp.rollouts.episodes import episodes_of
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL, RunState
-from webapp.storage import attempt_dir
 from webapp.teams.models import AuditEntry, Project, User
 
 PASSWORD = "correct horse battery staple"

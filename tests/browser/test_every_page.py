@@ -19,7 +19,7 @@ from django.utils import timezone
 
 from tests.servers import make_child_env, running, wait_for_http
 from training.config import JobConfig, RewardComponent
-from webapp.host.embedded import free_port
+from webapp.common.host.embedded import free_port
 from webapp.ops.programs import web_program
 from webapp.registry.models import RegisteredModel
 from webapp.rewards.services import reward_spec_save

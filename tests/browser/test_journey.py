@@ -19,12 +19,12 @@ import pytest
 
 from tests.servers import ROOT
 from training.journal import JOURNAL_NAME, CheckpointSaved, Metrics, RolloutStarted, TurnAdded, read_events
+from webapp.common.storage import attempt_dir
 from webapp.datasets.models import Dataset
 from webapp.metrics.models import MetricPoint
 from webapp.rewards.models import RewardSpec
 from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.models import Run
-from webapp.storage import attempt_dir
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True), pytest.mark.timeout(400)]
 PASSWORD = "correct horse battery staple"

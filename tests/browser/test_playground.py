@@ -19,9 +19,9 @@ from envs.webshop.generator import generated_catalogue
 from envs.webshop.session import Shop
 from envs.webshop.validate import perfect_steps
 from tests.servers import ROOT, make_child_env, running, wait_for_http
+from webapp.common.host.embedded import free_port
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment
-from webapp.host.embedded import free_port
 from webapp.rewards.models import RewardCase
 from webapp.teams.models import User
 

@@ -23,12 +23,12 @@ from training.journal import (
     RunStarted,
     TurnAdded,
 )
+from webapp.common.storage import attempt_dir
 from webapp.engine.history import run_transition
 from webapp.engine.lease import claim
 from webapp.engine.projection import Projector
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
-from webapp.storage import attempt_dir
 from webapp.teams.models import User
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]

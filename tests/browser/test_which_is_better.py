@@ -26,8 +26,8 @@ from django.urls import reverse
 from tests.browser.test_journey import wait_until
 from tests.browser.way import KEY, LIMIT_MS, Clever, Way
 from tests.servers import ROOT, celery_processes, make_child_env, running, wait_for_http
-from webapp.figures import percent
-from webapp.host.embedded import free_port
+from webapp.common.figures import percent
+from webapp.common.host.embedded import free_port
 from webapp.notifications.models import Notification
 from webapp.ops.programs import web_program
 from webapp.rewards.models import RewardSpec

@@ -23,14 +23,14 @@ from django.db import connections
 
 from tests.chaos.services import Postgres, Redis, alive, descendants, free_port, signal_tree, wait_until
 from training.config import JobConfig
+from webapp.common.env import database_from_url
+from webapp.common.host.embedded import die_with_parent
+from webapp.common.storage import attempt_dir
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.engine.services import run_create
-from webapp.env import database_from_url
 from webapp.environments.models import Environment
-from webapp.host.embedded import die_with_parent
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL
-from webapp.storage import attempt_dir
 from webapp.teams.models import Membership, Project, Role, Team, User
 
 ROOT = Path(__file__).parents[2]

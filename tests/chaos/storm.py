@@ -30,15 +30,15 @@ from tests.chaos.services import alive, descendants, signal_tree, wait_until
 from tests.chaos.truth import assert_exact
 from tests.ops.test_up import ROOT, Upped
 from training.presets import presets
+from webapp.common.env import database_from_url
+from webapp.common.storage import attempt_dir, run_dir
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.engine.services import run_create
-from webapp.env import database_from_url
 from webapp.environments.models import Replica, ReplicaState
 from webapp.environments.services import environment_launch
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL, RunState
-from webapp.storage import attempt_dir, run_dir
 from webapp.teams.models import Project, User
 
 T = TypeVar("T")

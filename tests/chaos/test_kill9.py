@@ -19,10 +19,10 @@ from tests.chaos.house import House, gone
 from tests.chaos.services import alive, wait_until
 from tests.chaos.truth import assert_exact
 from tests.live.conftest import Tab
+from webapp.common.workers.models import Worker
 from webapp.engine.services import run_stop
 from webapp.runs.models import Attempt, Run
 from webapp.runs.states import RunState
-from webapp.workers.models import Worker
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(150)]
 SCRIPT = "sleep-25"

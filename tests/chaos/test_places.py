@@ -9,9 +9,9 @@ import pytest
 from tests.chaos.house import House
 from tests.chaos.services import wait_until
 from training.config import JobConfig
+from webapp.common.pools import ENDPOINT, TRAIN
 from webapp.endpoints.models import Endpoint
 from webapp.engine.services import run_create, run_stop
-from webapp.pools import ENDPOINT, TRAIN
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
 

@@ -18,12 +18,12 @@ from tests.chaos.services import alive, wait_until
 from tests.chaos.truth import assert_exact
 from tests.servers import wait_for_http
 from training.config import JobConfig
+from webapp.common.host.embedded import free_port
+from webapp.common.storage import attempt_dir
 from webapp.engine.services import run_create
 from webapp.environments.models import Environment
-from webapp.host.embedded import free_port
 from webapp.runs.models import Attempt, Run, RunEvent
 from webapp.runs.states import RunState
-from webapp.storage import attempt_dir
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow, pytest.mark.timeout(900)]
 

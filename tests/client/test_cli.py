@@ -20,10 +20,10 @@ from typer.testing import CliRunner
 
 from tests.client.conftest import Tool, answered
 from tests.working import done
+from webapp.common.host.embedded import free_port
 from webapp.datasets.models import Dataset
 from webapp.engine.history import event_add
 from webapp.foreign.models import RunExport
-from webapp.host.embedded import free_port
 from webapp.metrics.models import MetricPoint
 from webapp.registry.models import Checkpoint, ModelKind, RegisteredModel
 from webapp.runs.models import Run

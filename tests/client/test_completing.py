@@ -12,7 +12,7 @@ import pytest
 
 from tests.client.conftest import Tool
 from tests.servers import ROOT
-from webapp.host.embedded import free_port
+from webapp.common.host.embedded import free_port
 from webapp.registry.models import ModelKind, RegisteredModel
 from webapp.teams.models import Project, User
 

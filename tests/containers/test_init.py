@@ -13,9 +13,9 @@ import redis
 
 from tests.chaos.services import wait_until
 from tests.servers import running
-from webapp.env import database_from_url
-from webapp.host import ready
-from webapp.host.embedded import free_port, redis_bin
+from webapp.common.env import database_from_url
+from webapp.common.host import ready
+from webapp.common.host.embedded import free_port, redis_bin
 from webapp.ops.compose import DEFAULTS, SECRETS, compose_init, env_read
 
 

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from tests.servers import ROOT, make_child_env, running, wait_for_http
-from webapp.host.embedded import free_port
+from webapp.common.host.embedded import free_port
 from webapp.ops.programs import web_program
 from webapp.teams.models import LoginThrottle
 from webapp.teams.throttle import Keys

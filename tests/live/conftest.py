@@ -14,7 +14,8 @@ from channels.routing import URLRouter
 from django.utils import timezone
 
 from training import journal as j
-from webapp import database_threads
+from webapp.common import database_threads
+from webapp.common.storage import attempt_dir
 from webapp.engine import lease as leases
 from webapp.engine.projection import Projector
 from webapp.live import consumers, feed, watching
@@ -22,7 +23,6 @@ from webapp.records.selectors import KEYS
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
 from webapp.sockets import websocket_urlpatterns
-from webapp.storage import attempt_dir
 from webapp.teams.models import User
 
 IDENTITY = {

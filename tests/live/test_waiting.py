@@ -17,7 +17,7 @@ from tests.live.calls import SSE, all_wait, make, rhythm, say, watched
 from tests.live.conftest import Watched, in_db
 from tests.live.test_documented import documented
 from tests.webapp.api.answers import complaints
-from webapp import database_threads
+from webapp.common import database_threads
 from webapp.engine.history import event_add
 from webapp.live import feed, waiting
 from webapp.runs.models import Run, RunEvent

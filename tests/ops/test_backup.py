@@ -18,11 +18,11 @@ import pytest
 
 from tests.servers import make_child_env
 from training.journal import JOURNAL_NAME
+from webapp.common.storage import attempt_dir
 from webapp.ops.archive import END_NAME, FILES_NAME, ArchiveError, Writer, unpack
 from webapp.ops.backup import kept
 from webapp.ops.restore import require_empty_folder
 from webapp.runs.models import Attempt, Run
-from webapp.storage import attempt_dir
 from webapp.teams.models import User
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from tests.servers import ROOT, running, wait_for_http
+from webapp.common.host.embedded import free_port, write_private
 from webapp.environments.tokens import site_token
-from webapp.host.embedded import free_port, write_private
 from webapp.ops.programs import tools_program
 
 SECRET = "canary-of-the-operator"

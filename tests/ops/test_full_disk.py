@@ -15,7 +15,7 @@ import pytest
 
 from tests.disks import small_disk
 from tests.ops.test_up import Upped
-from webapp.host.embedded import free_port
+from webapp.common.host.embedded import free_port
 
 DISK = "1500m"
 FULL_S = 90.0

@@ -10,7 +10,7 @@ import pytest
 from django.db import connection, models
 from django.db.migrations.state import ModelState, ProjectState
 
-from webapp.large_tables import BuildIndex, DropIndex, KeyOfFields
+from webapp.common.large_tables import BuildIndex, DropIndex, KeyOfFields
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ROWS = [(place, number, place * 10 + number) for place in range(3) for number in range(2)]
@@ -84,7 +84,7 @@ def test_fields_become_the_key_and_go_back(large: ProjectState, caplog: pytest.L
     _cut_off("large_thing_key")
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE large_thing")
-    with caplog.at_level(logging.INFO, "webapp.large_tables"):
+    with caplog.at_level(logging.INFO, "webapp.common.large_tables"):
         after = _apply(key, large)
     assert "Building the index large_thing_key on about 6 rows of large_thing." in caplog.text
     assert _table() == (ROWS, ["place", "number"], {}, {"large_thing_pkey", "large_old"})

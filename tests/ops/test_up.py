@@ -22,8 +22,8 @@ import psycopg
 import pytest
 
 from tests.servers import port_is_free
-from webapp.host.embedded import free_port
-from webapp.host.processes import Known, Ledger, alive, end, family
+from webapp.common.host.embedded import free_port
+from webapp.common.host.processes import Known, Ledger, alive, end, family
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 300.0  # a busy machine migrates for a minute; `up` itself waits as long as there is progress

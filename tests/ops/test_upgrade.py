@@ -25,8 +25,8 @@ import psycopg
 import pytest
 
 from tests.ops.test_migrations import RELEASE as MIGRATIONS
-from webapp.host.embedded import free_port
-from webapp.host.processes import Known, alive, end
+from webapp.common.host.embedded import free_port
+from webapp.common.host.processes import Known, alive, end
 
 ROOT = Path(__file__).resolve().parents[2]
 RELEASE = "388a114c"

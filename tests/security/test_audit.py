@@ -16,12 +16,12 @@ from tests.security.test_authorisation_matrix import _address, objects
 from tests.webapp.launch.test_launch import config, trainer
 from tests.webapp.rewards.test_custom import _form
 from tests.working import at_once
+from webapp.common.storage import attempt_dir
 from webapp.datasets.models import Dataset
 from webapp.registry.models import RegisteredModel
 from webapp.rewards.models import RewardSpec
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
-from webapp.storage import attempt_dir
 from webapp.teams.models import AuditAction, AuditEntry, Membership, Project, User
 from webapp.votes.models import VoteRound
 

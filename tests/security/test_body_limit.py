@@ -15,9 +15,9 @@ from django.test import Client
 from django.urls import get_resolver
 from django.utils import timezone
 
-from webapp import database_threads
 from webapp.asgi import application
 from webapp.body_limit import UPLOAD_ROUTES
+from webapp.common import database_threads
 from webapp.teams.models import ApiToken, Project, User
 from webapp.teams.tokens import token_create
 

@@ -18,7 +18,7 @@ from packaging.version import Version
 
 from tests.servers import ROOT
 from training import floors
-from webapp.host import embedded
+from webapp.common.host import embedded
 from webapp.ops.hashes import hashed, pins
 from webapp.ops.surroundings import old_redis
 

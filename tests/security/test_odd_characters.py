@@ -17,9 +17,9 @@ from tests.security.test_authorisation_matrix import ROUTES, _address, cast, obj
 from tests.servers import ROOT
 from webapp.api import urls  # noqa: F401 - adds the operations
 from webapp.api.base import api
+from webapp.common.middleware import CleanAddressMiddleware
+from webapp.common.text import unstorable
 from webapp.inspector.filters import CHOICES, MEASURES
-from webapp.middleware import CleanAddressMiddleware
-from webapp.text import unstorable
 
 ODD = ("%00", "%ED%A0%80", "a%00b")
 READ_IN_VIEWS = re.compile(r"GET(?:\.get\(|\.getlist\(|\[)\s*\"(\w+)\"")

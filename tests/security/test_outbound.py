@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from training.errors import TiltyardError
-from webapp import outbound
+from webapp.common import outbound
+from webapp.common.outbound import OutboundRefused, fetch, target_of
 from webapp.engine.trainer import trainer_env
 from webapp.launch import preflight
-from webapp.outbound import OutboundRefused, fetch, target_of
 
 INTERNAL_HOSTS = [
     "127.0.0.1",

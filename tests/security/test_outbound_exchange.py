@@ -20,8 +20,8 @@ from django.utils import translation
 
 from training import connections
 from training.errors import EnvironmentProtocolError, EnvironmentTimeout, EnvironmentUnreachable, TiltyardError
-from webapp import outbound
-from webapp.outbound import OutboundRefused, access, fetch, target_of
+from webapp.common import outbound
+from webapp.common.outbound import OutboundRefused, access, fetch, target_of
 
 Serve = Callable[..., int]
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"

@@ -10,11 +10,11 @@ import pytest
 from django.core.exceptions import ValidationError
 from django.utils import translation
 
+from webapp.common.text import json_words, os_words
 from webapp.environments.forms import EnvironmentForm
 from webapp.launch.yaml_text import YamlProblem, config_from_text
 from webapp.rewards.lab.pasted import conversations_of
 from webapp.rewards.pasted import pasted_episodes
-from webapp.text import json_words, os_words
 
 BROKEN = '{"a":\n tru}'
 FOREIGN = ("Expecting", "line 2 column", "mapping values", "Errno")

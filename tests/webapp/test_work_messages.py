@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from tests.working import claimed
 from training.errors import TiltyardError
-from webapp import work
+from webapp.common import work
 from webapp.datasets.models import Dataset
 from webapp.runs.models import RunImport
 from webapp.teams.models import Project, User
@@ -295,10 +295,10 @@ def test_a_failure_without_words_has_some_and_its_log_line_names_the_work(
 
     kind = work.Kind(RunImport, fail, lambda row, error: {"state": "rejected", "report": [row.name, error.message]})
     monkeypatch.setitem(work.KINDS, LABEL, kind)
-    with caplog.at_level("ERROR", logger="webapp.work"):
+    with caplog.at_level("ERROR", logger="webapp.common.work"):
         work.do(LABEL, str(item.pk))
     assert RunImport.objects.get().report == ["one", "The result could not be stored: reading or writing failed."]
-    (line,) = [record for record in caplog.records if record.name == "webapp.work"]
+    (line,) = [record for record in caplog.records if record.name == "webapp.common.work"]
     assert (line.__dict__["work"], line.__dict__["object_id"]) == (LABEL, str(item.pk))
 
 

@@ -6,7 +6,7 @@ from django.conf import settings
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from webapp.ids import UuidModel
+from webapp.common.ids import UuidModel
 from webapp.registry.models import Checkpoint
 from webapp.runs.models import Run
 from webapp.teams.models import Project

@@ -16,10 +16,10 @@ from training.doctor.rules import CURVES, RULES, SEVERITIES
 from training.metrics import METRICS
 from training.words import sentence
 from webapp.advisories.models import Advisory
+from webapp.common.text import in_words, translated
 from webapp.registry.models import Checkpoint, CheckpointState
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL, RunState
-from webapp.text import in_words, translated
 
 SHOWN = 50
 POINTS = 200

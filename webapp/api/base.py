@@ -31,15 +31,15 @@ from pydantic import ValidationError as ShapeError
 from training.errors import ConfigError, TiltyardError
 from training.words import complaint_of, option_of
 from webapp.api.schema import CODES, DESCRIPTION, DocumentedAPI
-from webapp.errors import TooMany, error_body, outage, server_error, too_many
-from webapp.pages import errors_by_field
+from webapp.common.errors import TooMany, error_body, outage, server_error, too_many
+from webapp.common.pages import errors_by_field
+from webapp.common.text import unstorable
+from webapp.common.upload_handlers import OVERHEAD_BYTES, CountingUploadHandler
 from webapp.teams.access import require_scope
 from webapp.teams.models import TokenScope, User
 from webapp.teams.sudo import ConfirmFirst
 from webapp.teams.throttle import token_wait_s
 from webapp.teams.tokens import token_ended, token_user, token_was_there
-from webapp.text import unstorable
-from webapp.upload_handlers import OVERHEAD_BYTES, CountingUploadHandler
 
 logger = logging.getLogger(__name__)
 

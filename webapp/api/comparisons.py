@@ -14,17 +14,17 @@ from webapp.api.answers import comparing as comparing_answers
 from webapp.api.base import caller
 from webapp.api.idempotency import once
 from webapp.api.schemas import Body
+from webapp.common.failures import failure
+from webapp.common.text import clean_json, in_words
 from webapp.comparison.contestants import Contestant, contestants_of
 from webapp.comparison.numbers import Numbers
 from webapp.comparison.rescoring import Offer, offer_of, rescore
 from webapp.comparison.rewards import evaluations
 from webapp.comparison.verdicts import learned_notes, verdicts
-from webapp.failures import failure
 from webapp.rescoring.models import Rescoring
 from webapp.rescoring.services import rescoring_cancel
 from webapp.teams.access import object_for, project_for
 from webapp.teams.models import Role
-from webapp.text import clean_json, in_words
 
 router = Router(tags=["comparisons"])
 

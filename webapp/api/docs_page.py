@@ -20,7 +20,7 @@ from django.utils.translation import gettext as _
 
 from webapp.api.constant import Constant, constant, constant_answer
 from webapp.api.reference import subjects
-from webapp.context import page
+from webapp.common.context import page
 
 ADDRESS = "http://address.of.this.server.invalid"
 MOST_ADDRESSES = 32  # names of one server, languages and themes together

@@ -15,10 +15,10 @@ from webapp.api.answers import runs as runs_answers
 from webapp.api.base import caller
 from webapp.api.conditional import IfMatch, held, require_match, tagged
 from webapp.api.schemas import Body
+from webapp.common.text import translated
 from webapp.doctor.rules import Rules, rules_change, rules_of
 from webapp.teams.access import project_for
 from webapp.teams.models import Role
-from webapp.text import translated
 
 router = Router(tags=["projects"])
 

@@ -15,12 +15,12 @@ from webapp.api.answers.base import Deleted, Page
 from webapp.api.base import caller
 from webapp.api.listing import Named, page_of
 from webapp.api.schemas import Body
+from webapp.common.pages import probe_allowed
 from webapp.endpoints.models import Endpoint
 from webapp.endpoints.selectors import endpoints_of, row_of, with_use
 from webapp.endpoints.services import CHANGED, endpoint_change, endpoint_create, endpoint_delete
 from webapp.endpoints.spending import Used
 from webapp.endpoints.testing import endpoint_test, findings_of
-from webapp.pages import probe_allowed
 from webapp.teams.access import object_for, project_for
 from webapp.teams.models import Role
 from webapp.teams.sudo import Act, ask

@@ -21,11 +21,11 @@ from webapp.api.idempotency import once
 from webapp.api.listing import LongNamed, page_of
 from webapp.api.objects import router
 from webapp.api.schemas import Body, environment_out
+from webapp.common.pages import probe_allowed
 from webapp.environments.changes import environment_change
 from webapp.environments.models import DatasetOrder, Environment
 from webapp.environments.orders import order_create, orders_of
 from webapp.environments.services import environment_check, environment_delete
-from webapp.pages import probe_allowed
 from webapp.teams.access import object_for
 from webapp.teams.models import Role
 

@@ -13,11 +13,11 @@ from webapp.api.answers import memory as memory_answers
 from webapp.api.base import caller
 from webapp.api.runs import config_sent
 from webapp.api.schemas import ConfigIn
+from webapp.common.text import in_words, translated
 from webapp.launch.memory import OPEN, device_default, estimate_begin
 from webapp.launch.memory_view import MemoryView, row_view, view_of
 from webapp.runs.models import MemoryEstimate
 from webapp.teams.access import object_for, project_for
-from webapp.text import in_words, translated
 
 router = Router(tags=["runs"])
 

@@ -16,14 +16,14 @@ from webapp.api.answers.base import Gone, Items, Page
 from webapp.api.base import caller
 from webapp.api.listing import Dated, page_of
 from webapp.api.schemas import Body
+from webapp.common.pages import probe_allowed
+from webapp.common.text import in_words
 from webapp.notifications import channels, selectors, services
 from webapp.notifications.models import Channel, Notification
 from webapp.notifications.words import path_of, words_of
-from webapp.pages import probe_allowed
 from webapp.teams.access import object_for, project_for
 from webapp.teams.models import Role
 from webapp.teams.sudo import Act, ask
-from webapp.text import in_words
 
 router = Router(tags=["notifications"])
 

@@ -21,6 +21,7 @@ from webapp.api.base import caller, open_to
 from webapp.api.idempotency import once
 from webapp.api.listing import Named, page_of
 from webapp.api.schemas import EnvironmentIn, RewardSpecIn, ScaleIn, dataset_out, environment_out, reward_out
+from webapp.common.pages import probe_allowed
 from webapp.datasets.choice_forms import companions_sent
 from webapp.datasets.choices import Choices
 from webapp.datasets.models import Dataset
@@ -34,7 +35,6 @@ from webapp.environments.services import (
     environment_restart,
     environment_scale,
 )
-from webapp.pages import probe_allowed
 from webapp.rewards.models import RewardSpec
 from webapp.rewards.selectors import specs_of
 from webapp.rewards.services import reward_spec_save

@@ -15,11 +15,11 @@ from webapp.api.answers import runs as answers
 from webapp.api.answers.base import Deleted, Items
 from webapp.api.base import caller, open_to
 from webapp.api.schemas import Body
+from webapp.common.strings import metric_titles
 from webapp.pins.models import PinnedChart
 from webapp.pins.selectors import pin_view, pins_shown
 from webapp.pins.services import chart_pin, chart_unpin
 from webapp.runs.models import Run
-from webapp.strings import metric_titles
 from webapp.teams.access import object_for, project_for
 from webapp.teams.models import Role, TokenScope
 

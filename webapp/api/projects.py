@@ -18,7 +18,7 @@ from webapp.api.listing import LongNamed, page_of
 from webapp.api.me import token_line
 from webapp.api.runs import router
 from webapp.api.schemas import Body, project_out
-from webapp.pages import clean_name
+from webapp.common.pages import clean_name
 from webapp.teams.access import may_start_projects, project_for
 from webapp.teams.hub_token import hub_token_remove, hub_token_set, hub_token_since
 from webapp.teams.models import ApiToken, Project, Role, Team, TokenEnd, User

@@ -19,8 +19,9 @@ from webapp.api.idempotency import once
 from webapp.api.listing import MAX_PAGE_ROWS
 from webapp.api.rewards import case_out
 from webapp.api.schemas import Body, dataset_out, run_out
+from webapp.common.pages import MAX_PAGE
+from webapp.common.text import finite
 from webapp.engine.orders import Act, rollout_order
-from webapp.pages import MAX_PAGE
 from webapp.reading.access import rollout_for
 from webapp.reading.cases import rollout_case_save
 from webapp.reading.groups import group_of, group_rollouts, group_view
@@ -41,7 +42,6 @@ from webapp.rollouts.selectors import rollout_view, turn_view
 from webapp.runs.models import Run
 from webapp.teams.access import object_for
 from webapp.teams.models import Role
-from webapp.text import finite
 
 router = Router(tags=["rollouts"])
 groups = Router(tags=["runs"])

@@ -19,6 +19,7 @@ from webapp.api.base import caller
 from webapp.api.idempotency import once
 from webapp.api.listing import MAX_PAGE_ROWS, LongNamed, page_of
 from webapp.api.schemas import Body
+from webapp.common.text import finite
 from webapp.inspector.counts import would_save
 from webapp.inspector.figures import figures_of
 from webapp.inspector.filters import CHOICES, MEASURES, MOST_VALUES, TEXT_MAX, Filters, filters_of
@@ -33,7 +34,6 @@ from webapp.rollouts.selectors import rollout_view
 from webapp.runs.models import Run
 from webapp.teams.access import object_for, project_for
 from webapp.teams.models import Role
-from webapp.text import finite
 
 router = Router(tags=["rollouts"])
 

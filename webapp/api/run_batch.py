@@ -18,9 +18,9 @@ from webapp.api.answers import runs as runs_answers
 from webapp.api.base import caller
 from webapp.api.idempotency import once
 from webapp.api.schemas import Body
+from webapp.common.errors import MESSAGES
+from webapp.common.pages import errors_by_field
 from webapp.deletion.services import remove
-from webapp.errors import MESSAGES
-from webapp.pages import errors_by_field
 from webapp.records.listing import UNREAD
 from webapp.records.marks import runs_archive, runs_tag
 from webapp.runs.models import Run

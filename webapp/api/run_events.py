@@ -16,11 +16,11 @@ from ninja.errors import AuthenticationError
 from webapp.api.answers import runs as runs_answers
 from webapp.api.base import api, bearer, caller, open_to
 from webapp.api.listing import MAX_PAGE_ROWS
+from webapp.common.streams import Later
 from webapp.live.waiting import WAIT_MAX_S, Question, one_answer, stream
 from webapp.live.watching import user_now
 from webapp.records.selectors import run_events_after, runs_with_ages
 from webapp.runs.models import Run
-from webapp.streams import Later
 from webapp.teams.access import object_for, token_of
 from webapp.teams.models import TokenScope
 from webapp.teams.tokens import token_user

@@ -18,13 +18,13 @@ from webapp.api.base import caller
 from webapp.api.idempotency import once
 from webapp.api.runs import config_sent, require_possible
 from webapp.api.schemas import Body, ConfigIn, run_out
+from webapp.common.pages import probe_allowed
 from webapp.engine.resuming import branch_point
 from webapp.engine.services import run_create
 from webapp.launch.checked import check_begin, check_record, check_view
 from webapp.launch.findings import Check
 from webapp.launch.forms import config_of, suggested_name
 from webapp.launch.preflight import preflight
-from webapp.pages import probe_allowed
 from webapp.records.selectors import runs_with_ages
 from webapp.runs.models import Run
 from webapp.teams.access import object_for, project_for

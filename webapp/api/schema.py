@@ -14,7 +14,7 @@ from ninja import NinjaAPI
 from ninja.openapi.schema import OpenAPISchema
 from ninja.operation import Operation
 
-from webapp.errors import MESSAGES
+from webapp.common.errors import MESSAGES
 
 CODES = {
     400: "invalid",

@@ -38,7 +38,7 @@ from webapp.api.runs import router as runs
 from webapp.api.saved_comparisons import router as saved_comparisons
 from webapp.api.suites import router as suites
 from webapp.api.votes import router as votes
-from webapp.errors import error_body
+from webapp.common.errors import error_body
 
 
 def docs(request: HttpRequest) -> HttpResponseBase:

@@ -17,11 +17,11 @@ from webapp.api.answers.base import Deleted, Page
 from webapp.api.base import caller
 from webapp.api.listing import Named, page_of
 from webapp.api.schemas import Body
+from webapp.common.text import clean_json
 from webapp.comparison.contestants import contestants_of
 from webapp.comparison.rewards import evaluations
 from webapp.teams.access import object_for, project_for
 from webapp.teams.models import Project, Role, User
-from webapp.text import clean_json
 from webapp.votes import selectors, services
 from webapp.votes.models import VoteRound
 from webapp.votes.results import Results, results_of

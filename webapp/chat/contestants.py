@@ -13,12 +13,12 @@ from pydantic import ValidationError as ShapeError
 from training.chat.wire import Open
 from training.config import ENDPOINT_REFERENCE, EndpointConfig, ModelConfig
 from training.errors import ConfigError, ModelError, TiltyardError
+from webapp.common.pages import newest_only
+from webapp.common.pools import ENDPOINT, TRAIN
 from webapp.endpoints.keys import asked_with
 from webapp.endpoints.models import Endpoint
 from webapp.endpoints.selectors import endpoint_named, endpoints_of
 from webapp.engine.resolve import model_meant
-from webapp.pages import newest_only
-from webapp.pools import ENDPOINT, TRAIN
 from webapp.registry.models import Checkpoint, ModelKind
 from webapp.registry.selectors import checkpoints_of, models_of
 from webapp.teams.models import Project

@@ -34,15 +34,15 @@ from webapp.chat.contestants import Contestant, endpoint_meant, open_of
 from webapp.chat.conversation import ask_of
 from webapp.chat.models import Answer, AnswerState, Holder
 from webapp.chat.writing import answer_finish, answer_keep
+from webapp.common.errors import DATABASE_AWAY
+from webapp.common.work import Claim, Lost, claim
+from webapp.common.workers.beating import worker_name
 from webapp.endpoints.keys import key_env
 from webapp.endpoints.models import Endpoint
 from webapp.endpoints.spending import chat_left, turn_used
 from webapp.engine.lease import can_start, new_owner
 from webapp.engine.supervisor import closing
-from webapp.errors import DATABASE_AWAY
 from webapp.runs.models import Run
-from webapp.work import Claim, Lost, claim
-from webapp.workers.beating import worker_name
 
 logger = logging.getLogger(__name__)
 LOADED_MAX = 2

@@ -11,7 +11,7 @@ from training.errors import Boundary, ErrorInfo
 from webapp.chat.hints import hint
 from webapp.chat.models import Answer, AnswerState, Holder
 from webapp.chat.writing import seq_take
-from webapp.work import silent
+from webapp.common.work import silent
 
 WAITED = timedelta(seconds=4)
 GONE = timedelta(seconds=30)

@@ -10,11 +10,11 @@ from django.conf import settings
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from webapp.common.ids import UuidModel
+from webapp.common.pools import TRAIN
+from webapp.common.work import Work
 from webapp.environments.models import Environment
-from webapp.ids import UuidModel
-from webapp.pools import TRAIN
 from webapp.teams.models import Project
-from webapp.work import Work
 
 
 class Chat(UuidModel):

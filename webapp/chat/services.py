@@ -18,10 +18,10 @@ from webapp.chat.hints import hint, holders
 from webapp.chat.models import Answer, AnswerState, Chat, Turn
 from webapp.chat.parameters import parameters_of
 from webapp.chat.writing import seq_take
+from webapp.common.text import clean_text
 from webapp.environments.models import Environment
 from webapp.teams.audit import audit
 from webapp.teams.models import AuditAction, Project, User
-from webapp.text import clean_text
 
 logger = logging.getLogger(__name__)
 MAX_TEXT_CHARS = 200_000

@@ -9,9 +9,9 @@ from celery import shared_task
 from webapp.chat.hints import HINT
 from webapp.chat.holder import Desk, waiting_run
 from webapp.chat.models import Answer, AnswerState
+from webapp.common.pools import TRAIN
+from webapp.common.workers.identity import folder_problem
 from webapp.engine.supervisor import closing, nudge_next
-from webapp.pools import TRAIN
-from webapp.workers.identity import folder_problem
 
 logger = logging.getLogger(__name__)
 

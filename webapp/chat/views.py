@@ -20,9 +20,9 @@ from webapp.chat.contestants import choices
 from webapp.chat.models import Chat
 from webapp.chat.parameters import Parameters
 from webapp.chat.strings import chat_strings
+from webapp.common.pages import errors_by_field, page_number
 from webapp.datasets.selectors import latest_datasets
 from webapp.environments.selectors import environments_of
-from webapp.pages import errors_by_field, page_number
 from webapp.teams.access import can_edit, object_for, project_for
 from webapp.teams.models import Project, Role, User
 

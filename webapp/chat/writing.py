@@ -9,9 +9,9 @@ from django.db import transaction
 from django.db.models import F
 
 from webapp.chat.models import Answer, Chat
+from webapp.common.text import clean_json
+from webapp.common.work import Claim, Lost
 from webapp.runs.nudge import nudge
-from webapp.text import clean_json
-from webapp.work import Claim, Lost
 
 
 def seq_take(chat_id: UUID) -> int:

@@ -11,13 +11,13 @@ from django.templatetags.static import static
 from django.utils.translation import gettext as _
 
 from training.metrics import METRICS
+from webapp.common.static_files import PLOTLY
+from webapp.common.text import translated
 from webapp.comparison.contestants import Contestant
 from webapp.comparison.sheets import same_rewards
 from webapp.metrics.selectors import curves_of
 from webapp.records.axes import STEP_TIME, axes, played
 from webapp.runs.differences import flat
-from webapp.static_files import PLOTLY
-from webapp.text import translated
 
 POINTS = 400
 SHOWN = (

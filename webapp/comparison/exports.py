@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from webapp.common.csv_text import csv_lines
 from webapp.comparison.rewards import Evaluations
 from webapp.comparison.tasks import texts_of
-from webapp.csv_text import csv_lines
 
 
 def figures_csv(read: Evaluations) -> Iterator[str]:

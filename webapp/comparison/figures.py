@@ -9,10 +9,10 @@ from django.utils.translation import gettext as _
 
 from training.evaluation.figures import PART, Sheet
 from training.evaluation.intervals import Interval
+from webapp.common.figures import duration, figure, percent
 from webapp.comparison.contestants import Contestant
 from webapp.comparison.numbers import Numbers
 from webapp.comparison.sheets import Spec
-from webapp.figures import duration, figure, percent
 from webapp.runs.config import component_titles
 
 

@@ -8,9 +8,9 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from training.config import RewardComponent
+from webapp.common.text import in_words
 from webapp.rescoring.weighing import Lack, Lacks
 from webapp.runs.config import component_titles
-from webapp.text import in_words
 
 REASONS_TOLD = 3
 Told = Sequence[tuple[str, Lacks]]

@@ -19,10 +19,10 @@ from django.utils.translation import gettext as _
 from training.evaluation.intervals import Interval, mean_interval
 from training.evaluation.suites import joined
 from training.rows import row_value
+from webapp.common.figures import figure, percent
 from webapp.comparison.categories import categories_of
 from webapp.comparison.contestants import Contestant
 from webapp.comparison.figures import Cell, Column, cell
-from webapp.figures import figure, percent
 from webapp.rollouts.models import Rollout, RolloutStatus
 from webapp.runs.config import config_of
 from webapp.runs.models import Run

@@ -13,6 +13,7 @@ from django.db.models import Max, Sum
 from django.http import QueryDict
 from django.utils.translation import gettext as _
 
+from webapp.common.pages import page_number
 from webapp.comparison import figures, tasks
 from webapp.comparison.contestants import Contestant
 from webapp.comparison.numbers import Numbers
@@ -21,7 +22,6 @@ from webapp.comparison.rescoring import Offer, offer_of
 from webapp.comparison.rewards import Rewards, evaluations
 from webapp.comparison.verdicts import Verdict, different_tasks, learned_notes, verdicts
 from webapp.metrics.models import MetricPoint
-from webapp.pages import page_number
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import Attempt
 from webapp.teams.models import Project

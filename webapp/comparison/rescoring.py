@@ -8,10 +8,10 @@ from typing import NamedTuple
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
+from webapp.common.failures import Failure, failure
 from webapp.comparison.contestants import MOST, Contestant, contestants_of
 from webapp.comparison.rewards import Evaluations, spec_named
 from webapp.comparison.sheets import Spec
-from webapp.failures import Failure, failure
 from webapp.rescoring.models import Rescoring, RescoringState
 from webapp.rescoring.plans import asked_by
 from webapp.rescoring.selectors import newest_for, percent_of

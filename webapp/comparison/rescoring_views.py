@@ -14,8 +14,8 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
+from webapp.common.pages import errors_by_field
 from webapp.comparison.rescoring import rescore
-from webapp.pages import errors_by_field
 from webapp.rescoring.models import Rescoring
 from webapp.rescoring.selectors import percent_of, rescorings_of
 from webapp.rescoring.services import rescoring_cancel

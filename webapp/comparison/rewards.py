@@ -8,12 +8,12 @@ from typing import NamedTuple
 from django.utils.translation import gettext as _
 
 from training.errors import ConfigError
+from webapp.common.pages import newest_only
 from webapp.comparison.contestants import Contestant
 from webapp.comparison.lacking import computed_sentences, missing_sentences
 from webapp.comparison.numbers import Numbers, numbers_of
 from webapp.comparison.sheets import Spec, same_rewards
 from webapp.engine.resolve import components_meant
-from webapp.pages import newest_only
 from webapp.rewards.selectors import specs_of
 from webapp.teams.models import Project
 

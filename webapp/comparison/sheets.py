@@ -9,12 +9,12 @@ from uuid import UUID
 from training.config import RewardComponent
 from training.evaluation.figures import Sheet, Try, sheet_of
 from training.rollout.figures import SUCCESS_PART
+from webapp.common.text import finite
 from webapp.comparison.contestants import Contestant, tasks_sets
 from webapp.rescoring.columns import columns_of_runs
 from webapp.rescoring.weighing import Lacks, Scale
 from webapp.rollouts.models import RolloutStatus
 from webapp.rollouts.selectors import latest_rollouts
-from webapp.text import finite
 
 FIELDS = (
     "pk", "row", "status", "reward", "parts", "env_parts", "turns", "tokens", "seconds",

@@ -13,6 +13,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
+from webapp.common.pages import page_number
 from webapp.comparison.boards import boards
 from webapp.comparison.contestants import LEAST, contestants_of
 from webapp.comparison.curves import overlay
@@ -21,7 +22,6 @@ from webapp.comparison.page import compare
 from webapp.comparison.rewards import evaluations
 from webapp.comparison.standalone import as_file
 from webapp.comparison.transcripts import MOST_TRIES, aligned, played
-from webapp.pages import page_number
 from webapp.runs.models import Run
 from webapp.teams.access import project_for
 from webapp.teams.models import Project

@@ -21,16 +21,16 @@ from django.db import transaction
 from django.utils.translation import gettext as _
 
 from training.data.schema import RowError, check_tree, row_from_dict
-from webapp import work
+from webapp.common import work
+from webapp.common.pages import clean_name
+from webapp.common.storage import dataset_dir
+from webapp.common.text import os_words
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.operations.lineage import parent_of
 from webapp.datasets.selectors import datasets_of
 from webapp.datasets.services import KEEP_FREE_BYTES, too_large_sentence
-from webapp.pages import clean_name
-from webapp.storage import dataset_dir
 from webapp.teams.audit import audit
 from webapp.teams.models import AuditAction, Project, User
-from webapp.text import os_words
 
 logger = logging.getLogger(__name__)
 MAX_ROWS = 1000

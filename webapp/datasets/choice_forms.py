@@ -17,11 +17,11 @@ from training.data.formats import FORMATS
 from training.data.formats.columns import USUAL
 from training.data.options import CUT_WORDS, CheckOptions, ColumnMapping, ReadOptions
 from training.data.problems import PROBLEMS
+from webapp.common.fields import LinesField, help_text
+from webapp.common.text import translated
 from webapp.datasets.choices import BESIDE, UPLOADED, Choices, countable_models
 from webapp.datasets.models import Dataset, DatasetState
-from webapp.fields import LinesField, help_text
 from webapp.teams.models import Project
-from webapp.text import translated
 
 MAX_OFFERED = 200
 MAPPED = tuple(USUAL)

@@ -23,10 +23,10 @@ from training.data.formats import FORMATS
 from training.data.formats.bfcl import CLASSES
 from training.data.options import CheckOptions, ReadOptions
 from training.data.problems import PROBLEMS
+from webapp.common.fields import error_sentence
+from webapp.common.storage import companion, inside, run_dir
 from webapp.datasets.models import Dataset, DatasetState
-from webapp.fields import error_sentence
 from webapp.registry.models import ModelKind, RegisteredModel
-from webapp.storage import companion, inside, run_dir
 from webapp.teams.models import Project
 
 UPLOADED = "file"

@@ -10,10 +10,10 @@ from django.utils.translation import gettext as _
 
 from training.data.making.dataset import OPERATIONS, Made, make
 from training.errors import DataError
+from webapp.common.work import Claim
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.pair_rows import PAIRS, pairs_make
 from webapp.datasets.rollout_rows import ROLLOUTS, rollouts_make
-from webapp.work import Claim
 
 
 def rows_make(claim: Claim[Dataset]) -> None:

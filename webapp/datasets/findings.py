@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from django.utils.translation import gettext as _
 
 from training.data.problems import PROBLEMS
-from webapp.csv_text import csv_lines
+from webapp.common.csv_text import csv_lines
 from webapp.datasets.models import Dataset
 from webapp.datasets.words import finding_sentence, suggestion_of
 

@@ -9,10 +9,10 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from webapp.common.ids import name_validator
 from webapp.datasets.choice_forms import ChoicesForm, FilesField
 from webapp.datasets.hub import source_clean
 from webapp.datasets.several import files_clean
-from webapp.ids import name_validator
 
 
 class DatasetForm(ChoicesForm):

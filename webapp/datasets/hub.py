@@ -20,10 +20,10 @@ from django.utils.translation import gettext as _
 
 from training.data.hub import pick
 from training.errors import DataError, TiltyardError
+from webapp.common.downloads import download
+from webapp.common.text import in_words, os_words
+from webapp.common.work import Claim
 from webapp.datasets.models import Dataset
-from webapp.downloads import download
-from webapp.text import in_words, os_words
-from webapp.work import Claim
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 REVISION = re.compile(r"[\w][\w./-]{0,99}", re.ASCII)

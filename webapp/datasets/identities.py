@@ -14,7 +14,7 @@ from training.data.identity import IDENTITIES_NAME, Identities, identities_read,
 from training.data.reader import read_records
 from training.data.schema import Row
 from training.errors import DataError
-from webapp.pools import LONG
+from webapp.common.pools import LONG
 
 logger = logging.getLogger(__name__)
 AT_ONCE_BYTES = 2 << 20

@@ -9,11 +9,11 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
-from webapp.ids import UuidModel, name_validator
-from webapp.pools import LONG, SHORT
-from webapp.storage import dataset_dir, export_file
+from webapp.common.ids import UuidModel, name_validator
+from webapp.common.pools import LONG, SHORT
+from webapp.common.storage import dataset_dir, export_file
+from webapp.common.work import Work
 from webapp.teams.models import Project
-from webapp.work import Work
 
 
 class DatasetState(models.TextChoices):

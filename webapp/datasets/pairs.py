@@ -19,16 +19,16 @@ from django.utils.translation import gettext as _
 
 from training.errors import ConfigError
 from training.exports.pairs import require_pairs
+from webapp.common.pages import clean_name
+from webapp.common.storage import dataset_dir
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.pair_rows import PAIRS, groups_path, journals_of
 from webapp.datasets.services import KEEP_FREE_BYTES, version_insert
-from webapp.pages import clean_name
 from webapp.rollouts.groups import groups_write
 from webapp.rollouts.models import Rollout
 from webapp.runs.config import config_of
 from webapp.runs.models import Run, RunState
 from webapp.runs.states import TERMINAL
-from webapp.storage import dataset_dir
 from webapp.teams.models import User
 
 MAX_OPEN = 3

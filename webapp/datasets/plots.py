@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from django.utils.translation import gettext as _
 
 from training.data.problems import PROBLEMS
+from webapp.common.text import in_words, translated
 from webapp.datasets.choice_forms import remark_words
-from webapp.text import in_words, translated
 
 MOST_BARS = 12
 

@@ -18,7 +18,10 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from training.data.checking.preview import Preview
 from training.data.checking.runner import run_preview
 from training.data.problems import PROBLEMS
-from webapp.csv_text import CsvResponse
+from webapp.common.csv_text import CsvResponse
+from webapp.common.pages import add_errors, page_number
+from webapp.common.text import in_words
+from webapp.common.upload_handlers import OVERHEAD_BYTES, CountingUploadHandler
 from webapp.datasets import selectors
 from webapp.datasets.choice_forms import ReadForm, form_of
 from webapp.datasets.choices import Choices, choices_clean, companions_of, resolved
@@ -28,11 +31,8 @@ from webapp.datasets.plots import code_filters, plots_of
 from webapp.datasets.rereading import IN_PLACE, can_read_again, dataset_read_again
 from webapp.datasets.services import too_large_sentence
 from webapp.datasets.words import evidence_of, finding_sentence, ignored_of, suggestion_of
-from webapp.pages import add_errors, page_number
 from webapp.teams.access import can_edit, object_for, project_for
 from webapp.teams.models import Project, Role, User
-from webapp.text import in_words
-from webapp.upload_handlers import OVERHEAD_BYTES, CountingUploadHandler
 
 AT_ONCE = 2
 WAIT_FOR_OTHERS_S = 10.0

@@ -16,15 +16,15 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils.translation import gettext as _
 
-from webapp import work
+from webapp.common import work
+from webapp.common.storage import companion, dataset_dir
+from webapp.common.text import os_words
 from webapp.datasets.choices import UPLOADED, Choices, choices_clean, companions_of
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.services import version_insert
 from webapp.datasets.storing import companions_store
-from webapp.storage import companion, dataset_dir
 from webapp.teams.audit import audit
 from webapp.teams.models import AuditAction, User
-from webapp.text import os_words
 
 IN_PLACE = (DatasetState.NEEDS_MAPPING, DatasetState.NEEDS_CHOICE, DatasetState.REJECTED)
 

@@ -22,13 +22,13 @@ from training.data.making.dataset import Made
 from training.data.schema import RowError, check_tree, row_from_dict
 from training.errors import DataError
 from training.journal import GroupScored, parse_event
+from webapp.common.storage import dataset_dir
 from webapp.datasets.models import Dataset
 from webapp.datasets.of_runs import dataset_of_step
 from webapp.datasets.pair_rows import journals_of
 from webapp.rollouts.ids import rollout_id
 from webapp.rollouts.models import Rollout, RolloutStatus, Turn
 from webapp.runs.models import Run
-from webapp.storage import dataset_dir
 
 ROLLOUTS = "rollouts"
 """The operation, as a lineage names it."""

@@ -17,15 +17,15 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
+from webapp.common.pages import clean_name
+from webapp.common.storage import dataset_dir
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.of_runs import dataset_of_step
 from webapp.datasets.operations.lineage import parent_of
 from webapp.datasets.rollout_rows import ROLLOUTS, Use, chosen_path
 from webapp.datasets.services import KEEP_FREE_BYTES, version_insert
-from webapp.pages import clean_name
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
-from webapp.storage import dataset_dir
 from webapp.teams.models import Project, User
 
 logger = logging.getLogger(__name__)

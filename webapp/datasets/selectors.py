@@ -9,12 +9,12 @@ from django.db.models import Q, QuerySet
 
 from training.data.learned import is_off
 from training.data.messages import reasoning_of
+from webapp.common.versions import latest_versions
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.runs.config import having
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL
 from webapp.teams.models import Project
-from webapp.versions import latest_versions
 
 LONG_TEXT_CHARS = 280
 

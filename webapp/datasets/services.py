@@ -1,4 +1,4 @@
-"""Writing datasets: the row and its file now, the check by a worker (``webapp.work``)."""
+"""Writing datasets: the row and its file now, the check by a worker (``webapp.common.work``)."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from training.data.checking.runner import run_check
 from training.data.identity import IDENTITIES_NAME
 from training.data.limits import CheckLimits
 from training.errors import TiltyardError
-from webapp import work
+from webapp.common import work
+from webapp.common.pages import clean_name
+from webapp.common.storage import dataset_dir, file_store
+from webapp.common.text import in_words
+from webapp.common.work import Claim
 from webapp.datasets.choices import Choices, choices_clean, resolved
 from webapp.datasets.deriving import rows_make
 from webapp.datasets.hub import file_ready
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.selectors import runs_using
 from webapp.datasets.storing import companions_store
-from webapp.pages import clean_name
 from webapp.removal.files import removal_add
-from webapp.storage import dataset_dir, file_store
 from webapp.teams.audit import audit
 from webapp.teams.models import AuditAction, Project, User
-from webapp.text import in_words
-from webapp.work import Claim
 
 logger = logging.getLogger(__name__)
 KEEP_FREE_BYTES = 1024**3

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shutil
 
+from webapp.common.storage import companion, file_store
 from webapp.datasets.choices import Choices, documents_named
 from webapp.datasets.models import Dataset
-from webapp.storage import companion, file_store
 
 
 def companions_store(dataset: Dataset, choices: Choices) -> None:

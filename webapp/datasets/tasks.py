@@ -7,12 +7,12 @@ from uuid import UUID
 from celery import shared_task
 from django.utils.translation import gettext_noop
 
+from webapp.common.storage import dataset_dir
+from webapp.common.work import Kind, register
 from webapp.datasets.identities import TASK, identities_make
 from webapp.datasets.models import Dataset, DatasetExport, ExportState
 from webapp.datasets.operations.exports import export_failed, export_run
 from webapp.datasets.services import check_failed, check_run
-from webapp.storage import dataset_dir
-from webapp.work import Kind, register
 
 CHECK_TOO_LONG = gettext_noop("Checking the file took too long. Split it into smaller files.")
 EXPORT_TOO_LONG = gettext_noop("Writing the file took too long.")

@@ -18,6 +18,10 @@ from django.views.decorators.csrf import csrf_exempt, csrf_protect
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from training.data.formats import FORMATS
+from webapp.common.errors import error_body
+from webapp.common.pages import add_errors, page_number
+from webapp.common.text import message_of, translated
+from webapp.common.uploads import upload_accepted, upload_count, upload_refused, upload_strings, wants_json
 from webapp.datasets import selectors, services
 from webapp.datasets.findings import findings_page
 from webapp.datasets.forms import DatasetForm
@@ -26,13 +30,9 @@ from webapp.datasets.operations.lineage import lineage_of
 from webapp.datasets.rereading import can_read_again
 from webapp.datasets.several import packed
 from webapp.datasets.words import evidence_of
-from webapp.errors import error_body
-from webapp.pages import add_errors, page_number
 from webapp.teams.access import can_edit, object_for, project_for
 from webapp.teams.models import Project, Role, User
 from webapp.teams.sudo import Act, ask
-from webapp.text import message_of, translated
-from webapp.uploads import upload_accepted, upload_count, upload_refused, upload_strings, wants_json
 
 ROWS_PER_PAGE = 50
 BAD_SHOWN = 10

@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 from training.data.limits import MAX_REASON_CHARS
 from training.data.making.losses import COLUMN
 from training.data.problems import PROBLEMS
-from webapp.text import in_words, translated
+from webapp.common.text import in_words, translated
 
 
 def finding_sentence(finding: dict[str, Any]) -> str:

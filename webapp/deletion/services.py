@@ -21,12 +21,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from webapp.registry.models import Checkpoint, RegisteredModel
-from webapp.removal.files import bytes_of, files_delete, removal_add
-from webapp.removal.models import Removal, RemovalState
-from webapp.runs.models import Run
-from webapp.runs.states import LEASED, TERMINAL, RunState
-from webapp.storage import (
+from webapp.common.storage import (
     channel_dir,
     dataset_dir,
     endpoint_dir,
@@ -37,10 +32,15 @@ from webapp.storage import (
     rollout_set_dir,
     run_dir,
 )
+from webapp.common.work import Claim
+from webapp.registry.models import Checkpoint, RegisteredModel
+from webapp.removal.files import bytes_of, files_delete, removal_add
+from webapp.removal.models import Removal, RemovalState
+from webapp.runs.models import Run
+from webapp.runs.states import LEASED, TERMINAL, RunState
 from webapp.teams.audit import audit
 from webapp.teams.machines import machines_end_in
 from webapp.teams.models import AuditAction, Project
-from webapp.work import Claim
 
 BATCH = 1000
 DELETE = "DELETE FROM {table} WHERE ctid = ANY(ARRAY(SELECT ctid FROM {table} WHERE {column} = %s LIMIT %s))"

@@ -13,8 +13,8 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST
 
+from webapp.common.pages import own_address
 from webapp.deletion.services import forecast, remove
-from webapp.pages import own_address
 from webapp.registry.models import Checkpoint
 from webapp.registry.selectors import checkpoints_of
 from webapp.removal.files import removal_retry

@@ -9,11 +9,11 @@ from training.doctor.rules import RULES
 from training.words import sentence
 from webapp.advisories.models import Advisory, Reaction
 from webapp.advisories.selectors import checkpoint_before
+from webapp.common.state_reasons import PAUSED_BY_DOCTOR
 from webapp.engine.services import run_pause
 from webapp.registry.models import Checkpoint
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
-from webapp.state_reasons import PAUSED_BY_DOCTOR
 
 logger = logging.getLogger(__name__)
 MOST_KEPT = 5

@@ -15,7 +15,7 @@ from training.doctor.options import DoctorOptions
 from training.doctor.rules import RULES
 from training.words import option_of
 from webapp.advisories.models import DoctorRules, Reaction
-from webapp.fields import error_sentence
+from webapp.common.fields import error_sentence
 from webapp.teams.audit import audit
 from webapp.teams.models import AuditAction, Project, User
 

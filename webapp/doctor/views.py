@@ -13,9 +13,9 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
 from webapp.advisories.models import DoctorRules
+from webapp.common.pages import add_errors
 from webapp.doctor.forms import RulesForm
 from webapp.doctor.rules import rules_change, rules_of
-from webapp.pages import add_errors
 from webapp.teams.access import project_for
 from webapp.teams.models import Role, User
 

@@ -7,10 +7,10 @@ from typing import Any
 from django import forms
 from django.utils.translation import gettext_lazy as _
 
+from webapp.common.ids import name_validator
+from webapp.common.outbound import MAX_URL_CHARS
 from webapp.endpoints.models import Endpoint, ToolFormat
 from webapp.endpoints.services import CHANGED, MAX_KEY_CHARS
-from webapp.ids import name_validator
-from webapp.outbound import MAX_URL_CHARS
 
 
 def _amount(label: Any, help_text: Any = "") -> forms.FloatField:

@@ -12,9 +12,9 @@ from uuid import UUID
 
 from training.addresses import parse_place
 from training.config import EndpointConfig
+from webapp.common.host.embedded import write_private
+from webapp.common.storage import endpoint_dir
 from webapp.endpoints.models import Endpoint
-from webapp.host.embedded import write_private
-from webapp.storage import endpoint_dir
 from webapp.teams.models import Project
 
 KEY_FILE = "key"

@@ -12,7 +12,7 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from webapp.ids import UuidModel, name_validator
+from webapp.common.ids import UuidModel, name_validator
 from webapp.teams.models import Project
 
 

@@ -13,15 +13,15 @@ from django.utils.translation import gettext as _
 
 from training.addresses import AddressRefused, parse_place
 from training.errors import TiltyardError
+from webapp.common.outbound import OutboundRefused, target_of
+from webapp.common.pages import clean_name
+from webapp.common.text import in_words
 from webapp.endpoints.keys import files_forget, has_key, key_write
 from webapp.endpoints.models import Endpoint, ToolFormat
-from webapp.outbound import OutboundRefused, target_of
-from webapp.pages import clean_name
 from webapp.runs.models import Run
 from webapp.runs.states import LEASED, RunState
 from webapp.teams.audit import audit
 from webapp.teams.models import AuditAction, Project, User
-from webapp.text import in_words
 
 logger = logging.getLogger(__name__)
 MAX_ENDPOINTS = 100

@@ -30,11 +30,11 @@ from training.errors import (
     TiltyardError,
 )
 from training.rollout.endpoint import calls_of, in_words, tool_call, written
+from webapp.common.outbound import access, fetch, target_of
+from webapp.common.text import clean_text
 from webapp.endpoints.keys import key_of
 from webapp.endpoints.models import Endpoint, ToolFormat
 from webapp.endpoints.spending import turn_used
-from webapp.outbound import access, fetch, target_of
-from webapp.text import clean_text
 
 TEST_LIMIT_S = 25.0
 MODELS_LIMIT_S = 5.0

@@ -13,13 +13,13 @@ from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from webapp.common.pages import add_errors, probe_allowed
 from webapp.endpoints import selectors
 from webapp.endpoints.forms import EndpointForm
 from webapp.endpoints.keys import has_key
 from webapp.endpoints.models import Endpoint
 from webapp.endpoints.services import endpoint_change, endpoint_create, endpoint_delete
 from webapp.endpoints.testing import endpoint_test, findings_of
-from webapp.pages import add_errors, probe_allowed
 from webapp.teams.access import can_edit, object_for, project_for
 from webapp.teams.models import Project, Role, User
 from webapp.teams.sudo import Act, ask

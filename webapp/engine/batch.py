@@ -16,6 +16,8 @@ from training.evaluation.recorded import Report
 from training.journal import Event
 from training.plain import whole
 from training.redaction import redact
+from webapp.common.storage import attempt_dir, inside
+from webapp.common.text import clean_json, clean_text
 from webapp.engine.checked import INT_MAX, BadEvent, checked_int, checked_time, time_later
 from webapp.engine.time_budget import time_over, time_used
 from webapp.registry.models import Checkpoint, CheckpointState
@@ -26,8 +28,6 @@ from webapp.rollouts.outcome import decide, judge_functions
 from webapp.rollouts.surprise import Played, surprises
 from webapp.rollouts.words import numbers_of
 from webapp.runs.models import Run
-from webapp.storage import attempt_dir, inside
-from webapp.text import clean_json, clean_text
 
 NAME_MAX, PART_MAX = 120, 40
 LOG_MAX = 10_000

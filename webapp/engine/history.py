@@ -15,12 +15,12 @@ from django.db.models.functions import Now
 
 from training.errors import Boundary, ErrorInfo, TiltyardError
 from training.words import Sentence
+from webapp.common.text import clean_json
 from webapp.engine import outbox
 from webapp.engine.announcing import announce
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.nudge import nudge
 from webapp.runs.states import LEASED, TERMINAL, RunState, sources_of
-from webapp.text import clean_json
 
 KEEPS_PLACE = LEASED | {RunState.PAUSED}  # in the queue, when it comes back there
 UNLEASED: dict[str, Any] = {

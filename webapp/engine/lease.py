@@ -22,10 +22,10 @@ from django.db import transaction
 from django.db.models import DateTimeField, ExpressionWrapper, F, Q, QuerySet, Value
 from django.db.models.functions import Coalesce, Now
 
+from webapp.common.workers.beating import worker_name
 from webapp.engine.history import Lease, dependency_error, event_add, run_transition
 from webapp.runs.models import Attempt, Run
 from webapp.runs.states import LEASED, TERMINAL, RunState
-from webapp.workers.beating import worker_name
 
 CLOCK_SLACK_S = 5
 MISSED_BEATS = 2.5

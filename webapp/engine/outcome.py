@@ -23,12 +23,12 @@ from pydantic import ValidationError
 
 from training.errors import Boundary, BudgetSpent, ErrorInfo
 from training.evaluation.recorded import REPORT_NAME, Report
+from webapp.common.storage import attempt_dir
 from webapp.engine.history import Lease, LeaseLost, event_add, run_transition
 from webapp.engine.projection import rollouts_close
 from webapp.registry.models import Checkpoint, ModelKind, RegisteredModel
 from webapp.runs.models import Attempt, Run
 from webapp.runs.states import LEASED, RunState
-from webapp.storage import attempt_dir
 
 CRASHES = frozenset({"trainer_died", "supervisor_fault"})
 OTHERS = frozenset({"worker_lost", "trainer_killed"})

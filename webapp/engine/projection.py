@@ -26,19 +26,19 @@ from django.utils import timezone
 from pydantic import ValidationError
 
 from training.journal import JOURNAL_NAME, Event, parse_event
+from webapp.common.outcomes import Outcome
+from webapp.common.storage import attempt_dir
+from webapp.common.text import clean_json
 from webapp.endpoints.spending import run_used
 from webapp.engine.batch import Batch
 from webapp.engine.checked import BadEvent
 from webapp.engine.history import Lease, LeaseLost, run_transition, seq_take
 from webapp.engine.rows import statements_of, write_rows
-from webapp.outcomes import Outcome
 from webapp.rollouts.models import Rollout, RolloutStatus
 from webapp.rollouts.outcome import judge_functions
 from webapp.runs.models import Attempt, Run
 from webapp.runs.nudge import nudge
 from webapp.runs.states import RunState
-from webapp.storage import attempt_dir
-from webapp.text import clean_json
 
 BATCH_BYTES = 1 << 20
 BATCH_LINES = 5_000

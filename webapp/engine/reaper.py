@@ -21,17 +21,17 @@ from itertools import chain
 from django.conf import settings
 from django.db import connection, transaction
 
+from webapp.common.pools import ENDPOINT, TRAIN
+from webapp.common.storage import attempt_dir
+from webapp.common.workers.identity import folder_problem
 from webapp.engine import outbox
 from webapp.engine.history import Lease, LeaseLost, event_add
 from webapp.engine.lease import beat, expired, take_over
 from webapp.engine.outcome import attempt_end, worker_lost
 from webapp.engine.projection import Projector
 from webapp.engine.trainer import kill_orphan
-from webapp.pools import ENDPOINT, TRAIN
 from webapp.runs.models import Attempt, Outbox, ReaperMark, Run
 from webapp.runs.states import RunState
-from webapp.storage import attempt_dir
-from webapp.workers.identity import folder_problem
 
 logger = logging.getLogger(__name__)
 LOOK_LOCK = "LOCK TABLE runs_run IN ROW EXCLUSIVE MODE"  # what the UPDATE of a beat takes

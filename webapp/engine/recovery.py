@@ -27,6 +27,9 @@ from training.errors import ConfigError
 from training.machine import write_refusal
 from training.words import Sentence, sentence
 from webapp.advisories.models import DoctorRules
+from webapp.common.state_reasons import ANSWERS_AGAIN, BUDGET_AGAIN, RECOVERED, ROOM, TRIED_AGAIN, WRITABLE
+from webapp.common.storage import run_dir
+from webapp.common.workers.identity import folder_problem
 from webapp.endpoints.spending import BY_DAY, day_over
 from webapp.engine.resolve import environments_of
 from webapp.engine.room import Disk, disk, needed_bytes
@@ -34,9 +37,6 @@ from webapp.engine.services import run_resume
 from webapp.environments.models import Environment
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.states import RunState
-from webapp.state_reasons import ANSWERS_AGAIN, BUDGET_AGAIN, RECOVERED, ROOM, TRIED_AGAIN, WRITABLE
-from webapp.storage import run_dir
-from webapp.workers.identity import folder_problem
 
 logger = logging.getLogger(__name__)
 DAY = timedelta(days=1)

@@ -29,6 +29,7 @@ from training.config import (
 from training.config.laid import Laid
 from training.errors import ConfigError
 from training.rewards.defaults import with_rewards
+from webapp.common.storage import rewind_file
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.endpoints.keys import asked_with
 from webapp.endpoints.models import Endpoint
@@ -39,7 +40,6 @@ from webapp.rewards.permission import custom_refusal, with_hashes
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
-from webapp.storage import rewind_file
 from webapp.teams.models import Project
 
 # A run without an environment says so, so that one that was forgotten is not taken for it.

@@ -12,19 +12,19 @@ from django.utils.translation import gettext as _
 from training.config import JobConfig
 from training.errors import ConfigError
 from training.words import Sentence, sentence
+from webapp.common.ids import name_validator
+from webapp.common.pools import ENDPOINT, TRAIN
+from webapp.common.state_reasons import CREATED, reason_of
+from webapp.common.text import clean_json
 from webapp.engine import outbox
 from webapp.engine.history import event_add, run_transition
 from webapp.engine.resolve import Resolved, resolve
 from webapp.engine.resuming import can_resume
-from webapp.ids import name_validator
-from webapp.pools import ENDPOINT, TRAIN
 from webapp.registry.models import Checkpoint, CheckpointState
 from webapp.runs.models import Run
 from webapp.runs.states import LEASED, TERMINAL, RunState
-from webapp.state_reasons import CREATED, reason_of
 from webapp.teams.audit import audit
 from webapp.teams.models import AuditAction, Project, User
-from webapp.text import clean_json
 
 __all__ = ["run_change", "run_create", "run_launch", "run_pause", "run_resume", "run_stop", "run_transition"]
 

@@ -32,6 +32,10 @@ from training.config import JobConfig, ReportConfig, config_to_yaml
 from training.errors import Boundary, BudgetSpent, ErrorInfo, TiltyardError
 from training.machine import disk_fault
 from training.stopping import LAST_WORDS_S, stop_grace
+from webapp.common.errors import DATABASE_AWAY
+from webapp.common.pools import TRAIN
+from webapp.common.storage import attempt_dir
+from webapp.common.workers.identity import folder_problem
 from webapp.endpoints.keys import key_env
 from webapp.endpoints.spending import day_over
 from webapp.engine import outbox
@@ -45,13 +49,9 @@ from webapp.engine.resolve import environments_of, launched_without_rewards, res
 from webapp.engine.resuming import earlier_folders, pin_used, resume_from
 from webapp.engine.trainer import OUTPUT_NAME, Trainer, kill_orphan, output_tail, tracker_env
 from webapp.environments.tokens import trainer_access
-from webapp.errors import DATABASE_AWAY
-from webapp.pools import TRAIN
 from webapp.runs.models import Attempt, Run
 from webapp.runs.states import RunState
-from webapp.storage import attempt_dir
 from webapp.teams.hub_token import hub_env
-from webapp.workers.identity import folder_problem
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)

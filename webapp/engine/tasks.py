@@ -8,8 +8,8 @@ from uuid import UUID
 from celery import shared_task
 from celery.signals import worker_shutting_down
 
+from webapp.common.pools import TRAIN
 from webapp.engine import supervisor
-from webapp.pools import TRAIN
 
 
 @shared_task(name="runs.supervise", ignore_result=True)

@@ -29,9 +29,9 @@ from training.redaction import redact
 from training.rewards.custom import SWITCH_VARIABLE
 from training.sessions import folder_id, started_at
 from training.stopping import LAST_WORDS_S, Works, patience
+from webapp.common.text import clean_text
 from webapp.engine.trainer_variables import ENV_NAMES, judge_keys
 from webapp.teams.switches import custom_rewards_on
-from webapp.text import clean_text
 
 OUTPUT_NAME, PROCESS_NAME = "output.log", "trainer.json"
 TAIL_LINES, TAIL_BYTES, LINE_CHARS = 50, 64 << 10, 2_000

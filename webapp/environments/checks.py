@@ -1,6 +1,6 @@
 """What a server is asked before it is trusted: who it is, how much room it has, whether it can prove itself.
 
-Our own protocol is asked over ``webapp.outbound``. Foreign protocols are asked by the adapters of
+Our own protocol is asked over ``webapp.common.outbound``. Foreign protocols are asked by the adapters of
 ``training.rollout.protocols``, after the same decision about the address.
 """
 
@@ -17,8 +17,8 @@ from training.config import EnvironmentConfig, Protocol
 from training.connections import reaching
 from training.errors import EnvironmentProtocolError, EnvironmentUnreachable, TiltyardError
 from training.rollout.protocols import check_options, check_server
-from webapp.outbound import NOTHING, Pairs, Reply, access, fetch, target_of
-from webapp.text import clean_text
+from webapp.common.outbound import NOTHING, Pairs, Reply, access, fetch, target_of
+from webapp.common.text import clean_text
 
 VALIDATE_LIMIT_S = 30.0
 NATIVE = "openenv"

@@ -13,6 +13,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from django.views.decorators.http import require_POST
 
+from webapp.common.pages import probe_allowed
 from webapp.environments.models import MAX_REPLICAS, Environment
 from webapp.environments.selectors import health_view
 from webapp.environments.services import (
@@ -22,7 +23,6 @@ from webapp.environments.services import (
     environment_scale,
 )
 from webapp.environments.views import live_context, own_environment
-from webapp.pages import probe_allowed
 from webapp.teams.models import Project, Role
 
 TOO_MANY = 99

@@ -11,12 +11,12 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from training.config import EnvironmentConfig
+from webapp.common.ids import name_validator
+from webapp.common.outbound import MAX_URL_CHARS
+from webapp.common.text import json_words
 from webapp.environments.builtin import BuiltIn, builtin_of_image, builtins
 from webapp.environments.models import MAX_REPLICAS, Environment, Kind
 from webapp.environments.option_fields import Group, OptionsForm
-from webapp.ids import name_validator
-from webapp.outbound import MAX_URL_CHARS
-from webapp.text import json_words
 
 MAX_OPTIONS_CHARS = 8_192
 NEEDS = {Kind.URL: "url", Kind.PROCESS: "program", Kind.DOCKER: "image"}
@@ -76,7 +76,7 @@ class LimitsForm(OptionsForm):
 
 
 class EnvironmentForm(LimitsForm):
-    """The address itself is judged by ``webapp.outbound``, an image by the administrator's patterns."""
+    """The address itself is judged by ``webapp.common.outbound``, an image by the administrator's patterns."""
 
     name = forms.CharField(
         label=gettext_lazy("Name"),

@@ -21,12 +21,12 @@ from django.utils.translation import gettext as _
 
 from training.errors import DataError
 from training.limited import KILLED, limited_child
+from webapp.common.host.embedded import die_with_parent
+from webapp.common.storage import dataset_dir
 from webapp.datasets.models import Dataset
 from webapp.datasets.services import dataset_create
 from webapp.environments.launchers.base import last_lines
 from webapp.environments.launchers.process import program_environment
-from webapp.host.embedded import die_with_parent
-from webapp.storage import dataset_dir
 from webapp.teams.models import Project, User
 
 TIME_LIMIT_S = 300

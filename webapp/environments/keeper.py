@@ -19,12 +19,12 @@ from types import FrameType
 
 from django.db import connection
 
+from webapp.common.errors import DATABASE_AWAY
+from webapp.common.host.ready import say_alive, say_ready
 from webapp.environments.launchers import launchers
 from webapp.environments.models import Environment, Kind, Replica, ReplicaState
 from webapp.environments.reconcile import Reconciler
 from webapp.environments.watch import Watch
-from webapp.errors import DATABASE_AWAY
-from webapp.host.ready import say_alive, say_ready
 
 logger = logging.getLogger(__name__)
 KEEPER_LOCK = 7_171_002  # any constant that nothing else locks

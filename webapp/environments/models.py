@@ -9,11 +9,11 @@ from django.core.validators import MaxValueValidator
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from webapp.common.ids import UuidModel, name_validator
+from webapp.common.work import Work
 from webapp.datasets.models import Dataset
 from webapp.environments.builtin import BuiltIn, builtin_of_image, builtins
-from webapp.ids import UuidModel, name_validator
 from webapp.teams.models import Project
-from webapp.work import Work
 
 MAX_REPLICAS = 16
 

@@ -10,10 +10,10 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
+from webapp.common.pages import add_errors
+from webapp.common.storage import environment_data_root
 from webapp.environments.options import PLACES, Option, arguments_clean, places_offered
 from webapp.environments.strings import option_text
-from webapp.pages import add_errors
-from webapp.storage import environment_data_root
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 from pydantic import BaseModel, ConfigDict, Field
 
-from webapp.storage import environment_data, environment_data_root
+from webapp.common.storage import environment_data, environment_data_root
 
 Kind = Literal["choice", "flag", "integer", "number", "folder", "file"]
 PLACES = ("folder", "file")

@@ -7,12 +7,12 @@ from typing import Any
 from django import forms
 from django.utils.translation import gettext_lazy as _
 
+from webapp.common.ids import name_validator
 from webapp.environments.builtin import BuiltIn
 from webapp.environments.models import Environment
 from webapp.environments.option_fields import OptionsForm
 from webapp.environments.selectors import argument_texts
 from webapp.environments.strings import OptionText, command_text
-from webapp.ids import name_validator
 
 
 class OrderForm(OptionsForm):

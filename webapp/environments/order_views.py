@@ -13,13 +13,13 @@ from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods
 
+from webapp.common.pages import add_errors
 from webapp.environments.changes import environment_change
 from webapp.environments.forms import EnvironmentEditForm
 from webapp.environments.order_form import OrderForm
 from webapp.environments.orders import order_create
 from webapp.environments.selectors import order_rows
 from webapp.environments.views import own_environment
-from webapp.pages import add_errors
 from webapp.teams.access import can_edit
 from webapp.teams.models import Role, User
 

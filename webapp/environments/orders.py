@@ -1,4 +1,4 @@
-"""Datasets that people ask of built-in environments, written by a worker (``webapp.work``)."""
+"""Datasets that people ask of built-in environments, written by a worker (``webapp.common.work``)."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
 from training.errors import TiltyardError
-from webapp import work
+from webapp.common import work
+from webapp.common.pages import clean_name
+from webapp.common.work import Claim
 from webapp.datasets.models import Dataset
 from webapp.datasets.operations.lineage import origin_note
 from webapp.environments.builtin import BuiltIn, Command
 from webapp.environments.generate import dataset_generate
 from webapp.environments.models import DatasetOrder, Environment, OrderState
 from webapp.environments.options import arguments_argv, arguments_clean
-from webapp.pages import clean_name
 from webapp.teams.audit import audit
 from webapp.teams.models import AuditAction, Project, User
-from webapp.work import Claim
 
 MAX_OPEN = 3
 OPEN = DatasetOrder.OPEN

@@ -11,6 +11,7 @@ from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext as _
 
+from webapp.common.figures import figure, percent
 from webapp.datasets.models import DatasetState
 from webapp.datasets.selectors import percent_of
 from webapp.environments.checks import validation_sentence
@@ -18,7 +19,6 @@ from webapp.environments.models import DatasetOrder, Environment, EnvironmentSam
 from webapp.environments.orders import OPEN, orders_of
 from webapp.environments.strings import command_text, option_text
 from webapp.environments.watch import largest, total
-from webapp.figures import figure, percent
 from webapp.runs.config import having
 from webapp.runs.models import Run
 from webapp.teams.models import Project

@@ -14,6 +14,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from training.errors import TiltyardError
+from webapp.common.pages import clean_name
 from webapp.environments.builtin import builtins
 from webapp.environments.checks import NATIVE, Answer, Examination, Finding, Server, ask, examine, require_identity
 from webapp.environments.checks import validation_of as ask_validation
@@ -22,7 +23,6 @@ from webapp.environments.launchers.docker import require_allowed
 from webapp.environments.models import MAX_REPLICAS, Environment, Kind, Replica, ReplicaState
 from webapp.environments.options import arguments_clean
 from webapp.environments.tokens import files_forget, ours, site_token, token_for, token_write
-from webapp.pages import clean_name
 from webapp.runs.config import having
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL

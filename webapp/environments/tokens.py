@@ -14,10 +14,10 @@ from uuid import UUID
 
 from django.conf import settings
 
+from webapp.common.host.embedded import write_private
+from webapp.common.outbound import NOTHING, Pairs, target_of
+from webapp.common.storage import environment_dir
 from webapp.environments.models import Environment
-from webapp.host.embedded import write_private
-from webapp.outbound import NOTHING, Pairs, target_of
-from webapp.storage import environment_dir
 from webapp.teams.models import Project
 
 TOKEN_FILE, CONTAINER_FILE = "token", "token-for-containers"

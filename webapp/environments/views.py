@@ -15,6 +15,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods
 
 from training.errors import TiltyardError
+from webapp.common.pages import add_errors, probe_allowed
 from webapp.environments.builtin import builtins
 from webapp.environments.forms import EnvironmentForm
 from webapp.environments.launchers import launchers
@@ -30,7 +31,6 @@ from webapp.environments.selectors import (
     validation_view,
 )
 from webapp.environments.services import RegistrationRefused, environment_launch, environment_register
-from webapp.pages import add_errors, probe_allowed
 from webapp.teams.access import can_edit, object_for, project_for
 from webapp.teams.models import Project, Role, User
 

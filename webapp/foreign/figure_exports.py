@@ -1,4 +1,4 @@
-"""The metrics of a run as a file that a worker writes (``webapp.work``)."""
+"""The metrics of a run as a file that a worker writes (``webapp.common.work``)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from django.db import transaction
 from django.utils.translation import gettext as _
 
 from training.errors import DataError, TiltyardError
-from webapp import work
+from webapp.common import work
+from webapp.common.storage import attempt_dir
+from webapp.common.work import Claim
 from webapp.datasets.models import ExportState
 from webapp.datasets.services import KEEP_FREE_BYTES
 from webapp.foreign.figure_files import WRITERS, Figure, step_times
@@ -24,10 +26,8 @@ from webapp.foreign.models import MetricsFormat, RunExport
 from webapp.metrics.selectors import all_points, metric_names
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL, RunState
-from webapp.storage import attempt_dir
 from webapp.teams.audit import audit
 from webapp.teams.models import AuditAction, User
-from webapp.work import Claim
 
 KEPT, MAX_OPEN, REPORT_EVERY = 5, 3, 10_000
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from training.event_files import EventFile
 from training.journal import JOURNAL_NAME, Metrics, parse_event
-from webapp.csv_text import csv_lines
+from webapp.common.csv_text import csv_lines
 
 PARQUET_ROWS = 50_000
 _HEAD_BYTES = 200

@@ -8,7 +8,7 @@ from django import forms
 from django.core.files.uploadedfile import UploadedFile
 from django.utils.translation import gettext_lazy as _
 
-from webapp.ids import name_validator
+from webapp.common.ids import name_validator
 
 
 class SeveralFiles(forms.ClearableFileInput):

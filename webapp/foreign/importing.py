@@ -27,15 +27,15 @@ from training.errors import Boundary, ConfigError, DataError, ErrorInfo
 from training.imports.read import REPORT_NAME
 from training.journal import JOURNAL_NAME, CheckpointSaved, RunStarted
 from training.words import _
+from webapp.common.storage import attempt_dir, inside, run_dir
+from webapp.common.text import clean_text
 from webapp.engine.history import Lease
 from webapp.engine.outcome import attempt_end
 from webapp.engine.projection import Projector, parse_line, read_lines
 from webapp.removal.files import removal_add
 from webapp.runs.models import Attempt, Run, RunEvent
 from webapp.runs.states import RunState
-from webapp.storage import attempt_dir, inside, run_dir
 from webapp.teams.models import Project, User
-from webapp.text import clean_text
 
 OWNER = "import"
 SILENT_AFTER, LOST_AFTER = timedelta(seconds=45), timedelta(hours=1)

@@ -9,11 +9,11 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
+from webapp.common.ids import UuidModel
+from webapp.common.storage import run_export_file
+from webapp.common.work import Work
 from webapp.datasets.models import ExportState
-from webapp.ids import UuidModel
 from webapp.runs.models import Run
-from webapp.storage import run_export_file
-from webapp.work import Work
 
 
 class MetricsFormat(models.TextChoices):

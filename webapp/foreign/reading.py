@@ -1,4 +1,4 @@
-"""Runs of other trainers: the uploaded files are stored now, and read by a worker (``webapp.work``)."""
+"""Runs of other trainers: the uploaded files are stored now, and read by a worker (``webapp.common.work``)."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from training.errors import TiltyardError
 from training.imports.report import ImportReport
 from training.imports.runner import run_import as read_files
 from training.words import Sentence
-from webapp import work
+from webapp.common import work
+from webapp.common.pages import clean_name
+from webapp.common.storage import file_store, import_dir
+from webapp.common.text import clean_json, clean_text
+from webapp.common.work import Claim
 from webapp.datasets.services import KEEP_FREE_BYTES, too_large_sentence
 from webapp.foreign.importing import run_import
-from webapp.pages import clean_name
 from webapp.runs.models import ImportState, RunImport
-from webapp.storage import file_store, import_dir
 from webapp.teams.audit import audit
 from webapp.teams.models import AuditAction, Project, User
-from webapp.text import clean_json, clean_text
-from webapp.work import Claim
 
 logger = logging.getLogger(__name__)
 READ_WALL_S = 840

@@ -9,9 +9,9 @@ from django.utils.translation import gettext as _
 
 from training.imports.kinds import READERS
 from training.imports.read import REPORT_NAME
+from webapp.common.storage import attempt_dir
+from webapp.common.text import in_words, message_of, translated
 from webapp.runs.models import Run
-from webapp.storage import attempt_dir
-from webapp.text import in_words, message_of, translated
 
 REPORT_BYTES = 8 << 20
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from django.utils.translation import gettext_noop
 
+from webapp.common.work import Kind, register
 from webapp.datasets.models import ExportState
 from webapp.foreign.figure_exports import metrics_failed, metrics_write
 from webapp.foreign.models import RunExport
 from webapp.foreign.reading import import_ended, import_failed, import_read
 from webapp.runs.models import RunImport
-from webapp.work import Kind, register
 
 TOO_LONG = gettext_noop("Reading the files took too long. Give fewer steps at once.")
 

@@ -15,16 +15,16 @@ from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
 from django.views.decorators.http import require_GET, require_http_methods
 
+from webapp.common.errors import error_body
+from webapp.common.pages import add_errors
+from webapp.common.uploads import upload_accepted, upload_count, upload_refused, upload_strings, wants_json
 from webapp.datasets.services import too_large_sentence
-from webapp.errors import error_body
 from webapp.foreign import reading as foreign
 from webapp.foreign.forms import ImportForm
 from webapp.foreign.report import import_view
-from webapp.pages import add_errors
 from webapp.runs.models import ImportState, RunImport
 from webapp.teams.access import can_edit, object_for, project_for
 from webapp.teams.models import Project, Role, User
-from webapp.uploads import upload_accepted, upload_count, upload_refused, upload_strings, wants_json
 
 RECENT = 10
 

@@ -16,7 +16,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 
 from training.machine import write_refusal
-from webapp.errors import DATABASE_AWAY
+from webapp.common.errors import DATABASE_AWAY
 from webapp.home.clock import clock_age, is_late
 from webapp.home.places import all_loads
 

@@ -10,12 +10,12 @@ from django.utils import timezone
 
 from webapp.chat.hints import holders
 from webapp.chat.models import Answer, AnswerState
+from webapp.common.pools import ENDPOINT, TRAIN
+from webapp.common.work import Load, loads
+from webapp.common.workers.beating import living
 from webapp.engine.lease import can_start
-from webapp.pools import ENDPOINT, TRAIN
 from webapp.runs.models import Run
 from webapp.runs.states import LEASED
-from webapp.work import Load, loads
-from webapp.workers.beating import living
 
 POOLS = (TRAIN, ENDPOINT)
 

@@ -12,9 +12,9 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from training.config import RewardComponent
+from webapp.common.pages import url_or_none
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.environments.models import Environment
-from webapp.pages import url_or_none
 from webapp.registry.models import RegisteredModel
 from webapp.rewards.models import RewardSpec
 from webapp.runs.config import title_of

@@ -11,14 +11,14 @@ from django.shortcuts import redirect, render
 from django.templatetags.static import static
 from django.views.decorators.http import require_GET
 
+from webapp.common.pages import url_or_none
+from webapp.common.static_files import PLOTLY
 from webapp.home.selectors import demo_is_pending, home_projects, project_counts, shelves
-from webapp.pages import url_or_none
 from webapp.pins.selectors import pins_shown
 from webapp.records.cells import heads
 from webapp.records.columns import SHORT, columns_named
 from webapp.records.listing import run_list
 from webapp.records.rows import table_rows
-from webapp.static_files import PLOTLY
 from webapp.teams.access import project_for
 from webapp.teams.forms import MemberForm
 from webapp.teams.models import User

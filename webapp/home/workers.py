@@ -11,11 +11,11 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
+from webapp.common.workers.models import GONE_AFTER, Worker
 from webapp.runs.models import Run
 from webapp.runs.states import LEASED
 from webapp.teams.access import projects_of
 from webapp.teams.models import User
-from webapp.workers.models import GONE_AFTER, Worker
 
 PROBLEMS = {
     "no_identity": gettext_noop("Its data folder carries no identity, so it is not this installation's folder."),

@@ -16,7 +16,7 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from webapp.outcomes import Outcome
+from webapp.common.outcomes import Outcome
 
 TEXT_MAX = 200
 MOST_VALUES = 20

@@ -13,8 +13,9 @@ from django.db.models import Q
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from webapp.failures import failure
-from webapp.figures import figure
+from webapp.common.failures import failure
+from webapp.common.figures import figure
+from webapp.common.outcomes import Outcome
 from webapp.inspector.figures import Figures, Histogram
 from webapp.inspector.filters import (
     CHOICES,
@@ -30,7 +31,6 @@ from webapp.inspector.filters import (
 from webapp.inspector.finding import Count, View
 from webapp.inspector.scope import Scope
 from webapp.inspector.snippets import Snippet, snippets
-from webapp.outcomes import Outcome
 from webapp.rollouts.models import Rollout, RolloutGroup
 from webapp.rollouts.outcome import judge_functions
 from webapp.rollouts.signal import Signal, signal_of

@@ -11,10 +11,10 @@ from django.db.models import Q, QuerySet
 from django.http import QueryDict
 from django.utils.translation import gettext as _
 
+from webapp.common.pages import clean_name
 from webapp.inspector.filters import Filters, filters_of
 from webapp.inspector.models import SavedView
 from webapp.inspector.scope import Scope
-from webapp.pages import clean_name
 from webapp.teams.audit import audit
 from webapp.teams.models import AuditAction, User
 

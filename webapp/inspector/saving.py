@@ -13,6 +13,7 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from webapp.common.pages import clean_name
 from webapp.datasets.models import Dataset
 from webapp.datasets.pairs import pairs_order
 from webapp.datasets.rollout_rows import Use
@@ -21,7 +22,6 @@ from webapp.inspector.cases import cases_from
 from webapp.inspector.finding import View
 from webapp.inspector.page import chips
 from webapp.inspector.saved_views import view_save
-from webapp.pages import clean_name
 from webapp.rewards.cases import reward_case_create
 from webapp.rewards.lab.sets import rollout_set_create
 from webapp.rewards.models import SetKind

@@ -16,8 +16,9 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from webapp.common.ids import name_validator
+from webapp.common.pages import add_errors
 from webapp.datasets.pairs import MAX_GAP
-from webapp.ids import name_validator
 from webapp.inspector import page
 from webapp.inspector.counts import would_save
 from webapp.inspector.filters import filters_of
@@ -27,7 +28,6 @@ from webapp.inspector.saved_views import view_delete
 from webapp.inspector.saving import TARGETS, found_save
 from webapp.inspector.scope import address_of, run_scope
 from webapp.inspector.views import scope_of
-from webapp.pages import add_errors
 from webapp.teams.access import object_for, project_for
 from webapp.teams.models import Project, Role, User
 

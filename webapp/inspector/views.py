@@ -12,6 +12,7 @@ from django.shortcuts import render
 from django.utils.cache import patch_vary_headers
 from django.views.decorators.http import require_GET
 
+from webapp.common.outcomes import Outcome
 from webapp.inspector import page
 from webapp.inspector.categories import categories_in
 from webapp.inspector.figures import Figures, figures_of
@@ -19,7 +20,6 @@ from webapp.inspector.filters import CHOICES, MEASURES, PART, Filters, Span, fil
 from webapp.inspector.finding import View
 from webapp.inspector.saved_views import views_of
 from webapp.inspector.scope import Scope, address_of, carried, project_scope, run_scope
-from webapp.outcomes import Outcome
 from webapp.records.access import own_run
 from webapp.runs.numbering import changed
 from webapp.runs.states import TERMINAL

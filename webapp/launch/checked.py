@@ -23,7 +23,9 @@ from django.utils.translation import gettext as _
 
 from training.config import JobConfig
 from training.errors import ConfigError, TiltyardError
-from webapp import work
+from webapp.common import work
+from webapp.common.text import in_words
+from webapp.common.work import Claim
 from webapp.engine.history import event_add
 from webapp.engine.resolve import resolve
 from webapp.engine.services import run_change, run_create, run_launch
@@ -34,8 +36,6 @@ from webapp.runs.models import CheckState, LaunchCheck, Run
 from webapp.runs.states import RunState
 from webapp.teams.audit import audit
 from webapp.teams.models import AuditAction, Project, User
-from webapp.text import in_words
-from webapp.work import Claim
 
 CHECKING = "checking"  # the phase of a draft that is being checked
 FRESH = timedelta(minutes=5)

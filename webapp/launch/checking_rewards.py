@@ -10,10 +10,10 @@ from training.config import JobConfig
 from training.rewards.defaults import default_rewards
 from training.rewards.registry import form_components
 from training.rewards.scoring import validate_components
+from webapp.common.text import in_words
 from webapp.launch.findings import Check
 from webapp.rewards.paid import paid_for
 from webapp.teams.models import Project
-from webapp.text import in_words
 
 
 def check_rewards(asked: JobConfig, config: JobConfig) -> Check:

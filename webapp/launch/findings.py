@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from training.config import JobConfig
-from webapp.text import translated
+from webapp.common.text import translated
 
 
 class Offer(NamedTuple):

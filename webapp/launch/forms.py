@@ -25,12 +25,13 @@ from pydantic.fields import FieldInfo
 
 from training.config import DEFAULT_KIND, METHODS, JobConfig, Method, Part, RewardComponent, Stage
 from training.words import option_of
+from webapp.common.fields import YamlListField, error_sentence, fields_of, help_text
+from webapp.common.ids import name_validator
+from webapp.common.text import translated
 from webapp.datasets.selectors import ready_datasets
 from webapp.endpoints.selectors import endpoints_of
 from webapp.engine.resolve import NO_ENVIRONMENT
 from webapp.environments.selectors import environments_of
-from webapp.fields import YamlListField, error_sentence, fields_of, help_text
-from webapp.ids import name_validator
 from webapp.registry.models import Checkpoint, ModelKind
 from webapp.registry.selectors import models_of, registered_as, unregistered_runs
 from webapp.rewards.selectors import specs_of
@@ -38,7 +39,6 @@ from webapp.runs.differences import Changed, differences
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL
 from webapp.teams.models import Project
-from webapp.text import translated
 
 MAX_OPTIONS = 200
 M = TypeVar("M", bound=Model)

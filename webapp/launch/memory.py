@@ -3,7 +3,7 @@
 1. What decides about memory is taken from the config (``decisive``): two forms that differ in their data, rewards or
    names alone ask for the same.
 2. What was worked out for the same within ``KEPT`` is found at once. Else a row is written, and a worker makes the
-   table (``webapp.work``) in a process of its own: PyTorch traces the model for seconds, and is never imported here.
+   table (``webapp.common.work``) in a process of its own: PyTorch traces the model for seconds, and is never imported here.
 3. A person has one estimate at a time in a project: the next one takes the place of the one that is still open, whose
    process ends with it.
 """
@@ -36,12 +36,12 @@ from training.memory.devices import DEVICES
 from training.memory.known import KNOWN
 from training.presets import Preset
 from training.words import sentence
-from webapp import work
+from webapp.common import work
+from webapp.common.work import Claim
+from webapp.common.workers.beating import training_gpus
 from webapp.engine.resolve import base_meant
 from webapp.runs.models import EstimateState, MemoryEstimate
 from webapp.teams.models import Project, User
-from webapp.work import Claim
-from webapp.workers.beating import training_gpus
 
 OPEN, DONE, FAILED, DROPPED = EstimateState.OPEN, EstimateState.DONE, EstimateState.FAILED, EstimateState.DROPPED
 KEPT, FAILURE_KEPT, DROPPED_KEPT = timedelta(days=1), timedelta(minutes=2), timedelta(minutes=10)

@@ -15,15 +15,15 @@ from training.config import JobConfig
 from training.errors import ConfigError
 from training.memory.devices import CLOSE, gib
 from training.words import option_of
-from webapp.failures import failure
-from webapp.fields import error_sentence
+from webapp.common.failures import failure
+from webapp.common.fields import error_sentence
+from webapp.common.text import in_words, translated
 from webapp.launch.findings import option_title
 from webapp.launch.forms import RunForm
 from webapp.launch.memory import BESIDE, DONE, FAILED, OPEN, Asked
 from webapp.launch.yaml_text import YamlProblem, config_from_text
 from webapp.runs.models import MemoryEstimate
 from webapp.teams.models import Project
-from webapp.text import in_words, translated
 
 PARTS = ("kept", "learning", "sampling")
 WIDE = 100.0  # a bar that fills its line

@@ -13,12 +13,12 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
 from training.errors import ConfigError
+from webapp.common.pages import add_errors, probe_allowed
 from webapp.launch.checked import check_record, launch_checked
 from webapp.launch.findings import Outcome
 from webapp.launch.forms import suggested_name
 from webapp.launch.play_forms import BedForm, SampleForm
 from webapp.launch.preflight import preflight
-from webapp.pages import add_errors, probe_allowed
 from webapp.rewards.views import own_spec
 from webapp.runs.models import Run
 from webapp.teams.models import Project, Role, User

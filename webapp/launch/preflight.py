@@ -29,6 +29,10 @@ from training.config import JobConfig, config_to_yaml
 from training.errors import ConfigError, TiltyardError
 from training.limited import limited_child
 from training.policy.vllm_server import PYTHON_VARIABLE
+from webapp.common.failures import failure
+from webapp.common.outbound import OutboundRefused, target_of
+from webapp.common.text import in_words
+from webapp.common.workers.beating import training_gpu
 from webapp.endpoints.selectors import endpoint_named, endpoint_state
 from webapp.endpoints.spending import day_over
 from webapp.engine.resolve import environments_of, resolve
@@ -37,16 +41,12 @@ from webapp.environments.capacity import Room, replicas_to_add, room_of
 from webapp.environments.models import Environment
 from webapp.environments.selectors import environment_named
 from webapp.environments.tokens import reach, trainer_access
-from webapp.failures import failure
 from webapp.launch.checking_rewards import check_paid, check_rewards
 from webapp.launch.disk import disk_forecast, disk_sentence
 from webapp.launch.findings import Check, Offer, Outcome, option_title
 from webapp.learned.overlap import overlap_of
-from webapp.outbound import OutboundRefused, target_of
 from webapp.runs.models import Run
 from webapp.teams.models import Project
-from webapp.text import in_words
-from webapp.workers.beating import training_gpu
 
 logger = logging.getLogger(__name__)
 WALL_LIMIT_S = 30.0  # while a person waits for the page

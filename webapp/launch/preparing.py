@@ -1,6 +1,6 @@
 """Making presets ready in the background, and launching them if asked: nobody has to keep the page open.
 
-A ``Preparation`` is looked at every few seconds until it ends (``webapp.work``), and each look makes what can be made
+A ``Preparation`` is looked at every few seconds until it ends (``webapp.common.work``), and each look makes what can be made
 by then. Two looks at once would do no harm: what is there is found, and a run carries the preparation's id as its
 idempotency key.
 """
@@ -22,7 +22,9 @@ from django.utils.translation import gettext as _
 
 from training.errors import DataError, TiltyardError
 from training.presets import Preset, Size, presets
-from webapp import work
+from webapp.common import work
+from webapp.common.text import in_words
+from webapp.common.work import Claim
 from webapp.engine.services import run_create
 from webapp.launch.forms import suggested_name
 from webapp.launch.needs import Situation, filled, situation
@@ -35,8 +37,6 @@ from webapp.runs.states import RunState
 from webapp.teams.access import project_for
 from webapp.teams.audit import audit
 from webapp.teams.models import AuditAction, Project, Role, User
-from webapp.text import in_words
-from webapp.work import Claim
 
 OPEN, DONE, FAILED, DROPPED = (
     PreparationState.OPEN,

@@ -17,10 +17,10 @@ from training.config import JobConfig
 from training.data.rendered import Rendered, RenderedRow, why_words
 from training.errors import ConfigError
 from training.limited import limited_child
+from webapp.common.text import in_words
 from webapp.engine.resolve import resolve
 from webapp.launch.preflight import child_environment, one_of_few
 from webapp.teams.models import Project
-from webapp.text import in_words
 
 SHOWN = 4
 """Rows on a page."""

@@ -11,6 +11,7 @@ from django.utils.translation import ngettext
 from training.config import METHODS, JobConfig
 from training.memory.devices import DEVICES
 from training.presets import Preset, Size, presets
+from webapp.common.workers.beating import gpu_known
 from webapp.engine.resuming import branch_point
 from webapp.launch.changes import change
 from webapp.launch.forms import config_of, suggested_name
@@ -23,7 +24,6 @@ from webapp.runs.models import Preparation, PreparationState, Run
 from webapp.runs.states import RunState
 from webapp.teams.access import object_for
 from webapp.teams.models import Project
-from webapp.workers.beating import gpu_known
 
 # Query parameters that put one reference into the form.
 REFERENCES = {

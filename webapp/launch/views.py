@@ -17,6 +17,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from training.config import JobConfig, config_to_yaml
 from training.errors import ConfigError
+from webapp.common.pages import add_errors, probe_allowed
 from webapp.launch.checked import check_begin, check_record, check_view, launch_checked
 from webapp.launch.findings import Outcome
 from webapp.launch.forms import RunForm, suggested_name
@@ -25,7 +26,6 @@ from webapp.launch.preflight import preflight
 from webapp.launch.preparing import preparation_drop, preparation_ended, preparation_open, preset_page
 from webapp.launch.start import cards, chosen_of, start_of
 from webapp.launch.yaml_text import YamlProblem, config_from_text, options_of, yaml_set
-from webapp.pages import add_errors, probe_allowed
 from webapp.runs.models import Preparation, PreparationState, Run
 from webapp.teams.access import can_edit, object_for, project_for
 from webapp.teams.models import Project, Role, User

@@ -15,9 +15,9 @@ from training.config import JobConfig, config_to_yaml
 from training.config.text import yaml_bounded, yaml_nodes
 from training.reasons import yaml_reason
 from training.words import option_of
-from webapp.fields import error_sentence
+from webapp.common.fields import error_sentence
+from webapp.common.text import in_words
 from webapp.launch.findings import option_title
-from webapp.text import in_words
 
 MAX_YAML_BYTES = 64 * 1024
 

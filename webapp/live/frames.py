@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from webapp.common.text import clean_json
 from webapp.records.selectors import KEYS, Rows
-from webapp.text import clean_json
 
 FRAME_BYTES = 4 << 20
 _HEAD_ROOM = 64 << 10

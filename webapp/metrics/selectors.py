@@ -11,11 +11,11 @@ import numpy as np
 from django.db import connection
 
 from training.config import METHODS
+from webapp.common.text import finite
 from webapp.metrics.models import MetricPoint
 from webapp.metrics.thinning import Column, curve_of
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL
-from webapp.text import finite
 
 MAX_POINTS = 2000
 MIN_POINTS = 40

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from webapp.text import finite
+from webapp.common.text import finite
 
 MEAN_DIGITS = 6  # of a mean on its way to a screen
 

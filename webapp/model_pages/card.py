@@ -13,7 +13,8 @@ from django.utils.translation import gettext as _
 
 from training.config import JobConfig
 from training.metrics import METRICS
-from webapp.figures import duration, figure, percent
+from webapp.common.figures import duration, figure, percent
+from webapp.common.text import translated
 from webapp.metrics.selectors import values_at
 from webapp.model_pages.lineage import Fact, base_words, revision_of, trained_on
 from webapp.model_pages.origins import Origins, Stage, components_of, origins_of
@@ -22,7 +23,6 @@ from webapp.registry.describing import SECTIONS
 from webapp.registry.models import ModelKind, RegisteredModel
 from webapp.runs.config import config_of, title_of
 from webapp.runs.models import Run
-from webapp.text import translated
 
 SHOWN_AS = {"figure": figure, "percent": percent, "duration": duration}
 

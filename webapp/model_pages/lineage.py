@@ -9,6 +9,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from training.config import METHODS
+from webapp.common.text import translated
 from webapp.model_pages.origins import (
     Origins,
     Stage,
@@ -21,7 +22,6 @@ from webapp.registry.models import ModelKind, RegisteredModel
 from webapp.registry.weights import Weights, runs_with, weights_of_model
 from webapp.runs.models import Run
 from webapp.teams.models import Project
-from webapp.text import translated
 
 CHILDREN_SHOWN = 6
 TRAINING = sorted(kind for kind, method in METHODS.items() if method.trains)

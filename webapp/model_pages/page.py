@@ -12,7 +12,7 @@ from django.conf import settings
 from django.http import HttpRequest
 from django.urls import reverse
 
-from webapp.failures import failure
+from webapp.common.failures import failure
 from webapp.model_pages.card import card_text
 from webapp.model_pages.forms import AboutForm, CardForm, PushForm
 from webapp.model_pages.lineage import children, lineage

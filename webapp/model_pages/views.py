@@ -16,10 +16,10 @@ from django.utils.http import content_disposition_header
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from webapp.common.pages import add_errors
 from webapp.model_pages.card import card_of
 from webapp.model_pages.forms import AboutForm, CardForm, PushForm
 from webapp.model_pages.page import page_data
-from webapp.pages import add_errors
 from webapp.registry.describing import model_describe, model_mark
 from webapp.registry.download import README
 from webapp.registry.models import ModelMark, RegisteredModel

@@ -18,10 +18,10 @@ from training.addresses import AddressRefused
 from training.errors import TiltyardError
 from training.redaction import address_secrets, redact, without
 from training.words import Sentence, _, sentence
+from webapp.common.outbound import Answer, OutboundRefused
+from webapp.common.text import clean_text
 from webapp.notifications.models import ChannelKind
 from webapp.notifications.secret_files import Webhook
-from webapp.outbound import Answer, OutboundRefused
-from webapp.text import clean_text
 
 MAX_SAID_CHARS = 200
 MAX_CODE = 10**9

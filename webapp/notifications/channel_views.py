@@ -14,15 +14,15 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from django.views.decorators.http import require_http_methods, require_POST
 
+from webapp.common.pages import add_errors, probe_allowed
+from webapp.common.text import in_words
 from webapp.notifications import channels
 from webapp.notifications.delivering import PAUSE_AFTER
 from webapp.notifications.forms import ChannelForm
 from webapp.notifications.models import Channel, Kind
-from webapp.pages import add_errors, probe_allowed
 from webapp.teams.access import project_for
 from webapp.teams.models import Project, Role, User
 from webapp.teams.sudo import Act, ask
-from webapp.text import in_words
 
 
 @login_required

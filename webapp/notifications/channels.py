@@ -20,17 +20,17 @@ from django.utils.translation import gettext as _
 
 from training.addresses import parse_place
 from training.errors import TiltyardError
-from webapp import work
+from webapp.common import work
+from webapp.common.outbound import target_with_query
+from webapp.common.pages import clean_name
+from webapp.common.text import in_words
 from webapp.notifications.answers import Verdict
 from webapp.notifications.delivering import channel_post
 from webapp.notifications.models import Channel, ChannelKind, Delivery, DeliveryState, Kind
 from webapp.notifications.secret_files import Webhook, webhook_forget, webhook_of, webhook_write
 from webapp.notifications.words import test_message
-from webapp.outbound import target_with_query
-from webapp.pages import clean_name
 from webapp.teams.audit import audit
 from webapp.teams.models import AuditAction, Project, User
-from webapp.text import in_words
 
 MOST = 20
 CHANGED = ("name", "kind", "events", "language")

@@ -21,15 +21,15 @@ from django.utils import timezone, translation
 
 from training.errors import TiltyardError
 from training.words import Sentence, _, sentence
+from webapp.common.outbound import post
+from webapp.common.work import Claim
 from webapp.notifications.answers import Verdict, verdict_of, verdict_of_failure
 from webapp.notifications.formats import post_of
 from webapp.notifications.mailing import message_mail, test_mail
 from webapp.notifications.models import Channel, Delivery, DeliveryState, Reader, ReaderState
 from webapp.notifications.secret_files import webhook_of
 from webapp.notifications.words import Message, message_of
-from webapp.outbound import post
 from webapp.teams.models import Membership, Project
-from webapp.work import Claim
 
 PAUSES_S = (30.0, 120.0, 600.0, 3600.0, 10800.0)
 MOST_ATTEMPTS = len(PAUSES_S) + 1

@@ -1,7 +1,7 @@
 """The one way to tell that something happened: ``notify``, called in the transaction of the change itself.
 
 The event is a row of that transaction, so it is there exactly when the change is. A message then asks for a worker; if
-it is lost, ``webapp.work`` asks again. This room lies below runs and models: they call it, it knows none of them.
+it is lost, ``webapp.common.work`` asks again. This room lies below runs and models: they call it, it knows none of them.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import Model
 
-from webapp import work
+from webapp.common import work
+from webapp.common.text import clean_json, clean_text
 from webapp.notifications.models import Event, Kind
 from webapp.teams.models import User
-from webapp.text import clean_json, clean_text
 
 
 def notify(

@@ -10,7 +10,7 @@ from django.conf import settings
 from django.utils.translation import get_language
 from django.utils.translation import gettext_lazy as _
 
-from webapp.ids import name_validator
+from webapp.common.ids import name_validator
 from webapp.notifications.channels import CHANGED, MAX_ADDRESS_CHARS, MAX_SECRET_CHARS
 from webapp.notifications.models import Channel, ChannelKind, Kind, Reader, Scope
 from webapp.notifications.selectors import Choice

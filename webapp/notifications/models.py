@@ -10,10 +10,10 @@ from django.conf import settings
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from webapp.ids import UuidModel, name_validator
-from webapp.pools import SHORT
+from webapp.common.ids import UuidModel, name_validator
+from webapp.common.pools import SHORT
+from webapp.common.work import Work
 from webapp.teams.models import Project
-from webapp.work import Work
 
 
 class Kind(models.TextChoices):

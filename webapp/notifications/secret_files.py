@@ -10,8 +10,8 @@ import shutil
 from typing import NamedTuple
 from uuid import UUID
 
-from webapp.host.embedded import write_private
-from webapp.storage import channel_dir
+from webapp.common.host.embedded import write_private
+from webapp.common.storage import channel_dir
 
 FILE = "webhook.json"
 

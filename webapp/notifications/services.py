@@ -9,7 +9,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
-from webapp import work
+from webapp.common import work
 from webapp.notifications.models import Kind, Notification, Reader, ReaderState, Watch
 from webapp.teams.models import User
 

@@ -13,7 +13,8 @@ from typing import Any
 from django.db.models.functions import Now
 
 from training.errors import TiltyardError
-from webapp import work
+from webapp.common import work
+from webapp.common.work import Claim
 from webapp.notifications.mailing import has_server
 from webapp.notifications.models import (
     Channel,
@@ -27,7 +28,6 @@ from webapp.notifications.models import (
     Watch,
 )
 from webapp.teams.models import Project, User
-from webapp.work import Claim
 
 KEEP = timedelta(days=180)
 DELETED_AT_ONCE = 500

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from webapp.common.work import Kind, register
 from webapp.notifications.delivering import delivery_failed, delivery_run, reader_failed, reader_test
 from webapp.notifications.models import Delivery, Event, Reader
 from webapp.notifications.spreading import event_failed, event_spread
-from webapp.work import Kind, register
 
 register(Kind(Event, event_spread, event_failed))
 register(Kind(Delivery, delivery_run, delivery_failed))

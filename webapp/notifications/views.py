@@ -15,11 +15,11 @@ from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from webapp.common.pages import page_number, probe_allowed
 from webapp.notifications import selectors, services
 from webapp.notifications.forms import SettingsForm
 from webapp.notifications.mailing import has_server
 from webapp.notifications.models import Notification, ReaderState
-from webapp.pages import page_number, probe_allowed
 from webapp.teams.access import projects_of
 from webapp.teams.models import User
 

@@ -12,10 +12,10 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop, ngettext
 
 from training.doctor.rules import RULES
-from webapp.failures import failure
-from webapp.figures import figure, percent
+from webapp.common.failures import failure
+from webapp.common.figures import figure, percent
+from webapp.common.text import in_words, translated
 from webapp.notifications.models import Channel, Event, Kind
-from webapp.text import in_words, translated
 
 MAX_DETAIL_CHARS = 300
 PAGES = {"runs.run": "run-detail", "votes.voteround": "vote-round", "registry.registeredmodel": "model-detail"}

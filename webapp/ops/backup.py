@@ -25,14 +25,14 @@ from django.utils import timezone
 
 from training.journal import JOURNAL_NAME
 from training.policy.vllm_server import SERVER_NAME
+from webapp.common.env import database_from_url
+from webapp.common.storage import attempt_dir
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.engine.trainer import PROCESS_NAME
-from webapp.env import database_from_url
 from webapp.ops.archive import DUMP_NAME, FILES_NAME, Writer
 from webapp.ops.database import database, postgres_env
 from webapp.registry.models import Checkpoint, CheckpointState
 from webapp.runs.models import Attempt, Run
-from webapp.storage import attempt_dir
 from webapp.teams.models import User
 
 # Made again at each start, or on its way in or out.

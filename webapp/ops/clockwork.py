@@ -21,12 +21,12 @@ from types import FrameType
 from celery import current_app
 from django.db import connection
 
-from webapp import work
 from webapp.chat import looking as chats
+from webapp.common import work
+from webapp.common.errors import DATABASE_AWAY
+from webapp.common.host.ready import say_alive, say_ready
 from webapp.doctor import looking as doctor
 from webapp.engine import outbox, reaper, recovery
-from webapp.errors import DATABASE_AWAY
-from webapp.host.ready import say_alive, say_ready
 from webapp.ops.tidying import tidy
 from webapp.rollouts.indexing import index_older
 

@@ -30,7 +30,7 @@ from uvicorn.protocols.http.flow_control import service_unavailable
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from webapp.errors import RETRY_AFTER_S
+from webapp.common.errors import RETRY_AFTER_S
 
 HEAD_LIMIT_S = 10.0
 BODY_GRACE_S, BODY_BYTES_PER_S, BODY_LOOK_S = 20.0, 1024, 5.0

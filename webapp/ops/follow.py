@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from django.db import connection
 from django.utils.translation import gettext as _
 
-from webapp.errors import DATABASE_AWAY
+from webapp.common.errors import DATABASE_AWAY
 from webapp.metrics.models import MetricPoint
 from webapp.ops.console import Console
 from webapp.runs.models import Run

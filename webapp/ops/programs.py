@@ -15,11 +15,11 @@ from pathlib import Path
 from django.conf import settings
 
 from training.child_env import DEVICES, PLACES, child_env
-from webapp.env import env_bool, proxy_addresses
-from webapp.host.embedded import Service
-from webapp.host.ready import READY_VARIABLE
+from webapp.common.env import env_bool, proxy_addresses
+from webapp.common.host.embedded import Service
+from webapp.common.host.ready import READY_VARIABLE
+from webapp.common.pools import ENDPOINT
 from webapp.ops.variables import keeper_names, site_names, train_names, work_names
-from webapp.pools import ENDPOINT
 
 SERVICES, TOOLS, APP = "services", "tools", "app"
 PRIORITY = {SERVICES: 10, TOOLS: 20, APP: 30}  # started upwards, stopped downwards, a group at a time

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from django.db import connection, transaction
 
+from webapp.common.workers.identity import folder_problem
 from webapp.teams.models import DEMO, Membership, Project, Role, Team, User
-from webapp.workers.identity import folder_problem
 
 ADMIN = "admin"
 FIRST_START_LOCK = 7_171_001  # any constant: two first starts at once must not make two teams

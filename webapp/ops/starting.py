@@ -11,7 +11,7 @@ import psutil
 
 from training.addresses import parse_place
 from training.errors import EnvironmentProtocolError, TiltyardError
-from webapp.outbound import fetch
+from webapp.common.outbound import fetch
 
 
 class Progress:

@@ -29,8 +29,8 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from training.child_env import PLACES, child_env
-from webapp.env import env_str
-from webapp.host.embedded import (
+from webapp.common.env import env_str
+from webapp.common.host.embedded import (
     EmbeddedError,
     Service,
     die_with_parent,
@@ -40,7 +40,8 @@ from webapp.host.embedded import (
     redis_wait,
     write_private,
 )
-from webapp.host.processes import Known, Ledger, alive, end, family, wait_gone
+from webapp.common.host.processes import Known, Ledger, alive, end, family, wait_gone
+from webapp.common.static_files import collected, note_collected
 from webapp.ops.catalogues import catalogues_compile
 from webapp.ops.console import Console, UpError
 from webapp.ops.manager import Manager
@@ -59,7 +60,6 @@ from webapp.ops.programs import (
 from webapp.ops.starting import Progress, answers, processor_seconds, within
 from webapp.ops.surroundings import check_port, disk_error, old_redis, tools_port_of, tools_token_file
 from webapp.ops.variables import work_names
-from webapp.static_files import collected, note_collected
 
 READY_LIMIT_S = 120.0  # without any processor time
 SAY_AFTER_S = 30.0

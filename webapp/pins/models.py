@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 from django.db import models
 
-from webapp.ids import UuidModel
+from webapp.common.ids import UuidModel
 from webapp.runs.models import Run
 from webapp.teams.models import Project
 

@@ -9,10 +9,10 @@ from django.db.models import QuerySet
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
+from webapp.common.strings import metric_titles
 from webapp.pins.models import PinnedChart
 from webapp.runs.config import component_titles, config_of, scored_components, stack_weights
 from webapp.runs.states import TERMINAL
-from webapp.strings import metric_titles
 from webapp.teams.models import Project
 
 

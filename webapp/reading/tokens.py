@@ -9,9 +9,9 @@ from django.utils.translation import gettext as _
 from numpy.typing import NDArray
 
 from training.token_file import LEARNED, SAMPLED, SEEN, TokenValues, read_rollout, spelled
+from webapp.common.storage import attempt_dir
 from webapp.reading.parts import config_for
 from webapp.rollouts.models import Rollout, RolloutStatus
-from webapp.storage import attempt_dir
 
 DECIMALS = 3
 

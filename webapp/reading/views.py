@@ -14,8 +14,8 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_POST
 
-from webapp.failures import failure
-from webapp.pages import add_errors
+from webapp.common.failures import failure
+from webapp.common.pages import add_errors
 from webapp.reading.access import own_rollout
 from webapp.reading.case_form import CaseForm
 from webapp.reading.cases import rollout_case_save

@@ -28,7 +28,7 @@ from django.db import connection
 from django.db.models import Max, Min
 
 from training.evaluation.exact import LEVEL, changes, fisher
-from webapp.outcomes import Outcome
+from webapp.common.outcomes import Outcome
 from webapp.reading.courses import Courses
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run

@@ -10,12 +10,12 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from webapp.figures import NOTHING, duration, figure, percent
+from webapp.common.figures import NOTHING, duration, figure, percent
+from webapp.common.text import translated
+from webapp.common.ui.templatetags.ui import ago, coarse, sparkline
 from webapp.records.columns import Column
 from webapp.records.listing import RunRow
 from webapp.runs.states import RunState
-from webapp.text import translated
-from webapp.ui.templatetags.ui import ago, coarse, sparkline
 
 
 class Head(NamedTuple):

@@ -28,7 +28,8 @@ from django.db.models.functions import Cast, Coalesce, Now
 
 from training.config import Kind
 from webapp.advisories.selectors import open_count
-from webapp.failures import Failure, failure
+from webapp.common.failures import Failure, failure
+from webapp.common.text import finite
 from webapp.metrics.selectors import sparklines
 from webapp.records.reports import held_text
 from webapp.records.selectors import run_view, stalled, with_ages
@@ -37,7 +38,6 @@ from webapp.runs.models import Attempt, Run, RunStar
 from webapp.runs.states import TERMINAL, RunState
 from webapp.runs.tags import tags_of_rows
 from webapp.teams.models import Project, User
-from webapp.text import finite
 
 PAGE_MAX = 200
 ALL_MAX = 10_000

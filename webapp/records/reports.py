@@ -9,10 +9,10 @@ from typing import Any
 
 from django.utils import timezone
 
-from webapp.failures import failure
-from webapp.figures import duration, figure, percent
-from webapp.strings import report_strings
-from webapp.text import clean_text, in_words
+from webapp.common.failures import failure
+from webapp.common.figures import duration, figure, percent
+from webapp.common.strings import report_strings
+from webapp.common.text import clean_text, in_words
 
 REPORT_KINDS = (
     "stage_started",

@@ -12,12 +12,12 @@ from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 from django.utils.translation import gettext as _
 
-from webapp.pages import addresses_of
+from webapp.common.pages import addresses_of
+from webapp.common.text import translated
+from webapp.common.ui.templatetags.ui import icon
 from webapp.records.cells import DRAWN, Head
 from webapp.records.listing import RunRow
 from webapp.runs.models import Run
-from webapp.text import translated
-from webapp.ui.templatetags.ui import icon
 
 NOTES_SHOWN = 70
 _NOTHING = SafeString("")

@@ -13,6 +13,7 @@ from django.db import connection
 from django.db.models import DurationField, ExpressionWrapper, F, QuerySet
 from django.db.models.functions import Greatest, Now
 
+from webapp.common.text import finite
 from webapp.metrics import selectors as metrics
 from webapp.metrics.models import MetricPoint
 from webapp.registry.models import Checkpoint
@@ -21,7 +22,6 @@ from webapp.rollouts.selectors import group_view, rollout_view, turn_view
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.numbering import by_number, changed, changed_sql
 from webapp.runs.states import AT_WORK, LEASED, TERMINAL, RunState
-from webapp.text import finite
 
 Rows = dict[str, list[dict[str, Any]]]
 KEYS = ("points", "rollouts", "turns", "groups", "events", "checkpoints")

@@ -9,8 +9,8 @@ from django import forms
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from webapp.ids import name_validator
-from webapp.pages import newest_only
+from webapp.common.ids import name_validator
+from webapp.common.pages import newest_only
 from webapp.registry.models import Checkpoint, ModelKind
 from webapp.registry.selectors import checkpoints_of, model_folders
 from webapp.teams.models import Project

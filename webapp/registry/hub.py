@@ -23,7 +23,7 @@ from urllib.parse import quote, urljoin, urlsplit
 from training.errors import Boundary, TiltyardError
 from training.plain import whole
 from training.redaction import redact, without
-from webapp.outbound import Caller, Reply
+from webapp.common.outbound import Caller, Reply
 
 PIECE, MAX_CHUNK_BYTES = 1 << 20, 1 << 50
 SAMPLE_BYTES = 512

@@ -9,10 +9,10 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from training.algorithms.checkpoints import ADAPTER, FINAL
-from webapp.ids import UuidModel, name_validator
-from webapp.storage import inside, run_dir
+from webapp.common.ids import UuidModel, name_validator
+from webapp.common.storage import inside, run_dir
+from webapp.common.work import Work
 from webapp.teams.models import Project
-from webapp.work import Work
 
 
 class ModelKind(models.TextChoices):

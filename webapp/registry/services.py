@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 
 from training.algorithms.checkpoints import pin, unpin
 from training.errors import TiltyardError
-from webapp.pages import clean_name
+from webapp.common.pages import clean_name
 from webapp.registry.models import Checkpoint, ModelKind, RegisteredModel
 from webapp.registry.selectors import model_folders, runs_using
 from webapp.teams.audit import audit

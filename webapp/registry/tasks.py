@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from django.utils.translation import gettext_noop
 
+from webapp.common.work import Kind, register
 from webapp.registry.models import ModelPush, PushState
 from webapp.registry.pushing import push_failed, push_run
-from webapp.work import Kind, register
 
 TOO_LONG = gettext_noop("Sending the files took too long.")
 AGAIN = gettext_noop("Try again: files that arrived are not sent again.")

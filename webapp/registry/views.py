@@ -16,7 +16,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from webapp.pages import add_errors, page_number
+from webapp.common.pages import add_errors, page_number
 from webapp.registry import selectors, services
 from webapp.registry.forms import ModelForm
 from webapp.registry.models import RegisteredModel

@@ -13,11 +13,11 @@ from django.conf import settings
 
 from training.errors import DataError
 from training.words import _, sentence
-from webapp import work
+from webapp.common import work
+from webapp.common.storage import trash_dir
+from webapp.common.work import Claim
 from webapp.removal.models import Removal, RemovalState
-from webapp.storage import trash_dir
 from webapp.teams.models import Project
-from webapp.work import Claim
 
 
 def removal_add(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from webapp.ids import UuidModel
-from webapp.work import Work
+from webapp.common.ids import UuidModel
+from webapp.common.work import Work
 
 
 class RemovalState(models.TextChoices):

@@ -19,9 +19,9 @@ from django.db import transaction
 from training.config import RewardComponent
 from training.rewards.lab.values import component_key
 from training.words import Sentence
+from webapp.common.text import clean_json
 from webapp.rescoring.models import ComputedColumn
 from webapp.runs.models import Run
-from webapp.text import clean_json
 
 KNOWN, UNCOUNTED = -1, -2
 MAX_REASONS = 200

@@ -30,6 +30,7 @@ from training.rewards.lab.writing import Recorded, SetWriter
 from training.rewards.model_based import REWARD_MODEL
 from training.rewards.model_based.model import FOLDERS_VARIABLE
 from training.words import Sentence, sentence
+from webapp.common.work import Claim
 from webapp.engine.trainer import access_env
 from webapp.engine.trainer_variables import judge_keys
 from webapp.rescoring.columns import Mark, column_merge, values_of_function
@@ -40,7 +41,6 @@ from webapp.rewards.lab.recorded import Rows, found_in
 from webapp.rollouts.models import Rollout
 from webapp.runs.config import config_of
 from webapp.runs.models import Run
-from webapp.work import Claim
 
 KEEP_EVERY_S = 10.0
 NO_TRANSCRIPT = gettext_noop("Its transcript is not stored (any more).")

@@ -17,7 +17,8 @@ from django.utils.translation import ngettext
 from training.config import RewardComponent
 from training.errors import Boundary, TiltyardError
 from training.rewards.scoring import validate_components
-from webapp import work
+from webapp.common import work
+from webapp.common.text import in_words
 from webapp.rescoring.models import Rescoring, RescoringState
 from webapp.rescoring.plans import Asked, Plan, asked_by_plans, plan_of
 from webapp.rescoring.selectors import digest_of, rescorings_of
@@ -25,7 +26,6 @@ from webapp.rewards.permission import custom_refusal
 from webapp.runs.models import Run
 from webapp.teams.audit import audit
 from webapp.teams.models import AuditAction, Project, User
-from webapp.text import in_words
 
 logger = logging.getLogger(__name__)
 MAX_OPEN = 3

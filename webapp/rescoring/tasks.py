@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from webapp.common.work import Kind, register
 from webapp.rescoring.models import Rescoring, RescoringState
 from webapp.rescoring.scoring import LATE, rescoring_run
 from webapp.rescoring.services import rescoring_failed
-from webapp.work import Kind, register
 
 register(Kind(Rescoring, rescoring_run, rescoring_failed, too_long=LATE, at_work=RescoringState.SCORING))

@@ -20,8 +20,9 @@ from training.rewards.base import Episode
 from training.rewards.combining import counts_for, terms_of, total_of
 from training.rewards.scorer.wire import Asked
 from training.rows import categories_of
-from webapp.errors import TooMany
-from webapp.pages import clean_name
+from webapp.common.errors import TooMany
+from webapp.common.pages import clean_name
+from webapp.common.text import in_words
 from webapp.rewards.models import RewardCase, RewardSpec
 from webapp.rewards.origins import Origin, origins_of
 from webapp.rewards.scorers.asking import scorers, unscored
@@ -29,7 +30,6 @@ from webapp.rewards.selectors import component_titles
 from webapp.runs.config import title_of
 from webapp.teams.audit import audit
 from webapp.teams.models import AuditAction, Project, User
-from webapp.text import in_words
 
 logger = logging.getLogger(__name__)
 MAX_CASES = 200

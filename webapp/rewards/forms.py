@@ -21,8 +21,8 @@ from training.rewards.custom import CUSTOM
 from training.rewards.custom.params import code_hash
 from training.rewards.registry import COMPONENTS, FAMILIES, starting_components
 from training.words import option_of
-from webapp.fields import error_sentence, fields_of
-from webapp.ids import name_validator
+from webapp.common.fields import error_sentence, fields_of
+from webapp.common.ids import name_validator
 from webapp.rewards.shape import ShapeForm, shape_lines
 
 

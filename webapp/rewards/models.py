@@ -8,11 +8,11 @@ from django.conf import settings
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from webapp.ids import UuidModel, name_validator
+from webapp.common.ids import UuidModel, name_validator
+from webapp.common.storage import rollout_set_dir
+from webapp.common.work import Work
 from webapp.runs.models import Run
-from webapp.storage import rollout_set_dir
 from webapp.teams.models import Project
-from webapp.work import Work
 
 
 class RewardSpec(UuidModel):

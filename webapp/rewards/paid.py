@@ -14,8 +14,8 @@ from training.rewards.combining import terms_of, total_of
 from training.rewards.lab.worth import worth_of
 from training.rewards.verdict import ENVIRONMENT
 from training.shares import share_interval
-from webapp.figures import percent
-from webapp.outcomes import Outcome
+from webapp.common.figures import percent
+from webapp.common.outcomes import Outcome
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
 from webapp.teams.models import Project

@@ -12,7 +12,7 @@ from pydantic import ValidationError as ShapeError
 
 from envs.wire import Message
 from training.rewards.base import Episode
-from webapp.text import json_words
+from webapp.common.text import json_words
 
 MAX_CONVERSATION_BYTES = 64 * 1024
 MAX_MESSAGES = 200

@@ -16,7 +16,8 @@ from training.rewards.registry import COMPONENTS
 from training.rewards.scorer.wire import Asked
 from training.rewards.scoring import summed, validate_components
 from training.rows import categories_of
-from webapp.pages import clean_name
+from webapp.common.pages import clean_name
+from webapp.common.text import in_words
 from webapp.rewards.models import RewardSpec
 from webapp.rewards.pasted import pasted_episode
 from webapp.rewards.permission import custom_refusal
@@ -25,7 +26,6 @@ from webapp.rewards.selectors import newest_named, runs_using
 from webapp.runs.config import title_of
 from webapp.teams.audit import audit
 from webapp.teams.models import AuditAction, Project, User
-from webapp.text import in_words
 
 TRY_LIMIT_S = 5.0
 

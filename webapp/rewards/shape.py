@@ -12,7 +12,7 @@ from pydantic import ValidationError as ShapeError
 
 from training.config import RewardComponent, RewardSchedule
 from training.words import option_of
-from webapp.fields import LinesField, error_sentence
+from webapp.common.fields import LinesField, error_sentence
 
 SHAPE = ("clip", "scale", "gate", "schedule", "categories")
 """The options of a component that shape its value."""

@@ -17,8 +17,8 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from training.config import RewardComponent
 from training.errors import ScorerDied
-from webapp.errors import TooMany
-from webapp.pages import add_errors, page_number
+from webapp.common.errors import TooMany
+from webapp.common.pages import add_errors, page_number
 from webapp.rewards import cases, selectors, services
 from webapp.rewards.forms import RewardSpecForm, TryForm, addable
 from webapp.rewards.models import RewardCase, RewardSpec

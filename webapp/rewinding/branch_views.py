@@ -18,8 +18,9 @@ from django.views.decorators.http import require_GET, require_POST
 from training.config import Policy, RolloutConfig
 from training.config.rollout import POLICY_CHOICES
 from training.errors import ConfigError, TiltyardError
+from webapp.common.failures import failure
+from webapp.common.text import in_words, translated
 from webapp.datasets.selectors import latest_datasets
-from webapp.failures import failure
 from webapp.reading.access import own_rollout
 from webapp.registry.selectors import registered_as
 from webapp.rewinding.beside import MOST_COLUMNS, beside, chosen_of
@@ -35,7 +36,6 @@ from webapp.rollouts.selectors import rollout_view
 from webapp.suites.contestants import POLICY, contestants_offered
 from webapp.teams.access import can_edit
 from webapp.teams.models import Project, Role, User
-from webapp.text import in_words, translated
 
 MAX_NAMES = 200
 STARTER = "starter"

@@ -15,6 +15,7 @@ from django.utils.translation import gettext as _
 from training.config import EvaluateConfig, JobConfig, RewardComponent
 from training.rewards.combining import factor
 from training.rollout.past import Past, write_past
+from webapp.common.storage import rewind_file
 from webapp.engine.resolve import ROLLOUT_REFERENCE
 from webapp.engine.services import run_create
 from webapp.launch.forms import suggested_name
@@ -25,7 +26,6 @@ from webapp.rewinding.scene import Scene, scene_of
 from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.config import of_step
 from webapp.runs.models import Run
-from webapp.storage import rewind_file
 from webapp.suites.contestants import may_play, with_contestant
 from webapp.teams.models import User
 

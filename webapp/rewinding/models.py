@@ -8,8 +8,8 @@ from django.conf import settings
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from webapp.ids import UuidModel
-from webapp.outcomes import Outcome
+from webapp.common.ids import UuidModel
+from webapp.common.outcomes import Outcome
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
 

@@ -9,14 +9,14 @@ from uuid import UUID
 from django.db.models import Count, F, Q, QuerySet
 from django.utils.translation import gettext as _
 
-from webapp.failures import failure
+from webapp.common.failures import failure
+from webapp.common.text import finite
 from webapp.rewinding.models import Branch, Continuation
 from webapp.rewinding.scene import recorded_messages
 from webapp.rollouts.models import Rollout, RolloutStatus, Turn
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL
 from webapp.suites.contestants import title_of_contestant
-from webapp.text import finite
 
 Messages = list[dict[str, Any]]
 MAX_PLAYED = 64

@@ -10,9 +10,9 @@ from training.rewards.base import Episode
 from training.rewards.combining import counts_for, terms_of, total_of
 from training.rewards.scorer.wire import Asked
 from training.rows import categories_of
-from webapp.errors import TooMany
+from webapp.common.errors import TooMany
+from webapp.common.text import in_words
 from webapp.rewards.scorers.asking import scorers, unscored
-from webapp.text import in_words
 
 SCORE_LIMIT_S = 5.0
 

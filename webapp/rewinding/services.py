@@ -10,11 +10,12 @@ from django.utils.translation import gettext as _
 
 from training.data.pairs import CHOSEN, REJECTED
 from training.rewards.verdict import verdict_of
+from webapp.common.outcomes import outcome_of
+from webapp.common.text import clean_json
 from webapp.datasets.appending import dataset_append
 from webapp.datasets.models import Dataset
 from webapp.datasets.rollout_rows import tools_of
 from webapp.environments.playground.episode import Played
-from webapp.outcomes import outcome_of
 from webapp.rewinding.models import Branch
 from webapp.rewinding.scene import first_other, recorded_messages
 from webapp.rewinding.scoring import Scored
@@ -23,7 +24,6 @@ from webapp.rollouts.outcome import judge_functions
 from webapp.runs.states import TERMINAL
 from webapp.teams.audit import audit
 from webapp.teams.models import AuditAction, User
-from webapp.text import clean_json
 
 MAX_BRANCHES = 40
 """Of one rollout; the oldest ones beyond go."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from training.rewards.verdict import verdict_of
-from webapp.outcomes import Outcome, outcome_of
+from webapp.common.outcomes import Outcome, outcome_of
 from webapp.rollouts.models import Rollout, RolloutStatus
 from webapp.runs.config import all_components, config_of
 from webapp.runs.models import Run

@@ -7,10 +7,10 @@ from typing import Any
 from django.db.models import QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
+from webapp.common.text import finite
 from webapp.rollouts.models import Rollout, RolloutGroup, RolloutStatus, Turn
 from webapp.rollouts.words import TEXTS
 from webapp.runs.models import Run
-from webapp.text import finite
 
 CONTENT_MAX = 200_000  # characters of one message on a screen; the database keeps all
 

@@ -10,7 +10,7 @@ from django.http import Http404, HttpRequest
 from django.utils.text import slugify
 from django.views.decorators.http import require_GET
 
-from webapp.csv_text import CsvResponse, csv_lines
+from webapp.common.csv_text import CsvResponse, csv_lines
 from webapp.metrics.selectors import curves, metric_names
 from webapp.records.access import own_run
 from webapp.runs.models import Run

@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from webapp.figures import NOTHING, duration, figure, percent
+from webapp.common.figures import NOTHING, duration, figure, percent
 from webapp.learned.overlap import Overlap
 from webapp.runs.models import Run
 from webapp.runs.states import RunState

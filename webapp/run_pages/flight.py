@@ -14,16 +14,16 @@ from django.db.models import F
 from django.utils import timezone
 
 from training.config import JobConfig
-from webapp.failures import failure
-from webapp.figures import duration, figure
-from webapp.outcomes import Outcome
+from webapp.common.failures import failure
+from webapp.common.figures import duration, figure
+from webapp.common.outcomes import Outcome
+from webapp.common.strings import run_words
+from webapp.common.text import clean_text, finite
 from webapp.rollouts.models import Rollout, RolloutStatus, Turn
 from webapp.rollouts.selectors import newest_rollouts
 from webapp.runs.config import config_at
 from webapp.runs.models import Run
 from webapp.runs.states import LEASED, TERMINAL, RunState
-from webapp.strings import run_words
-from webapp.text import clean_text, finite
 
 SLOWEST = 3
 SLOW_S = 60

@@ -14,11 +14,11 @@ from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
 from training.evaluation.recorded import Report
+from webapp.common.outcomes import Outcome
+from webapp.common.pages import page_number
 from webapp.comparison.boards import interval_of
 from webapp.comparison.figures import Cell, Column, cell, known_columns
 from webapp.engine.resuming import whole_checkpoints
-from webapp.outcomes import Outcome
-from webapp.pages import page_number
 from webapp.records.access import own_run
 from webapp.records.reports import event_text
 from webapp.registry.models import Checkpoint

@@ -22,10 +22,11 @@ from django.utils.translation import ngettext
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from training.config import METHODS
-from webapp.csv_text import CsvResponse, csv_lines
+from webapp.common.csv_text import CsvResponse, csv_lines
+from webapp.common.pages import errors_by_field, page_number, url_or_none
+from webapp.common.text import translated
 from webapp.launch.checked import CHECKING
 from webapp.launch.preparing import preparation_lines
-from webapp.pages import errors_by_field, page_number, url_or_none
 from webapp.records import cells, columns, listing, marks
 from webapp.records.access import own_run
 from webapp.records.rows import star, table_rows
@@ -35,7 +36,6 @@ from webapp.runs.states import TERMINAL, RunState
 from webapp.runs.tags import LONGEST, MOST
 from webapp.teams.access import project_for
 from webapp.teams.models import Project, Role, User
-from webapp.text import translated
 
 PER_PAGE = 50
 CHOSEN_MOST = 200

@@ -24,13 +24,16 @@ from training.errors import ConfigError
 from training.metrics import METRICS
 from training.rewards.custom import CUSTOM
 from training.rewards.custom.params import code_hash
+from webapp.common.failures import failure
+from webapp.common.figures import duration, figure, percent
+from webapp.common.static_files import PLOTLY
+from webapp.common.storage import attempt_dir
+from webapp.common.text import clean_text, in_words, translated
 from webapp.engine.recovery import promise
 from webapp.engine.resolve import components_meant
 from webapp.engine.resuming import GoingOn
 from webapp.engine.room import disk_text, fault_text
 from webapp.engine.trainer import output_tail
-from webapp.failures import failure
-from webapp.figures import duration, figure, percent
 from webapp.foreign.figure_exports import has_ended
 from webapp.foreign.report import import_report
 from webapp.metrics.selectors import metric_names, newest_values
@@ -41,9 +44,6 @@ from webapp.runs.config import all_components, component_titles, config_of, of_s
 from webapp.runs.differences import Changed, differences
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.states import TERMINAL, RunState
-from webapp.static_files import PLOTLY
-from webapp.storage import attempt_dir
-from webapp.text import clean_text, in_words, translated
 
 EVENTS_PAGE = 200
 EVENT_KINDS = ("state", "attempt", "warning", *REPORT_KINDS)  # phases and log lines would bury them

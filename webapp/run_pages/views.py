@@ -18,18 +18,18 @@ from django.views.decorators.http import require_GET, require_POST
 
 from training.errors import ConfigError
 from webapp.advisories.selectors import Advised, advised
+from webapp.common.failures import failure
+from webapp.common.pages import url_or_none
 from webapp.comparison.boards import own_figures
 from webapp.comparison.official import bfcl_score_files, official_of
 from webapp.endpoints.selectors import run_spend
 from webapp.engine.resuming import GoingOn, saved_checkpoints, whole_among, whole_checkpoints
 from webapp.engine.services import run_pause, run_resume, run_stop
 from webapp.environments.selectors import baseline_short
-from webapp.failures import failure
 from webapp.foreign.report import import_report
 from webapp.launch.checked import check_view
 from webapp.launch.testbed import policy_table
 from webapp.model_pages.page import model_of_run
-from webapp.pages import url_or_none
 from webapp.records.access import own_run
 from webapp.records.family import family_of
 from webapp.records.marks import ARCHIVABLE

@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from training.config import JobConfig, RewardComponent
 from training.rewards.registry import COMPONENTS, form_components
+from webapp.common.text import translated
 from webapp.runs.models import Run
-from webapp.text import translated
 
 CURVES = 8  # colours of curves; further components begin again
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
-from webapp.ui.templatetags.ui import NOTHING, weight
+from webapp.common.ui.templatetags.ui import NOTHING, weight
 
 
 class Changed(NamedTuple):

@@ -8,11 +8,11 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from training.config import DEFAULT_KIND, Method, method_of
-from webapp.ids import Present, UuidModel, name_validator
-from webapp.pools import SHORT, TRAIN
+from webapp.common.ids import Present, UuidModel, name_validator
+from webapp.common.pools import SHORT, TRAIN
+from webapp.common.work import Work
 from webapp.runs.states import RunState
 from webapp.teams.models import Project
-from webapp.work import Work
 
 
 class Run(UuidModel):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django import forms
 from django.utils.translation import gettext_lazy as _
 
-from webapp.ids import name_validator
+from webapp.common.ids import name_validator
 from webapp.sharing.models import MAX_COMMENT_CHARS
 
 

@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
-from webapp.pages import add_errors
+from webapp.common.pages import add_errors
 from webapp.sharing.forms import LinkForm
 from webapp.sharing.links import link_create, link_revoke
 from webapp.sharing.models import SharedLink

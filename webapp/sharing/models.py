@@ -8,7 +8,7 @@ from django.conf import settings
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from webapp.ids import UuidModel, name_validator
+from webapp.common.ids import UuidModel, name_validator
 from webapp.teams.models import Project
 
 MAX_COMMENT_CHARS = 4_000

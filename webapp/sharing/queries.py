@@ -10,6 +10,7 @@ from django.core.exceptions import TooManyFieldsSent, ValidationError
 from django.http import QueryDict
 from django.utils.translation import gettext as _
 
+from webapp.common.text import clean_text
 from webapp.comparison.contestants import LEAST, MOST, Contestant, contestants_of
 from webapp.comparison.page import Comparison, compare
 from webapp.comparison.rewards import spec_named
@@ -17,7 +18,6 @@ from webapp.comparison.tasks import GROUPS
 from webapp.rewards.selectors import specs_of
 from webapp.sharing.models import SavedComparison
 from webapp.teams.models import Project
-from webapp.text import clean_text
 
 MAX_CHARS = 4_000
 CHANGEABLE = ("spec", "pair", "tasks", "category", "page")

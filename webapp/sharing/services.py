@@ -9,13 +9,13 @@ from django.db import IntegrityError, transaction
 from django.db.models.functions import Now
 from django.utils.translation import gettext as _
 
-from webapp.pages import clean_name
+from webapp.common.pages import clean_name
+from webapp.common.text import clean_text
 from webapp.sharing.models import MAX_COMMENT_CHARS, Comment, SavedComparison, SharedLink
 from webapp.sharing.queries import Query, checked
 from webapp.teams.access import project_for
 from webapp.teams.audit import audit
 from webapp.teams.models import AuditAction, Project, Role, User
-from webapp.text import clean_text
 
 MOST_SAVED, MOST_COMMENTS = 200, 500
 

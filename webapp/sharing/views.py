@@ -14,8 +14,8 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from webapp.common.pages import add_errors
 from webapp.comparison.contestants import contestants_of
-from webapp.pages import add_errors
 from webapp.sharing import services
 from webapp.sharing.forms import CommentForm, NameForm, SaveForm
 from webapp.sharing.models import Comment, SavedComparison

@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from training.config import JobConfig
-from webapp.ids import name_validator
+from webapp.common.ids import name_validator
 from webapp.launch.forms import reference_choices
 from webapp.runs.config import config_of
 from webapp.runs.models import Run

@@ -13,16 +13,16 @@ from pydantic import ValidationError as ShapeError
 
 from training.config import JobConfig
 from training.errors import ConfigError
+from webapp.common.pages import clean_name
+from webapp.common.text import in_words
 from webapp.engine.resolve import resolve
 from webapp.engine.services import run_create
 from webapp.environments.models import Environment
 from webapp.launch.forms import suggested_name
-from webapp.pages import clean_name
 from webapp.suites.contestants import with_contestant
 from webapp.suites.models import Suite, SuiteEvaluation, SuiteRun, SuiteVersion
 from webapp.teams.audit import audit
 from webapp.teams.models import AuditAction, Project, User
-from webapp.text import in_words
 
 MOST_PARTS = 12
 Part = dict[str, Any]

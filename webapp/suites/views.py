@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from training.errors import ConfigError
-from webapp.pages import add_errors
+from webapp.common.pages import add_errors
 from webapp.runs.models import Run
 from webapp.suites import forms, services
 from webapp.suites.contestants import contestants_offered, may_play

@@ -16,7 +16,7 @@ from django.utils.translation import gettext as _
 
 from training.evaluation.paired import ALPHA, Z_ALPHA
 from webapp.advisories.selectors import AdvisoryView
-from webapp.figures import figure, percent
+from webapp.common.figures import figure, percent
 from webapp.metrics.ends import Ends
 from webapp.runs.config import config_of
 from webapp.runs.models import Run

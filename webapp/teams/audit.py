@@ -18,8 +18,8 @@ from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
+from webapp.common.text import clean_text
 from webapp.teams.models import AuditAction, AuditEntry, Project, User
-from webapp.text import clean_text
 
 logger = logging.getLogger(__name__)
 PROJECT = "teams.project"

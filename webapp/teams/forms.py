@@ -9,8 +9,8 @@ from django.contrib.auth.forms import AuthenticationForm
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
-from webapp.figures import duration
-from webapp.ids import name_validator
+from webapp.common.figures import duration
+from webapp.common.ids import name_validator
 from webapp.teams.access import projects_of
 from webapp.teams.models import Project, Role, Team, TokenScope, User
 from webapp.teams.throttle import login_succeeded, login_wait_s

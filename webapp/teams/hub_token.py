@@ -16,8 +16,8 @@ from django.utils.translation import gettext as _
 
 from training.child_env import MODEL_CACHE, MODEL_TOKEN
 from training.config import JobConfig
-from webapp.host.embedded import write_private
-from webapp.storage import project_dir
+from webapp.common.host.embedded import write_private
+from webapp.common.storage import project_dir
 from webapp.teams.audit import audit
 from webapp.teams.models import AuditAction, Project
 

@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
-from webapp.pages import add_errors
+from webapp.common.pages import add_errors
 from webapp.teams.access import project_for
 from webapp.teams.forms import HubTokenForm
 from webapp.teams.hub_token import hub_token_remove, hub_token_set

@@ -22,7 +22,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
-from webapp.pages import own_address
+from webapp.common.pages import own_address
 from webapp.teams.audit import audit
 from webapp.teams.forms import ForgottenForm, LoginForm, MailForm
 from webapp.teams.login_links import login_link_use

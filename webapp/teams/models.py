@@ -8,7 +8,7 @@ from django.contrib.auth.models import AbstractUser
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from webapp.ids import Present, UuidModel, name_validator
+from webapp.common.ids import Present, UuidModel, name_validator
 
 
 class User(AbstractUser, UuidModel):

@@ -20,7 +20,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from webapp.pages import page_number
+from webapp.common.pages import page_number
 from webapp.teams import sudo
 from webapp.teams.access import administrator
 from webapp.teams.audit import audit, audit_entries, audit_lines, audit_names

@@ -22,8 +22,8 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from webapp.errors import error_body
-from webapp.pages import own_address
+from webapp.common.errors import error_body
+from webapp.common.pages import own_address
 from webapp.teams.access import token_of
 
 CONFIRMED_AT, WINDOW_S = "confirmed_at", 15 * 60

@@ -16,7 +16,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from webapp.pages import clean_name
+from webapp.common.pages import clean_name
 from webapp.teams.access import role_in
 from webapp.teams.audit import audit
 from webapp.teams.login_links import TOKEN_BYTES, token_hash

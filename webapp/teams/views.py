@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from webapp.pages import add_errors
+from webapp.common.pages import add_errors
 from webapp.teams import services, sudo
 from webapp.teams.access import project_for
 from webapp.teams.forms import HubTokenForm, MemberForm, ProjectForm, RoleForm

@@ -7,7 +7,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
-from webapp.ids import UuidModel, name_validator
+from webapp.common.ids import UuidModel, name_validator
 from webapp.runs.models import Run
 from webapp.teams.models import Project
 

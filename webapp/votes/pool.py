@@ -13,6 +13,7 @@ import numpy as np
 
 from training.rollout.figures import SUCCESS_PART
 from training.rows import row_value
+from webapp.common.text import finite
 from webapp.comparison.categories import texts_of_rows
 from webapp.comparison.contestants import Contestant
 from webapp.comparison.numbers import same_tasks
@@ -23,7 +24,6 @@ from webapp.rescoring.columns import columns_of
 from webapp.rescoring.weighing import Scale
 from webapp.rollouts.models import RolloutStatus
 from webapp.rollouts.selectors import latest_rollouts
-from webapp.text import finite
 from webapp.votes.drawing import Candidate, Pair
 from webapp.votes.models import BallotKind
 

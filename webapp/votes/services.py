@@ -13,16 +13,16 @@ from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils.translation import gettext as _
 
+from webapp.common.pages import clean_name
+from webapp.common.text import clean_text
 from webapp.comparison.contestants import LEAST, Contestant
 from webapp.comparison.rewards import Evaluations
 from webapp.comparison.tasks import texts_of
 from webapp.notifications.events import notify
 from webapp.notifications.models import Kind
-from webapp.pages import clean_name
 from webapp.teams.access import RANK
 from webapp.teams.audit import audit
 from webapp.teams.models import AuditAction, Project, Role, User
-from webapp.text import clean_text
 from webapp.votes.drawing import Drawn, draw
 from webapp.votes.models import Answer, Ballot, RoundContestant, RoundVoter, Vote, VoteRound
 from webapp.votes.pool import Pool, Try, expected_of, pool_of

@@ -16,9 +16,9 @@ from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from webapp.common.pages import add_errors
 from webapp.comparison.contestants import LEAST, contestants_of
 from webapp.comparison.rewards import evaluations
-from webapp.pages import add_errors
 from webapp.teams.access import object_for, project_for
 from webapp.teams.models import Project, Role, User
 from webapp.votes import selectors, services

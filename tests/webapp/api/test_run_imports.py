@@ -12,8 +12,8 @@ from django.test import Client
 
 from tests.webapp.runs.test_foreign_imports import DUMP, LOG
 from tests.working import done
+from webapp.common.storage import import_dir
 from webapp.runs.models import Run, RunImport
-from webapp.storage import import_dir
 from webapp.teams.models import AuditEntry, Project, User
 from webapp.teams.tokens import token_create
 

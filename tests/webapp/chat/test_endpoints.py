@@ -16,10 +16,10 @@ from tests.webapp.endpoints.conftest import KEY, make_endpoint, stub
 from webapp.chat.holder import Desk
 from webapp.chat.models import Answer, Chat
 from webapp.chat.services import turn_send
+from webapp.common.pools import ENDPOINT
 from webapp.endpoints.models import Endpoint, EndpointSpend
 from webapp.endpoints.services import endpoint_change, endpoint_delete
 from webapp.endpoints.spending import spend_add, turn_used
-from webapp.pools import ENDPOINT
 from webapp.teams.models import Project, User
 
 __all__ = ["make_endpoint", "stub"]

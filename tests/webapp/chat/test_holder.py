@@ -14,9 +14,9 @@ from webapp.chat.models import Answer, AnswerState, Chat, Holder
 from webapp.chat.saving import chat_save
 from webapp.chat.services import answer_again, chat_delete, chat_stop, turn_send
 from webapp.chat.tasks import hold
+from webapp.common.pools import TRAIN
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment
-from webapp.pools import TRAIN
 from webapp.registry.models import RegisteredModel
 from webapp.rewards.models import RewardCase
 from webapp.runs.models import Run

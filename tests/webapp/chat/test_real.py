@@ -18,9 +18,9 @@ from tests.training.helpers import demonstration_rows
 from training.starter import build_starter
 from webapp.chat.models import Answer, AnswerState, Chat, Holder
 from webapp.chat.services import answer_again, chat_stop, turn_send
+from webapp.common.workers.models import Worker
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
-from webapp.workers.models import Worker
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(180), pytest.mark.slow]
 LIMIT_S = 60.0

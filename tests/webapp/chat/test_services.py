@@ -18,11 +18,11 @@ from webapp.chat.looking import cut_lost, look
 from webapp.chat.models import Answer, AnswerState, Chat, Turn
 from webapp.chat.selectors import chat_view, waits
 from webapp.chat.services import MAX_TEXT_CHARS, answer_again, chat_create, chat_stop, turn_send
+from webapp.common.workers.models import Worker
 from webapp.registry.models import RegisteredModel
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
 from webapp.teams.models import Project, User
-from webapp.workers.models import Worker
 
 Maker = Callable[..., Chat]
 

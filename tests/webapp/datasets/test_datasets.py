@@ -18,11 +18,11 @@ from django.urls import reverse
 
 from tests.working import at_once, claimed, done, perform
 from training.errors import DataError
-from webapp import work
+from webapp.common import work
+from webapp.common.storage import dataset_dir
 from webapp.datasets import services
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.selectors import histogram_of, latest_datasets, preview_of
-from webapp.storage import dataset_dir
 from webapp.teams.models import Project, User
 
 ROW = {"messages": [{"role": "user", "content": "What is 2 + 3?"}, {"role": "assistant", "content": "5"}]}

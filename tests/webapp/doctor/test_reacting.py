@@ -12,6 +12,8 @@ from tests.training.doctor.planted import FAULTS, planted
 from tests.webapp.runs_pages.test_resume_pages import _saved
 from training.algorithms.checkpoints import outdated
 from webapp.advisories.models import Advisory, DoctorRules
+from webapp.common.storage import attempt_dir
+from webapp.common.text import in_words
 from webapp.doctor import reacting
 from webapp.doctor.looking import look
 from webapp.notifications.models import Event
@@ -20,9 +22,7 @@ from webapp.registry.models import Checkpoint, RegisteredModel
 from webapp.registry.services import model_delete
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.states import RunState
-from webapp.storage import attempt_dir
 from webapp.teams.models import AuditEntry
-from webapp.text import in_words
 
 pytestmark = pytest.mark.django_db
 FAULT = "shaping_above_outcome"  # which is planted at step 28 and found at step 30

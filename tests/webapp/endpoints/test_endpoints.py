@@ -18,11 +18,11 @@ from django.utils import timezone
 
 from tests.chat_stub import Stub
 from tests.webapp.endpoints.conftest import KEY
+from webapp.common.storage import endpoint_dir
 from webapp.endpoints.keys import key_of
 from webapp.endpoints.models import Endpoint, EndpointSpend
 from webapp.endpoints.services import endpoint_change, endpoint_delete
 from webapp.endpoints.spending import day_limit, run_used, used_on
-from webapp.storage import endpoint_dir
 from webapp.teams.models import AuditEntry, Project, User
 
 pytestmark = pytest.mark.django_db

@@ -16,6 +16,7 @@ from tests.chat_stub import Stub, says
 from tests.webapp.endpoints.conftest import KEY
 from training.config import JobConfig
 from training.errors import ConfigError
+from webapp.common.storage import run_dir
 from webapp.comparison.contestants import Contestant
 from webapp.endpoints.models import Endpoint, EndpointSpend
 from webapp.endpoints.services import endpoint_change, endpoint_delete
@@ -29,7 +30,6 @@ from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.config import config_of
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.states import RunState
-from webapp.storage import run_dir
 from webapp.teams.models import Project, User
 
 TASKS = [{"messages": [{"role": "user", "content": f"What is {n} + 1? Use the calculator."}]} for n in range(3)]

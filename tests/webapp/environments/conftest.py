@@ -11,9 +11,9 @@ import pytest
 from django.core.cache import cache
 
 from tests.webapp.environments.registered import HEALTH
+from webapp.common.outbound import Reply
 from webapp.environments import checks, services
 from webapp.environments.models import Environment, Kind
-from webapp.outbound import Reply
 from webapp.teams.models import Project, User
 
 

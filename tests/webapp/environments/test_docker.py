@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from training.errors import TiltyardError
+from webapp.common.storage import environments_dir
 from webapp.environments.checks import ask, validation_of
 from webapp.environments.launchers.base import LaunchError
 from webapp.environments.launchers.docker import DockerLauncher
 from webapp.environments.models import Environment, Kind
 from webapp.environments.services import environment_launch, server_of
-from webapp.storage import environments_dir
 from webapp.teams.models import Project, User
 
 pytestmark = pytest.mark.docker

@@ -14,10 +14,10 @@ from django.urls import reverse
 
 from training.config import JobConfig
 from training.errors import EnvironmentUnreachable
+from webapp.common.outbound import Reply
 from webapp.environments import checks, services
 from webapp.environments.models import Environment
 from webapp.environments.selectors import health_view
-from webapp.outbound import Reply
 from webapp.teams.models import Project, User
 
 HEALTHY = {"name": "tools", "version": "1.2", "sessions": 3, "slots": 16}

@@ -16,10 +16,10 @@ import psutil
 import pytest
 
 from tests.servers import make_child_env, port_is_free, running
+from webapp.common.storage import environment_dir, environments_dir, replica_log
 from webapp.environments.models import Environment, Replica, ReplicaState
 from webapp.environments.services import environment_delete, environment_launch, environment_restart, environment_scale
 from webapp.environments.tokens import token_of
-from webapp.storage import environment_dir, environments_dir, replica_log
 from webapp.teams.models import Project, User
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -17,12 +17,12 @@ from envs.base.environment import ToolEnvironment
 from tests.working import at_once, claimed, done, perform
 from training.data.schema import row_from_dict
 from training.rollout.conversation import opening
-from webapp import work
+from webapp.common import work
+from webapp.common.storage import dataset_dir
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.environments import generate, orders
 from webapp.environments.generate import _failure
 from webapp.environments.models import DatasetOrder, Environment, Kind, OrderState
-from webapp.storage import dataset_dir
 from webapp.teams.models import User
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -15,6 +15,8 @@ from django.urls import reverse
 from tests.training.rollout import foreign
 from tests.webapp.environments.registered import HEALTH, answering
 from training.errors import TiltyardError
+from webapp.common.outbound import OutboundRefused, target_of
+from webapp.common.storage import environment_dir
 from webapp.engine.trainer import trainer_env
 from webapp.environments import checks, services
 from webapp.environments.builtin import builtins
@@ -24,8 +26,6 @@ from webapp.environments.models import MAX_REPLICAS, Environment, Kind, ReplicaS
 from webapp.environments.selectors import health_view
 from webapp.environments.tokens import container_token_path, ours, token_of, trainer_access
 from webapp.launch import preflight as preflight_module
-from webapp.outbound import OutboundRefused, target_of
-from webapp.storage import environment_dir
 from webapp.teams.models import Project, User
 
 UNPROVEN = {"ok": False, "episodes": 3, "problems": ["gold answer: task 7"]}

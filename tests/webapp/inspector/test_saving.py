@@ -14,6 +14,7 @@ from tests.training.exports.test_pairs import journal, rollout, scored
 from tests.webapp.inspector.conftest import Played
 from tests.working import at_once, done
 from training.journal import GroupScored
+from webapp.common.storage import attempt_dir
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.operations.lineage import lineage_of
 from webapp.inspector import finding
@@ -23,7 +24,6 @@ from webapp.rewards.models import RewardCase, RolloutSet
 from webapp.rollouts.ids import rollout_id
 from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.models import Run
-from webapp.storage import attempt_dir
 from webapp.teams.models import AuditEntry, User
 
 ClientFor = Callable[..., Client]

@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from tests.working import claimed, done, perform
 from training.config import JobConfig, RewardComponent
+from webapp.common.work import TRIES
 from webapp.engine.services import run_create, run_stop
 from webapp.launch import preflight
 from webapp.launch.checked import check_view, launch_checked
@@ -20,7 +21,6 @@ from webapp.launch.findings import Check, Offer
 from webapp.launch.forms import RunForm
 from webapp.runs.models import LaunchCheck, Run, RunEvent
 from webapp.teams.models import Project, User
-from webapp.work import TRIES
 
 Clients = Callable[..., Client]
 

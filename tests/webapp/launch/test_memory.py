@@ -19,13 +19,13 @@ from tests.working import claimed, done
 from training.config import JobConfig
 from training.memory.devices import GIB
 from training.presets import presets
+from webapp.common.work import Lost
+from webapp.common.workers.models import Worker
 from webapp.launch import memory
 from webapp.launch.memory import decisive, device_default, device_known, estimate_begin, estimate_make, own_devices
 from webapp.runs.models import MemoryEstimate
 from webapp.runs.states import RunState
 from webapp.teams.models import Project, User
-from webapp.work import Lost
-from webapp.workers.models import Worker
 
 Clients = Callable[..., Client]
 pytestmark = pytest.mark.django_db

@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from tests.working import at_once
 from training.presets import presets
+from webapp.common.workers.models import Worker
 from webapp.datasets.models import Dataset
 from webapp.environments.models import DatasetOrder, Environment, OrderState, ReplicaState
 from webapp.launch import needs_make
@@ -22,7 +23,6 @@ from webapp.launch.preparing import preparation_lines
 from webapp.rewards.models import RewardSpec
 from webapp.runs.models import Preparation, Run
 from webapp.teams.models import Project, User
-from webapp.workers.models import Worker
 
 pytestmark = pytest.mark.django_db(transaction=True)
 TOOLBENCH, REASONING = presets()["toolbench"], presets()["reasoning-grpo"]

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.working import at_once
-from webapp import work
+from webapp.common import work
 from webapp.notifications.channels import channel_create
 from webapp.notifications.events import notify
 from webapp.notifications.models import Channel, Delivery, Event, Kind, Reader

@@ -9,10 +9,10 @@ import pytest
 from django.utils import translation
 
 from tests.webapp.notifications.conftest import Service
-from webapp import outbound
+from webapp.common import outbound
+from webapp.common.text import in_words
 from webapp.notifications.channels import channel_test
 from webapp.notifications.models import Channel
-from webapp.text import in_words
 
 pytestmark = pytest.mark.django_db
 HTML = "<!DOCTYPE html><html><body>Welcome to the proxy</body></html>"

@@ -10,9 +10,9 @@ from django.test import Client
 
 from tests.webapp.notifications.conftest import EVENTS, Service, work_off
 from tests.webapp.notifications.test_api import ask
+from webapp.common.storage import channel_dir
 from webapp.notifications.models import Channel, Event
 from webapp.notifications.secret_files import Webhook, webhook_of
-from webapp.storage import channel_dir
 from webapp.teams.models import AuditEntry, User
 
 pytestmark = pytest.mark.django_db(transaction=True)

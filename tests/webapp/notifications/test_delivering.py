@@ -18,11 +18,11 @@ from django.utils import timezone
 from tests.chaos.services import wait_until
 from tests.servers import make_child_env
 from tests.webapp.notifications.conftest import Service, work_off
-from webapp import work
+from webapp.common import work
+from webapp.common.storage import channel_dir
 from webapp.notifications import delivering
 from webapp.notifications.channels import channel_delete, channel_resume
 from webapp.notifications.models import Channel, Delivery, Event, Kind
-from webapp.storage import channel_dir
 from webapp.teams.models import AuditEntry, Membership, Project, User
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -196,7 +196,7 @@ import django, sys
 django.setup()
 from django.utils.module_loading import autodiscover_modules
 autodiscover_modules("tasks")
-from webapp import work
+from webapp.common import work
 work.do("notifications.delivery", sys.argv[1])
 """
 

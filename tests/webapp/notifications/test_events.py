@@ -12,7 +12,8 @@ from django.db import transaction
 from tests.webapp.notifications.conftest import Service, work_off
 from tests.webapp.runs.conftest import job, queued, quick
 from training.errors import Boundary, ErrorInfo
-from webapp import work
+from webapp.common import work
+from webapp.common.storage import attempt_dir
 from webapp.engine import lease as leases
 from webapp.engine.history import run_transition
 from webapp.engine.outcome import attempt_end
@@ -22,7 +23,6 @@ from webapp.notifications.models import Channel, Delivery, Event, Kind, Notifica
 from webapp.notifications.words import words_of
 from webapp.runs.models import Attempt, Run
 from webapp.runs.states import RunState
-from webapp.storage import attempt_dir
 from webapp.teams.models import Membership, Project, User
 
 __all__ = ["job", "queued", "quick"]

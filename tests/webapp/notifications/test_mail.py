@@ -11,9 +11,9 @@ from django.core.mail import EmailMultiAlternatives
 from django.test import Client
 
 from tests.webapp.notifications.conftest import work_off
+from webapp.common.text import in_words
 from webapp.notifications.models import Delivery, Event, Kind, Reader, Watch
 from webapp.teams.models import Project, User
-from webapp.text import in_words
 
 pytestmark = pytest.mark.django_db(transaction=True)
 FACTS = {"error": {"code": "storage_full", "boundary": "storage", "message": "<b>4 MB</b> are left.", "hint": ""}}

@@ -13,7 +13,7 @@ from channels.routing import URLRouter
 from tests.live.conftest import Wire
 from tests.training.helpers import demonstration_rows
 from training.starter import build_starter
-from webapp import database_threads
+from webapp.common import database_threads
 from webapp.environments.models import Environment
 from webapp.environments.playground.seats import seats_taken
 from webapp.sockets import websocket_urlpatterns

@@ -17,10 +17,10 @@ from tests.live.conftest import Wire, in_db
 from tests.webapp.playground.conftest import CALL, TASK, Seat, sessions
 from training.errors import EnvironmentFull
 from webapp.asgi import application
+from webapp.common.host.embedded import free_port
 from webapp.environments.models import Environment
 from webapp.environments.playground import commands, consumer, play
 from webapp.environments.playground.seats import seats_taken
-from webapp.host.embedded import free_port
 from webapp.teams.models import Membership
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -15,10 +15,10 @@ from django.test import Client
 from tests.growth import assert_quick
 from tests.webapp.reading.conftest import TALK
 from training.token_file import FOLDER, LEARNED, SAMPLED, SEEN, SPELLING, Spelling, TokenValues, write_step
+from webapp.common.storage import attempt_dir
 from webapp.reading.tokens import _columns, tokens_view
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
-from webapp.storage import attempt_dir
 from webapp.teams.models import User
 
 Make = Callable[..., Any]

@@ -16,7 +16,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
-from webapp.csv_text import CsvResponse, csv_lines
+from webapp.common.csv_text import CsvResponse, csv_lines
 from webapp.records import cells
 from webapp.records.cells import DRAWN
 from webapp.records.columns import USUAL, columns_for, columns_keep, columns_named

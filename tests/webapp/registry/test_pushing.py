@@ -243,8 +243,8 @@ def test_a_break_while_weights_are_sent_can_be_tried_again(hub: Any, model: Regi
 def test_progress_is_told_while_a_file_is_on_its_way(
     hub: Any, model: RegisteredModel, bob: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("webapp.outbound.TICK_S", 0.001)
-    monkeypatch.setattr("webapp.work.PROGRESS_EVERY_S", 0.0)
+    monkeypatch.setattr("webapp.common.outbound.TICK_S", 0.001)
+    monkeypatch.setattr("webapp.common.work.PROGRESS_EVERY_S", 0.0)
     monkeypatch.setattr(hub_module, "PIECE", 1 << 14)
     told: list[int] = []
     send = hub_module.Hub.push

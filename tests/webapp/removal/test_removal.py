@@ -14,11 +14,12 @@ from django.urls import reverse
 from django.utils import timezone, translation
 
 from tests.working import at_once, claimed, done, perform
+from webapp.common.failures import failure
+from webapp.common.storage import project_dir, run_dir, trash_dir
 from webapp.datasets.models import Dataset
 from webapp.deletion import services
 from webapp.deletion.services import forecast, remove
 from webapp.engine.history import event_add
-from webapp.failures import failure
 from webapp.metrics.models import MetricPoint
 from webapp.registry.models import Checkpoint
 from webapp.registry.services import model_delete, model_register
@@ -26,7 +27,6 @@ from webapp.removal.models import Removal
 from webapp.rewards.models import RolloutSet
 from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.models import Run, RunEvent
-from webapp.storage import project_dir, run_dir, trash_dir
 from webapp.teams.hub_token import hub_token_set
 from webapp.teams.models import AuditEntry, Project, User
 

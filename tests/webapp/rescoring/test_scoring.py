@@ -16,6 +16,7 @@ from tests.evaluations import play
 from tests.webapp.rescoring.conftest import OWN, SOLVED
 from tests.working import claimed, done, perform
 from training.rewards.custom.params import code_hash
+from webapp.common.work import Lost
 from webapp.comparison.rewards import Evaluations
 from webapp.rescoring import scoring, services
 from webapp.rescoring.models import ComputedColumn, Rescoring, RescoringState
@@ -24,7 +25,6 @@ from webapp.rewards.lab import child
 from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.models import Run
 from webapp.teams.models import AuditAction, AuditEntry, Project, SiteSwitch, User
-from webapp.work import Lost
 
 __all__ = ["stub"]
 pytestmark = pytest.mark.django_db

@@ -17,7 +17,7 @@ from training.config import EnvironmentConfig
 from training.rollout.conversation import heard, opening
 from training.rollout.protocols import open_session
 from training.rollout.seeds import mix_seed
-from webapp import database_threads
+from webapp.common import database_threads
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment
 from webapp.environments.playground.seats import seats_taken

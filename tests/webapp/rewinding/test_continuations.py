@@ -14,6 +14,7 @@ from tests.webapp.endpoints.conftest import make_endpoint, stub
 from training.config import JobConfig
 from training.errors import ConfigError
 from training.rollout.past import read_past
+from webapp.common.storage import rewind_file
 from webapp.comparison.contestants import contestants_of
 from webapp.datasets.models import Dataset
 from webapp.engine.resolve import resolve
@@ -31,7 +32,6 @@ from webapp.rewinding.selectors import branches_of
 from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
-from webapp.storage import rewind_file
 from webapp.teams.models import Project, User
 
 __all__ = ["make_endpoint", "stub"]

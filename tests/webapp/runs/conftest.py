@@ -14,13 +14,13 @@ from django.utils import timezone
 
 from training.config import JobConfig
 from training.journal import Event, Journal
+from webapp.common.storage import attempt_dir
 from webapp.engine import lease as leases
 from webapp.engine.history import Lease
 from webapp.engine.projection import Projector
 from webapp.engine.supervisor import supervise
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
-from webapp.storage import attempt_dir
 
 STUB = Path(__file__).parents[2] / "chaos" / "stub_trainer.py"
 

@@ -13,12 +13,12 @@ import pytest
 from django.db.models import F
 from django.utils import timezone
 
+from webapp.common.storage import attempt_dir
+from webapp.common.workers.identity import folder_problem
 from webapp.engine import reaper
 from webapp.engine.trainer import Trainer
 from webapp.runs.models import Attempt, ReaperMark, Run
 from webapp.runs.states import RunState
-from webapp.storage import attempt_dir
-from webapp.workers.identity import folder_problem
 
 pytestmark = pytest.mark.django_db
 

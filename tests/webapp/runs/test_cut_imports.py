@@ -13,6 +13,7 @@ from django.utils import timezone
 from tests.working import done
 from training import journal as j
 from training.errors import DataError
+from webapp.common.storage import run_dir
 from webapp.engine import projection
 from webapp.engine.projection import Projector
 from webapp.foreign import importing
@@ -23,7 +24,6 @@ from webapp.removal.models import Removal, RemovalState
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import Attempt, Run
 from webapp.runs.states import RunState
-from webapp.storage import run_dir
 from webapp.teams.models import Project
 
 pytestmark = pytest.mark.django_db(transaction=True)

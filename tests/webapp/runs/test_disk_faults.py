@@ -19,15 +19,15 @@ from tests.disks import read_only
 from training.algorithms.checkpoints import write_whole
 from training.errors import StorageFailed
 from training.machine import write_refusal
+from webapp.common.host.ready import READY_VARIABLE, say_alive, say_ready
+from webapp.common.storage import run_dir
 from webapp.engine import recovery
 from webapp.engine.resuming import GoingOn
 from webapp.engine.supervisor import supervise
 from webapp.engine.trainer import OUTPUT_NAME, PROCESS_NAME, Trainer
-from webapp.host.ready import READY_VARIABLE, say_alive, say_ready
 from webapp.run_pages.page import next_act
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.states import RunState
-from webapp.storage import run_dir
 from webapp.teams.models import Project, User
 
 pytestmark = pytest.mark.django_db(transaction=True)

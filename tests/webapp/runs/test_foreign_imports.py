@@ -16,12 +16,12 @@ from django.urls import reverse
 
 from tests.working import claimed, done, perform
 from training.config import JobConfig
+from webapp.common.storage import import_dir
 from webapp.foreign import reading as foreign
 from webapp.metrics.models import MetricPoint
 from webapp.rollouts.models import Rollout, RolloutGroup
 from webapp.runs.models import ImportState, Run, RunImport
 from webapp.runs.states import RunState
-from webapp.storage import import_dir
 from webapp.teams.models import Project, User
 
 pytestmark = pytest.mark.django_db
@@ -115,7 +115,7 @@ def test_what_was_read_is_said_in_the_readers_language(
     log = b"step:1 - reward:0.5 - broken - mean:2\nstep:1.5 - a:1\n"
     read(project, bob, ("train.log", log), ("2.jsonl", DUMP + rollout(note="x")))
     read(project, bob, ("run.csv", b"a,b\n1,2\n"))
-    monkeypatch.setattr("webapp.text._", lambda text: f"〔{text}〕".replace(" ", "·"))
+    monkeypatch.setattr("webapp.common.text._", lambda text: f"〔{text}〕".replace(" ", "·"))
     page, refused = (_page(client_for(bob), project, state) for state in (ImportState.DONE, ImportState.REJECTED))
     for sentence in (
         "〔its·step·is·&#x27;1.5&#x27;,·not·a·whole·number·from·0〕",

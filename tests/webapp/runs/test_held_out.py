@@ -10,6 +10,7 @@ import pytest
 from django.urls import reverse
 
 from training import journal as j
+from webapp.common.storage import attempt_dir
 from webapp.live.snapshot import snapshot_text
 from webapp.metrics.models import MetricPoint
 from webapp.records.reports import event_text
@@ -19,7 +20,6 @@ from webapp.rewards.lab.sets import recorded_rollouts
 from webapp.rollouts.models import Rollout, RolloutGroup
 from webapp.rollouts.selectors import current_step, step_rollouts
 from webapp.runs.models import RunEvent
-from webapp.storage import attempt_dir
 
 pytestmark = pytest.mark.django_db
 ROWS = [4, 7, 9]

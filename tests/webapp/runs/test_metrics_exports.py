@@ -24,13 +24,13 @@ from django.utils import timezone
 from tests.working import done
 from training.imports.base import Notes
 from training.imports.tensorboard import figures_of, records
+from webapp.common.storage import attempt_dir, run_dir
 from webapp.datasets.models import ExportState
 from webapp.foreign import figure_exports
 from webapp.foreign.figure_exports import metrics_order
 from webapp.foreign.models import RunExport
 from webapp.metrics.models import MetricPoint
 from webapp.runs.models import Attempt, Run
-from webapp.storage import attempt_dir, run_dir
 from webapp.teams.models import AuditEntry, Project, User
 
 pytestmark = pytest.mark.django_db

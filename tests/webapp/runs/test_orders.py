@@ -23,14 +23,14 @@ from tests.servers import running, wait_for_http
 from tests.webapp.runs.conftest import in_thread
 from training.config import JobConfig
 from training.rollout.orders import ORDERS_NAME
+from webapp.common.host.embedded import free_port
+from webapp.common.storage import attempt_dir
 from webapp.engine.history import Lease
 from webapp.engine.orders import orders_pass, rollout_order
 from webapp.engine.services import run_stop
-from webapp.host.embedded import free_port
 from webapp.rollouts.ids import rollout_id
 from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.models import Run, RunEvent
-from webapp.storage import attempt_dir
 from webapp.teams.models import AuditEntry, User
 
 pytestmark = pytest.mark.django_db(transaction=True)

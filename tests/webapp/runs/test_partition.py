@@ -11,10 +11,10 @@ from django.db import OperationalError
 
 from tests.chaos.services import alive, wait_until
 from tests.webapp.runs.conftest import in_thread
+from webapp.common.storage import attempt_dir
 from webapp.engine import supervisor
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
-from webapp.storage import attempt_dir
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -13,13 +13,13 @@ from django.utils import timezone
 
 from tests.webapp.endpoints.conftest import make_endpoint, stub
 from training.config import JobConfig
+from webapp.common.pools import ENDPOINT, TRAIN
 from webapp.engine import lease as leases
 from webapp.engine import reaper, supervisor
 from webapp.engine.history import Lease
 from webapp.engine.outcome import WORKER_CLOSING, attempt_end
 from webapp.engine.services import run_change, run_create, run_launch, run_resume
 from webapp.engine.supervisor import nudge_next, supervise
-from webapp.pools import ENDPOINT, TRAIN
 from webapp.runs.models import Outbox, Run
 from webapp.runs.states import RunState
 from webapp.teams.models import Project, User

@@ -14,6 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from envs.wire import Message
 from training import journal as j
 from training.errors import ErrorInfo
+from webapp.common.storage import attempt_dir
 from webapp.engine import lease as leases
 from webapp.engine.batch import rollout_id
 from webapp.engine.history import LeaseLost
@@ -23,7 +24,6 @@ from webapp.metrics.selectors import curves, last_values, metric_names, newest_v
 from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.models import Attempt, RunEvent
 from webapp.runs.states import RunState
-from webapp.storage import attempt_dir
 
 pytestmark = pytest.mark.django_db
 

@@ -9,11 +9,11 @@ import pytest
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from webapp.common.pools import TRAIN
 from webapp.engine import lease as leases
 from webapp.engine.history import run_transition
 from webapp.engine.outcome import WORKER_CLOSING, attempt_end, worker_lost
 from webapp.engine.services import run_resume
-from webapp.pools import TRAIN
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
 from webapp.teams.models import User

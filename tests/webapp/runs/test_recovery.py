@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from training.words import sentence
 from webapp.advisories.models import DoctorRules
+from webapp.common.state_reasons import ANSWERS_AGAIN, BUDGET_AGAIN, RECOVERED, TRIED_AGAIN
 from webapp.endpoints.models import Endpoint
 from webapp.endpoints.spending import DAY_TOKENS, spend_add
 from webapp.engine import recovery
@@ -19,7 +20,6 @@ from webapp.engine.recovery import CAUSES, Cause, wait_s
 from webapp.environments.models import Environment
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.states import RunState
-from webapp.state_reasons import ANSWERS_AGAIN, BUDGET_AGAIN, RECOVERED, TRIED_AGAIN
 from webapp.teams.models import Project, User
 
 pytestmark = pytest.mark.django_db

@@ -13,6 +13,7 @@ from training import journal as j
 from training.algorithms.checkpoints import write_whole
 from training.config import config_load
 from training.errors import ConfigError, ModelError
+from webapp.common.storage import run_dir
 from webapp.engine.lease import claim
 from webapp.engine.outcome import MAX_OTHER_DEATHS, attempt_end, worker_lost
 from webapp.engine.resuming import GoingOn, can_resume, newest_checkpoint, pin_used, resume_from
@@ -24,7 +25,6 @@ from webapp.registry.services import model_delete, model_register
 from webapp.run_pages.page import next_act
 from webapp.runs.models import Attempt, Run, RunEvent
 from webapp.runs.states import RunState
-from webapp.storage import run_dir
 
 pytestmark = pytest.mark.django_db
 
@@ -88,8 +88,8 @@ def test_a_damaged_checkpoint_is_marked_and_passed_over(written: Any, client_for
 
 
 def test_a_checkpoint_of_an_earlier_attempt_is_marked_by_a_later_one(queued: Any) -> None:
+    from webapp.common.storage import attempt_dir
     from webapp.engine.projection import Projector
-    from webapp.storage import attempt_dir
 
     run = queued()
     attempt_end(claim(run.pk))

@@ -9,6 +9,7 @@ import pytest
 
 from training.config import JobConfig
 from training.errors import ConfigError
+from webapp.common.storage import run_dir
 from webapp.datasets.models import DatasetState
 from webapp.engine import outbox
 from webapp.engine.history import run_transition
@@ -21,7 +22,6 @@ from webapp.records.selectors import run_view
 from webapp.registry.models import Checkpoint, ModelKind, RegisteredModel
 from webapp.runs.models import Attempt, Outbox, Run, RunEvent
 from webapp.runs.states import RunState
-from webapp.storage import run_dir
 
 pytestmark = pytest.mark.django_db
 

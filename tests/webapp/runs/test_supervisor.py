@@ -13,6 +13,7 @@ import pytest
 from tests.chaos.services import alive, wait_until
 from tests.chaos.truth import assert_exact
 from tests.webapp.runs.conftest import in_thread, stand_in
+from webapp.common.storage import attempt_dir
 from webapp.engine import supervisor, trainer
 from webapp.engine.services import run_pause, run_resume, run_stop
 from webapp.engine.supervisor import supervise
@@ -21,7 +22,6 @@ from webapp.registry.models import Checkpoint, RegisteredModel
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import Attempt, Run, RunEvent
 from webapp.runs.states import RunState
-from webapp.storage import attempt_dir
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -14,9 +14,9 @@ from django.test import Client, override_settings
 from django.utils import timezone
 from whitenoise.storage import CompressedManifestStaticFilesStorage
 
+from webapp.common.static_files import PLOTLY, HashedStorage, collected, fingerprint, imported_by, note_collected
 from webapp.run_pages import page
 from webapp.runs.models import RunEvent
-from webapp.static_files import PLOTLY, HashedStorage, collected, fingerprint, imported_by, note_collected
 
 ROOT = Path(__file__).resolve().parents[3]
 Clients = Callable[..., Client]

@@ -14,6 +14,9 @@ from django.utils import timezone, translation
 
 from training.config import JobConfig
 from training.errors import ErrorInfo
+from webapp.common.state_reasons import STATE_REASONS
+from webapp.common.storage import attempt_dir
+from webapp.common.strings import run_strings
 from webapp.engine.services import run_stop
 from webapp.metrics.models import MetricPoint
 from webapp.records.selectors import run_view, stalled
@@ -21,9 +24,6 @@ from webapp.rollouts.models import Rollout, Turn
 from webapp.run_pages import page
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.states import RunState
-from webapp.state_reasons import STATE_REASONS
-from webapp.storage import attempt_dir
-from webapp.strings import run_strings
 from webapp.teams.models import Project, User
 
 Clients = Callable[..., Client]

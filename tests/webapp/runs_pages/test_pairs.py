@@ -16,12 +16,12 @@ from tests.training.helpers import job_config
 from tests.working import at_once, done
 from training.data.pairs import pair_of
 from training.data.reader import load_rows
+from webapp.common.storage import attempt_dir
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.operations.lineage import lineage_of
 from webapp.datasets.pairs import counts, gaps_of, pairs_problem
 from webapp.rollouts.models import Rollout, RolloutStatus
 from webapp.runs.models import Run
-from webapp.storage import attempt_dir
 from webapp.teams.models import AuditEntry, Project, User
 
 Builder = Callable[..., Any]

@@ -11,12 +11,12 @@ from django.urls import reverse
 from django.utils import timezone
 
 from training.algorithms.checkpoints import write_whole
+from webapp.common.storage import run_dir
 from webapp.records.reports import report_lines
 from webapp.records.selectors import run_view
 from webapp.registry.models import Checkpoint
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.states import RunState
-from webapp.storage import run_dir
 
 pytestmark = pytest.mark.django_db
 UNREACHABLE = {"code": "environment_unreachable", "boundary": "environment", "message": "refused", "hint": ""}

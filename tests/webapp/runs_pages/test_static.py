@@ -11,8 +11,8 @@ import pytest
 from django.template.loader import render_to_string
 from django.utils import translation
 
-from webapp.static_files import PLOTLY
-from webapp.strings import strings_for
+from webapp.common.static_files import PLOTLY
+from webapp.common.strings import strings_for
 
 ROOT = Path(__file__).resolve().parents[3]
 SCRIPTS = sorted((ROOT / "static/js").rglob("*.js"))

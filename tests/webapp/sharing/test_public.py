@@ -13,8 +13,8 @@ from django.test import Client
 from django.utils import timezone
 
 from training.redaction import redact
+from webapp.common.logs import LineFormatter, RedactFilter
 from webapp.deletion.services import remove
-from webapp.logs import LineFormatter, RedactFilter
 from webapp.runs.models import Run
 from webapp.sharing.links import link_create, link_revoke
 from webapp.sharing.models import SavedComparison

@@ -15,11 +15,11 @@ from django.test import Client
 from django.urls import reverse
 
 from training.config import JobConfig
+from webapp.common.storage import project_dir
 from webapp.engine import supervisor
 from webapp.engine.trainer import trainer_env
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
-from webapp.storage import project_dir
 from webapp.teams.hub_token import hub_env, hub_token_set, hub_token_since
 from webapp.teams.models import AuditEntry, Project, Team, User
 

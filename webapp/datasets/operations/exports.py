@@ -1,4 +1,4 @@
-"""Files to download: a dataset version in another format, written by a worker (``webapp.work``)."""
+"""Files to download: a dataset version in another format, written by a worker (``webapp.common.work``)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from django.utils.translation import gettext as _
 from training.data.making.convert import Converted, ConvertOptions, convert
 from training.data.options import ReadOptions
 from training.errors import DataError, TiltyardError
-from webapp import work
+from webapp.common import work
+from webapp.common.work import Claim
 from webapp.datasets.models import Dataset, DatasetExport, DatasetState, ExportState
 from webapp.datasets.operations.targets import ExportOptions, file_name, part_names, suffix_of, targets
 from webapp.datasets.services import KEEP_FREE_BYTES
 from webapp.teams.audit import audit
 from webapp.teams.models import AuditAction, User
-from webapp.work import Claim
 
 KEPT = 5
 MAX_LOST = 20

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 from django import forms
 from django.utils.translation import gettext_lazy as _
 
+from webapp.common.ids import name_validator
 from webapp.datasets.models import Dataset
-from webapp.ids import name_validator
 
 SEED_LIMIT = 2**31 - 1
 

@@ -21,10 +21,10 @@ from pydantic import ValidationError as ShapeError
 
 from training.data.making.dataset import OPERATIONS, PARTS
 from training.data.options import MixOptions, Options
+from webapp.common.pages import clean_name
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.operations.lineage import parent_of
 from webapp.datasets.services import KEEP_FREE_BYTES, version_insert
-from webapp.pages import clean_name
 from webapp.teams.models import User
 
 logger = logging.getLogger(__name__)

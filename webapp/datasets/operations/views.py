@@ -14,13 +14,13 @@ from django.views.decorators.http import require_GET, require_http_methods
 
 from training.data.making.dataset import matching
 from training.data.options import FilterOptions
+from webapp.common.pages import add_errors
 from webapp.datasets.models import Dataset, DatasetExport, DatasetState, ExportState
 from webapp.datasets.operations.exports import OPEN, export_order
 from webapp.datasets.operations.forms import FORMS, ExportForm, FilterForm
 from webapp.datasets.operations.services import operation_order
 from webapp.datasets.operations.targets import ExportOptions
 from webapp.datasets.selectors import datasets_of
-from webapp.pages import add_errors
 from webapp.teams.access import object_for, project_for
 from webapp.teams.models import Project, Role, User
 

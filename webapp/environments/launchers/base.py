@@ -11,9 +11,9 @@ from django.utils.translation import gettext as _
 
 from training.errors import EnvironmentFault
 from training.redaction import redact
+from webapp.common.text import clean_text
 from webapp.environments.models import Environment, Replica
 from webapp.environments.options import Option, arguments_argv
-from webapp.text import clean_text
 
 Handle = dict[str, Any]
 LOG_LINES, LOG_BYTES, LINE_CHARS = 200, 128 << 10, 1_000

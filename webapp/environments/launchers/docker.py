@@ -17,6 +17,8 @@ from django.conf import settings
 from django.utils.translation import gettext as _
 
 from training.sessions import folder_id
+from webapp.common.host.embedded import free_port, write_private
+from webapp.common.storage import environments_dir
 from webapp.environments.launchers.base import (
     HOST,
     LOG_LINES,
@@ -31,8 +33,6 @@ from webapp.environments.launchers.base import (
 from webapp.environments.models import Environment, Replica
 from webapp.environments.options import Option
 from webapp.environments.tokens import container_token_path
-from webapp.host.embedded import free_port, write_private
-from webapp.storage import environments_dir
 
 if TYPE_CHECKING:
     from docker import DockerClient

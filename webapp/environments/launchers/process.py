@@ -25,6 +25,10 @@ from django.utils.translation import gettext as _
 
 from training.child_env import PLACES, child_env
 from training.sessions import folder_id
+from webapp.common.host.embedded import die_with_parent, free_port
+from webapp.common.host.processes import Known, Ledger, alive, known, send
+from webapp.common.storage import environments_dir, replica_log
+from webapp.common.text import os_words
 from webapp.environments.builtin import builtins
 from webapp.environments.launchers.base import (
     HOST,
@@ -40,10 +44,6 @@ from webapp.environments.launchers.base import (
 from webapp.environments.launchers.base import LOG_BYTES as TAIL_BYTES
 from webapp.environments.models import Environment, Replica
 from webapp.environments.tokens import token_path
-from webapp.host.embedded import die_with_parent, free_port
-from webapp.host.processes import Known, Ledger, alive, known, send
-from webapp.storage import environments_dir, replica_log
-from webapp.text import os_words
 
 MAX_LOG_BYTES = 5 << 20
 SPARE_FILES = 512

@@ -28,7 +28,9 @@ from django.utils.translation import gettext as _
 
 from envs.wire import Message
 from training.errors import TiltyardError
-from webapp.database_threads import in_database
+from webapp.common.database_threads import in_database
+from webapp.common.errors import DATABASE_AWAY
+from webapp.common.failures import failure
 from webapp.environments.models import Environment
 from webapp.environments.playground import commands as c
 from webapp.environments.playground.episode import Played
@@ -36,8 +38,6 @@ from webapp.environments.playground.play import Play, PlayRefused, reach_of
 from webapp.environments.playground.saves import save
 from webapp.environments.playground.seats import authorise, leave, take
 from webapp.environments.playground.tasks import start_of
-from webapp.errors import DATABASE_AWAY
-from webapp.failures import failure
 from webapp.live.frames import encode
 from webapp.live.watching import BAD_FRAME, TOO_MANY, Closed
 from webapp.teams.models import User

@@ -20,13 +20,13 @@ from training.rollout import protocols
 from training.rollout.rewinding import Recording, Rewound, Taken, rewind
 from training.rollout.session import Session
 from training.rollout.tokens import Tools
+from webapp.common.outbound import access, target_of
+from webapp.common.text import clean_json
 from webapp.environments.models import Environment
 from webapp.environments.playground.commands import Step
 from webapp.environments.playground.episode import Played
 from webapp.environments.playground.tasks import Start
 from webapp.environments.tokens import ours, token_for
-from webapp.outbound import access, target_of
-from webapp.text import clean_json
 
 MAX_TURNS = 200
 MAX_TRANSCRIPT_BYTES = 8 << 20

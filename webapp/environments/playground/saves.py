@@ -9,15 +9,15 @@ from django.core.exceptions import ValidationError
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
+from webapp.common.pages import clean_name
+from webapp.common.text import clean_json
 from webapp.datasets.appending import dataset_append
 from webapp.environments.models import Environment
 from webapp.environments.playground.commands import SaveCase, SaveRow
 from webapp.environments.playground.episode import Played
-from webapp.pages import clean_name
 from webapp.rewards.cases import reward_case_create
 from webapp.rewards.models import RewardCase
 from webapp.teams.models import User
-from webapp.text import clean_json
 
 
 class Saved(NamedTuple):

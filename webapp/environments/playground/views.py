@@ -13,13 +13,13 @@ from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
+from webapp.common.errors import error_body
 from webapp.datasets.models import Dataset
 from webapp.datasets.selectors import latest_datasets, ready_datasets
 from webapp.environments.models import Environment
 from webapp.environments.playground.strings import playground_strings
 from webapp.environments.playground.tasks import start_of_row
 from webapp.environments.selectors import health_view
-from webapp.errors import error_body
 from webapp.rewards.selectors import component_titles
 from webapp.teams.access import object_for, project_for
 from webapp.teams.models import Project, Role

@@ -9,10 +9,10 @@ from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy
 
+from webapp.common.pages import addresses_of, url_or_none
+from webapp.common.ui.templatetags.ui import icon
 from webapp.notifications.reader import reader_of_page
-from webapp.pages import addresses_of, url_or_none
 from webapp.teams.models import Project
-from webapp.ui.templatetags.ui import icon
 
 register = template.Library()
 

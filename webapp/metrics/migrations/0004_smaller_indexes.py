@@ -1,6 +1,6 @@
 from django.db import migrations, models
 
-from webapp.large_tables import BuildIndex, DropIndex, KeyOfFields
+from webapp.common.large_tables import BuildIndex, DropIndex, KeyOfFields
 from webapp.runs.numbering import Block
 
 

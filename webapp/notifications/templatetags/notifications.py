@@ -6,9 +6,9 @@ from typing import Any
 
 from django import template
 
+from webapp.common.text import in_words
 from webapp.notifications.reader import reader_of_page
 from webapp.notifications.selectors import MOST_COUNTED
-from webapp.text import in_words
 
 register = template.Library()
 register.filter("in_words", in_words)

@@ -12,7 +12,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from webapp.figures import figure
+from webapp.common.figures import figure
 from webapp.reading.task_map import Box, Line
 from webapp.rollouts.templatetags.transcript import visible
 from webapp.runs.models import Run

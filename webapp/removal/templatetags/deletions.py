@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from django import template
 
-from webapp.failures import Failure, failure
+from webapp.common.failures import Failure, failure
 from webapp.removal.models import Removal, RemovalState
 from webapp.teams.models import Membership, Role
 

@@ -13,8 +13,8 @@ from training.config import RewardComponent
 from training.rewards.custom import CUSTOM
 from training.rewards.custom.params import MAX_CODE_CHARS, CustomParams
 from training.rewards.registry import COMPONENTS
-from webapp.fields import error_sentence, fields_of
-from webapp.ids import name_validator
+from webapp.common.fields import error_sentence, fields_of
+from webapp.common.ids import name_validator
 from webapp.rewards.custom.sources import runs_offered
 from webapp.rewards.forms import COMPONENT_NAME
 from webapp.rewards.selectors import latest_specs

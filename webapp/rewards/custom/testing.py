@@ -22,8 +22,8 @@ from training.rewards.custom.episode import plain_episode
 from training.rewards.custom.params import CustomParams
 from training.sandbox.problems import Problem, SandboxProblem
 from training.sandbox.process import Answer, Limits, Worker
+from webapp.common.text import in_words
 from webapp.rewards.custom.sources import Sample
-from webapp.text import in_words
 
 WALL_LIMIT_S = 20.0
 WAIT_LIMIT_S = 10.0

@@ -15,7 +15,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from training.rewards.custom import CUSTOM
 from training.sandbox.modules import ALLOWED
-from webapp.pages import add_errors, probe_allowed
+from webapp.common.pages import add_errors, probe_allowed
 from webapp.rewards.custom.examples import BY_KEY, EXAMPLES
 from webapp.rewards.custom.forms import CodeForm, CustomRewardForm
 from webapp.rewards.custom.sources import samples_of

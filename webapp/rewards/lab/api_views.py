@@ -15,8 +15,9 @@ from pydantic import ValidationError as ShapeError
 from training.config import RewardComponent
 from training.errors import DataError
 from training.rewards.scoring import validate_components
-from webapp.errors import error_body
-from webapp.fields import error_sentence
+from webapp.common.errors import error_body
+from webapp.common.fields import error_sentence
+from webapp.common.text import in_words
 from webapp.rewards.lab.requests import RolloutRequest, ScoreRequest
 from webapp.rewards.lab.selectors import rollout_sets_of
 from webapp.rewards.lab.spans import rollout_reply
@@ -25,7 +26,6 @@ from webapp.rewards.models import RolloutSet, SetState
 from webapp.rewards.permission import custom_refusal
 from webapp.teams.access import object_for, project_for
 from webapp.teams.models import Project, User
-from webapp.text import in_words
 
 R = TypeVar("R", bound=BaseModel)
 MAX_BODY_BYTES = 512 * 1024

@@ -20,6 +20,7 @@ from training.errors import Boundary, DataError, ErrorInfo, TiltyardError
 from training.rewards.base import Episode
 from training.rewards.lab.table import COLUMNS_NAME, EPISODES_NAME, META_NAME, ROWS_NAME
 from training.rewards.lab.writing import MAX_ROLLOUTS, Recorded, SetWriter
+from webapp.common.work import Claim
 from webapp.rewards.cases import cases_of
 from webapp.rewards.lab.pasted import TEXT_NAME, conversations_of, grouped
 from webapp.rewards.lab.recorded import Found, Rows, found_in
@@ -28,7 +29,6 @@ from webapp.rewards.models import RolloutSet, SetKind, SetState
 from webapp.rollouts.groups import groups_read
 from webapp.runs.config import common_components, config_of
 from webapp.runs.models import Run
-from webapp.work import Claim
 
 TOO_MANY = "A rollout set holds at most {limit:,} rollouts; these steps have {total:,}."
 

@@ -12,9 +12,9 @@ from django.utils.translation import gettext_lazy
 from training.rewards.base import Component
 from training.rewards.custom import CUSTOM
 from training.rewards.registry import FAMILIES
-from webapp.fields import LinesField, fields_of
-from webapp.ids import name_validator
-from webapp.pages import newest_only
+from webapp.common.fields import LinesField, fields_of
+from webapp.common.ids import name_validator
+from webapp.common.pages import newest_only
 from webapp.rewards.forms import FAMILY_TITLES
 from webapp.rewards.models import SetKind
 from webapp.runs.models import Run

@@ -14,14 +14,14 @@ from pydantic import ValidationError as ShapeError
 
 from training.config import JobConfig, RewardComponent
 from training.rewards.registry import COMPONENTS, form_components, starting_components
-from webapp.fields import error_sentence
+from webapp.common.fields import error_sentence
+from webapp.common.text import translated
 from webapp.rewards.models import RewardSpec, RolloutSet, SetKind
 from webapp.rewards.selectors import latest_specs, specs_of
 from webapp.rollouts.models import Rollout
 from webapp.runs.config import config_of
 from webapp.runs.models import Run
 from webapp.teams.models import Project
-from webapp.text import translated
 
 MAX_SPECS = 60
 MAX_NAME = 80

@@ -17,9 +17,9 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic import ValidationError as ShapeError
 
-from webapp.errors import error_body
-from webapp.failures import failure
-from webapp.pages import add_errors, errors_by_field, page_number
+from webapp.common.errors import error_body
+from webapp.common.failures import failure
+from webapp.common.pages import add_errors, errors_by_field, page_number
 from webapp.rewards.lab import page, selectors, sets
 from webapp.rewards.lab.forms import PLACE, SetForm, editors
 from webapp.rewards.lab.requests import Components

@@ -15,8 +15,8 @@ from django.utils.translation import gettext as _
 from training.rewards.base import Episode
 from training.rewards.lab.rules import DEGENERATE
 from training.rewards.lab.writing import Recorded, message_head
+from webapp.common.text import clean_json, json_words
 from webapp.rewards.pasted import conversation_of
-from webapp.text import clean_json, json_words
 
 TEXT_NAME = "pasted.txt"
 MAX_TEXT_BYTES = 1 << 20

@@ -23,10 +23,10 @@ from training.config import RewardComponent
 from training.rewards.lab.scoring import is_asked, wanted
 from training.rewards.lab.table import Table, table_load
 from training.rewards.lab.values import Column, column_of, component_key
+from webapp.common.text import os_words
 from webapp.rewards.lab.cache import cache
 from webapp.rewards.lab.child import ScoringFailed, computing_env, score_in_child
 from webapp.rewards.models import RolloutSet
-from webapp.text import os_words
 
 logger = logging.getLogger(__name__)
 WAIT_S = 4.0

@@ -13,8 +13,8 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
-from webapp import work
-from webapp.pages import clean_name
+from webapp.common import work
+from webapp.common.pages import clean_name
 from webapp.rewards.cases import cases_of
 from webapp.rewards.lab.cache import cache
 from webapp.rewards.lab.pasted import TEXT_NAME, conversations_of

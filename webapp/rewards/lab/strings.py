@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.utils.translation import gettext as _
 
-from webapp.strings import run_strings
+from webapp.common.strings import run_strings
 
 
 def lab_strings() -> dict[str, str]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from django.utils.translation import gettext_noop
 
+from webapp.common.work import Kind, register
 from webapp.rewards.lab.building import set_build, set_failed
 from webapp.rewards.models import RolloutSet
-from webapp.work import Kind, register
 
 TOO_LONG = gettext_noop("Reading the rollouts took too long. Choose fewer steps.")
 

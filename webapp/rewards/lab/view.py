@@ -22,12 +22,12 @@ from training.rewards.lab.terms import Scored, scored
 from training.rewards.lab.turns import turn_report
 from training.rewards.lab.values import Column
 from training.rewards.registry import COMPONENTS
-from webapp import outcomes
+from webapp.common import outcomes
+from webapp.common.text import in_words, translated
 from webapp.rewards.lab.requests import ScoreRequest
 from webapp.rewards.lab.scoring import Job, Values, table_of, values_of
 from webapp.rewards.models import RolloutSet
 from webapp.runs.config import title_of
-from webapp.text import in_words, translated
 
 MAX_ROLLOUTS_SHOWN = 128
 MAX_MISSING = 50

@@ -17,7 +17,7 @@ from django.utils.translation import gettext_noop
 from training.errors import RewardTimeout, ScorerDied
 from training.rewards.scorer.wire import Asked, Job, Said, job_line
 from training.words import Sentence, sentence
-from webapp.askers import when_asker_leaves
+from webapp.common.askers import when_asker_leaves
 from webapp.rewards.scorers.child import Child
 from webapp.rewards.scorers.places import Places, Turn
 

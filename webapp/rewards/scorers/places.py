@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from django.utils.translation import gettext as _
 
-from webapp.errors import TooMany
+from webapp.common.errors import TooMany
 
 PLACES = 3  # a child takes 40 MB of its own; one place for each core would leave a second person waiting
 JOBS_PER_PERSON = 4  # running and waiting

@@ -5,8 +5,8 @@ from __future__ import annotations
 from django import template
 from django.utils.translation import gettext_noop as _
 
+from webapp.common.text import translated
 from webapp.run_pages.page import event_words
-from webapp.text import translated
 
 register = template.Library()
 

@@ -1,6 +1,6 @@
 from django.db import migrations
 
-from webapp.large_tables import KeyOfFields
+from webapp.common.large_tables import KeyOfFields
 
 
 class Migration(migrations.Migration):

@@ -130,7 +130,7 @@ def test_why_a_value_is_missing_is_said_in_the_readers_language(
     """The template is translated and its values stay; columns that were kept as English texts are still read."""
     made = built(kind="run", run=recorded_run(steps=1))
     spec = [{"name": "bfcl_task_success", "weight": 1}]
-    monkeypatch.setattr("webapp.text._", lambda text: f"〔{text}〕".replace("`{name}` has", "{name} hat"))
+    monkeypatch.setattr("webapp.common.text._", lambda text: f"〔{text}〕".replace("`{name}` has", "{name} hat"))
     said = "〔bfcl_task_success hat no value for this episode.〕"
     first = scored(made, spec)
     assert [item["reason"] for item in first["missing"]] == [said]

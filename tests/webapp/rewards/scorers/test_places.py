@@ -11,7 +11,7 @@ from contextlib import ExitStack
 import pytest
 
 from tests.chaos.services import wait_until
-from webapp.errors import TooMany
+from webapp.common.errors import TooMany
 from webapp.rewards.scorers.places import WAIT_S, Places, Turn
 
 LONG_S = 60.0

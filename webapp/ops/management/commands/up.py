@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import translation
 
 from training.floors import floors_broken
-from webapp.env import env_bool
+from webapp.common.env import env_bool
 from webapp.ops.console import Console
 from webapp.ops.options import UpOptions
 from webapp.ops.up import LOOPBACK, Up

@@ -1,0 +1,114 @@
+"""Request ids, the content security policy, and the one JSON error shape."""
+
+from __future__ import annotations
+
+import logging
+import re
+import uuid
+from collections.abc import Callable
+from urllib.parse import quote
+
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+
+from webapp.common.errors import TooMany, error_body, outage, server_error, too_many
+from webapp.common.pages import PROBES_WINDOW_S
+from webapp.common.text import NUL_SHOWN, clean_text
+
+logger = logging.getLogger(__name__)
+GetResponse = Callable[[HttpRequest], HttpResponse]
+
+# Nothing inline, nothing from elsewhere. Plotly sets styles on its own elements, which `style-src` must allow.
+CSP = (
+    "default-src 'self'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
+    "connect-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+
+_NUL = re.compile("%00|\x00")
+
+
+class CleanAddressMiddleware:
+    """Give views an address of text that can be stored and looked for: ``clean_text`` for its path and query.
+
+    A parameter that reached the database with a NUL would be an error there, and there are hundreds of parameters.
+    Half a surrogate pair is no UTF-8: decoding the query has replaced it already.
+    """
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        request.path, request.path_info = clean_text(request.path), clean_text(request.path_info)
+        request.META["QUERY_STRING"] = _NUL.sub(quote(NUL_SHOWN), request.META.get("QUERY_STRING", ""))
+        return self.get_response(request)
+
+
+class RequestIdMiddleware:
+    """Give each request an id that errors and logs carry."""
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        request.request_id = uuid.uuid4().hex[:12]  # type: ignore[attr-defined]
+        response = self.get_response(request)
+        response["X-Request-Id"] = request.request_id  # type: ignore[attr-defined]
+        return response
+
+
+class ContentSecurityPolicyMiddleware:
+    """Set the policy on every response."""
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        response = self.get_response(request)
+        response.headers.setdefault("Content-Security-Policy", CSP)
+        return response
+
+
+class PrivateAnswersMiddleware:
+    """Keep what a person was shown out of every cache and off the disk of a shared browser, unless a view says
+    otherwise. Files that are downloaded may be kept by the person's own browser, which may go on with one that broke
+    off; files of ``static/`` never come here."""
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        response = self.get_response(request)
+        if request.session.accessed or "Authorization" in request.headers:
+            download = response.get("Content-Disposition", "").startswith("attachment")
+            response.headers.setdefault("Cache-Control", "private" if download else "private, no-store")
+        return response
+
+
+class ErrorShapeMiddleware:
+    """Turn errors of API requests into ``{ok, code, message, detail, request_id}``; pages keep Django's templates."""
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        """Say with every 429 when to come back; who knows it better than to the minute has said so already."""
+        response = self.get_response(request)
+        if response.status_code == 429:
+            response.headers.setdefault("Retry-After", str(PROBES_WINDOW_S))
+        return response
+
+    def process_exception(self, request: HttpRequest, exc: Exception) -> HttpResponse | None:
+        """Answer API requests, and who has too much at once; anything unexpected is logged with the request's id and
+        named so."""
+        if isinstance(exc, TooMany):
+            return too_many(request, exc)
+        if not request.path.startswith("/api/"):
+            return None
+        if isinstance(exc, Http404):
+            return JsonResponse(error_body(request, "not_found"), status=404)
+        if isinstance(exc, PermissionDenied):
+            return JsonResponse(error_body(request, "forbidden", str(exc)), status=403)
+        if outage(exc):
+            return server_error(request, exc)
+        logger.exception("api request failed", extra={"request_id": getattr(request, "request_id", "")})
+        return JsonResponse(error_body(request, "internal"), status=500)

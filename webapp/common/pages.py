@@ -1,0 +1,90 @@
+"""Small parts that pages of several apps share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from django import forms
+from django.contrib.auth.base_user import AbstractBaseUser
+from django.contrib.auth.models import AnonymousUser
+from django.core.cache import cache
+from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
+from django.http import HttpRequest
+from django.urls import NoReverseMatch, reverse
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.translation import gettext as _
+
+from webapp.common.ids import name_validator
+
+PROBES_PER_MINUTE = 20
+PROBES_WINDOW_S = 60
+MAX_PAGE = 10_000
+_NO_OBJECT = UUID(int=0)
+
+
+def clean_name(name: str) -> str:
+    """The name of an object without white space around it. Raises ``ValidationError`` for the field ``name``."""
+    name = name.strip()
+    try:
+        name_validator(name)
+    except ValidationError as exc:
+        raise ValidationError({"name": exc.messages}) from exc
+    return name
+
+
+def add_errors(form: forms.Form, exc: ValidationError) -> None:
+    """Put a service's errors beside the fields they belong to; those without a field stand above the form."""
+    by_field = exc.error_dict if hasattr(exc, "error_dict") else {NON_FIELD_ERRORS: exc.error_list}
+    for name, errors in by_field.items():
+        for error in errors:
+            form.add_error(name if name in form.fields else None, error)
+
+
+def errors_by_field(exc: ValidationError) -> dict[str, list[str]]:
+    """A service's errors as plain data."""
+    if hasattr(exc, "error_dict"):
+        return dict(exc.message_dict)
+    return {NON_FIELD_ERRORS: list(exc.messages)}
+
+
+def probe_allowed(user: AbstractBaseUser | AnonymousUser) -> bool:
+    """Whether a person may have us send one more request now; counted for each minute."""
+    key = f"probes:{user.pk}"
+    cache.add(key, 0, timeout=PROBES_WINDOW_S)
+    try:
+        return int(cache.incr(key)) <= PROBES_PER_MINUTE
+    except ValueError:  # the minute ended between the two calls
+        return True
+
+
+def page_number(raw: Any) -> int:
+    """A page number from a query string; anything else is the first page."""
+    text = str(raw or "1")
+    return min(MAX_PAGE, max(1, int(text))) if text.isascii() and text.isdigit() and len(text) < 9 else 1
+
+
+def own_address(request: HttpRequest, asked: str, otherwise: str) -> str:
+    """The address that a request asks to be led to, where it is one of ours, else ``otherwise``."""
+    ours = url_has_allowed_host_and_scheme(asked, {request.get_host()}, require_https=request.is_secure())
+    return asked if ours and "/" in asked else otherwise  # without one Django's `redirect` takes it for a view's name
+
+
+def url_or_none(url_name: str, *args: Any) -> str | None:
+    """An address, or ``None`` where no such page exists."""
+    try:
+        return reverse(url_name, args=args)
+    except NoReverseMatch:
+        return None
+
+
+def addresses_of(url_name: str, *args: Any) -> Callable[[UUID | str], str]:
+    """The addresses of a list's objects by the last part that varies, an id or a slug: looked up once, not for each."""
+    before, _part, after = reverse(url_name, args=[*args, _NO_OBJECT]).rpartition(str(_NO_OBJECT))
+    return lambda part: f"{before}{part}{after}"
+
+
+def newest_only(listed: int, most: int) -> str:
+    """What a list to choose from says that leaves the older ones out; empty where it has all."""
+    return _("The newest %(n)d are listed.") % {"n": most} if listed >= most else ""

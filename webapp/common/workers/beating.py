@@ -1,0 +1,195 @@
+"""A worker tells that it lives, and what it does: a row that a thread of its main process renews every ``BEAT_S``.
+
+The name reaches the worker's children through ``TILTYARD_WORKER``, so that a lease can say whose it is. A
+worker that is shut down takes its row away; one that was killed falls silent and is shown as gone, and whoever beats
+next drops rows that are older than ``FORGET``.
+"""
+
+from __future__ import annotations
+
+import glob
+import logging
+import os
+import re
+import shutil
+import threading
+from datetime import timedelta
+from functools import lru_cache
+from itertools import islice
+from typing import Any, NamedTuple
+
+from django.conf import settings
+from django.db import connection
+from django.db.models import QuerySet
+from django.db.models.functions import Now
+
+from training.child_env import bare_env
+from training.limited import limited_child
+from webapp.common.errors import DATABASE_AWAY
+from webapp.common.pools import TRAIN
+from webapp.common.workers.identity import folder_problem
+from webapp.common.workers.models import GONE_AFTER, Worker
+
+logger = logging.getLogger(__name__)
+BEAT_S = 10.0
+FORGET = timedelta(days=7)
+ASK_LIMIT_S, MOST_GPUS = 10.0, 64
+CAPABILITY = re.compile(r"\d{1,2}\.\d{1,2}", re.ASCII)
+NAME_VARIABLE = "TILTYARD_WORKER"
+
+
+def device() -> str:
+    """What its runs are trained on: the GPUs that it sees, or the CPU."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        visible = ",".join(path.removeprefix("/dev/nvidia") for path in sorted(glob.glob("/dev/nvidia[0-9]*")))
+    names = [item.strip() for item in visible.split(",") if item.strip() not in {"", "-1"}]
+    return f"GPU {', '.join(names)}"[:120] if names else "CPU"
+
+
+class Gpu(NamedTuple):
+    """A GPU as its driver reports it. ``memory`` is in bytes, ``capability`` CUDA's compute capability, as ``8.0``."""
+
+    name: str
+    memory: int
+    capability: str = ""
+
+    @property
+    def key(self) -> str:
+        """As ``python -m training memory --device`` takes it."""
+        size = f"{self.name}={self.memory / (1 << 30):.1f}"
+        return f"{size}@{self.capability}" if self.capability else size
+
+    @property
+    def title(self) -> str:
+        """As people read it."""
+        return f"{self.name} · {self.memory / (1 << 30):.1f} GiB"
+
+
+@lru_cache(maxsize=1)
+def gpu() -> Gpu | None:
+    """The GPU with the least memory among those that this worker sees; ``None`` without one, or without its driver's
+    own program. Asked once: GPUs do not change while a worker lives.
+    """
+    program = shutil.which("nvidia-smi")
+    if program is None or device() == "CPU":
+        return None
+    command = [program, "--query-gpu=name,memory.total,compute_cap", "--format=csv,noheader,nounits"]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    command += ["-i", visible] if visible else []
+    with limited_child(command, wall_s=ASK_LIMIT_S, env=bare_env()) as child:
+        found = [_gpu(line.decode("utf-8", "replace")) for line in islice(child.lines(), MOST_GPUS)]
+    return min((item for item in found if item is not None), key=lambda item: item.memory, default=None)
+
+
+def _gpu(line: str) -> Gpu | None:
+    """One line of it: a name, MiB, and the compute capability."""
+    name, mebibytes, capability = [""] * 3
+    if line.count(",") >= 2:
+        name, mebibytes, capability = (part.strip() for part in line.rsplit(",", 2))
+    if not name or not mebibytes.isdigit():
+        return None
+    return Gpu(name[:80], int(mebibytes) << 20, capability if CAPABILITY.fullmatch(capability) else "")
+
+
+def training_gpus() -> list[Gpu]:
+    """The kinds of GPUs that runs are trained on here, from the least memory to the most: one of each living worker for
+    training that has any."""
+    columns = ("gpu_bytes", "gpu", "gpu_capability")
+    found = living(TRAIN).exclude(gpu_bytes=None).order_by(*columns).values_list(*columns).distinct()
+    return [Gpu(name, memory or 0, capability) for memory, name, capability in found]
+
+
+def training_gpu() -> str:
+    """The one with the least memory, as ``python -m training memory --device`` takes it; empty where there is none."""
+    found = training_gpus()
+    return found[0].key if found else ""
+
+
+def gpu_known() -> bool | None:
+    """Whether a living worker that trains sees a GPU; ``None`` while no such worker is known."""
+    rows = Worker.objects.filter(queues__contains=[TRAIN], beat_at__gt=Now() - GONE_AFTER)
+    devices = list(rows.values_list("device", flat=True))
+    return any(device.startswith("GPU") for device in devices) if devices else None
+
+
+def worker_name() -> str:
+    """The worker that this process belongs to; empty for any other process."""
+    return os.environ.get(NAME_VARIABLE, "")[:120]
+
+
+def living(pool: str) -> QuerySet[Worker]:
+    """Workers with places of this pool that were heard of late and may claim."""
+    return Worker.objects.filter(queues__contains=[pool], beat_at__gt=Now() - GONE_AFTER, problem="")
+
+
+def beat(name: str, pid: int, queues: list[str], places: int = 1) -> None:
+    """Write the row."""
+    found = gpu()
+    fields: dict[str, Any] = {
+        "pid": pid,
+        "queues": queues,
+        "places": places,
+        "device": device(),
+        "gpu": found.name if found is not None else "",
+        "gpu_bytes": found.memory if found is not None else None,
+        "gpu_capability": found.capability if found is not None else "",
+        "version": settings.PRODUCT_VERSION,
+        "problem": folder_problem(),
+        "beat_at": Now(),
+    }
+    Worker.objects.update_or_create(name=name[:120], defaults=fields, create_defaults={**fields, "started_at": Now()})
+    Worker.objects.filter(beat_at__lt=Now() - FORGET).delete()
+
+
+class Beats(threading.Thread):
+    """Renews the row of this worker until it is told to end."""
+
+    def __init__(self, name: str, queues: list[str], places: int) -> None:
+        super().__init__(name="worker-beat", daemon=True)
+        self.worker, self.queues, self.places, self.pid = name, queues, places, os.getpid()
+        self._done = threading.Event()
+
+    def run(self) -> None:
+        """Beat at once, then every ``BEAT_S``; a database that is away is tried again at the next beat."""
+        while True:
+            try:
+                beat(self.worker, self.pid, self.queues, self.places)
+            except DATABASE_AWAY as exc:
+                logger.warning("worker could not beat", extra={"action": "beat", "error": repr(exc)[:200]})
+            finally:
+                connection.close()
+            if self._done.wait(BEAT_S):
+                return
+
+    def end(self) -> None:
+        """Stop, and take the row away if the database is there."""
+        self._done.set()
+        self.join(timeout=BEAT_S)
+        try:
+            Worker.objects.filter(name=self.worker, pid=self.pid).delete()
+        except DATABASE_AWAY:
+            logger.info("worker leaves its row behind", extra={"action": "beat"})
+        finally:
+            connection.close()
+
+
+_beats: list[Beats] = []
+
+
+def begin_beating(sender: Any = None, **_signal: Any) -> None:
+    """``worker_ready``: from now on it is seen."""
+    queues = sorted(str(queue.name) for queue in sender.task_consumer.queues)
+    _beats.append(Beats(str(sender.hostname), queues, int(sender.controller.concurrency)))
+    _beats[-1].start()
+
+
+def end_beating(**_signal: Any) -> None:
+    """``worker_shutdown``: it leaves in order."""
+    while _beats:
+        _beats.pop().end()
+
+
+def name_children(sender: Any = None, **_signal: Any) -> None:
+    """``celeryd_after_setup``: before any child is forked."""
+    os.environ[NAME_VARIABLE] = str(sender)
