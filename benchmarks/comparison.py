@@ -42,7 +42,7 @@ def fill(origin: str) -> tuple[str, str]:
     from django.test import Client
 
     from webapp.datasets.models import Dataset, DatasetState
-    from webapp.teams.models import Membership, Project, Team, User
+    from webapp.people.teams.models import Membership, Project, Team, User
 
     team = Team.objects.create(name="Bench")
     project = Project.objects.create(team=team, name="Bench", slug="bench")

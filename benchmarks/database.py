@@ -117,11 +117,11 @@ def objects() -> dict[str, Any]:
     from benchmarks.database_around import around
     from webapp.datasets.models import Dataset
     from webapp.environments.models import Environment, Replica
+    from webapp.people.teams.models import Project, User
     from webapp.registry.models import Checkpoint, RegisteredModel
     from webapp.rewards.models import RewardSpec, RolloutSet
     from webapp.rollouts.models import Rollout
     from webapp.runs.models import Run
-    from webapp.teams.models import Project, User
 
     def some(rows: Any, number: int = OBJECTS) -> list[Any]:
         return list(rows.order_by("pk").values_list("pk", flat=True)[:number])

@@ -12,14 +12,14 @@ from webapp.chat.models import Answer, Chat, Turn
 from webapp.comparison.contestants import contestants_of
 from webapp.comparison.rewards import evaluations
 from webapp.endpoints.models import Endpoint
-from webapp.notifications.models import Event, Notification
+from webapp.people.notifications.models import Event, Notification
+from webapp.people.teams.models import Project, User
 from webapp.runs.models import Run
 from webapp.sharing.models import Comment, SavedComparison
 from webapp.sharing.queries import Query
 from webapp.sharing.services import comparison_save
 from webapp.suites.models import Suite, SuiteEvaluation, SuiteRun
 from webapp.suites.services import suite_create
-from webapp.teams.models import Project, User
 from webapp.votes.models import Ballot, Vote, VoteRound
 from webapp.votes.services import round_create
 

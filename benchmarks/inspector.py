@@ -70,8 +70,8 @@ def measure() -> dict[str, Any]:
     from webapp.inspector.finding import View
     from webapp.inspector.page import component_names
     from webapp.inspector.scope import run_scope
+    from webapp.people.teams.models import User
     from webapp.runs.models import Run
-    from webapp.teams.models import User
 
     settings.ALLOWED_HOSTS = ["testserver"]
     run = Run.objects.select_related("project").get(name="large")

@@ -40,9 +40,9 @@ def make(rollouts: int) -> None:
     from django.urls import reverse
 
     from training.config import JobConfig, RewardComponent
+    from webapp.people.teams.models import Project, Team, User
     from webapp.rewards.lab.sets import rollout_set_create
     from webapp.runs.models import Run
-    from webapp.teams.models import Project, Team, User
 
     team = Team.objects.order_by("pk")[0]
     project, _new = Project.objects.get_or_create(team=team, slug="lab", defaults={"name": "Lab"})

@@ -26,7 +26,7 @@ def floor(request: Any, slug: str) -> Any:
     """The shell of every page of a project, around nothing."""
     from django.shortcuts import render
 
-    from webapp.teams.access import project_for
+    from webapp.people.teams.access import project_for
 
     return render(request, "base.html", {"project": project_for(request.user, slug)})
 
@@ -65,7 +65,7 @@ def measure(rounds: int, only: str) -> dict[str, Any]:
 
     from benchmarks.database import backend_clock
     from webapp import urls
-    from webapp.teams.models import User
+    from webapp.people.teams.models import User
 
     settings.ALLOWED_HOSTS = ["testserver"]
     urls.urlpatterns.append(path("bench-floor/<slug:slug>/", floor))

@@ -25,7 +25,7 @@ FILL = """
 from django.db import connection
 from django.test import Client
 from webapp.runs.models import Run
-from webapp.teams.models import Project, User
+from webapp.people.teams.models import Project, User
 project = Project.objects.get()
 parts = [{"name": name, "weight": weight} for name, weight in (("task_success", 0.7), ("length_penalty", 0.3))]
 config = {"kind": "grpo", "rewards": {"components": parts}}

@@ -74,9 +74,9 @@ class Soak:
         from webapp.endpoints.models import Endpoint
         from webapp.engine import outbox
         from webapp.environments.models import Environment
+        from webapp.people.teams.models import Project, User
+        from webapp.people.teams.tokens import token_create
         from webapp.runs.nudge import Nudger
-        from webapp.teams.models import Project, User
-        from webapp.teams.tokens import token_create
 
         # The site's own outbox sends the nudges: this process knows another broker.
         outbox._send, Nudger.put = lambda row: False, lambda *_: None  # type: ignore[assignment,method-assign]

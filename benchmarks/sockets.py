@@ -135,7 +135,7 @@ def readers(project: Any, number: int) -> list[str]:
     """The cookies of people who may look."""
     from django.test import Client
 
-    from webapp.teams.models import Membership, User
+    from webapp.people.teams.models import Membership, User
 
     cookies = []
     for place in range(number):
@@ -196,7 +196,7 @@ def main() -> int:
         import django
 
         django.setup()
-        from webapp.teams.models import Project
+        from webapp.people.teams.models import Project
 
         project = Project.objects.get()
         cookies = readers(project, SOCKETS // EACH_PERSON + 4)

@@ -36,8 +36,8 @@ def fill(origin: str) -> tuple[str, str, list[str]]:
 
     os.environ["DJANGO_SETTINGS_MODULE"] = "webapp.settings"
     django.setup()
+    from webapp.people.teams.models import Project
     from webapp.runs.models import Run
-    from webapp.teams.models import Project
 
     project = Project.objects.get()
     run = Run.objects.create(
@@ -122,7 +122,7 @@ def _readers(project: Any) -> list[str]:
     """The cookies of people who may look."""
     from django.test import Client
 
-    from webapp.teams.models import Membership, User
+    from webapp.people.teams.models import Membership, User
 
     cookies = []
     for number in range(TABS // TABS_EACH):

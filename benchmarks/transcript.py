@@ -51,9 +51,9 @@ def fill() -> tuple[str, str, dict[str, str]]:
     from django.utils import timezone
 
     from training.config import JobConfig
+    from webapp.people.teams.models import Membership, Project, User
     from webapp.rollouts.models import Rollout
     from webapp.runs.models import Run
-    from webapp.teams.models import Membership, Project, User
 
     project = Project.objects.get()
     config = JobConfig().model_dump(mode="json")

@@ -41,8 +41,8 @@ def make() -> None:
     from django.test import Client
 
     from training.config import RewardComponent
+    from webapp.people.teams.models import Membership, Project, Role, Team
     from webapp.rewards.services import reward_spec_save
-    from webapp.teams.models import Membership, Project, Role, Team
 
     made = {}
     for name, pattern in (("viewer", PATTERN), ("stranger", "words")):

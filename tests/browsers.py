@@ -12,7 +12,7 @@ from django.conf import settings
 from django.test import Client
 
 from tests.logins import aged
-from webapp.teams.models import User
+from webapp.people.teams.models import User
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

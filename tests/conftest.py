@@ -26,9 +26,9 @@ from tests.plugin import template_ready
 from training.config import JobConfig
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.environments.models import Environment, ReplicaState
+from webapp.people.teams.models import Membership, Project, Role, Team, User
 from webapp.rewards.models import RewardSpec
 from webapp.runs.models import Run
-from webapp.teams.models import Membership, Project, Role, Team, User
 
 pytest_plugins = ["tests.servers", "tests.browsers", "tests.evaluations", "tests.emptying"]
 ROOT = Path(__file__).resolve().parents[1]

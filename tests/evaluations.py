@@ -17,11 +17,11 @@ from webapp.comparison.contestants import Contestant, contestants_of
 from webapp.comparison.rewards import evaluations
 from webapp.comparison.sheets import sheets_for
 from webapp.datasets.models import Dataset
+from webapp.people.teams.models import Project, User
 from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.config import config_of
 from webapp.runs.models import Attempt, Run
 from webapp.runs.states import RunState
-from webapp.teams.models import Project, User
 from webapp.votes.models import VoteRound
 from webapp.votes.services import round_create
 

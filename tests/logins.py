@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.test import Client
 
-from webapp.teams.sudo import CONFIRMED_AT, WINDOW_S
+from webapp.people.teams.sudo import CONFIRMED_AT, WINDOW_S
 
 
 def aged(client: Client) -> Client:

@@ -22,10 +22,10 @@ from django.conf import settings  # noqa: E402
 
 from training.garbage import freeze_for_good  # noqa: E402
 from webapp import urls  # noqa: E402, F401 - every view, and what it needs
-from webapp.body_limit import BodyLimit  # noqa: E402
 from webapp.common.askers import Askers  # noqa: E402
 from webapp.common.contention import look_without_locks, share_connections  # noqa: E402
 from webapp.common.streams import Handler  # noqa: E402
+from webapp.people.body_limit import BodyLimit  # noqa: E402
 from webapp.sockets import TrustedOrigins, websocket_urlpatterns  # noqa: E402
 
 look_without_locks()

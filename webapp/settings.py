@@ -70,7 +70,7 @@ AUTH_PASSWORD_VALIDATORS = [
             "NumericPasswordValidator",
         )
     ),
-    {"NAME": "webapp.teams.passwords.EndsCredentials"},
+    {"NAME": "webapp.people.teams.passwords.EndsCredentials"},
 ]
 
 # Login links by mail; without a host there are none, and an owner or administrator makes the link.
@@ -86,8 +86,8 @@ DEFAULT_FROM_EMAIL = env_str("EMAIL_FROM", f"tiltyard@{ALLOWED_HOSTS[0]}")
 # --- Application ----------------------------------------------------------------------------------------------------
 INSTALLED_APPS = [
     "webapp.common.ui",
-    "webapp.teams",
-    "webapp.notifications",
+    "webapp.people.teams",
+    "webapp.people.notifications",
     "webapp.datasets",
     "webapp.rewards",
     "webapp.environments",
@@ -139,12 +139,12 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "webapp.teams.audit.AuditMiddleware",
+    "webapp.people.teams.audit.AuditMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "webapp.common.middleware.ErrorShapeMiddleware",
-    "webapp.teams.sudo.ConfirmMiddleware",
+    "webapp.people.teams.sudo.ConfirmMiddleware",
 ]
 ROOT_URLCONF = "webapp.urls"
 ASGI_APPLICATION = "webapp.asgi.application"

@@ -9,8 +9,8 @@ from webapp.deletion.views import removal_again
 handler500 = "webapp.common.errors.server_error"
 urlpatterns = [
     path("", include("webapp.home.urls")),
-    path("", include("webapp.teams.urls")),
-    path("", include("webapp.notifications.urls")),
+    path("", include("webapp.people.teams.urls")),
+    path("", include("webapp.people.notifications.urls")),
     path("", include("webapp.doctor.urls")),
     path("api/v1/", include("webapp.api.urls")),
     path("p/<slug:slug>/runs/", include("webapp.run_pages.urls")),

@@ -15,8 +15,8 @@ from tests.servers import celery_processes
 from tests.webapp.chat.conftest import make_chat, tiny, tiny_folder
 from webapp.chat.models import Answer, AnswerState, Chat
 from webapp.datasets.models import Dataset
+from webapp.people.teams.models import Project, User
 from webapp.registry.models import RegisteredModel
-from webapp.teams.models import Project, User
 
 __all__ = ["make_chat", "tiny", "tiny_folder"]
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True), pytest.mark.timeout(240)]

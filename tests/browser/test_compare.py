@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from django.urls import reverse
 
+from webapp.people.teams.models import Project, User
 from webapp.runs.models import Run
-from webapp.teams.models import Project, User
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 GATED = [{"name": "env_success", "weight": 0.8, "params": {}}, {"name": "format", "weight": 0.2, "params": {}}]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from webapp.teams.models import Membership, Project, User
+from webapp.people.teams.models import Membership, Project, User
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 

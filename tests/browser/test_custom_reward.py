@@ -20,13 +20,13 @@ from training.rewards.custom.episode import plain_episode
 from training.rewards.custom.params import code_hash
 from webapp.common.storage import attempt_dir
 from webapp.engine.services import run_create
+from webapp.people.teams.models import AuditEntry, Project, User
 from webapp.rewards.custom.sources import rows_at
 from webapp.rewards.models import RewardSpec
 from webapp.rollouts.episodes import episodes_of
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL, RunState
-from webapp.teams.models import AuditEntry, Project, User
 
 PASSWORD = "correct horse battery staple"
 PASTED = json.dumps([{"role": "user", "content": "2+3?"}, {"role": "assistant", "content": "5"}])

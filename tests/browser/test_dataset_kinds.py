@@ -18,7 +18,7 @@ import pytest
 from tests.training.data.test_seed_files import BFCL, STABLE
 from tests.working import done
 from webapp.datasets.models import Dataset
-from webapp.teams.models import Project, User
+from webapp.people.teams.models import Project, User
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

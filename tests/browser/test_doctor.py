@@ -12,8 +12,8 @@ from playwright.sync_api import Page, expect
 from tests.webapp.reading.conftest import ASKED, play, tasks, trained
 from webapp.doctor.looking import look
 from webapp.metrics.models import MetricPoint
+from webapp.people.teams.models import User
 from webapp.runs.models import Attempt, Run
-from webapp.teams.models import User
 
 __all__ = ["play", "tasks", "trained"]
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.django_db(transaction=True)]

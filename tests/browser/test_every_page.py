@@ -21,10 +21,10 @@ from tests.servers import make_child_env, running, wait_for_http
 from training.config import JobConfig, RewardComponent
 from webapp.common.host.embedded import free_port
 from webapp.ops.programs import web_program
+from webapp.people.teams.models import Project, User
 from webapp.registry.models import RegisteredModel
 from webapp.rewards.services import reward_spec_save
 from webapp.rollouts.models import Rollout, Turn
-from webapp.teams.models import Project, User
 
 pytestmark = [
     pytest.mark.browser,

@@ -12,9 +12,9 @@ from tests.browser.test_run_page import Trainer, _begin, _finish, _wait, tab, tr
 from training.errors import Boundary, ErrorInfo
 from training.journal import Metrics, PhaseChanged, RolloutFinished, RolloutStarted, TurnAdded
 from webapp.engine.history import run_transition
+from webapp.people.teams.models import User
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.states import RunState
-from webapp.teams.models import User
 
 __all__ = ["tab", "trainer"]  # fixtures
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.servers import make_child_env, running
+from webapp.people.teams.models import Project, User
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
-from webapp.teams.models import Project, User
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 
 from tests.webapp.inspector.conftest import Played, played  # noqa: F401 - a fixture
 from webapp.inspector.models import SavedView
-from webapp.teams.models import User
+from webapp.people.teams.models import User
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 

@@ -15,12 +15,12 @@ from django.utils import timezone
 
 from tests.working import done
 from training.config import JobConfig, RewardComponent
+from webapp.people.teams.models import Project, User
 from webapp.rewards.lab.sets import rollout_set_create
 from webapp.rewards.models import RewardSpec, RolloutSet
 from webapp.rewards.services import reward_spec_save
 from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.models import Run
-from webapp.teams.models import Project, User
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True), pytest.mark.timeout(120)]
 LIMIT_MS = 30_000

@@ -13,7 +13,7 @@ from tests.servers import make_child_env, running
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Kind
 from webapp.environments.services import environment_launch
-from webapp.teams.models import Project, User
+from webapp.people.teams.models import Project, User
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

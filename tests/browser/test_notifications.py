@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from webapp.notifications.models import Event, Notification
+from webapp.people.notifications.models import Event, Notification
+from webapp.people.teams.models import Project, User
 from webapp.runs.models import Run
-from webapp.teams.models import Project, User
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

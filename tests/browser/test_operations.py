@@ -13,7 +13,7 @@ import pytest
 
 from tests.servers import make_child_env, running
 from webapp.datasets.models import Dataset
-from webapp.teams.models import Project, User
+from webapp.people.teams.models import Project, User
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -22,8 +22,8 @@ from tests.servers import ROOT, make_child_env, running, wait_for_http
 from webapp.common.host.embedded import free_port
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment
+from webapp.people.teams.models import User
 from webapp.rewards.models import RewardCase
-from webapp.teams.models import User
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True), pytest.mark.timeout(240)]
 LIMIT_MS = 60_000

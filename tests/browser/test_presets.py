@@ -23,11 +23,11 @@ from training.rewards.scoring import score_episode
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment
 from webapp.metrics.models import MetricPoint
+from webapp.people.teams.models import Project, User
 from webapp.rollouts.episodes import episodes_of
 from webapp.rollouts.models import Rollout, RolloutStatus
 from webapp.runs.config import all_components, component_titles, config_of, of_step
 from webapp.runs.models import Run
-from webapp.teams.models import Project, User
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -10,8 +10,8 @@ import pytest
 
 from tests.webapp.reading.conftest import ANSWERED, ASKED, CALLED, SAID, TALK, play, tasks, trained
 from tests.webapp.reading.test_tokens import keep
+from webapp.people.teams.models import User
 from webapp.runs.models import Run
-from webapp.teams.models import User
 
 __all__ = ["play", "tasks", "trained"]
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.django_db(transaction=True)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.webapp.launch.test_rendered import ROWS
-from webapp.teams.models import Project, User
+from webapp.people.teams.models import Project, User
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

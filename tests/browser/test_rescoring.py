@@ -11,9 +11,9 @@ from django.urls import reverse
 from tests.webapp.comparison.test_page import GATED
 from tests.webapp.rescoring.conftest import OWN, SOLVED
 from tests.working import done
+from webapp.people.teams.models import Project, User
 from webapp.rescoring.models import Rescoring
 from webapp.runs.models import Run
-from webapp.teams.models import Project, User
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 

@@ -12,8 +12,8 @@ from tests.browser.test_playground import LIMIT_MS, Table
 from tests.webapp.rewinding.conftest import environment, play, played, run, tasks, trained
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment
+from webapp.people.teams.models import User
 from webapp.rollouts.models import Rollout, Turn
-from webapp.teams.models import User
 
 __all__ = ["environment", "play", "played", "run", "tasks", "trained"]
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True), pytest.mark.timeout(240)]

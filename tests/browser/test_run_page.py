@@ -27,9 +27,9 @@ from webapp.common.storage import attempt_dir
 from webapp.engine.history import run_transition
 from webapp.engine.lease import claim
 from webapp.engine.projection import Projector
+from webapp.people.teams.models import User
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
-from webapp.teams.models import User
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 HOSTILE = "<img src=x onerror=alert(1)>\u202eevil"

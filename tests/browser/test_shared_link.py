@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from django.urls import reverse
 
+from webapp.people.teams.models import Project, User
 from webapp.runs.models import Run
 from webapp.sharing.models import SavedComparison
-from webapp.teams.models import Project, User
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 

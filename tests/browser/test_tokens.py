@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from webapp.teams.models import Project, User
+from webapp.people.teams.models import Project, User
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 WIDTH = 390

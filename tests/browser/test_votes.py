@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from django.urls import reverse
 
+from webapp.people.teams.models import User
 from webapp.runs.models import Run
-from webapp.teams.models import User
 from webapp.votes.models import Vote, VoteRound
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]

@@ -28,13 +28,13 @@ from tests.browser.way import KEY, LIMIT_MS, Clever, Way
 from tests.servers import ROOT, celery_processes, make_child_env, running, wait_for_http
 from webapp.common.figures import percent
 from webapp.common.host.embedded import free_port
-from webapp.notifications.models import Notification
 from webapp.ops.programs import web_program
+from webapp.people.notifications.models import Notification
+from webapp.people.teams.models import Project, User
 from webapp.rewards.models import RewardSpec
 from webapp.runs.models import Run
 from webapp.sharing.models import SavedComparison
 from webapp.suites.models import Suite
-from webapp.teams.models import Project, User
 from webapp.votes.models import Vote, VoteRound
 
 pytestmark = [

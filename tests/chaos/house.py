@@ -29,9 +29,9 @@ from webapp.common.storage import attempt_dir
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.engine.services import run_create
 from webapp.environments.models import Environment
+from webapp.people.teams.models import Membership, Project, Role, Team, User
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL
-from webapp.teams.models import Membership, Project, Role, Team, User
 
 ROOT = Path(__file__).parents[2]
 

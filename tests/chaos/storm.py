@@ -36,10 +36,10 @@ from webapp.datasets.models import Dataset, DatasetState
 from webapp.engine.services import run_create
 from webapp.environments.models import Replica, ReplicaState
 from webapp.environments.services import environment_launch
+from webapp.people.teams.models import Project, User
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL, RunState
-from webapp.teams.models import Project, User
 
 T = TypeVar("T")
 SHARES = {"trainer": 25, "worker": 20, "environment": 20, "postgres": 12, "redis": 12, "disk": 6, "lock": 5}

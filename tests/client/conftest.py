@@ -11,8 +11,8 @@ import pytest
 from tiltyard_client import cli
 from typer.testing import CliRunner, Result
 
-from webapp.teams.models import Project, User
-from webapp.teams.tokens import token_create
+from webapp.people.teams.models import Project, User
+from webapp.people.teams.tokens import token_create
 
 Tool = Callable[..., Result]
 

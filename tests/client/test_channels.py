@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tests.client.conftest import Tool, answered, logged_in, refused
-from tests.webapp.notifications.conftest import Service, service
-from webapp.notifications.models import Channel
-from webapp.notifications.secret_files import Webhook, webhook_of
-from webapp.teams.models import Project, User
+from tests.webapp.people.notifications.conftest import Service, service
+from webapp.people.notifications.models import Channel
+from webapp.people.notifications.secret_files import Webhook, webhook_of
+from webapp.people.teams.models import Project, User
 
 __all__ = ["service"]
 pytestmark = pytest.mark.django_db(transaction=True)

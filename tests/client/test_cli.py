@@ -25,11 +25,11 @@ from webapp.datasets.models import Dataset
 from webapp.engine.history import event_add
 from webapp.foreign.models import RunExport
 from webapp.metrics.models import MetricPoint
+from webapp.people.teams.models import Project, User
+from webapp.people.teams.tokens import token_create
 from webapp.registry.models import Checkpoint, ModelKind, RegisteredModel
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
-from webapp.teams.models import Project, User
-from webapp.teams.tokens import token_create
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ROOT = Path(__file__).resolve().parents[2]

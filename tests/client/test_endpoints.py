@@ -14,7 +14,7 @@ from tests.chat_stub import Stub, call, says, stub
 from tests.client.conftest import Tool, answered, logged_in, refused
 from webapp.endpoints.keys import key_of
 from webapp.endpoints.models import Endpoint
-from webapp.teams.models import Project, User
+from webapp.people.teams.models import Project, User
 
 __all__ = ["stub"]
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -8,8 +8,8 @@ import pytest
 from tiltyard_client.api import Tiltyard
 
 from tests.client.conftest import Tool, answered
+from webapp.people.teams.models import Project
 from webapp.registry.models import ModelKind, RegisteredModel
-from webapp.teams.models import Project
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -17,9 +17,9 @@ import httpx
 import pytest
 
 from tests.servers import ROOT
+from webapp.people.teams.models import Project, User
+from webapp.people.teams.tokens import token_create
 from webapp.runs.models import Run
-from webapp.teams.models import Project, User
-from webapp.teams.tokens import token_create
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True), pytest.mark.timeout(900)]
 JOB = """

@@ -14,9 +14,9 @@ from tests.client.conftest import Tool, answered, logged_in, refused
 from tests.webapp.runs.test_foreign_imports import LOG
 from tests.working import at_once, done
 from webapp.datasets.models import Dataset
+from webapp.people.teams.models import Project, User
 from webapp.registry.models import ModelKind, ModelPush, RegisteredModel
 from webapp.runs.models import Run, RunImport
-from webapp.teams.models import Project, User
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Meanwhile = Callable[[Callable[[], Any]], None]

@@ -16,10 +16,10 @@ from tests.servers import ROOT
 from training.config import JobConfig
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment
+from webapp.people.teams.models import Project
 from webapp.registry.models import ModelKind, RegisteredModel
 from webapp.runs.models import Run
 from webapp.suites.models import Suite, SuiteEvaluation, SuiteRun, SuiteVersion
-from webapp.teams.models import Project
 
 pytestmark = pytest.mark.django_db(transaction=True)
 FILE = """

@@ -11,9 +11,9 @@ import pytest
 from tiltyard_client.api import Json, Refused, Tiltyard, Unreachable
 
 from webapp.engine.history import event_add
+from webapp.people.teams.models import User
+from webapp.people.teams.tokens import token_create
 from webapp.runs.models import Run
-from webapp.teams.models import User
-from webapp.teams.tokens import token_create
 
 BUSY = Refused(429, "rate_limited", "too many")
 

@@ -14,8 +14,8 @@ import pytest
 from tests.servers import ROOT, make_child_env, running, wait_for_http
 from webapp.common.host.embedded import free_port
 from webapp.ops.programs import web_program
-from webapp.teams.models import LoginThrottle
-from webapp.teams.throttle import Keys
+from webapp.people.teams.models import LoginThrottle
+from webapp.people.teams.throttle import Keys
 
 EXAMPLES = ROOT / "examples/proxy"
 pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]

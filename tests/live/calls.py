@@ -15,8 +15,8 @@ from tests.live.conftest import Watched, in_db
 from training import journal as j
 from webapp.asgi import application
 from webapp.live import waiting
-from webapp.teams.models import User
-from webapp.teams.tokens import token_create
+from webapp.people.teams.models import User
+from webapp.people.teams.tokens import token_create
 
 SSE = "text/event-stream"
 

@@ -19,11 +19,11 @@ from webapp.common.storage import attempt_dir
 from webapp.engine import lease as leases
 from webapp.engine.projection import Projector
 from webapp.live import consumers, feed, watching
+from webapp.people.teams.models import User
 from webapp.records.selectors import KEYS
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
 from webapp.sockets import websocket_urlpatterns
-from webapp.teams.models import User
 
 IDENTITY = {
     "points": ("name", "step"),

@@ -20,8 +20,8 @@ from training import journal as j
 from webapp.asgi import application
 from webapp.live import consumers, feed, watching
 from webapp.live.frames import encode, frames
+from webapp.people.teams.models import Membership
 from webapp.runs.models import Run
-from webapp.teams.models import Membership
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

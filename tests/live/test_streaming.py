@@ -14,9 +14,9 @@ from tests.live.conftest import Watched, in_db
 from tests.live.test_documented import documented
 from webapp.engine.history import event_add
 from webapp.live import feed
+from webapp.people.teams.models import ApiToken, User
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.states import RunState
-from webapp.teams.models import ApiToken, User
 
 __all__ = ["rhythm", "watched"]
 pytestmark = pytest.mark.django_db(transaction=True)

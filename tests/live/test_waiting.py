@@ -20,10 +20,10 @@ from tests.webapp.api.answers import complaints
 from webapp.common import database_threads
 from webapp.engine.history import event_add
 from webapp.live import feed, waiting
+from webapp.people.teams.models import Membership, User
+from webapp.people.teams.tokens import token_revoke
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.states import RunState
-from webapp.teams.models import Membership, User
-from webapp.teams.tokens import token_revoke
 
 __all__ = ["rhythm", "watched"]
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -145,7 +145,7 @@ def _empty_database(session: pytest.Session) -> None:
     """Take away the rows of a test that could not clean up after itself: all tests after it would fail."""
     from django.core.management import call_command
 
-    from webapp.teams.models import Team
+    from webapp.people.teams.models import Team
 
     with session.config.stash[blocking_manager_key].unblock():
         if Team.objects.exists():

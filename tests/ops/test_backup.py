@@ -22,8 +22,8 @@ from webapp.common.storage import attempt_dir
 from webapp.ops.archive import END_NAME, FILES_NAME, ArchiveError, Writer, unpack
 from webapp.ops.backup import kept
 from webapp.ops.restore import require_empty_folder
+from webapp.people.teams.models import User
 from webapp.runs.models import Attempt, Run
-from webapp.teams.models import User
 
 ROOT = Path(__file__).resolve().parents[2]
 COPY = f"restored_{os.getpid()}"

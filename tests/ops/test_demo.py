@@ -18,10 +18,10 @@ from webapp.ops import demo
 from webapp.ops.console import Console
 from webapp.ops.follow import follow, run_line
 from webapp.ops.site import demo_project, site_prepare
+from webapp.people.teams.models import Membership
 from webapp.rewards.models import RewardSpec
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
-from webapp.teams.models import Membership
 
 
 @pytest.fixture

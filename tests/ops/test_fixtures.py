@@ -14,8 +14,8 @@ import redis
 from django.conf import settings
 from django.db import connection
 
-from webapp.teams.access import role_in
-from webapp.teams.models import Project, Role, User
+from webapp.people.teams.access import role_in
+from webapp.people.teams.models import Project, Role, User
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

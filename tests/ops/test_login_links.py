@@ -13,8 +13,8 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from webapp.ops.options import LOCK_NAME, running_address
-from webapp.teams.login_links import login_link_create, login_link_use, token_hash
-from webapp.teams.models import LoginLink, User
+from webapp.people.teams.login_links import login_link_create, login_link_use, token_hash
+from webapp.people.teams.models import LoginLink, User
 
 
 def test_a_link_works_once(alice: User) -> None:

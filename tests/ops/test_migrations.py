@@ -66,7 +66,7 @@ from webapp.registry.models import Checkpoint
 from webapp.metrics.models import MetricPoint
 from webapp.rollouts.models import Rollout, RolloutGroup, Turn
 from webapp.runs.models import Preparation, Run, RunEvent
-from webapp.teams.models import AuditEntry, Project, Team, User
+from webapp.people.teams.models import AuditEntry, Project, Team, User
 from webapp.removal.models import Removal
 
 user = User.objects.create_user("old-hand", password="a password of twenty")

@@ -8,8 +8,8 @@ from django.core.management import call_command
 
 from webapp.environments.models import Environment
 from webapp.ops.site import site_prepare
-from webapp.teams.access import role_in
-from webapp.teams.models import Project, Role, Team, User
+from webapp.people.teams.access import role_in
+from webapp.people.teams.models import Project, Role, Team, User
 
 pytestmark = pytest.mark.django_db
 

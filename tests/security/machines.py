@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from webapp.teams.models import ApiToken, Machine, Membership, Project, User
+from webapp.people.teams.models import ApiToken, Machine, Membership, Project, User
 
 
 def machine_in(project: Project) -> dict[str, UUID]:

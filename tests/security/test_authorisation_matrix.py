@@ -26,8 +26,10 @@ from webapp.datasets.models import Dataset, DatasetExport
 from webapp.endpoints.models import Endpoint
 from webapp.foreign.models import RunExport
 from webapp.inspector.models import SavedView
-from webapp.notifications.models import Channel, Event, Notification
-from webapp.notifications.secret_files import Webhook, webhook_write
+from webapp.people.notifications.models import Channel, Event, Notification
+from webapp.people.notifications.secret_files import Webhook, webhook_write
+from webapp.people.teams.hub_token import hub_token_set
+from webapp.people.teams.models import ApiToken, Membership, Project, SiteSwitch, User
 from webapp.pins.models import PinnedChart
 from webapp.registry.models import Checkpoint, RegisteredModel
 from webapp.removal.models import Removal
@@ -40,8 +42,6 @@ from webapp.sharing.models import Comment, SavedComparison, SharedLink
 from webapp.sockets import websocket_urlpatterns
 from webapp.suites.models import Suite
 from webapp.suites.services import suite_create
-from webapp.teams.hub_token import hub_token_set
-from webapp.teams.models import ApiToken, Membership, Project, SiteSwitch, User
 from webapp.votes.models import Ballot, RoundContestant, RoundVoter, Vote, VoteRound
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")

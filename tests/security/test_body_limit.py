@@ -16,10 +16,10 @@ from django.urls import get_resolver
 from django.utils import timezone
 
 from webapp.asgi import application
-from webapp.body_limit import UPLOAD_ROUTES
 from webapp.common import database_threads
-from webapp.teams.models import ApiToken, Project, User
-from webapp.teams.tokens import token_create
+from webapp.people.body_limit import UPLOAD_ROUTES
+from webapp.people.teams.models import ApiToken, Project, User
+from webapp.people.teams.tokens import token_create
 
 pytestmark = pytest.mark.django_db(transaction=True)
 CHUNK, SMALL, LARGE = 50_000, 1024**2 + 64 * 1024, 10_000_000

@@ -10,8 +10,8 @@ from django.test import Client
 
 from tests.security.routes import TABLE, Who
 from tests.security.test_authorisation_matrix import ROUTES, _address, cast, objects  # noqa: F401 - fixtures
-from webapp.teams.models import Project, User
-from webapp.teams.tokens import token_create
+from webapp.people.teams.models import Project, User
+from webapp.people.teams.tokens import token_create
 
 PRIVATE = {"private, no-store", "max-age=0, no-cache, no-store, must-revalidate, private"}
 

@@ -20,11 +20,11 @@ from tests.security.acts import ACTS, DELETES
 from tests.security.routes import API, OWN_PK, PROJECT, TABLE
 from tests.security.test_audit import _address, _prepare, config, objects, places, trainer
 from tests.working import at_once
+from webapp.people.teams.login_links import login_link_create
+from webapp.people.teams.models import AuditEntry, Membership, Project, Role, User
+from webapp.people.teams.sudo import MAX_KEPT_CHARS, WAITING, Act
+from webapp.people.teams.tokens import token_create
 from webapp.runs.models import Run
-from webapp.teams.login_links import login_link_create
-from webapp.teams.models import AuditEntry, Membership, Project, Role, User
-from webapp.teams.sudo import MAX_KEPT_CHARS, WAITING, Act
-from webapp.teams.tokens import token_create
 
 __all__ = ["config", "objects", "places", "trainer"]
 pytestmark = pytest.mark.django_db
@@ -36,7 +36,7 @@ TOLD: dict[Act, set[str]] = {
     Act.TOKEN: {"token_made"},
     Act.MACHINE: {"machine_added"},
     Act.MAIL: {"mail_set"},
-    Act.FIRST_PASSWORD: set(),  # tests/webapp/teams/test_site.py
+    Act.FIRST_PASSWORD: set(),  # tests/webapp/people/teams/test_site.py
     Act.CUSTOM_REWARDS: {"custom_on"},
     Act.MEMBER: {"member_added", "member_role", "member_removed"},
     Act.LOGIN_LINK: {"link_made"},
@@ -75,7 +75,7 @@ MORE: list[tuple[str, str, dict[str, Any]]] = [
 
 
 def test_the_list_of_security_md_is_the_list_of_the_code() -> None:
-    listed = SECURITY.read_text().split("<!-- the acts of webapp/teams/sudo.py -->\n")[1].split("\n\n")[0]
+    listed = SECURITY.read_text().split("<!-- the acts of webapp/people/teams/sudo.py -->\n")[1].split("\n\n")[0]
     assert listed.splitlines() == [f"- {act.label}" for act in Act]
     assert set(TOLD) == set(Act) and len(SENT) == 25 and len(DELETED) == 5
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from tests.security.test_authorisation_matrix import objects  # noqa: F401 - one object of each kind
-from webapp.teams.models import Project, Role, User
-from webapp.teams.tokens import token_create
+from webapp.people.teams.models import Project, Role, User
+from webapp.people.teams.tokens import token_create
 
 LEAST, LIMIT_S = 20_000, 3600
 # Left out are checks that a schema cannot settle: whether a name that is no name of ours must be refused, and whether a

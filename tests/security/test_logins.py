@@ -17,9 +17,9 @@ from django.test import Client
 from django.urls import reverse
 
 from tests.logins import aged
-from tests.webapp.teams.test_login import CHEAP, PASSWORD
-from webapp.teams import throttle
-from webapp.teams.models import AuditEntry, LoginThrottle, Membership, Project, User
+from tests.webapp.people.teams.test_login import CHEAP, PASSWORD
+from webapp.people.teams import throttle
+from webapp.people.teams.models import AuditEntry, LoginThrottle, Membership, Project, User
 
 pytestmark = pytest.mark.django_db
 Clients = Callable[..., Client]

@@ -14,8 +14,8 @@ from django.urls import reverse
 from tests.working import at_once, done
 from webapp.datasets import services
 from webapp.environments.models import Environment
+from webapp.people.teams.models import Project, User
 from webapp.registry.models import RegisteredModel
-from webapp.teams.models import Project, User
 
 MARK = "x9x"
 STRINGS = [

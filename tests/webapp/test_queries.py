@@ -13,10 +13,10 @@ from django.utils import timezone
 
 from tests.growth import MOST_QUERIES, assert_few_queries, queries_of
 from webapp.metrics.models import MetricPoint
+from webapp.people.teams.models import Project, User
 from webapp.registry.models import Checkpoint, RegisteredModel
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import Attempt, Run, RunEvent, RunStar
-from webapp.teams.models import Project, User
 
 pytestmark = pytest.mark.django_db
 LISTS = (

@@ -7,9 +7,9 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from webapp.common.ids import UuidModel
+from webapp.people.teams.models import Project
 from webapp.registry.models import Checkpoint
 from webapp.runs.models import Run
-from webapp.teams.models import Project
 
 
 class Reaction(models.TextChoices):

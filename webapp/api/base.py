@@ -35,11 +35,11 @@ from webapp.common.errors import TooMany, error_body, outage, server_error, too_
 from webapp.common.pages import errors_by_field
 from webapp.common.text import unstorable
 from webapp.common.upload_handlers import OVERHEAD_BYTES, CountingUploadHandler
-from webapp.teams.access import require_scope
-from webapp.teams.models import TokenScope, User
-from webapp.teams.sudo import ConfirmFirst
-from webapp.teams.throttle import token_wait_s
-from webapp.teams.tokens import token_ended, token_user, token_was_there
+from webapp.people.teams.access import require_scope
+from webapp.people.teams.models import TokenScope, User
+from webapp.people.teams.sudo import ConfirmFirst
+from webapp.people.teams.throttle import token_wait_s
+from webapp.people.teams.tokens import token_ended, token_user, token_was_there
 
 logger = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ from webapp.chat.models import Chat
 from webapp.chat.saving import chat_save
 from webapp.chat.selectors import answer_view, chat_view, chats_of, turn_view, waits
 from webapp.chat.services import MAX_TEXT_CHARS, answer_again, chat_create, chat_delete, chat_stop, turn_send
-from webapp.teams.access import object_for, project_for
-from webapp.teams.models import Role
+from webapp.people.teams.access import object_for, project_for
+from webapp.people.teams.models import Role
 
 router = Router(tags=["chats"])
 Range = list[float]

@@ -21,10 +21,10 @@ from webapp.comparison.numbers import Numbers
 from webapp.comparison.rescoring import Offer, offer_of, rescore
 from webapp.comparison.rewards import evaluations
 from webapp.comparison.verdicts import learned_notes, verdicts
+from webapp.people.teams.access import object_for, project_for
+from webapp.people.teams.models import Role
 from webapp.rescoring.models import Rescoring
 from webapp.rescoring.services import rescoring_cancel
-from webapp.teams.access import object_for, project_for
-from webapp.teams.models import Role
 
 router = Router(tags=["comparisons"])
 

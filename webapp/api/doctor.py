@@ -17,8 +17,8 @@ from webapp.api.conditional import IfMatch, held, require_match, tagged
 from webapp.api.schemas import Body
 from webapp.common.text import translated
 from webapp.doctor.rules import Rules, rules_change, rules_of
-from webapp.teams.access import project_for
-from webapp.teams.models import Role
+from webapp.people.teams.access import project_for
+from webapp.people.teams.models import Role
 
 router = Router(tags=["projects"])
 

@@ -21,9 +21,9 @@ from webapp.endpoints.selectors import endpoints_of, row_of, with_use
 from webapp.endpoints.services import CHANGED, endpoint_change, endpoint_create, endpoint_delete
 from webapp.endpoints.spending import Used
 from webapp.endpoints.testing import endpoint_test, findings_of
-from webapp.teams.access import object_for, project_for
-from webapp.teams.models import Role
-from webapp.teams.sudo import Act, ask
+from webapp.people.teams.access import object_for, project_for
+from webapp.people.teams.models import Role
+from webapp.people.teams.sudo import Act, ask
 
 router = Router(tags=["endpoints"])
 

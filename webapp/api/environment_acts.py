@@ -26,8 +26,8 @@ from webapp.environments.changes import environment_change
 from webapp.environments.models import DatasetOrder, Environment
 from webapp.environments.orders import order_create, orders_of
 from webapp.environments.services import environment_check, environment_delete
-from webapp.teams.access import object_for
-from webapp.teams.models import Role
+from webapp.people.teams.access import object_for
+from webapp.people.teams.models import Role
 
 LIMITS = ("arguments", "slots", "cpus", "memory_mb", "pids")
 ORDERS = "/environments/{uuid:environment_id}/dataset-orders"

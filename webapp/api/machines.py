@@ -15,11 +15,11 @@ from webapp.api.base import caller
 from webapp.api.listing import LongNamed, page_of
 from webapp.api.me import token_line
 from webapp.api.schemas import Body
-from webapp.teams import machines
-from webapp.teams.access import project_for, require_person
-from webapp.teams.models import ApiToken, Machine, Project, Role, TokenEnd
-from webapp.teams.sudo import Act, ask
-from webapp.teams.tokens import token_revoke
+from webapp.people.teams import machines
+from webapp.people.teams.access import project_for, require_person
+from webapp.people.teams.models import ApiToken, Machine, Project, Role, TokenEnd
+from webapp.people.teams.sudo import Act, ask
+from webapp.people.teams.tokens import token_revoke
 
 router = Router(tags=["machine accounts"])
 MAX_DAYS = 3650

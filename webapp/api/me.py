@@ -9,8 +9,8 @@ from ninja import Router
 
 from webapp.api.answers import people as people_answers
 from webapp.api.base import caller, open_to
-from webapp.teams.access import token_of
-from webapp.teams.models import ApiToken, TokenScope
+from webapp.people.teams.access import token_of
+from webapp.people.teams.models import ApiToken, TokenScope
 
 router = Router(tags=["me"])
 

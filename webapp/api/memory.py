@@ -16,8 +16,8 @@ from webapp.api.schemas import ConfigIn
 from webapp.common.text import in_words, translated
 from webapp.launch.memory import OPEN, device_default, estimate_begin
 from webapp.launch.memory_view import MemoryView, row_view, view_of
+from webapp.people.teams.access import object_for, project_for
 from webapp.runs.models import MemoryEstimate
-from webapp.teams.access import object_for, project_for
 
 router = Router(tags=["runs"])
 

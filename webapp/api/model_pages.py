@@ -23,16 +23,16 @@ from webapp.model_pages.card import card_of
 from webapp.model_pages.lineage import Node, children, lineage
 from webapp.model_pages.origins import origins_of
 from webapp.model_pages.scores import Score, scores
+from webapp.people.teams.access import object_for, project_for
+from webapp.people.teams.audit import audit
+from webapp.people.teams.models import AuditAction, Role
+from webapp.people.teams.sudo import Act, ask
 from webapp.registry.describing import model_describe, model_mark
 from webapp.registry.download import model_files, tar_bytes, tar_of, with_card
 from webapp.registry.models import ModelKind, ModelPush, RegisteredModel
 from webapp.registry.pushing import push_order
 from webapp.registry.selectors import checkpoints_of, models_of
 from webapp.registry.services import model_register
-from webapp.teams.access import object_for, project_for
-from webapp.teams.audit import audit
-from webapp.teams.models import AuditAction, Role
-from webapp.teams.sudo import Act, ask
 
 router = Router()
 WITHIN = ("project", "checkpoint__run__parent", "checkpoint__run__resume_checkpoint")

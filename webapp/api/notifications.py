@@ -18,12 +18,12 @@ from webapp.api.listing import Dated, page_of
 from webapp.api.schemas import Body
 from webapp.common.pages import probe_allowed
 from webapp.common.text import in_words
-from webapp.notifications import channels, selectors, services
-from webapp.notifications.models import Channel, Notification
-from webapp.notifications.words import path_of, words_of
-from webapp.teams.access import object_for, project_for
-from webapp.teams.models import Role
-from webapp.teams.sudo import Act, ask
+from webapp.people.notifications import channels, selectors, services
+from webapp.people.notifications.models import Channel, Notification
+from webapp.people.notifications.words import path_of, words_of
+from webapp.people.teams.access import object_for, project_for
+from webapp.people.teams.models import Role
+from webapp.people.teams.sudo import Act, ask
 
 router = Router(tags=["notifications"])
 

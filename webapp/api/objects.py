@@ -35,11 +35,11 @@ from webapp.environments.services import (
     environment_restart,
     environment_scale,
 )
+from webapp.people.teams.access import object_for, project_for
+from webapp.people.teams.models import Role, TokenScope
 from webapp.rewards.models import RewardSpec
 from webapp.rewards.selectors import specs_of
 from webapp.rewards.services import reward_spec_save
-from webapp.teams.access import object_for, project_for
-from webapp.teams.models import Role, TokenScope
 
 MAX_CHOICES_CHARS = 20_000
 router = Router()

@@ -27,8 +27,8 @@ from webapp.datasets.operations.targets import ExportOptions
 from webapp.datasets.rereading import dataset_read_again
 from webapp.datasets.selectors import datasets_of
 from webapp.datasets.services import dataset_fetch, dataset_keep_good_rows
-from webapp.teams.access import object_for, project_for
-from webapp.teams.models import Role
+from webapp.people.teams.access import object_for, project_for
+from webapp.people.teams.models import Role
 
 router = Router()
 

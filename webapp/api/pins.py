@@ -16,12 +16,12 @@ from webapp.api.answers.base import Deleted, Items
 from webapp.api.base import caller, open_to
 from webapp.api.schemas import Body
 from webapp.common.strings import metric_titles
+from webapp.people.teams.access import object_for, project_for
+from webapp.people.teams.models import Role, TokenScope
 from webapp.pins.models import PinnedChart
 from webapp.pins.selectors import pin_view, pins_shown
 from webapp.pins.services import chart_pin, chart_unpin
 from webapp.runs.models import Run
-from webapp.teams.access import object_for, project_for
-from webapp.teams.models import Role, TokenScope
 
 router = Router(tags=["projects"])
 Metric = Annotated[str, Field(min_length=1, max_length=120, pattern=r"^[^\x00-\x1f\x7f]+$")]

@@ -22,6 +22,8 @@ from webapp.api.schemas import Body, dataset_out, run_out
 from webapp.common.pages import MAX_PAGE
 from webapp.common.text import finite
 from webapp.engine.orders import Act, rollout_order
+from webapp.people.teams.access import object_for
+from webapp.people.teams.models import Role
 from webapp.reading.access import rollout_for
 from webapp.reading.cases import rollout_case_save
 from webapp.reading.groups import group_of, group_rollouts, group_view
@@ -40,8 +42,6 @@ from webapp.rewinding.services import branch_delete, branch_save
 from webapp.rollouts.models import Rollout
 from webapp.rollouts.selectors import rollout_view, turn_view
 from webapp.runs.models import Run
-from webapp.teams.access import object_for
-from webapp.teams.models import Role
 
 router = Router(tags=["rollouts"])
 groups = Router(tags=["runs"])

@@ -19,12 +19,12 @@ from webapp.api.runs import router as runs
 from webapp.datasets.models import Dataset
 from webapp.datasets.services import dataset_delete
 from webapp.deletion.services import remove
+from webapp.people.teams.access import object_for, project_for
+from webapp.people.teams.models import Role
+from webapp.people.teams.sudo import Act, ask
 from webapp.registry.models import Checkpoint, RegisteredModel
 from webapp.registry.services import model_delete
 from webapp.runs.models import Run
-from webapp.teams.access import object_for, project_for
-from webapp.teams.models import Role
-from webapp.teams.sudo import Act, ask
 
 M = TypeVar("M", bound=Model)
 

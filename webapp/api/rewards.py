@@ -19,11 +19,11 @@ from webapp.api.base import caller
 from webapp.api.listing import Named, page_of
 from webapp.api.objects import router
 from webapp.api.schemas import Body
+from webapp.people.teams.access import object_for, project_for
+from webapp.people.teams.models import Role
 from webapp.rewards.cases import cases_of, reward_case_delete
 from webapp.rewards.models import RewardCase, RewardSpec
 from webapp.rewards.services import reward_spec_delete, reward_try
-from webapp.teams.access import object_for, project_for
-from webapp.teams.models import Role
 
 MAX_TALK_CHARS = 200_000
 

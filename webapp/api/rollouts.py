@@ -30,10 +30,10 @@ from webapp.inspector.saved_views import view_delete, views_of
 from webapp.inspector.saving import found_save
 from webapp.inspector.scope import Scope, project_scope, run_scope
 from webapp.inspector.snippets import snippets
+from webapp.people.teams.access import object_for, project_for
+from webapp.people.teams.models import Role
 from webapp.rollouts.selectors import rollout_view
 from webapp.runs.models import Run
-from webapp.teams.access import object_for, project_for
-from webapp.teams.models import Role
 
 router = Router(tags=["rollouts"])
 

@@ -12,11 +12,11 @@ from training.rewards.registry import form_components
 from webapp.api.answers import runs as answers
 from webapp.api.base import open_to
 from webapp.comparison.sheets import same_rewards
+from webapp.people.teams.access import object_for
+from webapp.people.teams.models import TokenScope
 from webapp.records.axes import run_axes
 from webapp.runs.config import all_components, config_of
 from webapp.runs.models import Run
-from webapp.teams.access import object_for
-from webapp.teams.models import TokenScope
 
 router = Router(tags=["runs"])
 

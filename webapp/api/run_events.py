@@ -19,11 +19,11 @@ from webapp.api.listing import MAX_PAGE_ROWS
 from webapp.common.streams import Later
 from webapp.live.waiting import WAIT_MAX_S, Question, one_answer, stream
 from webapp.live.watching import user_now
+from webapp.people.teams.access import object_for, token_of
+from webapp.people.teams.models import TokenScope
+from webapp.people.teams.tokens import token_user
 from webapp.records.selectors import run_events_after, runs_with_ages
 from webapp.runs.models import Run
-from webapp.teams.access import object_for, token_of
-from webapp.teams.models import TokenScope
-from webapp.teams.tokens import token_user
 
 router = Router(tags=["runs"])
 SSE = "text/event-stream"

@@ -21,9 +21,9 @@ from webapp.datasets.pairs import pairs_order
 from webapp.foreign.figure_exports import metrics_order
 from webapp.foreign.figure_views import file_response
 from webapp.foreign.models import RunExport
+from webapp.people.teams.access import object_for
+from webapp.people.teams.models import Role, TokenScope
 from webapp.runs.models import Run
-from webapp.teams.access import object_for
-from webapp.teams.models import Role, TokenScope
 
 router = Router(tags=["runs"])
 

@@ -17,9 +17,9 @@ from webapp.api.idempotency import once
 from webapp.datasets.services import too_large_sentence
 from webapp.foreign.reading import import_create, percent_of
 from webapp.foreign.report import import_view
+from webapp.people.teams.access import object_for, project_for
+from webapp.people.teams.models import Role, TokenScope
 from webapp.runs.models import ImportState, RunImport
-from webapp.teams.access import object_for, project_for
-from webapp.teams.models import Role, TokenScope
 
 router = Router(tags=["runs"])
 

@@ -25,10 +25,10 @@ from webapp.launch.checked import check_begin, check_record, check_view
 from webapp.launch.findings import Check
 from webapp.launch.forms import config_of, suggested_name
 from webapp.launch.preflight import preflight
+from webapp.people.teams.access import object_for, project_for
+from webapp.people.teams.models import Role
 from webapp.records.selectors import runs_with_ages
 from webapp.runs.models import Run
-from webapp.teams.access import object_for, project_for
-from webapp.teams.models import Role
 
 router = Router(tags=["runs"])
 

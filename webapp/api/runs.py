@@ -28,14 +28,14 @@ from webapp.engine.services import run_create, run_pause, run_resume, run_stop
 from webapp.launch.preflight import preflight
 from webapp.launch.yaml_text import YamlProblem, config_from_text
 from webapp.metrics.selectors import curves, metric_names
+from webapp.people.teams.access import can_edit, object_for, project_for, projects_of
+from webapp.people.teams.models import Project, Role, TokenScope
 from webapp.records.listing import list_view, run_lines, runs_sorted
 from webapp.records.marks import ARCHIVABLE, run_label, run_star, runs_archive
 from webapp.records.selectors import runs_with_ages
 from webapp.rollouts.selectors import step_rollouts
 from webapp.runs.models import Run
 from webapp.summary.summary import summary_out, summary_read
-from webapp.teams.access import can_edit, object_for, project_for, projects_of
-from webapp.teams.models import Project, Role, TokenScope
 
 router = Router(tags=["runs"])
 MAX_METRICS = 100

@@ -20,8 +20,8 @@ from webapp.api.schemas import Body
 from webapp.common.text import clean_json
 from webapp.comparison.contestants import contestants_of
 from webapp.comparison.rewards import evaluations
-from webapp.teams.access import object_for, project_for
-from webapp.teams.models import Project, Role, User
+from webapp.people.teams.access import object_for, project_for
+from webapp.people.teams.models import Project, Role, User
 from webapp.votes import selectors, services
 from webapp.votes.models import VoteRound
 from webapp.votes.results import Results, results_of

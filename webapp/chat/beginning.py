@@ -15,11 +15,11 @@ from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.selectors import datasets_of, runs_using
 from webapp.environments.models import DatasetOrder, Environment
 from webapp.environments.playground.tasks import start_of_row
+from webapp.people.teams.access import object_for
+from webapp.people.teams.models import Project, User
 from webapp.registry.selectors import checkpoints_of
 from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.models import Run
-from webapp.teams.access import object_for
-from webapp.teams.models import Project, User
 
 
 class Beginning(NamedTuple):

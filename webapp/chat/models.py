@@ -14,7 +14,7 @@ from webapp.common.ids import UuidModel
 from webapp.common.pools import TRAIN
 from webapp.common.work import Work
 from webapp.environments.models import Environment
-from webapp.teams.models import Project
+from webapp.people.teams.models import Project
 
 
 class Chat(UuidModel):

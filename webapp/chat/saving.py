@@ -12,9 +12,9 @@ from envs.wire import Message
 from webapp.chat.conversation import conversation
 from webapp.chat.models import Answer, Chat
 from webapp.datasets.appending import dataset_append
+from webapp.people.teams.models import User
 from webapp.rewards.cases import reward_case_create
 from webapp.rewards.models import RewardCase
-from webapp.teams.models import User
 
 
 class Saved(NamedTuple):

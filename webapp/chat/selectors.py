@@ -14,9 +14,9 @@ from webapp.chat.hints import holders
 from webapp.chat.holder import waiting_run
 from webapp.chat.models import Answer, AnswerState, Chat, Turn
 from webapp.common.workers.beating import living
+from webapp.people.teams.models import Project
 from webapp.runs.models import Run
 from webapp.runs.states import LEASED
-from webapp.teams.models import Project
 
 
 def chats_of(project: Project) -> QuerySet[Chat]:

@@ -20,8 +20,8 @@ from webapp.chat.parameters import parameters_of
 from webapp.chat.writing import seq_take
 from webapp.common.text import clean_text
 from webapp.environments.models import Environment
-from webapp.teams.audit import audit
-from webapp.teams.models import AuditAction, Project, User
+from webapp.people.teams.audit import audit
+from webapp.people.teams.models import AuditAction, Project, User
 
 logger = logging.getLogger(__name__)
 MAX_TEXT_CHARS = 200_000

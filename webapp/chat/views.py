@@ -23,8 +23,8 @@ from webapp.chat.strings import chat_strings
 from webapp.common.pages import errors_by_field, page_number
 from webapp.datasets.selectors import latest_datasets
 from webapp.environments.selectors import environments_of
-from webapp.teams.access import can_edit, object_for, project_for
-from webapp.teams.models import Project, Role, User
+from webapp.people.teams.access import can_edit, object_for, project_for
+from webapp.people.teams.models import Project, Role, User
 
 PER_PAGE, MAX_NAMES = 50, 200
 

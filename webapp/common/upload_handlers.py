@@ -1,6 +1,6 @@
 """Counting what is uploaded, file by file.
 
-``webapp.body_limit`` refuses a body before it is read; this says the same to WSGI servers and tests, and counts files
+``webapp.people.body_limit`` refuses a body before it is read; this says the same to WSGI servers and tests, and counts files
 rather than bodies.
 """
 

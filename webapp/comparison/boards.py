@@ -12,11 +12,11 @@ from training.evaluation.recorded import Report
 from webapp.comparison.contestants import Contestant, Played
 from webapp.comparison.figures import Cell, Column, cell, known_columns, left_out_text
 from webapp.learned.overlap import Overlap, overlaps_of
+from webapp.people.teams.models import Project
 from webapp.registry.weights import Weights, marks_of, weights_of_run
 from webapp.runs.config import config_of
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
-from webapp.teams.models import Project
 
 READ = 300
 SHOWN = 12

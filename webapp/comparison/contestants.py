@@ -16,10 +16,10 @@ from training.errors import DataError
 from training.evaluation.tasks import DRAWN_TASKS, drawn_tasks, evaluated_places
 from training.rewards.registry import form_components
 from webapp.datasets.models import Dataset
+from webapp.people.teams.models import Project
 from webapp.runs.config import config_of
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL
-from webapp.teams.models import Project
 
 LEAST, MOST = 2, 8
 

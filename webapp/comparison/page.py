@@ -22,9 +22,9 @@ from webapp.comparison.rescoring import Offer, offer_of
 from webapp.comparison.rewards import Rewards, evaluations
 from webapp.comparison.verdicts import Verdict, different_tasks, learned_notes, verdicts
 from webapp.metrics.models import MetricPoint
+from webapp.people.teams.models import Project
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import Attempt
-from webapp.teams.models import Project
 
 TASKS_PER_PAGE = 50
 TRAINED = "num_tokens"

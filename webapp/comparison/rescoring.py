@@ -12,11 +12,11 @@ from webapp.common.failures import Failure, failure
 from webapp.comparison.contestants import MOST, Contestant, contestants_of
 from webapp.comparison.rewards import Evaluations, spec_named
 from webapp.comparison.sheets import Spec
+from webapp.people.teams.models import Project, User
 from webapp.rescoring.models import Rescoring, RescoringState
 from webapp.rescoring.plans import asked_by
 from webapp.rescoring.selectors import newest_for, percent_of
 from webapp.rescoring.services import asks_text, refusal_of, rescoring_create
-from webapp.teams.models import Project, User
 
 
 class Offer(NamedTuple):

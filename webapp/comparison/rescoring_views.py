@@ -16,11 +16,11 @@ from django.views.decorators.http import require_GET, require_POST
 
 from webapp.common.pages import errors_by_field
 from webapp.comparison.rescoring import rescore
+from webapp.people.teams.access import object_for, project_for
+from webapp.people.teams.models import Project, Role, User
 from webapp.rescoring.models import Rescoring
 from webapp.rescoring.selectors import percent_of, rescorings_of
 from webapp.rescoring.services import rescoring_cancel
-from webapp.teams.access import object_for, project_for
-from webapp.teams.models import Project, Role, User
 
 
 @login_required

@@ -14,8 +14,8 @@ from webapp.comparison.lacking import computed_sentences, missing_sentences
 from webapp.comparison.numbers import Numbers, numbers_of
 from webapp.comparison.sheets import Spec, same_rewards
 from webapp.engine.resolve import components_meant
+from webapp.people.teams.models import Project
 from webapp.rewards.selectors import specs_of
-from webapp.teams.models import Project
 
 SPECS_OFFERED = 50
 

@@ -22,9 +22,9 @@ from webapp.comparison.page import compare
 from webapp.comparison.rewards import evaluations
 from webapp.comparison.standalone import as_file
 from webapp.comparison.transcripts import MOST_TRIES, aligned, played
+from webapp.people.teams.access import project_for
+from webapp.people.teams.models import Project
 from webapp.runs.models import Run
-from webapp.teams.access import project_for
-from webapp.teams.models import Project
 
 OFFERED = 50
 

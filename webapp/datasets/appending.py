@@ -29,8 +29,8 @@ from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.operations.lineage import parent_of
 from webapp.datasets.selectors import datasets_of
 from webapp.datasets.services import KEEP_FREE_BYTES, too_large_sentence
-from webapp.teams.audit import audit
-from webapp.teams.models import AuditAction, Project, User
+from webapp.people.teams.audit import audit
+from webapp.people.teams.models import AuditAction, Project, User
 
 logger = logging.getLogger(__name__)
 MAX_ROWS = 1000

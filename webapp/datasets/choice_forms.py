@@ -21,7 +21,7 @@ from webapp.common.fields import LinesField, help_text
 from webapp.common.text import translated
 from webapp.datasets.choices import BESIDE, UPLOADED, Choices, countable_models
 from webapp.datasets.models import Dataset, DatasetState
-from webapp.teams.models import Project
+from webapp.people.teams.models import Project
 
 MAX_OFFERED = 200
 MAPPED = tuple(USUAL)

@@ -26,8 +26,8 @@ from training.data.problems import PROBLEMS
 from webapp.common.fields import error_sentence
 from webapp.common.storage import companion, inside, run_dir
 from webapp.datasets.models import Dataset, DatasetState
+from webapp.people.teams.models import Project
 from webapp.registry.models import ModelKind, RegisteredModel
-from webapp.teams.models import Project
 
 UPLOADED = "file"
 BESIDE = ("answers", "documents", "ids")

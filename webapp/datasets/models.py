@@ -13,7 +13,7 @@ from webapp.common.ids import UuidModel, name_validator
 from webapp.common.pools import LONG, SHORT
 from webapp.common.storage import dataset_dir, export_file
 from webapp.common.work import Work
-from webapp.teams.models import Project
+from webapp.people.teams.models import Project
 
 
 class DatasetState(models.TextChoices):

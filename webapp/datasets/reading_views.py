@@ -31,8 +31,8 @@ from webapp.datasets.plots import code_filters, plots_of
 from webapp.datasets.rereading import IN_PLACE, can_read_again, dataset_read_again
 from webapp.datasets.services import too_large_sentence
 from webapp.datasets.words import evidence_of, finding_sentence, ignored_of, suggestion_of
-from webapp.teams.access import can_edit, object_for, project_for
-from webapp.teams.models import Project, Role, User
+from webapp.people.teams.access import can_edit, object_for, project_for
+from webapp.people.teams.models import Project, Role, User
 
 AT_ONCE = 2
 WAIT_FOR_OTHERS_S = 10.0

@@ -23,8 +23,8 @@ from webapp.datasets.choices import UPLOADED, Choices, choices_clean, companions
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.services import version_insert
 from webapp.datasets.storing import companions_store
-from webapp.teams.audit import audit
-from webapp.teams.models import AuditAction, User
+from webapp.people.teams.audit import audit
+from webapp.people.teams.models import AuditAction, User
 
 IN_PLACE = (DatasetState.NEEDS_MAPPING, DatasetState.NEEDS_CHOICE, DatasetState.REJECTED)
 

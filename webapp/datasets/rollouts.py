@@ -24,9 +24,9 @@ from webapp.datasets.of_runs import dataset_of_step
 from webapp.datasets.operations.lineage import parent_of
 from webapp.datasets.rollout_rows import ROLLOUTS, Use, chosen_path
 from webapp.datasets.services import KEEP_FREE_BYTES, version_insert
+from webapp.people.teams.models import Project, User
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
-from webapp.teams.models import Project, User
 
 logger = logging.getLogger(__name__)
 MOST = 10_000

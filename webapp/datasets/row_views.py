@@ -12,7 +12,7 @@ from django.views.decorators.http import require_GET
 from webapp.datasets.models import Dataset
 from webapp.datasets.rows import row_of
 from webapp.datasets.selectors import datasets_of, preview_of
-from webapp.teams.access import can_edit, object_for, project_for
+from webapp.people.teams.access import can_edit, object_for, project_for
 
 
 @login_required

@@ -11,10 +11,10 @@ from training.data.learned import is_off
 from training.data.messages import reasoning_of
 from webapp.common.versions import latest_versions
 from webapp.datasets.models import Dataset, DatasetState
+from webapp.people.teams.models import Project
 from webapp.runs.config import having
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL
-from webapp.teams.models import Project
 
 LONG_TEXT_CHARS = 280
 

@@ -34,9 +34,9 @@ from webapp.datasets.hub import file_ready
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.selectors import runs_using
 from webapp.datasets.storing import companions_store
+from webapp.people.teams.audit import audit
+from webapp.people.teams.models import AuditAction, Project, User
 from webapp.removal.files import removal_add
-from webapp.teams.audit import audit
-from webapp.teams.models import AuditAction, Project, User
 
 logger = logging.getLogger(__name__)
 KEEP_FREE_BYTES = 1024**3

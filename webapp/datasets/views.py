@@ -30,9 +30,9 @@ from webapp.datasets.operations.lineage import lineage_of
 from webapp.datasets.rereading import can_read_again
 from webapp.datasets.several import packed
 from webapp.datasets.words import evidence_of
-from webapp.teams.access import can_edit, object_for, project_for
-from webapp.teams.models import Project, Role, User
-from webapp.teams.sudo import Act, ask
+from webapp.people.teams.access import can_edit, object_for, project_for
+from webapp.people.teams.models import Project, Role, User
+from webapp.people.teams.sudo import Act, ask
 
 ROWS_PER_PAGE = 50
 BAD_SHOWN = 10

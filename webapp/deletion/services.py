@@ -33,14 +33,14 @@ from webapp.common.storage import (
     run_dir,
 )
 from webapp.common.work import Claim
+from webapp.people.teams.audit import audit
+from webapp.people.teams.machines import machines_end_in
+from webapp.people.teams.models import AuditAction, Project
 from webapp.registry.models import Checkpoint, RegisteredModel
 from webapp.removal.files import bytes_of, files_delete, removal_add
 from webapp.removal.models import Removal, RemovalState
 from webapp.runs.models import Run
 from webapp.runs.states import LEASED, TERMINAL, RunState
-from webapp.teams.audit import audit
-from webapp.teams.machines import machines_end_in
-from webapp.teams.models import AuditAction, Project
 
 BATCH = 1000
 DELETE = "DELETE FROM {table} WHERE ctid = ANY(ARRAY(SELECT ctid FROM {table} WHERE {column} = %s LIMIT %s))"

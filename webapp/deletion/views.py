@@ -15,14 +15,14 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from webapp.common.pages import own_address
 from webapp.deletion.services import forecast, remove
+from webapp.people.teams.access import object_for, object_of_team, project_for
+from webapp.people.teams.models import Project, Role
+from webapp.people.teams.sudo import Act, ask
 from webapp.registry.models import Checkpoint
 from webapp.registry.selectors import checkpoints_of
 from webapp.removal.files import removal_retry
 from webapp.removal.models import Removal
 from webapp.runs.models import Run
-from webapp.teams.access import object_for, object_of_team, project_for
-from webapp.teams.models import Project, Role
-from webapp.teams.sudo import Act, ask
 
 DELETES: dict[type, Act] = {
     Run: Act.DELETE_RUN,

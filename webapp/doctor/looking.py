@@ -29,8 +29,8 @@ from webapp.advisories.models import Advisory, Examination, Reaction
 from webapp.doctor.reacting import react
 from webapp.doctor.rules import Rules, rules_of
 from webapp.doctor.steps import CHUNK_STEPS, steps_between
-from webapp.notifications.events import notify
-from webapp.notifications.models import Kind
+from webapp.people.notifications.events import notify
+from webapp.people.notifications.models import Kind
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import Attempt, Run
 from webapp.runs.states import TERMINAL, RunState

@@ -16,8 +16,8 @@ from webapp.advisories.models import DoctorRules
 from webapp.common.pages import add_errors
 from webapp.doctor.forms import RulesForm
 from webapp.doctor.rules import rules_change, rules_of
-from webapp.teams.access import project_for
-from webapp.teams.models import Role, User
+from webapp.people.teams.access import project_for
+from webapp.people.teams.models import Role, User
 
 
 @login_required

@@ -15,7 +15,7 @@ from training.config import EndpointConfig
 from webapp.common.host.embedded import write_private
 from webapp.common.storage import endpoint_dir
 from webapp.endpoints.models import Endpoint
-from webapp.teams.models import Project
+from webapp.people.teams.models import Project
 
 KEY_FILE = "key"
 KEY_VARIABLE = "TILTYARD_ENDPOINT_KEY"

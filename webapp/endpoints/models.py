@@ -13,7 +13,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from webapp.common.ids import UuidModel, name_validator
-from webapp.teams.models import Project
+from webapp.people.teams.models import Project
 
 
 class ToolFormat(models.TextChoices):

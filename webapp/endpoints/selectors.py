@@ -14,10 +14,10 @@ from webapp.endpoints.keys import has_key
 from webapp.endpoints.models import Endpoint, EndpointSpend
 from webapp.endpoints.services import runs_naming
 from webapp.endpoints.spending import Used, used_by_run, used_on
+from webapp.people.teams.models import Project
 from webapp.runs.config import config_of
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL
-from webapp.teams.models import Project
 
 DAYS_SHOWN = 14
 RUNS_SHOWN = 20

@@ -18,10 +18,10 @@ from webapp.common.pages import clean_name
 from webapp.common.text import in_words
 from webapp.endpoints.keys import files_forget, has_key, key_write
 from webapp.endpoints.models import Endpoint, ToolFormat
+from webapp.people.teams.audit import audit
+from webapp.people.teams.models import AuditAction, Project, User
 from webapp.runs.models import Run
 from webapp.runs.states import LEASED, RunState
-from webapp.teams.audit import audit
-from webapp.teams.models import AuditAction, Project, User
 
 logger = logging.getLogger(__name__)
 MAX_ENDPOINTS = 100

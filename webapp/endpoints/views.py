@@ -20,9 +20,9 @@ from webapp.endpoints.keys import has_key
 from webapp.endpoints.models import Endpoint
 from webapp.endpoints.services import endpoint_change, endpoint_create, endpoint_delete
 from webapp.endpoints.testing import endpoint_test, findings_of
-from webapp.teams.access import can_edit, object_for, project_for
-from webapp.teams.models import Project, Role, User
-from webapp.teams.sudo import Act, ask
+from webapp.people.teams.access import can_edit, object_for, project_for
+from webapp.people.teams.models import Project, Role, User
+from webapp.people.teams.sudo import Act, ask
 
 
 def _own(request: HttpRequest, slug: str, pk: UUID, *, need: Role = Role.VIEWER) -> tuple[Project, Endpoint]:

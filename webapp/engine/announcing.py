@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from training.errors import ErrorInfo
-from webapp.notifications.events import notify
-from webapp.notifications.models import Kind
+from webapp.people.notifications.events import notify
+from webapp.people.notifications.models import Kind
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
 

@@ -22,11 +22,11 @@ from django.utils.translation import gettext as _
 
 from training.rollout.orders import ORDERS_NAME
 from webapp.engine.history import Lease, event_add
+from webapp.people.teams.audit import audit
+from webapp.people.teams.models import AuditAction, User
 from webapp.rollouts.models import Rollout, RolloutStatus
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.states import RunState
-from webapp.teams.audit import audit
-from webapp.teams.models import AuditAction, User
 
 logger = logging.getLogger(__name__)
 Act = Literal["end", "fail"]

@@ -34,13 +34,13 @@ from webapp.datasets.models import Dataset, DatasetState
 from webapp.endpoints.keys import asked_with
 from webapp.endpoints.models import Endpoint
 from webapp.environments.models import Environment
+from webapp.people.teams.models import Project
 from webapp.registry.models import Checkpoint, ModelKind, RegisteredModel
 from webapp.rewards.models import RewardSpec
 from webapp.rewards.permission import custom_refusal, with_hashes
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
-from webapp.teams.models import Project
 
 # A run without an environment says so, so that one that was forgotten is not taken for it.
 NO_ENVIRONMENT = "none"

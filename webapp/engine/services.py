@@ -20,11 +20,11 @@ from webapp.engine import outbox
 from webapp.engine.history import event_add, run_transition
 from webapp.engine.resolve import Resolved, resolve
 from webapp.engine.resuming import can_resume
+from webapp.people.teams.audit import audit
+from webapp.people.teams.models import AuditAction, Project, User
 from webapp.registry.models import Checkpoint, CheckpointState
 from webapp.runs.models import Run
 from webapp.runs.states import LEASED, TERMINAL, RunState
-from webapp.teams.audit import audit
-from webapp.teams.models import AuditAction, Project, User
 
 __all__ = ["run_change", "run_create", "run_launch", "run_pause", "run_resume", "run_stop", "run_transition"]
 

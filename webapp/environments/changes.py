@@ -11,8 +11,8 @@ from django.utils.translation import gettext as _
 
 from webapp.environments.models import Environment
 from webapp.environments.services import arguments_of, environment_restart, require_unused
-from webapp.teams.audit import audit
-from webapp.teams.models import AuditAction
+from webapp.people.teams.audit import audit
+from webapp.people.teams.models import AuditAction
 
 logger = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from webapp.environments.services import (
     environment_scale,
 )
 from webapp.environments.views import live_context, own_environment
-from webapp.teams.models import Project, Role
+from webapp.people.teams.models import Project, Role
 
 TOO_MANY = 99
 

@@ -27,7 +27,7 @@ from webapp.datasets.models import Dataset
 from webapp.datasets.services import dataset_create
 from webapp.environments.launchers.base import last_lines
 from webapp.environments.launchers.process import program_environment
-from webapp.teams.models import Project, User
+from webapp.people.teams.models import Project, User
 
 TIME_LIMIT_S = 300
 SAID_BYTES = 4 << 10

@@ -13,7 +13,7 @@ from webapp.common.ids import UuidModel, name_validator
 from webapp.common.work import Work
 from webapp.datasets.models import Dataset
 from webapp.environments.builtin import BuiltIn, builtin_of_image, builtins
-from webapp.teams.models import Project
+from webapp.people.teams.models import Project
 
 MAX_REPLICAS = 16
 

@@ -20,8 +20,8 @@ from webapp.environments.order_form import OrderForm
 from webapp.environments.orders import order_create
 from webapp.environments.selectors import order_rows
 from webapp.environments.views import own_environment
-from webapp.teams.access import can_edit
-from webapp.teams.models import Role, User
+from webapp.people.teams.access import can_edit
+from webapp.people.teams.models import Role, User
 
 
 @login_required

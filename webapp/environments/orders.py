@@ -19,8 +19,8 @@ from webapp.environments.builtin import BuiltIn, Command
 from webapp.environments.generate import dataset_generate
 from webapp.environments.models import DatasetOrder, Environment, OrderState
 from webapp.environments.options import arguments_argv, arguments_clean
-from webapp.teams.audit import audit
-from webapp.teams.models import AuditAction, Project, User
+from webapp.people.teams.audit import audit
+from webapp.people.teams.models import AuditAction, Project, User
 
 MAX_OPEN = 3
 OPEN = DatasetOrder.OPEN

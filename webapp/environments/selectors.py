@@ -19,9 +19,9 @@ from webapp.environments.models import DatasetOrder, Environment, EnvironmentSam
 from webapp.environments.orders import OPEN, orders_of
 from webapp.environments.strings import command_text, option_text
 from webapp.environments.watch import largest, total
+from webapp.people.teams.models import Project
 from webapp.runs.config import having
 from webapp.runs.models import Run
-from webapp.teams.models import Project
 
 STALE_AFTER_S = 90
 HISTORY = timedelta(hours=24)

@@ -23,11 +23,11 @@ from webapp.environments.launchers.docker import require_allowed
 from webapp.environments.models import MAX_REPLICAS, Environment, Kind, Replica, ReplicaState
 from webapp.environments.options import arguments_clean
 from webapp.environments.tokens import files_forget, ours, site_token, token_for, token_write
+from webapp.people.teams.audit import audit
+from webapp.people.teams.models import AuditAction, Project, User
 from webapp.runs.config import having
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL
-from webapp.teams.audit import audit
-from webapp.teams.models import AuditAction, Project, User
 
 logger = logging.getLogger(__name__)
 MAX_ENVIRONMENTS = 100

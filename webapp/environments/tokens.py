@@ -18,7 +18,7 @@ from webapp.common.host.embedded import write_private
 from webapp.common.outbound import NOTHING, Pairs, target_of
 from webapp.common.storage import environment_dir
 from webapp.environments.models import Environment
-from webapp.teams.models import Project
+from webapp.people.teams.models import Project
 
 TOKEN_FILE, CONTAINER_FILE = "token", "token-for-containers"
 TOKEN_BYTES = 32

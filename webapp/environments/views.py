@@ -31,8 +31,8 @@ from webapp.environments.selectors import (
     validation_view,
 )
 from webapp.environments.services import RegistrationRefused, environment_launch, environment_register
-from webapp.teams.access import can_edit, object_for, project_for
-from webapp.teams.models import Project, Role, User
+from webapp.people.teams.access import can_edit, object_for, project_for
+from webapp.people.teams.models import Project, Role, User
 
 
 def own_environment(

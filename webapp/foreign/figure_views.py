@@ -16,9 +16,9 @@ from django.views.decorators.http import require_GET, require_http_methods
 from webapp.datasets.models import ExportState
 from webapp.foreign.figure_exports import has_ended, metrics_order
 from webapp.foreign.models import MetricsFormat, RunExport
+from webapp.people.teams.models import User
 from webapp.records.access import own_run
 from webapp.runs.models import Run
-from webapp.teams.models import User
 
 
 def _formats() -> list[dict[str, str]]:

@@ -32,10 +32,10 @@ from webapp.common.text import clean_text
 from webapp.engine.history import Lease
 from webapp.engine.outcome import attempt_end
 from webapp.engine.projection import Projector, parse_line, read_lines
+from webapp.people.teams.models import Project, User
 from webapp.removal.files import removal_add
 from webapp.runs.models import Attempt, Run, RunEvent
 from webapp.runs.states import RunState
-from webapp.teams.models import Project, User
 
 OWNER = "import"
 SILENT_AFTER, LOST_AFTER = timedelta(seconds=45), timedelta(hours=1)

@@ -29,9 +29,9 @@ from webapp.common.text import clean_json, clean_text
 from webapp.common.work import Claim
 from webapp.datasets.services import KEEP_FREE_BYTES, too_large_sentence
 from webapp.foreign.importing import run_import
+from webapp.people.teams.audit import audit
+from webapp.people.teams.models import AuditAction, Project, User
 from webapp.runs.models import ImportState, RunImport
-from webapp.teams.audit import audit
-from webapp.teams.models import AuditAction, Project, User
 
 logger = logging.getLogger(__name__)
 READ_WALL_S = 840

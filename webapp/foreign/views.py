@@ -22,9 +22,9 @@ from webapp.datasets.services import too_large_sentence
 from webapp.foreign import reading as foreign
 from webapp.foreign.forms import ImportForm
 from webapp.foreign.report import import_view
+from webapp.people.teams.access import can_edit, object_for, project_for
+from webapp.people.teams.models import Project, Role, User
 from webapp.runs.models import ImportState, RunImport
-from webapp.teams.access import can_edit, object_for, project_for
-from webapp.teams.models import Project, Role, User
 
 RECENT = 10
 

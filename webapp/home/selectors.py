@@ -15,13 +15,13 @@ from training.config import RewardComponent
 from webapp.common.pages import url_or_none
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.environments.models import Environment
+from webapp.people.teams.access import projects_of
+from webapp.people.teams.models import DEMO, Project, User
 from webapp.registry.models import RegisteredModel
 from webapp.rewards.models import RewardSpec
 from webapp.runs.config import title_of
 from webapp.runs.models import Run
 from webapp.runs.states import LEASED, TERMINAL
-from webapp.teams.access import projects_of
-from webapp.teams.models import DEMO, Project, User
 
 NEWEST = 4
 DEMO_TAKES = timedelta(minutes=3)

@@ -14,15 +14,15 @@ from django.views.decorators.http import require_GET
 from webapp.common.pages import url_or_none
 from webapp.common.static_files import PLOTLY
 from webapp.home.selectors import demo_is_pending, home_projects, project_counts, shelves
+from webapp.people.teams.access import project_for
+from webapp.people.teams.forms import MemberForm
+from webapp.people.teams.models import User
+from webapp.people.teams.selectors import teams_owned
 from webapp.pins.selectors import pins_shown
 from webapp.records.cells import heads
 from webapp.records.columns import SHORT, columns_named
 from webapp.records.listing import run_list
 from webapp.records.rows import table_rows
-from webapp.teams.access import project_for
-from webapp.teams.forms import MemberForm
-from webapp.teams.models import User
-from webapp.teams.selectors import teams_owned
 
 NEWEST_RUNS = 6
 

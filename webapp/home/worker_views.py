@@ -13,7 +13,7 @@ from webapp.engine.room import fault_text
 from webapp.home.clock import clock_age, is_late
 from webapp.home.places import all_loads
 from webapp.home.workers import worker_lines
-from webapp.teams.models import User
+from webapp.people.teams.models import User
 
 
 @login_required

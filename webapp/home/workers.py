@@ -12,10 +12,10 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from webapp.common.workers.models import GONE_AFTER, Worker
+from webapp.people.teams.access import projects_of
+from webapp.people.teams.models import User
 from webapp.runs.models import Run
 from webapp.runs.states import LEASED
-from webapp.teams.access import projects_of
-from webapp.teams.models import User
 
 PROBLEMS = {
     "no_identity": gettext_noop("Its data folder carries no identity, so it is not this installation's folder."),

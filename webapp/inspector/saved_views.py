@@ -15,8 +15,8 @@ from webapp.common.pages import clean_name
 from webapp.inspector.filters import Filters, filters_of
 from webapp.inspector.models import SavedView
 from webapp.inspector.scope import Scope
-from webapp.teams.audit import audit
-from webapp.teams.models import AuditAction, User
+from webapp.people.teams.audit import audit
+from webapp.people.teams.models import AuditAction, User
 
 logger = logging.getLogger(__name__)
 MAX_VIEWS = 200

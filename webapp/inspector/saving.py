@@ -22,11 +22,11 @@ from webapp.inspector.cases import cases_from
 from webapp.inspector.finding import View
 from webapp.inspector.page import chips
 from webapp.inspector.saved_views import view_save
+from webapp.people.teams.models import User
 from webapp.rewards.cases import reward_case_create
 from webapp.rewards.lab.sets import rollout_set_create
 from webapp.rewards.models import SetKind
 from webapp.runs.models import Run
-from webapp.teams.models import User
 
 CASES_MOST = 20
 LEAST_GAP = 1e-6  # any difference

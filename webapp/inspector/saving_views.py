@@ -28,8 +28,8 @@ from webapp.inspector.saved_views import view_delete
 from webapp.inspector.saving import TARGETS, found_save
 from webapp.inspector.scope import address_of, run_scope
 from webapp.inspector.views import scope_of
-from webapp.teams.access import object_for, project_for
-from webapp.teams.models import Project, Role, User
+from webapp.people.teams.access import object_for, project_for
+from webapp.people.teams.models import Project, Role, User
 
 
 class SaveForm(forms.Form):

@@ -10,9 +10,9 @@ from uuid import UUID
 from django.db.models import Exists, OuterRef, Q
 from django.urls import reverse
 
+from webapp.people.teams.models import Project
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import Attempt, Run
-from webapp.teams.models import Project
 
 MOST_RUNS = 20
 

@@ -20,11 +20,11 @@ from webapp.inspector.filters import CHOICES, MEASURES, PART, Filters, Span, fil
 from webapp.inspector.finding import View
 from webapp.inspector.saved_views import views_of
 from webapp.inspector.scope import Scope, address_of, carried, project_scope, run_scope
+from webapp.people.teams.access import can_edit, project_for
+from webapp.people.teams.models import Role
 from webapp.records.access import own_run
 from webapp.runs.numbering import changed
 from webapp.runs.states import TERMINAL
-from webapp.teams.access import can_edit, project_for
-from webapp.teams.models import Role
 
 
 def scope_of(request: HttpRequest, slug: str, pk: UUID | None, need: Role = Role.VIEWER) -> Scope:

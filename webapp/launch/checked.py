@@ -31,11 +31,11 @@ from webapp.engine.resolve import resolve
 from webapp.engine.services import run_change, run_create, run_launch
 from webapp.launch.findings import Check, Offer, Outcome
 from webapp.launch.preflight import LONG_LIMIT_S, preflight
+from webapp.people.teams.audit import audit
+from webapp.people.teams.models import AuditAction, Project, User
 from webapp.registry.models import Checkpoint
 from webapp.runs.models import CheckState, LaunchCheck, Run
 from webapp.runs.states import RunState
-from webapp.teams.audit import audit
-from webapp.teams.models import AuditAction, Project, User
 
 CHECKING = "checking"  # the phase of a draft that is being checked
 FRESH = timedelta(minutes=5)

@@ -12,8 +12,8 @@ from training.rewards.registry import form_components
 from training.rewards.scoring import validate_components
 from webapp.common.text import in_words
 from webapp.launch.findings import Check
+from webapp.people.teams.models import Project
 from webapp.rewards.paid import paid_for
-from webapp.teams.models import Project
 
 
 def check_rewards(asked: JobConfig, config: JobConfig) -> Check:

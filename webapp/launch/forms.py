@@ -32,13 +32,13 @@ from webapp.datasets.selectors import ready_datasets
 from webapp.endpoints.selectors import endpoints_of
 from webapp.engine.resolve import NO_ENVIRONMENT
 from webapp.environments.selectors import environments_of
+from webapp.people.teams.models import Project
 from webapp.registry.models import Checkpoint, ModelKind
 from webapp.registry.selectors import models_of, registered_as, unregistered_runs
 from webapp.rewards.selectors import specs_of
 from webapp.runs.differences import Changed, differences
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL
-from webapp.teams.models import Project
 
 MAX_OPTIONS = 200
 M = TypeVar("M", bound=Model)

@@ -40,8 +40,8 @@ from webapp.common import work
 from webapp.common.work import Claim
 from webapp.common.workers.beating import training_gpus
 from webapp.engine.resolve import base_meant
+from webapp.people.teams.models import Project, User
 from webapp.runs.models import EstimateState, MemoryEstimate
-from webapp.teams.models import Project, User
 
 OPEN, DONE, FAILED, DROPPED = EstimateState.OPEN, EstimateState.DONE, EstimateState.FAILED, EstimateState.DROPPED
 KEPT, FAILURE_KEPT, DROPPED_KEPT = timedelta(days=1), timedelta(minutes=2), timedelta(minutes=10)

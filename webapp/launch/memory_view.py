@@ -22,8 +22,8 @@ from webapp.launch.findings import option_title
 from webapp.launch.forms import RunForm
 from webapp.launch.memory import BESIDE, DONE, FAILED, OPEN, Asked
 from webapp.launch.yaml_text import YamlProblem, config_from_text
+from webapp.people.teams.models import Project
 from webapp.runs.models import MemoryEstimate
-from webapp.teams.models import Project
 
 PARTS = ("kept", "learning", "sampling")
 WIDE = 100.0  # a bar that fills its line

@@ -16,10 +16,10 @@ from webapp.engine.resolve import components_meant, resolve
 from webapp.launch.memory import device_default, device_known, estimate_begin, other_devices, own_devices
 from webapp.launch.memory_view import MemoryView, Problems, job_of, refused_view, row_view, view_of
 from webapp.launch.start import Chosen
+from webapp.people.teams.access import can_edit, object_for, project_for
+from webapp.people.teams.models import Project, User
 from webapp.rewards.paid import Paid, paid_for
 from webapp.runs.models import MemoryEstimate
-from webapp.teams.access import can_edit, object_for, project_for
-from webapp.teams.models import Project, User
 
 DEVICE = "memory_device"  # the select of the card; no option of the job
 

@@ -24,9 +24,9 @@ from webapp.environments.orders import OPEN, order_room
 from webapp.environments.selectors import health_view
 from webapp.launch.needs_find import environment_find, order_find, problems_find, run_find, runs_of, spec_find
 from webapp.launch.preset_text import in_language
+from webapp.people.teams.models import Project
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
-from webapp.teams.models import Project
 
 FOUND, MAKING, MISSING, FAILED = "found", "making", "missing", "failed"
 START_LIMIT = timedelta(minutes=3)

@@ -35,8 +35,8 @@ from webapp.launch.needs_find import (
     run_find,
     spec_find,
 )
+from webapp.people.teams.models import Project, User
 from webapp.rewards.services import reward_spec_save
-from webapp.teams.models import Project, User
 
 FEWEST_SESSIONS, MOST_SESSIONS = 128, 1024  # of one server; what is more waits for its turn
 

@@ -11,8 +11,8 @@ from django.utils.translation import gettext_lazy
 
 from training.config import JobConfig, Policy
 from webapp.launch.forms import reference_choices
+from webapp.people.teams.models import Project
 from webapp.rewards.models import RewardSpec
-from webapp.teams.models import Project
 
 ROLLOUTS_AT_ONCE = 96
 """What a server has room for: each task is played once by every policy."""

@@ -19,9 +19,9 @@ from webapp.launch.findings import Outcome
 from webapp.launch.forms import suggested_name
 from webapp.launch.play_forms import BedForm, SampleForm
 from webapp.launch.preflight import preflight
+from webapp.people.teams.models import Project, Role, User
 from webapp.rewards.views import own_spec
 from webapp.runs.models import Run
-from webapp.teams.models import Project, Role, User
 
 
 @login_required

@@ -45,8 +45,8 @@ from webapp.launch.checking_rewards import check_paid, check_rewards
 from webapp.launch.disk import disk_forecast, disk_sentence
 from webapp.launch.findings import Check, Offer, Outcome, option_title
 from webapp.learned.overlap import overlap_of
+from webapp.people.teams.models import Project
 from webapp.runs.models import Run
-from webapp.teams.models import Project
 
 logger = logging.getLogger(__name__)
 WALL_LIMIT_S = 30.0  # while a person waits for the page

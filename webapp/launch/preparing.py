@@ -32,11 +32,11 @@ from webapp.launch.needs_find import runs_of
 from webapp.launch.needs_make import needs_make
 from webapp.launch.preflight import preflight
 from webapp.launch.preset_text import in_language
+from webapp.people.teams.access import project_for
+from webapp.people.teams.audit import audit
+from webapp.people.teams.models import AuditAction, Project, Role, User
 from webapp.runs.models import Preparation, PreparationState, Run
 from webapp.runs.states import RunState
-from webapp.teams.access import project_for
-from webapp.teams.audit import audit
-from webapp.teams.models import AuditAction, Project, Role, User
 
 OPEN, DONE, FAILED, DROPPED = (
     PreparationState.OPEN,

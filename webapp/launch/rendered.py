@@ -20,7 +20,7 @@ from training.limited import limited_child
 from webapp.common.text import in_words
 from webapp.engine.resolve import resolve
 from webapp.launch.preflight import child_environment, one_of_few
-from webapp.teams.models import Project
+from webapp.people.teams.models import Project
 
 SHOWN = 4
 """Rows on a page."""

@@ -11,7 +11,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from webapp.launch.forms import reference_choices
 from webapp.launch.rendered import SHOWN, rendered
-from webapp.teams.access import project_for
+from webapp.people.teams.access import project_for
 
 
 @login_required

@@ -18,12 +18,12 @@ from webapp.launch.forms import config_of, suggested_name
 from webapp.launch.needs import Situation, filled, situation
 from webapp.launch.preparing import preparation_shown
 from webapp.launch.preset_text import in_language
+from webapp.people.teams.access import object_for
+from webapp.people.teams.models import Project
 from webapp.registry.models import Checkpoint
 from webapp.runs.config import of_step
 from webapp.runs.models import Preparation, PreparationState, Run
 from webapp.runs.states import RunState
-from webapp.teams.access import object_for
-from webapp.teams.models import Project
 
 # Query parameters that put one reference into the form.
 REFERENCES = {

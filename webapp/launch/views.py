@@ -26,9 +26,9 @@ from webapp.launch.preflight import preflight
 from webapp.launch.preparing import preparation_drop, preparation_ended, preparation_open, preset_page
 from webapp.launch.start import cards, chosen_of, start_of
 from webapp.launch.yaml_text import YamlProblem, config_from_text, options_of, yaml_set
+from webapp.people.teams.access import can_edit, object_for, project_for
+from webapp.people.teams.models import Project, Role, User
 from webapp.runs.models import Preparation, PreparationState, Run
-from webapp.teams.access import can_edit, object_for, project_for
-from webapp.teams.models import Project, Role, User
 
 
 def _context(request: HttpRequest, project: Project, form: RunForm, **more: Any) -> dict[str, Any]:

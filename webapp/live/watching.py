@@ -32,8 +32,8 @@ from django.http import Http404
 from webapp.common.database_threads import in_database
 from webapp.common.errors import DATABASE_AWAY
 from webapp.live.feed import feed
-from webapp.teams.access import object_for
-from webapp.teams.models import User
+from webapp.people.teams.access import object_for
+from webapp.people.teams.models import User
 
 logger = logging.getLogger(__name__)
 TRY_LATER, BAD_FRAME, LOGIN, FORBIDDEN, GONE, TOO_MANY = 1013, 4400, 4401, 4403, 4404, 4429

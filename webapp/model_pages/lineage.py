@@ -18,10 +18,10 @@ from webapp.model_pages.origins import (
     parts_words,
     spec_name,
 )
+from webapp.people.teams.models import Project
 from webapp.registry.models import ModelKind, RegisteredModel
 from webapp.registry.weights import Weights, runs_with, weights_of_model
 from webapp.runs.models import Run
-from webapp.teams.models import Project
 
 CHILDREN_SHOWN = 6
 TRAINING = sorted(kind for kind, method in METHODS.items() if method.trains)

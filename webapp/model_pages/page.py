@@ -19,13 +19,13 @@ from webapp.model_pages.lineage import children, lineage
 from webapp.model_pages.origins import Origins, origins_of, origins_of_checkpoint
 from webapp.model_pages.scores import Score, headline, scores, scores_of
 from webapp.model_pages.serving import ways
+from webapp.people.teams.access import can_edit
+from webapp.people.teams.models import Project
 from webapp.registry.models import Checkpoint, ModelKind, ModelMark, RegisteredModel
 from webapp.registry.pushing import push_on
 from webapp.registry.weights import Weights, weights_of_checkpoint
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
-from webapp.teams.access import can_edit
-from webapp.teams.models import Project
 
 EDITS = ("about", "card")
 

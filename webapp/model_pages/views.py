@@ -20,14 +20,14 @@ from webapp.common.pages import add_errors
 from webapp.model_pages.card import card_of
 from webapp.model_pages.forms import AboutForm, CardForm, PushForm
 from webapp.model_pages.page import page_data
+from webapp.people.teams.access import object_for, project_for
+from webapp.people.teams.models import Project, Role, User
+from webapp.people.teams.sudo import Act, ask
 from webapp.registry.describing import model_describe, model_mark
 from webapp.registry.download import README
 from webapp.registry.models import ModelMark, RegisteredModel
 from webapp.registry.pushing import push_order
 from webapp.registry.selectors import models_of
-from webapp.teams.access import object_for, project_for
-from webapp.teams.models import Project, Role, User
-from webapp.teams.sudo import Act, ask
 
 
 def own_model(

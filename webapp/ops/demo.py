@@ -19,10 +19,10 @@ from webapp.engine.services import run_create
 from webapp.environments.generate import OrderFailed, dataset_generate
 from webapp.environments.models import Environment
 from webapp.environments.services import environment_register
+from webapp.people.teams.models import Project, User
 from webapp.rewards.models import RewardSpec
 from webapp.rewards.services import reward_spec_save
 from webapp.runs.models import Run
-from webapp.teams.models import Project, User
 
 SFT_PRESET, GRPO_PRESET = "tools-demo-sft", "tools-demo-grpo"
 DEMONSTRATIONS, TASKS = 3000, 256  # all different, of the 336 that there are

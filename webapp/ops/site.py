@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import connection, transaction
 
 from webapp.common.workers.identity import folder_problem
-from webapp.teams.models import DEMO, Membership, Project, Role, Team, User
+from webapp.people.teams.models import DEMO, Membership, Project, Role, Team, User
 
 ADMIN = "admin"
 FIRST_START_LOCK = 7_171_001  # any constant: two first starts at once must not make two teams

@@ -6,8 +6,8 @@ from django.conf import settings
 from django.db import models
 
 from webapp.common.ids import UuidModel
+from webapp.people.teams.models import Project
 from webapp.runs.models import Run
-from webapp.teams.models import Project
 
 
 class PinnedChart(UuidModel):

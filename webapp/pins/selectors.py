@@ -10,10 +10,10 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from webapp.common.strings import metric_titles
+from webapp.people.teams.models import Project
 from webapp.pins.models import PinnedChart
 from webapp.runs.config import component_titles, config_of, scored_components, stack_weights
 from webapp.runs.states import TERMINAL
-from webapp.teams.models import Project
 
 
 def pins_of(project: Project) -> QuerySet[PinnedChart]:

@@ -10,9 +10,9 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils.translation import gettext as _
 
+from webapp.people.teams.models import Project, User
 from webapp.pins.models import PinnedChart
 from webapp.runs.models import Run
-from webapp.teams.models import Project, User
 
 logger = logging.getLogger(__name__)
 MOST = 12  # on one page

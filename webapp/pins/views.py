@@ -11,10 +11,10 @@ from django.shortcuts import redirect
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
+from webapp.people.teams.access import object_for, project_for
+from webapp.people.teams.models import Role
 from webapp.pins.models import PinnedChart
 from webapp.pins.services import chart_unpin
-from webapp.teams.access import object_for, project_for
-from webapp.teams.models import Role
 
 
 @login_required

@@ -14,8 +14,8 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
 from webapp.engine.orders import Act, rollout_order
+from webapp.people.teams.models import Role, User
 from webapp.reading.access import own_rollout
-from webapp.teams.models import Role, User
 
 
 @login_required

@@ -16,6 +16,8 @@ from django.views.decorators.http import require_GET, require_POST
 
 from webapp.common.failures import failure
 from webapp.common.pages import add_errors
+from webapp.people.teams.access import can_edit
+from webapp.people.teams.models import Project, Role, User
 from webapp.reading.access import own_rollout
 from webapp.reading.case_form import CaseForm
 from webapp.reading.cases import rollout_case_save
@@ -27,8 +29,6 @@ from webapp.reading.strings import rollout_strings
 from webapp.reading.turns import turn_page
 from webapp.rollouts.models import Rollout
 from webapp.rollouts.selectors import rollout_view
-from webapp.teams.access import can_edit
-from webapp.teams.models import Project, Role, User
 
 VIEWS = ("rendered", "raw", "tokens")
 MAX_TURN = 2**31 - 1

@@ -19,12 +19,12 @@ from training.rewards.registry import COMPONENTS
 from training.rewards.scorer.wire import Asked, Said
 from training.words import Sentence
 from webapp.common.text import in_words, translated
+from webapp.people.teams.models import User
 from webapp.reading.parts import Part, config_for, parts_of, spec_of
 from webapp.reading.rows import task_row
 from webapp.rewards.scorers.asking import scorers
 from webapp.rollouts.episodes import episode_of
 from webapp.rollouts.models import Rollout, RolloutStatus, Turn
-from webapp.teams.models import User
 
 WORDS_LIMIT_S = 3.0
 MAX_TURNS = 4_000

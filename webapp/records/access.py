@@ -8,10 +8,10 @@ from uuid import UUID
 from django.db.models import Exists, OuterRef
 from django.http import HttpRequest
 
+from webapp.people.teams.access import object_for, project_for
+from webapp.people.teams.models import Project, Role, User
 from webapp.records.selectors import runs_with_ages
 from webapp.runs.models import Run, RunStar
-from webapp.teams.access import object_for, project_for
-from webapp.teams.models import Project, Role, User
 
 
 def own_run(request: HttpRequest, slug: str, pk: UUID, *, need: Role = Role.VIEWER) -> tuple[Project, Run]:

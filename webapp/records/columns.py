@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from django.utils.translation import gettext_noop as _
 
+from webapp.people.teams.models import Project, User
 from webapp.runs.models import RunColumns
-from webapp.teams.models import Project, User
 
 
 class Column(NamedTuple):

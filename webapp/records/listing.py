@@ -31,13 +31,13 @@ from webapp.advisories.selectors import open_count
 from webapp.common.failures import Failure, failure
 from webapp.common.text import finite
 from webapp.metrics.selectors import sparklines
+from webapp.people.teams.models import Project, User
 from webapp.records.reports import held_text
 from webapp.records.selectors import run_view, stalled, with_ages
 from webapp.runs.config import having
 from webapp.runs.models import Attempt, Run, RunStar
 from webapp.runs.states import TERMINAL, RunState
 from webapp.runs.tags import tags_of_rows
-from webapp.teams.models import Project, User
 
 PAGE_MAX = 200
 ALL_MAX = 10_000

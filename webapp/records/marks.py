@@ -10,11 +10,11 @@ from django.db import transaction
 from django.db.models.functions import Now
 from django.utils.translation import gettext as _
 
+from webapp.people.teams.audit import audit
+from webapp.people.teams.models import AuditAction, User
 from webapp.runs.models import Run, RunStar
 from webapp.runs.states import TERMINAL, RunState
 from webapp.runs.tags import checked, tags_of
-from webapp.teams.audit import audit
-from webapp.teams.models import AuditAction, User
 
 NOTES_MAX = 4000
 ARCHIVABLE = TERMINAL | {RunState.DRAFT}

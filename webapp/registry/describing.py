@@ -12,11 +12,11 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from webapp.common.text import clean_text
-from webapp.notifications.events import notify
-from webapp.notifications.models import Kind
+from webapp.people.notifications.events import notify
+from webapp.people.notifications.models import Kind
+from webapp.people.teams.audit import audit
+from webapp.people.teams.models import AuditAction, Project
 from webapp.registry.models import ModelMark, RegisteredModel
-from webapp.teams.audit import audit
-from webapp.teams.models import AuditAction, Project
 
 MAX_TAGS, MAX_TAG_CHARS = 8, 24
 MAX_NOTES_CHARS, MAX_SECTION_CHARS = 4000, 8000

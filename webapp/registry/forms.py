@@ -11,9 +11,9 @@ from django.utils.translation import gettext_lazy
 
 from webapp.common.ids import name_validator
 from webapp.common.pages import newest_only
+from webapp.people.teams.models import Project
 from webapp.registry.models import Checkpoint, ModelKind
 from webapp.registry.selectors import checkpoints_of, model_folders
-from webapp.teams.models import Project
 
 OFFERED = 200
 """Checkpoints that the form lists, the newest; the list of checkpoints has a button for each of the others."""

@@ -12,7 +12,7 @@ from training.algorithms.checkpoints import ADAPTER, FINAL
 from webapp.common.ids import UuidModel, name_validator
 from webapp.common.storage import inside, run_dir
 from webapp.common.work import Work
-from webapp.teams.models import Project
+from webapp.people.teams.models import Project
 
 
 class ModelKind(models.TextChoices):

@@ -15,11 +15,11 @@ from training.errors import ModelError, TiltyardError
 from webapp.common import work
 from webapp.common.outbound import Caller
 from webapp.common.work import Claim
+from webapp.people.teams.audit import audit
+from webapp.people.teams.models import AuditAction, User
 from webapp.registry.download import ModelFile, model_files, with_card
 from webapp.registry.hub import PIECE, Hub, Sent
 from webapp.registry.models import ModelPush, PushState, RegisteredModel
-from webapp.teams.audit import audit
-from webapp.teams.models import AuditAction, User
 
 # https://huggingface.co/docs/hub: an owner and a name, without doubled or final dots and dashes.
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,40}/[A-Za-z0-9][\w.-]{0,94}")

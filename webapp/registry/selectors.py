@@ -10,10 +10,10 @@ from typing import NamedTuple
 from django.conf import settings
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
+from webapp.people.teams.models import Project
 from webapp.registry.models import Checkpoint, CheckpointState, ModelKind, RegisteredModel
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL
-from webapp.teams.models import Project
 
 MAX_FOLDERS = 200
 LARGE = ("config", "resolved", "baselines", "evaluation", "health")

@@ -15,10 +15,10 @@ from django.utils.translation import gettext as _
 from training.algorithms.checkpoints import pin, unpin
 from training.errors import TiltyardError
 from webapp.common.pages import clean_name
+from webapp.people.teams.audit import audit
+from webapp.people.teams.models import AuditAction, Project, User
 from webapp.registry.models import Checkpoint, ModelKind, RegisteredModel
 from webapp.registry.selectors import model_folders, runs_using
-from webapp.teams.audit import audit
-from webapp.teams.models import AuditAction, Project, User
 
 logger = logging.getLogger(__name__)
 HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,95}/[A-Za-z0-9][A-Za-z0-9_.-]{0,95}")

@@ -17,13 +17,13 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from webapp.common.pages import add_errors, page_number
+from webapp.people.teams.access import can_edit, object_for, project_for
+from webapp.people.teams.models import Role, User
+from webapp.people.teams.sudo import Act, ask
 from webapp.registry import selectors, services
 from webapp.registry.forms import ModelForm
 from webapp.registry.models import RegisteredModel
 from webapp.registry.weights import STARTER
-from webapp.teams.access import can_edit, object_for, project_for
-from webapp.teams.models import Role, User
-from webapp.teams.sudo import Act, ask
 
 PER_PAGE = 50
 

@@ -16,10 +16,10 @@ from uuid import UUID
 
 from django.db.models import Q
 
+from webapp.people.teams.models import Project
 from webapp.registry.models import Checkpoint, ModelKind, RegisteredModel
 from webapp.runs.config import config_of
 from webapp.runs.models import Run
-from webapp.teams.models import Project
 
 STARTER = "starter"
 _OF_RUN = re.compile(r"/runs/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})/([^/]+/[^/]+)$")

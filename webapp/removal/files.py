@@ -16,8 +16,8 @@ from training.words import _, sentence
 from webapp.common import work
 from webapp.common.storage import trash_dir
 from webapp.common.work import Claim
+from webapp.people.teams.models import Project
 from webapp.removal.models import Removal, RemovalState
-from webapp.teams.models import Project
 
 
 def removal_add(

@@ -11,8 +11,8 @@ from django.utils.translation import gettext_lazy as _
 from webapp.common.ids import UuidModel
 from webapp.common.storage import rescoring_dir
 from webapp.common.work import Work
+from webapp.people.teams.models import Project
 from webapp.runs.models import Run
-from webapp.teams.models import Project
 
 
 class RescoringState(models.TextChoices):

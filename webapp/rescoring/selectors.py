@@ -10,8 +10,8 @@ from uuid import UUID
 from django.db.models import QuerySet
 
 from training.config import RewardComponent
+from webapp.people.teams.models import Project
 from webapp.rescoring.models import Rescoring
-from webapp.teams.models import Project
 
 
 def rescorings_of(project: Project) -> QuerySet[Rescoring]:

@@ -19,13 +19,13 @@ from training.errors import Boundary, TiltyardError
 from training.rewards.scoring import validate_components
 from webapp.common import work
 from webapp.common.text import in_words
+from webapp.people.teams.audit import audit
+from webapp.people.teams.models import AuditAction, Project, User
 from webapp.rescoring.models import Rescoring, RescoringState
 from webapp.rescoring.plans import Asked, Plan, asked_by_plans, plan_of
 from webapp.rescoring.selectors import digest_of, rescorings_of
 from webapp.rewards.permission import custom_refusal
 from webapp.runs.models import Run
-from webapp.teams.audit import audit
-from webapp.teams.models import AuditAction, Project, User
 
 logger = logging.getLogger(__name__)
 MAX_OPEN = 3

@@ -23,13 +23,13 @@ from training.rows import categories_of
 from webapp.common.errors import TooMany
 from webapp.common.pages import clean_name
 from webapp.common.text import in_words
+from webapp.people.teams.audit import audit
+from webapp.people.teams.models import AuditAction, Project, User
 from webapp.rewards.models import RewardCase, RewardSpec
 from webapp.rewards.origins import Origin, origins_of
 from webapp.rewards.scorers.asking import scorers, unscored
 from webapp.rewards.selectors import component_titles
 from webapp.runs.config import title_of
-from webapp.teams.audit import audit
-from webapp.teams.models import AuditAction, Project, User
 
 logger = logging.getLogger(__name__)
 MAX_CASES = 200

@@ -11,8 +11,8 @@ from django.utils.translation import gettext_lazy as _
 from webapp.common.ids import UuidModel, name_validator
 from webapp.common.storage import rollout_set_dir
 from webapp.common.work import Work
+from webapp.people.teams.models import Project
 from webapp.runs.models import Run
-from webapp.teams.models import Project
 
 
 class RewardSpec(UuidModel):

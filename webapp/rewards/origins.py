@@ -9,9 +9,9 @@ from uuid import UUID
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
+from webapp.people.teams.models import Project
 from webapp.rewards.models import RewardCase
 from webapp.rollouts.models import Rollout
-from webapp.teams.models import Project
 
 VIEW_CHARACTERS = 500
 

@@ -14,9 +14,9 @@ from pydantic import ValidationError as ShapeError
 from training.config import RewardComponent
 from training.rewards.custom import CUSTOM
 from training.rewards.custom.params import CustomParams, code_hash
-from webapp.teams.audit import was_done
-from webapp.teams.models import AuditAction, Project
-from webapp.teams.switches import custom_rewards_on
+from webapp.people.teams.audit import was_done
+from webapp.people.teams.models import AuditAction, Project
+from webapp.people.teams.switches import custom_rewards_on
 
 
 def custom_refusal(project: Project, components: Sequence[RewardComponent]) -> str:

@@ -14,12 +14,12 @@ from training.rewards.custom import CUSTOM
 from training.rewards.custom.params import code_hash
 from training.rewards.registry import COMPONENTS
 from webapp.common.versions import latest_versions
+from webapp.people.teams.models import Project
 from webapp.rewards.models import RewardSpec
 from webapp.rewards.shape import ShapeLine, shape_lines
 from webapp.runs.config import having, title_of
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL
-from webapp.teams.models import Project
 
 
 def specs_of(project: Project) -> QuerySet[RewardSpec]:

@@ -18,14 +18,14 @@ from training.rewards.scoring import summed, validate_components
 from training.rows import categories_of
 from webapp.common.pages import clean_name
 from webapp.common.text import in_words
+from webapp.people.teams.audit import audit
+from webapp.people.teams.models import AuditAction, Project, User
 from webapp.rewards.models import RewardSpec
 from webapp.rewards.pasted import pasted_episode
 from webapp.rewards.permission import custom_refusal
 from webapp.rewards.scorers.asking import scorers
 from webapp.rewards.selectors import newest_named, runs_using
 from webapp.runs.config import title_of
-from webapp.teams.audit import audit
-from webapp.teams.models import AuditAction, Project, User
 
 TRY_LIMIT_S = 5.0
 

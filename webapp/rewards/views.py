@@ -19,13 +19,13 @@ from training.config import RewardComponent
 from training.errors import ScorerDied
 from webapp.common.errors import TooMany
 from webapp.common.pages import add_errors, page_number
+from webapp.people.teams.access import can_edit, object_for, project_for
+from webapp.people.teams.models import Project, Role, User
+from webapp.people.teams.switches import custom_rewards_on
 from webapp.rewards import cases, selectors, services
 from webapp.rewards.forms import RewardSpecForm, TryForm, addable
 from webapp.rewards.models import RewardCase, RewardSpec
 from webapp.rewards.paid import paid_for
-from webapp.teams.access import can_edit, object_for, project_for
-from webapp.teams.models import Project, Role, User
-from webapp.teams.switches import custom_rewards_on
 
 ROWS_PER_PAGE = 50
 

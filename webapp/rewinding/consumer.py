@@ -12,6 +12,7 @@ from webapp.environments.models import Environment
 from webapp.environments.playground.consumer import PlayConsumer
 from webapp.environments.playground.episode import Played
 from webapp.live.watching import FORBIDDEN, GONE, LOGIN, Closed, user_now
+from webapp.people.teams.models import Role, User
 from webapp.reading.access import rollout_for
 from webapp.rewinding.commands import REWINDING, Rewind
 from webapp.rewinding.models import Branch
@@ -20,7 +21,6 @@ from webapp.rewinding.scoring import scored
 from webapp.rewinding.services import Took, branch_keep
 from webapp.rewinding.telling import check_view
 from webapp.rollouts.models import Rollout
-from webapp.teams.models import Role, User
 
 
 class RewindConsumer(PlayConsumer):

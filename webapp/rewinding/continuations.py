@@ -19,6 +19,7 @@ from webapp.common.storage import rewind_file
 from webapp.engine.resolve import ROLLOUT_REFERENCE
 from webapp.engine.services import run_create
 from webapp.launch.forms import suggested_name
+from webapp.people.teams.models import User
 from webapp.reading.parts import config_for
 from webapp.reading.rows import dataset_of
 from webapp.rewinding.models import Continuation
@@ -27,7 +28,6 @@ from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.config import of_step
 from webapp.runs.models import Run
 from webapp.suites.contestants import may_play, with_contestant
-from webapp.teams.models import User
 
 MAX_TIMES = 16
 USUAL_TIMES = 4

@@ -15,6 +15,7 @@ from training.policy.scripted import POLICIES, Scene
 from training.rollout.rewinding import Taken
 from webapp.environments.playground.episode import Played
 from webapp.environments.playground.play import Play, PlayRefused
+from webapp.people.teams.models import User
 from webapp.reading.parts import config_for
 from webapp.rewinding import scene as scenes
 from webapp.rewinding.models import Branch
@@ -22,7 +23,6 @@ from webapp.rewinding.replaying import REPLAY_LIMIT_S, seated
 from webapp.rewinding.scoring import scored
 from webapp.rewinding.services import Took, branch_keep
 from webapp.rollouts.models import Rollout
-from webapp.teams.models import User
 
 
 def rollout_continue(*, rollout: Rollout, user: User, turn: int, policies: Sequence[Policy]) -> list[Branch]:

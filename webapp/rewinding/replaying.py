@@ -14,10 +14,10 @@ from training.errors import EnvironmentTimeout
 from webapp.environments.models import Environment
 from webapp.environments.playground.play import Play, PlayRefused, Reach, reach_of
 from webapp.environments.playground.seats import leave, take
+from webapp.people.teams.models import User
 from webapp.rewinding.scene import Scene, scene_of
 from webapp.rewinding.telling import check_view
 from webapp.rollouts.models import Rollout
-from webapp.teams.models import User
 
 REPLAY_LIMIT_S = 60.0
 

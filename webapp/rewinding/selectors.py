@@ -8,11 +8,11 @@ from uuid import UUID
 from django.http import Http404
 
 from webapp.common.text import finite
+from webapp.people.teams.models import Role, User
 from webapp.reading.access import rollout_for
 from webapp.rewinding.models import Branch
 from webapp.rewinding.played import played_branch, played_count, played_of
 from webapp.rollouts.models import Rollout
-from webapp.teams.models import Role, User
 
 
 def branches_of(rollout: Rollout) -> list[Branch]:

@@ -16,14 +16,14 @@ from webapp.datasets.appending import dataset_append
 from webapp.datasets.models import Dataset
 from webapp.datasets.rollout_rows import tools_of
 from webapp.environments.playground.episode import Played
+from webapp.people.teams.audit import audit
+from webapp.people.teams.models import AuditAction, User
 from webapp.rewinding.models import Branch
 from webapp.rewinding.scene import first_other, recorded_messages
 from webapp.rewinding.scoring import Scored
 from webapp.rollouts.models import Rollout, Turn
 from webapp.rollouts.outcome import judge_functions
 from webapp.runs.states import TERMINAL
-from webapp.teams.audit import audit
-from webapp.teams.models import AuditAction, User
 
 MAX_BRANCHES = 40
 """Of one rollout; the oldest ones beyond go."""

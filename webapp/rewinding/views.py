@@ -15,6 +15,7 @@ from django.views.decorators.http import require_GET
 
 from webapp.datasets.selectors import latest_datasets
 from webapp.environments.selectors import health_view
+from webapp.people.teams.models import Project, Role
 from webapp.reading.access import own_rollout
 from webapp.rewards.selectors import component_titles
 from webapp.rewinding.scene import Scene, scene_of
@@ -23,7 +24,6 @@ from webapp.rewinding.strings import rewind_strings
 from webapp.rollouts.models import Rollout
 from webapp.rollouts.selectors import rollout_view
 from webapp.runs.config import component_titles as titles_of
-from webapp.teams.models import Project, Role
 
 MAX_NAMES = 200
 

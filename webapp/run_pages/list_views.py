@@ -27,6 +27,8 @@ from webapp.common.pages import errors_by_field, page_number, url_or_none
 from webapp.common.text import translated
 from webapp.launch.checked import CHECKING
 from webapp.launch.preparing import preparation_lines
+from webapp.people.teams.access import project_for
+from webapp.people.teams.models import Project, Role, User
 from webapp.records import cells, columns, listing, marks
 from webapp.records.access import own_run
 from webapp.records.rows import star, table_rows
@@ -34,8 +36,6 @@ from webapp.rewards.selectors import specs_of
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL, RunState
 from webapp.runs.tags import LONGEST, MOST
-from webapp.teams.access import project_for
-from webapp.teams.models import Project, Role, User
 
 PER_PAGE = 50
 CHOSEN_MOST = 200

@@ -30,6 +30,8 @@ from webapp.foreign.report import import_report
 from webapp.launch.checked import check_view
 from webapp.launch.testbed import policy_table
 from webapp.model_pages.page import model_of_run
+from webapp.people.teams.access import can_edit
+from webapp.people.teams.models import Project, Role, User
 from webapp.records.access import own_run
 from webapp.records.family import family_of
 from webapp.records.marks import ARCHIVABLE
@@ -45,8 +47,6 @@ from webapp.run_pages.times import room_for, times_of
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
 from webapp.summary.summary import ENDED, summary_of
-from webapp.teams.access import can_edit
-from webapp.teams.models import Project, Role, User
 
 CHILDREN_SHOWN, CHECKPOINTS_SHOWN = 5, 100
 CHECKED = frozenset({RunState.DRAFT, RunState.QUEUED})

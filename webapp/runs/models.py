@@ -11,8 +11,8 @@ from training.config import DEFAULT_KIND, Method, method_of
 from webapp.common.ids import Present, UuidModel, name_validator
 from webapp.common.pools import SHORT, TRAIN
 from webapp.common.work import Work
+from webapp.people.teams.models import Project
 from webapp.runs.states import RunState
-from webapp.teams.models import Project
 
 
 class Run(UuidModel):

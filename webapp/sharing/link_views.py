@@ -16,15 +16,15 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
 from webapp.common.pages import add_errors
+from webapp.people.teams.access import can_edit, object_for, project_for
+from webapp.people.teams.models import Role, User
+from webapp.people.teams.sudo import Act, ask
 from webapp.sharing.forms import LinkForm
 from webapp.sharing.links import link_create, link_revoke
 from webapp.sharing.models import SharedLink
 from webapp.sharing.selectors import link_lines, links_of
 from webapp.sharing.services import own_or_owned
 from webapp.sharing.views import saved_for
-from webapp.teams.access import can_edit, object_for, project_for
-from webapp.teams.models import Role, User
-from webapp.teams.sudo import Act, ask
 
 
 @never_cache

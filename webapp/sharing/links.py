@@ -16,11 +16,11 @@ from django.db.models.functions import Now
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
+from webapp.people.teams.access import RANK, role_in
+from webapp.people.teams.audit import audit
+from webapp.people.teams.login_links import TOKEN_BYTES, token_hash
+from webapp.people.teams.models import AuditAction, Role, User
 from webapp.sharing.models import SavedComparison, SharedLink
-from webapp.teams.access import RANK, role_in
-from webapp.teams.audit import audit
-from webapp.teams.login_links import TOKEN_BYTES, token_hash
-from webapp.teams.models import AuditAction, Role, User
 
 DAYS = (1, 7, 30, 90)
 HINT_CHARS = 4

@@ -22,10 +22,10 @@ from django.views.decorators.http import require_safe
 from webapp.comparison.figures import Line
 from webapp.comparison.options import OptionGroup, OptionRow
 from webapp.comparison.standalone import as_file
+from webapp.people.teams.throttle import guess_wait_s, open_wait_s
 from webapp.sharing.links import link_count, link_open
 from webapp.sharing.models import SharedLink
 from webapp.sharing.queries import opened
-from webapp.teams.throttle import guess_wait_s, open_wait_s
 
 View = Callable[..., HttpResponse]
 HEADERS = {

@@ -15,9 +15,9 @@ from webapp.comparison.contestants import LEAST, MOST, Contestant, contestants_o
 from webapp.comparison.page import Comparison, compare
 from webapp.comparison.rewards import spec_named
 from webapp.comparison.tasks import GROUPS
+from webapp.people.teams.models import Project
 from webapp.rewards.selectors import specs_of
 from webapp.sharing.models import SavedComparison
-from webapp.teams.models import Project
 
 MAX_CHARS = 4_000
 CHANGEABLE = ("spec", "pair", "tasks", "category", "page")

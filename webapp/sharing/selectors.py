@@ -8,10 +8,10 @@ from typing import NamedTuple
 from django.db.models import Count, Q, QuerySet
 from django.utils import timezone
 
+from webapp.people.teams.models import Project
 from webapp.runs.models import Run
 from webapp.sharing.links import maker_may_share
 from webapp.sharing.models import Comment, SavedComparison, SharedLink
-from webapp.teams.models import Project
 
 
 class SavedLine(NamedTuple):

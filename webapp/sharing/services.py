@@ -11,11 +11,11 @@ from django.utils.translation import gettext as _
 
 from webapp.common.pages import clean_name
 from webapp.common.text import clean_text
+from webapp.people.teams.access import project_for
+from webapp.people.teams.audit import audit
+from webapp.people.teams.models import AuditAction, Project, Role, User
 from webapp.sharing.models import MAX_COMMENT_CHARS, Comment, SavedComparison, SharedLink
 from webapp.sharing.queries import Query, checked
-from webapp.teams.access import project_for
-from webapp.teams.audit import audit
-from webapp.teams.models import AuditAction, Project, Role, User
 
 MOST_SAVED, MOST_COMMENTS = 200, 500
 

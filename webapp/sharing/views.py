@@ -16,13 +16,13 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from webapp.common.pages import add_errors
 from webapp.comparison.contestants import contestants_of
+from webapp.people.teams.access import can_edit, object_for, project_for
+from webapp.people.teams.models import Project, Role, User
 from webapp.sharing import services
 from webapp.sharing.forms import CommentForm, NameForm, SaveForm
 from webapp.sharing.models import Comment, SavedComparison
 from webapp.sharing.queries import opened, query_of
 from webapp.sharing.selectors import comments_of, comparisons_of, links_open
-from webapp.teams.access import can_edit, object_for, project_for
-from webapp.teams.models import Project, Role, User
 
 
 def saved_for(request: HttpRequest, slug: str, pk: UUID, need: Role = Role.VIEWER) -> tuple[Project, SavedComparison]:

@@ -11,10 +11,10 @@ from django.utils.translation import gettext_lazy
 from training.config import JobConfig
 from webapp.common.ids import name_validator
 from webapp.launch.forms import reference_choices
+from webapp.people.teams.models import Project
 from webapp.runs.config import config_of
 from webapp.runs.models import Run
 from webapp.suites.models import SuiteVersion
-from webapp.teams.models import Project
 
 ROWS = 4
 MOST_ROWS = 12

@@ -7,8 +7,8 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from webapp.common.ids import UuidModel, name_validator
+from webapp.people.teams.models import Project
 from webapp.runs.models import Run
-from webapp.teams.models import Project
 
 
 class Suite(UuidModel):

@@ -19,10 +19,10 @@ from webapp.engine.resolve import resolve
 from webapp.engine.services import run_create
 from webapp.environments.models import Environment
 from webapp.launch.forms import suggested_name
+from webapp.people.teams.audit import audit
+from webapp.people.teams.models import AuditAction, Project, User
 from webapp.suites.contestants import with_contestant
 from webapp.suites.models import Suite, SuiteEvaluation, SuiteRun, SuiteVersion
-from webapp.teams.audit import audit
-from webapp.teams.models import AuditAction, Project, User
 
 MOST_PARTS = 12
 Part = dict[str, Any]

@@ -16,13 +16,13 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from training.errors import ConfigError
 from webapp.common.pages import add_errors
+from webapp.people.teams.access import can_edit, object_for, project_for
+from webapp.people.teams.models import Project, Role, User
 from webapp.runs.models import Run
 from webapp.suites import forms, services
 from webapp.suites.contestants import contestants_offered, may_play
 from webapp.suites.models import Suite, SuiteVersion
 from webapp.suites.results import SuiteBoard, board_of
-from webapp.teams.access import can_edit, object_for, project_for
-from webapp.teams.models import Project, Role, User
 
 SHOWN = 100
 

@@ -8,7 +8,7 @@ from django import forms
 from django.utils.translation import gettext_lazy
 
 from webapp.common.ids import name_validator
-from webapp.teams.models import Project, User
+from webapp.people.teams.models import Project, User
 from webapp.votes.selectors import members_of, next_name
 from webapp.votes.services import BALLOTS, MOST_BALLOTS, MOST_INSTRUCTIONS
 

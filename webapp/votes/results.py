@@ -22,7 +22,7 @@ from training.evaluation.ranking import (
     ranked_as,
 )
 from training.evaluation.ranking import Vote as Said
-from webapp.teams.models import User
+from webapp.people.teams.models import User
 from webapp.votes.models import Answer, Ballot, RoundContestant, RoundVoter, Vote, VoteRound
 from webapp.votes.selectors import playable
 

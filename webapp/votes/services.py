@@ -18,11 +18,11 @@ from webapp.common.text import clean_text
 from webapp.comparison.contestants import LEAST, Contestant
 from webapp.comparison.rewards import Evaluations
 from webapp.comparison.tasks import texts_of
-from webapp.notifications.events import notify
-from webapp.notifications.models import Kind
-from webapp.teams.access import RANK
-from webapp.teams.audit import audit
-from webapp.teams.models import AuditAction, Project, Role, User
+from webapp.people.notifications.events import notify
+from webapp.people.notifications.models import Kind
+from webapp.people.teams.access import RANK
+from webapp.people.teams.audit import audit
+from webapp.people.teams.models import AuditAction, Project, Role, User
 from webapp.votes.drawing import Drawn, draw
 from webapp.votes.models import Answer, Ballot, RoundContestant, RoundVoter, Vote, VoteRound
 from webapp.votes.pool import Pool, Try, expected_of, pool_of

@@ -19,8 +19,8 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from webapp.common.pages import add_errors
 from webapp.comparison.contestants import LEAST, contestants_of
 from webapp.comparison.rewards import evaluations
-from webapp.teams.access import object_for, project_for
-from webapp.teams.models import Project, Role, User
+from webapp.people.teams.access import object_for, project_for
+from webapp.people.teams.models import Project, Role, User
 from webapp.votes import selectors, services
 from webapp.votes.forms import VoteRoundForm
 from webapp.votes.models import Ballot, BallotKind, Vote, VoteRound

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from webapp.people.teams.models import Project, User
 from webapp.runs.models import Run
-from webapp.teams.models import Project, User
 
 pytestmark = pytest.mark.django_db
 NOTHING = {"notes": [], "specs_differ": False, "items": [], "verdicts": [], "lacking": [], "to_score": None}

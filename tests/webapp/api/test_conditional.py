@@ -12,9 +12,9 @@ from django.db import connection
 from django.test import Client
 
 from webapp.advisories.models import DoctorRules
+from webapp.people.teams.models import AuditEntry, Project, User
 from webapp.registry.models import RegisteredModel
 from webapp.runs.models import Run
-from webapp.teams.models import AuditEntry, Project, User
 
 Clients = Callable[..., Client]
 

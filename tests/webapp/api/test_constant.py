@@ -12,7 +12,7 @@ from django.test import Client
 
 from webapp.api import docs_page, reference, urls
 from webapp.api.base import api
-from webapp.teams.models import User
+from webapp.people.teams.models import User
 
 pytestmark = pytest.mark.django_db
 ADDRESSES = ("/api/v1/openapi.json", "/api/v1/docs")

@@ -12,7 +12,7 @@ from django.test import Client
 
 from tests.webapp.api.answers import operations
 from webapp.api.reference import Operation, pieces, subjects
-from webapp.teams.models import Project, User
+from webapp.people.teams.models import Project, User
 
 pytestmark = pytest.mark.django_db
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from webapp.people.teams.models import Project, User
+from webapp.people.teams.tokens import token_create
 from webapp.runs.models import Run
-from webapp.teams.models import Project, User
-from webapp.teams.tokens import token_create
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -19,7 +19,7 @@ from tests.webapp.api.answers import PREFIX, complaints, operations, said_of, sc
 from webapp.api.base import api
 from webapp.api.schema import MORE
 from webapp.inspector.filters import CHOICES, MEASURES, filters_of
-from webapp.teams.models import User
+from webapp.people.teams.models import User
 
 __all__ = ["objects"]
 SCHEMALESS = {API + "openapi.json", API + "docs", API + "^"}

@@ -16,12 +16,12 @@ from webapp.chat.models import Chat
 from webapp.datasets.models import Dataset
 from webapp.endpoints.models import Endpoint
 from webapp.inspector.models import SavedView
-from webapp.notifications.models import Event, Notification
+from webapp.people.notifications.models import Event, Notification
+from webapp.people.teams.models import ApiToken, Project, User
 from webapp.registry.models import ModelPush, RegisteredModel
 from webapp.runs.models import Attempt, Run
 from webapp.sharing.models import Comment, SavedComparison, SharedLink
 from webapp.suites.models import Suite, SuiteVersion
-from webapp.teams.models import ApiToken, Project, User
 
 V1 = "/api/v1"
 IN = "/projects/{slug}"

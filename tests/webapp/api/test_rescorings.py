@@ -12,9 +12,9 @@ from django.test import Client
 from tests.chat_stub import Stub, stub
 from tests.webapp.rescoring.conftest import OWN, SOLVED, spec, two
 from tests.working import done
+from webapp.people.teams.models import User
 from webapp.rescoring.models import Rescoring
 from webapp.runs.models import Run
-from webapp.teams.models import User
 
 __all__ = ["spec", "stub", "two"]
 pytestmark = pytest.mark.django_db

@@ -12,10 +12,10 @@ from django.test import Client
 from django.utils import timezone
 
 from tests.webapp.api.answers import complaints
+from webapp.people.teams.models import AuditEntry, Project, User
 from webapp.registry.models import Checkpoint, RegisteredModel
 from webapp.removal.models import Removal
 from webapp.runs.models import Run
-from webapp.teams.models import AuditEntry, Project, User
 
 pytestmark = pytest.mark.django_db
 Clients = Callable[..., Client]

@@ -13,9 +13,9 @@ from django.test import Client
 from tests.webapp.runs.test_foreign_imports import DUMP, LOG
 from tests.working import done
 from webapp.common.storage import import_dir
+from webapp.people.teams.models import AuditEntry, Project, User
+from webapp.people.teams.tokens import token_create
 from webapp.runs.models import Run, RunImport
-from webapp.teams.models import AuditEntry, Project, User
-from webapp.teams.tokens import token_create
 
 pytestmark = pytest.mark.django_db
 ADDRESS = "/api/v1/projects/joust/runs/import"

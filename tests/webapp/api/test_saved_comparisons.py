@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from webapp.people.teams.models import Project, User
 from webapp.runs.models import Run
 from webapp.sharing.models import Comment, SavedComparison, SharedLink
-from webapp.teams.models import Project, User
 
 pytestmark = pytest.mark.django_db
 
@@ -112,7 +112,7 @@ def test_a_script_comments(
 
 
 def test_a_token_that_only_reads_shares_nothing(bob: User, project: Project, saved_by_bob: str) -> None:
-    from webapp.teams.tokens import token_create
+    from webapp.people.teams.tokens import token_create
 
     _token, text = token_create(user=bob, name="t", role="viewer")
     headers = {"Authorization": f"Bearer {text}"}

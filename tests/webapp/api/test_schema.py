@@ -18,11 +18,11 @@ from webapp.api.base import api
 from webapp.engine.history import event_add
 from webapp.environments.models import DatasetOrder
 from webapp.metrics.models import MetricPoint
-from webapp.notifications.models import Event
+from webapp.people.notifications.models import Event
+from webapp.people.teams.models import Project, User
 from webapp.registry.models import ModelPush, RegisteredModel
 from webapp.rollouts.models import Rollout, RolloutGroup, Turn
 from webapp.runs.models import Run
-from webapp.teams.models import Project, User
 
 __all__ = ["objects"]
 # What is answered is no JSON.

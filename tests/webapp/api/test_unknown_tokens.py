@@ -9,9 +9,9 @@ from django.test import Client
 from django.utils import timezone
 
 from webapp.api.urls import api
-from webapp.teams import throttle
-from webapp.teams.models import ApiToken, Project, User
-from webapp.teams.tokens import token_create, token_revoke
+from webapp.people.teams import throttle
+from webapp.people.teams.models import ApiToken, Project, User
+from webapp.people.teams.tokens import token_create, token_revoke
 
 pytestmark = pytest.mark.django_db
 

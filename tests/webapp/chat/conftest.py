@@ -13,8 +13,8 @@ from django.conf import settings
 from tests.training.helpers import demonstration_rows
 from webapp.chat.models import Chat
 from webapp.chat.services import chat_create
+from webapp.people.teams.models import Project, User
 from webapp.registry.models import ModelKind, RegisteredModel
-from webapp.teams.models import Project, User
 
 
 @pytest.fixture(scope="session")

@@ -10,8 +10,8 @@ import pytest
 from django.test import Client
 
 from webapp.chat.models import Answer, AnswerState, Chat
+from webapp.people.teams.models import User
 from webapp.registry.models import RegisteredModel
-from webapp.teams.models import User
 
 Clients = Callable[[User | None], Client]
 

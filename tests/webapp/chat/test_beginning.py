@@ -12,11 +12,11 @@ from django.utils import timezone
 
 from webapp.chat.models import Chat, Turn
 from webapp.environments.models import DatasetOrder
+from webapp.people.teams.models import Project, User
 from webapp.registry.models import Checkpoint, RegisteredModel
 from webapp.rollouts.models import Rollout
 from webapp.rollouts.models import Turn as RolloutTurn
 from webapp.runs.models import Run
-from webapp.teams.models import Project, User
 
 pytestmark = pytest.mark.django_db
 NEW = "/p/joust/chats/new/"

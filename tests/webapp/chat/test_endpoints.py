@@ -20,7 +20,7 @@ from webapp.common.pools import ENDPOINT
 from webapp.endpoints.models import Endpoint, EndpointSpend
 from webapp.endpoints.services import endpoint_change, endpoint_delete
 from webapp.endpoints.spending import spend_add, turn_used
-from webapp.teams.models import Project, User
+from webapp.people.teams.models import Project, User
 
 __all__ = ["make_endpoint", "stub"]
 pytestmark = [pytest.mark.django_db, pytest.mark.timeout(120)]

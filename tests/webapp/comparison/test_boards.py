@@ -13,8 +13,8 @@ from django.utils import timezone
 
 from webapp.comparison.boards import boards
 from webapp.datasets.models import Dataset
+from webapp.people.teams.models import Project, User
 from webapp.runs.models import Run
-from webapp.teams.models import Project, User
 
 pytestmark = pytest.mark.django_db
 Evaluation = Callable[..., Run]

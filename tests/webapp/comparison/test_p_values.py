@@ -11,8 +11,8 @@ from training.evaluation.paired import FLOOR
 from webapp.comparison.contestants import contestants_of
 from webapp.comparison.rewards import evaluations
 from webapp.comparison.verdicts import at_floor, p_text, verdicts
+from webapp.people.teams.models import Project
 from webapp.runs.models import Run
-from webapp.teams.models import Project
 
 pytestmark = pytest.mark.django_db
 

@@ -24,11 +24,11 @@ from webapp.comparison.page import Comparison, compare
 from webapp.comparison.transcripts import played
 from webapp.comparison.verdicts import p_text
 from webapp.datasets.models import Dataset
+from webapp.people.teams.models import Project, User
 from webapp.rewards.models import RewardSpec
 from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
-from webapp.teams.models import Project, User
 
 pytestmark = pytest.mark.django_db
 Evaluation = Callable[..., Run]

@@ -15,12 +15,12 @@ from django.urls import reverse
 from tests.chat_stub import Stub, says, stub
 from tests.webapp.rescoring.conftest import OWN, SOLVED, begun, read, scored, spec, two
 from tests.working import done
+from webapp.people.teams.models import Project, User
 from webapp.rescoring.models import Rescoring, RescoringState
 from webapp.runs.models import Run
 from webapp.sharing.links import link_create
 from webapp.sharing.queries import Query
 from webapp.sharing.services import comparison_save
-from webapp.teams.models import Project, User
 
 __all__ = ["begun", "read", "scored", "spec", "stub", "two"]
 pytestmark = pytest.mark.django_db

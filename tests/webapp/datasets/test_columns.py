@@ -18,7 +18,7 @@ from webapp.datasets import services
 from webapp.datasets.choices import Choices
 from webapp.datasets.models import Dataset, DatasetExport, DatasetState, ExportState
 from webapp.datasets.words import lost_words
-from webapp.teams.models import Project, User
+from webapp.people.teams.models import Project, User
 
 USER = {"role": "user", "content": "hi"}
 

@@ -23,7 +23,7 @@ from webapp.common.storage import dataset_dir
 from webapp.datasets import services
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.selectors import histogram_of, latest_datasets, preview_of
-from webapp.teams.models import Project, User
+from webapp.people.teams.models import Project, User
 
 ROW = {"messages": [{"role": "user", "content": "What is 2 + 3?"}, {"role": "assistant", "content": "5"}]}
 GOOD = (json.dumps(ROW) + "\n").encode() * 5

@@ -23,7 +23,7 @@ from webapp.datasets.models import Dataset, DatasetExport, DatasetState
 from webapp.datasets.operations import exports
 from webapp.datasets.operations.lineage import children_of, lineage_of
 from webapp.datasets.operations.services import operation_order
-from webapp.teams.models import Project, User
+from webapp.people.teams.models import Project, User
 
 Builder = Callable[..., Any]
 ClientFor = Callable[..., Client]

@@ -28,7 +28,7 @@ from webapp.datasets.hub import source_clean
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.plots import plots_of
 from webapp.datasets.words import finding_sentence
-from webapp.teams.models import Project, User
+from webapp.people.teams.models import Project, User
 
 TABLE = "问题,solution,topic\nWhat is 2 + 3?,5,sums\n二加三是多少?,5,sums\n,7,sums\n".encode()
 ROW = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]}

@@ -13,7 +13,7 @@ from django.urls import reverse
 from tests.working import at_once, done
 from webapp.datasets import services
 from webapp.datasets.selectors import preview_of
-from webapp.teams.models import Project, User
+from webapp.people.teams.models import Project, User
 
 CALL = {"id": "k", "name": "weather", "arguments": {"city": "Oslo", "days": None, "now": True}}
 ROW = {

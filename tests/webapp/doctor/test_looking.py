@@ -16,8 +16,8 @@ from training.doctor.facts import StepFacts
 from webapp.advisories.models import Advisory, Examination
 from webapp.doctor import looking
 from webapp.doctor.looking import look
-from webapp.notifications.models import Event
-from webapp.notifications.words import words_of
+from webapp.people.notifications.models import Event
+from webapp.people.notifications.words import words_of
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
 from webapp.runs.states import RunState

@@ -16,13 +16,13 @@ from webapp.common.storage import attempt_dir
 from webapp.common.text import in_words
 from webapp.doctor import reacting
 from webapp.doctor.looking import look
-from webapp.notifications.models import Event
-from webapp.notifications.words import words_of
+from webapp.people.notifications.models import Event
+from webapp.people.notifications.words import words_of
+from webapp.people.teams.models import AuditEntry
 from webapp.registry.models import Checkpoint, RegisteredModel
 from webapp.registry.services import model_delete
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.states import RunState
-from webapp.teams.models import AuditEntry
 
 pytestmark = pytest.mark.django_db
 FAULT = "shaping_above_outcome"  # which is planted at step 28 and found at step 30

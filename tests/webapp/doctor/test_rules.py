@@ -16,8 +16,8 @@ from training.doctor.rules import RULES
 from webapp.advisories.models import Advisory, DoctorRules
 from webapp.doctor.looking import look
 from webapp.doctor.rules import rules_change, rules_of
+from webapp.people.teams.models import AuditEntry, Project, User
 from webapp.runs.models import Run
-from webapp.teams.models import AuditEntry, Project, User
 
 Clients = Callable[..., Client]
 pytestmark = pytest.mark.django_db

@@ -10,7 +10,7 @@ import pytest
 from tests.chat_stub import Stub, stub
 from webapp.endpoints.models import Endpoint
 from webapp.endpoints.services import endpoint_create
-from webapp.teams.models import Project, User
+from webapp.people.teams.models import Project, User
 
 __all__ = ["stub"]
 KEY = "sk-live-0123456789abcdefghij"

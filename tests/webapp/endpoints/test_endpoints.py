@@ -23,7 +23,7 @@ from webapp.endpoints.keys import key_of
 from webapp.endpoints.models import Endpoint, EndpointSpend
 from webapp.endpoints.services import endpoint_change, endpoint_delete
 from webapp.endpoints.spending import day_limit, run_used, used_on
-from webapp.teams.models import AuditEntry, Project, User
+from webapp.people.teams.models import AuditEntry, Project, User
 
 pytestmark = pytest.mark.django_db
 FORM = {"name": "gpt", "model": "gpt-oss", "tool_format": "native", "concurrency": "4", "timeout_s": "60"}

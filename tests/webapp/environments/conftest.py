@@ -14,7 +14,7 @@ from tests.webapp.environments.registered import HEALTH
 from webapp.common.outbound import Reply
 from webapp.environments import checks, services
 from webapp.environments.models import Environment, Kind
-from webapp.teams.models import Project, User
+from webapp.people.teams.models import Project, User
 
 
 @pytest.fixture

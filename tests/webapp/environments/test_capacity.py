@@ -16,7 +16,7 @@ from webapp.environments.models import Environment
 from webapp.environments.selectors import environment_named
 from webapp.launch import preflight as preflight_module
 from webapp.launch.preflight import preflight
-from webapp.teams.models import Project, User
+from webapp.people.teams.models import Project, User
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from webapp.environments.launchers.base import LaunchError
 from webapp.environments.launchers.docker import DockerLauncher
 from webapp.environments.models import Environment, Kind
 from webapp.environments.services import environment_launch, server_of
-from webapp.teams.models import Project, User
+from webapp.people.teams.models import Project, User
 
 pytestmark = pytest.mark.docker
 IMAGE = "tiltyard-env-tools"

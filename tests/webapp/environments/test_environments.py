@@ -18,7 +18,7 @@ from webapp.common.outbound import Reply
 from webapp.environments import checks, services
 from webapp.environments.models import Environment
 from webapp.environments.selectors import health_view
-from webapp.teams.models import Project, User
+from webapp.people.teams.models import Project, User
 
 HEALTHY = {"name": "tools", "version": "1.2", "sessions": 3, "slots": 16}
 PROVED = {"ok": True, "episodes": 6, "gold_reward": 1.0, "bad_reward": 0.0}

@@ -16,7 +16,7 @@ from webapp.engine.services import run_create
 from webapp.environments.models import Environment
 from webapp.environments.selectors import environment_named, health_view, history
 from webapp.environments.watch import Watch, samples_prune
-from webapp.teams.models import Project, User
+from webapp.people.teams.models import Project, User
 
 
 def test_samples_sum_replicas_and_count_new_errors(launch: Callable[..., Environment], project: Project) -> None:

@@ -20,7 +20,7 @@ from webapp.common.storage import environment_dir, environments_dir, replica_log
 from webapp.environments.models import Environment, Replica, ReplicaState
 from webapp.environments.services import environment_delete, environment_launch, environment_restart, environment_scale
 from webapp.environments.tokens import token_of
-from webapp.teams.models import Project, User
+from webapp.people.teams.models import Project, User
 
 pytestmark = pytest.mark.django_db(transaction=True)
 LIMIT_S = 40.0

@@ -17,7 +17,7 @@ from webapp.environments import services
 from webapp.environments.changes import environment_change
 from webapp.environments.models import Environment, Kind, ReplicaState
 from webapp.environments.options import places_offered
-from webapp.teams.models import Project, User
+from webapp.people.teams.models import Project, User
 
 LIMITS = {"slots": 8, "cpus": 1.0, "memory_mb": 768, "pids": 128}
 

@@ -24,7 +24,7 @@ from webapp.environments.models import Environment, Kind
 from webapp.environments.options import Option, arguments_argv, arguments_clean, place_find, places_offered
 from webapp.environments.strings import COMMAND_TEXTS, OPTION_TEXTS
 from webapp.environments.tokens import token_of
-from webapp.teams.models import Project, User
+from webapp.people.teams.models import Project, User
 
 LIMITS = {"slots": 8, "cpus": 1.0, "memory_mb": 768, "pids": 128}
 START_LIMIT_S = 40.0

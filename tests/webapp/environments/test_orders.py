@@ -23,7 +23,7 @@ from webapp.datasets.models import Dataset, DatasetState
 from webapp.environments import generate, orders
 from webapp.environments.generate import _failure
 from webapp.environments.models import DatasetOrder, Environment, Kind, OrderState
-from webapp.teams.models import User
+from webapp.people.teams.models import User
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

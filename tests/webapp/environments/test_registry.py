@@ -26,7 +26,7 @@ from webapp.environments.models import MAX_REPLICAS, Environment, Kind, ReplicaS
 from webapp.environments.selectors import health_view
 from webapp.environments.tokens import container_token_path, ours, token_of, trainer_access
 from webapp.launch import preflight as preflight_module
-from webapp.teams.models import Project, User
+from webapp.people.teams.models import Project, User
 
 UNPROVEN = {"ok": False, "episodes": 3, "problems": ["gold answer: task 7"]}
 

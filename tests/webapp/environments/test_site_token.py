@@ -11,7 +11,7 @@ from webapp.engine.trainer import trainer_env
 from webapp.environments.models import Environment
 from webapp.environments.services import environment_register
 from webapp.environments.tokens import site_token, token_write, trainer_access
-from webapp.teams.models import Project, User
+from webapp.people.teams.models import Project, User
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from django.urls import reverse
 from tests.growth import queries_of
 from tests.webapp.inspector.conftest import Played
 from webapp.inspector import page as page_module
+from webapp.people.teams.models import User
 from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.models import Run
-from webapp.teams.models import User
 
 ClientFor = Callable[..., Client]
 

@@ -19,12 +19,12 @@ from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.operations.lineage import lineage_of
 from webapp.inspector import finding
 from webapp.inspector.models import SavedView
+from webapp.people.teams.models import AuditEntry, User
 from webapp.rewards.lab.selectors import set_of_run
 from webapp.rewards.models import RewardCase, RolloutSet
 from webapp.rollouts.ids import rollout_id
 from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.models import Run
-from webapp.teams.models import AuditEntry, User
 
 ClientFor = Callable[..., Client]
 TOOL = {"type": "function", "function": {"name": "calculator", "description": "", "parameters": {"type": "object"}}}

@@ -19,8 +19,8 @@ from webapp.launch import preflight
 from webapp.launch.checked import check_view, launch_checked
 from webapp.launch.findings import Check, Offer
 from webapp.launch.forms import RunForm
+from webapp.people.teams.models import Project, User
 from webapp.runs.models import LaunchCheck, Run, RunEvent
-from webapp.teams.models import Project, User
 
 Clients = Callable[..., Client]
 

@@ -12,7 +12,7 @@ from django.test import Client
 from django.urls import reverse
 
 from training.config import JobConfig
-from webapp.teams.models import Project, User
+from webapp.people.teams.models import Project, User
 
 pytestmark = pytest.mark.django_db
 

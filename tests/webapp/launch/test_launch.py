@@ -22,8 +22,8 @@ from webapp.launch import views as launch_views
 from webapp.launch.findings import Check
 from webapp.launch.forms import GROUP_HELP, RunForm, config_of, option_groups, suggested_name
 from webapp.launch.yaml_text import YamlProblem, config_from_text
+from webapp.people.teams.models import Project, User
 from webapp.runs.models import LaunchCheck, Run
-from webapp.teams.models import Project, User
 
 
 @pytest.fixture

@@ -23,9 +23,9 @@ from webapp.common.work import Lost
 from webapp.common.workers.models import Worker
 from webapp.launch import memory
 from webapp.launch.memory import decisive, device_default, device_known, estimate_begin, estimate_make, own_devices
+from webapp.people.teams.models import Project, User
 from webapp.runs.models import MemoryEstimate
 from webapp.runs.states import RunState
-from webapp.teams.models import Project, User
 
 Clients = Callable[..., Client]
 pytestmark = pytest.mark.django_db

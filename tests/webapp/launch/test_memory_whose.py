@@ -6,8 +6,8 @@ import pytest
 from django.urls import reverse
 
 from tests.webapp.launch.test_memory import Clients, asked, job
+from webapp.people.teams.models import Project, User
 from webapp.runs.models import MemoryEstimate
-from webapp.teams.models import Project, User
 
 pytestmark = pytest.mark.django_db
 

@@ -20,9 +20,9 @@ from webapp.launch import needs_make
 from webapp.launch.needs import FAILED, FOUND, MAKING, MISSING, filled, situation
 from webapp.launch.preflight import preflight
 from webapp.launch.preparing import preparation_lines
+from webapp.people.teams.models import Project, User
 from webapp.rewards.models import RewardSpec
 from webapp.runs.models import Preparation, Run
-from webapp.teams.models import Project, User
 
 pytestmark = pytest.mark.django_db(transaction=True)
 TOOLBENCH, REASONING = presets()["toolbench"], presets()["reasoning-grpo"]

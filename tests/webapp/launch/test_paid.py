@@ -11,7 +11,7 @@ from training.config import JobConfig
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment
 from webapp.launch.preflight import preflight
-from webapp.teams.models import Project
+from webapp.people.teams.models import Project
 
 pytestmark = pytest.mark.django_db
 UNKNOWN = "How often that ranks a failure above a success is not known: no recorded group can tell."

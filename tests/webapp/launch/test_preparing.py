@@ -20,8 +20,8 @@ from webapp.environments.orders import order_create, order_room
 from webapp.launch import preparing
 from webapp.launch.findings import Check, Outcome
 from webapp.launch.preparing import preparation_drop, preparation_open
+from webapp.people.teams.models import Membership, Project, User
 from webapp.runs.models import Preparation, Run
-from webapp.teams.models import Membership, Project, User
 
 pytestmark = pytest.mark.django_db(transaction=True)
 GRPO, SFT, TOOLBENCH = presets()["reasoning-grpo"], presets()["reasoning-sft"], presets()["toolbench"]

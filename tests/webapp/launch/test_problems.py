@@ -18,7 +18,7 @@ from training.errors import ConfigError
 from training.words import complaint_of, option_of
 from webapp.launch.forms import RunForm
 from webapp.launch.yaml_text import YamlProblem, config_from_text
-from webapp.teams.models import Project, User
+from webapp.people.teams.models import Project, User
 
 CLIPPED = {"name": "length", "weight": 1, "clip": [2.0, 1.0]}
 

@@ -11,7 +11,7 @@ from django.urls import reverse
 
 from webapp.launch import rendered as service
 from webapp.launch.rendered import SHOWN, rendered
-from webapp.teams.models import Project, User
+from webapp.people.teams.models import Project, User
 
 Clients = Callable[..., Client]
 pytestmark = pytest.mark.django_db

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from training.config import METHODS, JobConfig
 from training.config.text import config_from_yaml, config_to_yaml
 from webapp.launch.forms import RunForm
-from webapp.teams.models import Project
+from webapp.people.teams.models import Project
 
 pytestmark = pytest.mark.django_db
 REGISTERED = {"url", "protocol", "options", "replicas", "deterministic"}  # filled in when an environment is chosen

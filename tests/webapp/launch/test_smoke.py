@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from webapp.teams.models import Project, User
+from webapp.people.teams.models import Project, User
 
 
 @pytest.mark.parametrize("language", ["en", "zh-hans"])

@@ -14,11 +14,11 @@ from training.config import JobConfig
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment
 from webapp.metrics.models import MetricPoint
+from webapp.people.teams.models import Project
 from webapp.registry.models import Checkpoint, ModelKind, RegisteredModel
 from webapp.rewards.models import RewardSpec
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.states import RunState
-from webapp.teams.models import Project
 
 COMMIT = "c1899de289a04d12100db370d81485cdf75e47ca"
 COMPONENTS = [{"name": "env_success", "weight": 1.0, "params": {}}, {"name": "coherence", "weight": 0.25}]

@@ -23,10 +23,10 @@ from webapp.learned.overlap import Overlap, overlap_of, overlap_of_held_out, ove
 from webapp.model_pages.card import card_of
 from webapp.model_pages.origins import origins_of
 from webapp.model_pages.scores import scores
+from webapp.people.teams.models import User
 from webapp.runs.models import Run
 from webapp.suites.results import board_of
 from webapp.suites.services import suite_create
-from webapp.teams.models import User
 
 pytestmark = pytest.mark.django_db
 LEARNED = "{seen} of {tasks} tasks are in {where}, which it learned from"

@@ -20,8 +20,8 @@ from training.data.schema import Message, Row
 from training.starter import build_starter
 from webapp.model_pages.origins import origins_of
 from webapp.model_pages.serving import Way, ways
+from webapp.people.teams.models import Project, User
 from webapp.registry.models import ModelKind, RegisteredModel
-from webapp.teams.models import Project, User
 
 pytestmark = pytest.mark.django_db
 SITE = "https://tiltyard.example"

@@ -16,8 +16,8 @@ from training.starter import build_starter
 from webapp.common import database_threads
 from webapp.environments.models import Environment
 from webapp.environments.playground.seats import seats_taken
+from webapp.people.teams.models import User
 from webapp.sockets import websocket_urlpatterns
-from webapp.teams.models import User
 
 
 class Seat(Wire):

@@ -19,9 +19,9 @@ from training.data.reader import load_rows
 from webapp.datasets.appending import dataset_append
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.environments.models import Environment
+from webapp.people.teams.models import Project, User
 from webapp.rewards.cases import cases_under, reward_case_create
 from webapp.rewards.models import RewardCase
-from webapp.teams.models import Project, User
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -21,7 +21,7 @@ from webapp.common.host.embedded import free_port
 from webapp.environments.models import Environment
 from webapp.environments.playground import commands, consumer, play
 from webapp.environments.playground.seats import seats_taken
-from webapp.teams.models import Membership
+from webapp.people.teams.models import Membership
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Sit = Callable[..., Any]

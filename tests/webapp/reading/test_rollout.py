@@ -17,13 +17,13 @@ from django.urls import reverse
 from tests.growth import assert_quick
 from tests.webapp.reading.conftest import ANSWERED, ASKED, CALLED, SAID, TALK
 from training.rollout.seeds import mix_seed
+from webapp.people.teams.models import Project, User
 from webapp.reading import words
 from webapp.reading.parts import config_for, parts_of, spec_of
 from webapp.reading.turns import PAGE_TURNS, TEXT_CHARS, turn_page
 from webapp.rewards.models import RewardCase
 from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.models import Run
-from webapp.teams.models import Project, User
 
 Make = Callable[..., Any]
 PARTS = {"task_success": 1.0, "tool_necessity": 0.5}

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from training.evaluation.exact import changes
+from webapp.people.teams.models import User
 from webapp.reading.courses import courses_of
 from webapp.reading.task_map import COLUMNS, category_map, columns_of, shade_of, task_map
 from webapp.reading.visits import KINDS, visits_of
 from webapp.runs.models import Run
-from webapp.teams.models import User
 
 Make = Callable[..., Any]
 # Row: its visits, each a step and how many of its eight rollouts solved it; None is without a verdict.

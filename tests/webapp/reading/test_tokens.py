@@ -16,10 +16,10 @@ from tests.growth import assert_quick
 from tests.webapp.reading.conftest import TALK
 from training.token_file import FOLDER, LEARNED, SAMPLED, SEEN, SPELLING, Spelling, TokenValues, write_step
 from webapp.common.storage import attempt_dir
+from webapp.people.teams.models import User
 from webapp.reading.tokens import _columns, tokens_view
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
-from webapp.teams.models import User
 
 Make = Callable[..., Any]
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.webapp.reading.test_rollout import TALK
+from webapp.people.teams.models import User
 from webapp.rewards.scorers.asking import scorers
 from webapp.rewards.scorers.places import WAIT_S, Places
-from webapp.teams.models import User
 
 Make = Callable[..., Any]
 

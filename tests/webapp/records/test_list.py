@@ -17,6 +17,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from webapp.common.csv_text import CsvResponse, csv_lines
+from webapp.people.teams.models import AuditEntry, Project
 from webapp.records import cells
 from webapp.records.cells import DRAWN
 from webapp.records.columns import USUAL, columns_for, columns_keep, columns_named
@@ -25,7 +26,6 @@ from webapp.records.marks import run_label, run_star, runs_archive, runs_tag
 from webapp.records.rows import table_rows
 from webapp.runs.models import Attempt, Run, RunColumns, RunStar
 from webapp.runs.tags import tags_of
-from webapp.teams.models import AuditEntry, Project
 
 pytestmark = pytest.mark.django_db
 

@@ -9,10 +9,10 @@ import pytest
 from django.db import IntegrityError, transaction
 from django.test import Client
 
-from webapp.notifications.models import Event
-from webapp.notifications.words import path_of, words_of
+from webapp.people.notifications.models import Event
+from webapp.people.notifications.words import path_of, words_of
+from webapp.people.teams.models import AuditEntry, Project, Team, User
 from webapp.registry.models import ModelKind, RegisteredModel
-from webapp.teams.models import AuditEntry, Project, Team, User
 
 pytestmark = pytest.mark.django_db
 

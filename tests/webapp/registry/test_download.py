@@ -15,9 +15,9 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from webapp.people.teams.models import AuditEntry, Project, User
 from webapp.registry.download import ModelFile, model_files, tar_of
 from webapp.registry.models import Checkpoint, ModelKind, RegisteredModel
-from webapp.teams.models import AuditEntry, Project, User
 
 pytestmark = pytest.mark.django_db
 FILES = {"config.json": b"{}", "model.safetensors": os.urandom(3 << 20), "empty.txt": b"", "exact.model": bytes(1024)}

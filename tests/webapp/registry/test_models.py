@@ -17,11 +17,11 @@ from django.utils import timezone
 
 from training.config import JobConfig
 from webapp.launch.forms import RunForm
+from webapp.people.teams.models import Project, User
 from webapp.registry.forms import ModelForm
 from webapp.registry.models import Checkpoint, RegisteredModel
 from webapp.registry.selectors import model_folders
 from webapp.registry.services import model_register
-from webapp.teams.models import Project, User
 
 
 @pytest.fixture

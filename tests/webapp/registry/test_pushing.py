@@ -15,10 +15,10 @@ import pytest
 from django.utils import timezone
 
 from tests.working import done
+from webapp.people.teams.models import AuditEntry, Project, User
 from webapp.registry import hub as hub_module
 from webapp.registry.models import Checkpoint, ModelKind, ModelPush, RegisteredModel
 from webapp.registry.pushing import push_order
-from webapp.teams.models import AuditEntry, Project, User
 
 pytestmark = pytest.mark.django_db
 TOKEN = "hub-secret"

@@ -21,14 +21,14 @@ from webapp.deletion import services
 from webapp.deletion.services import forecast, remove
 from webapp.engine.history import event_add
 from webapp.metrics.models import MetricPoint
+from webapp.people.teams.hub_token import hub_token_set
+from webapp.people.teams.models import AuditEntry, Project, User
 from webapp.registry.models import Checkpoint
 from webapp.registry.services import model_delete, model_register
 from webapp.removal.models import Removal
 from webapp.rewards.models import RolloutSet
 from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.models import Run, RunEvent
-from webapp.teams.hub_token import hub_token_set
-from webapp.teams.models import AuditEntry, Project, User
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -11,9 +11,9 @@ from tests.working import done
 from webapp.comparison.contestants import contestants_of
 from webapp.comparison.rescoring import rescore
 from webapp.comparison.rewards import Evaluations, evaluations
+from webapp.people.teams.models import Project, User
 from webapp.rescoring.models import Rescoring
 from webapp.runs.models import Run
-from webapp.teams.models import Project, User
 
 SOLVED = {"name": "regex_match", "weight": 0.5, "params": {"pattern": "^solved$"}}
 OWN = {"name": "env_success", "weight": 1.0, "params": {}}

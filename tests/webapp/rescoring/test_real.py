@@ -15,12 +15,12 @@ from training.config import JobConfig, RewardComponent
 from webapp.comparison.rescoring import rescore
 from webapp.engine.services import run_create
 from webapp.engine.supervisor import supervise
+from webapp.people.teams.models import Project, User
 from webapp.rescoring.columns import column_key, columns_of
 from webapp.rescoring.models import ComputedColumn, RescoringState
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
-from webapp.teams.models import Project, User
 
 __all__ = ["make_endpoint", "stub"]
 ROWS = [

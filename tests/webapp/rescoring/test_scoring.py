@@ -18,13 +18,13 @@ from tests.working import claimed, done, perform
 from training.rewards.custom.params import code_hash
 from webapp.common.work import Lost
 from webapp.comparison.rewards import Evaluations
+from webapp.people.teams.models import AuditAction, AuditEntry, Project, SiteSwitch, User
 from webapp.rescoring import scoring, services
 from webapp.rescoring.models import ComputedColumn, Rescoring, RescoringState
 from webapp.rescoring.services import rescoring_cancel
 from webapp.rewards.lab import child
 from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.models import Run
-from webapp.teams.models import AuditAction, AuditEntry, Project, SiteSwitch, User
 
 __all__ = ["stub"]
 pytestmark = pytest.mark.django_db

@@ -18,6 +18,7 @@ from training.rewards.custom import SWITCH_VARIABLE
 from training.rewards.custom.params import CustomParams, code_hash
 from webapp.engine.resolve import resolve
 from webapp.engine.trainer import access_env
+from webapp.people.teams.models import AuditEntry, Project, SiteSwitch, User
 from webapp.rewards.cases import reward_case_create
 from webapp.rewards.custom.examples import EXAMPLES
 from webapp.rewards.custom.testing import code_test
@@ -25,7 +26,6 @@ from webapp.rewards.models import RewardCase, RewardSpec
 from webapp.rewards.services import reward_spec_save
 from webapp.rollouts.models import Rollout, Turn
 from webapp.run_pages.page import custom_code
-from webapp.teams.models import AuditEntry, Project, SiteSwitch, User
 
 CODE = "def reward(episode):\r\n    print(episode['question'])\r\n    return len(episode['final_answer']) / 100\r\n"
 PLAIN = CODE.replace("\r\n", "\n")

@@ -13,10 +13,10 @@ from django.utils import timezone
 from tests.webapp.launch.test_launch import _data as form_of
 from training.config import JobConfig, RewardComponent
 from training.rewards.registry import form_components, starting_components
+from webapp.people.teams.models import Project, User
 from webapp.rewards.paid import Ranked, failures_first, paid_for
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
-from webapp.teams.models import Project, User
 
 pytestmark = pytest.mark.django_db
 UNPAID = "Nothing here pays for solving the task."

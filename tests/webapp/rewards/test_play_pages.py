@@ -17,11 +17,11 @@ from webapp.launch import preflight
 from webapp.launch.findings import Check
 from webapp.launch.play_forms import BedForm, SampleForm
 from webapp.launch.testbed import best_reward, policy_table
+from webapp.people.teams.models import Project, User
 from webapp.rewards.models import RewardSpec
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import LaunchCheck, Run
 from webapp.runs.states import RunState
-from webapp.teams.models import Project, User
 
 Clients = Callable[..., Client]
 PAGES = ("reward-testbed", "reward-sample")

@@ -13,11 +13,11 @@ from django.urls import reverse
 from training.errors import ScorerDied
 from training.rewards.scorer.wire import Said
 from training.words import Sentence
+from webapp.people.teams.models import Project, User
 from webapp.rewards.cases import reward_case_create
 from webapp.rewards.models import RewardCase, RewardSpec
 from webapp.rewards.scorers.asking import scorers
 from webapp.rewards.scorers.places import WAIT_S, Places
-from webapp.teams.models import Project, User
 
 TALK = [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]
 REFUSED = "You have as much being scored as one person may; wait a moment."

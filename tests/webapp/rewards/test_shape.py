@@ -11,11 +11,11 @@ from django.test import Client
 from django.urls import reverse
 
 from training.config import RewardComponent
+from webapp.people.teams.models import Project, User
 from webapp.rewards.models import RewardSpec
 from webapp.rewards.selectors import changes_between, parts_of
 from webapp.rewards.services import reward_spec_save
 from webapp.rewards.shape import ShapeForm
-from webapp.teams.models import Project, User
 
 SHAPED: dict[str, Any] = {
     "clip": [0, 0.5],

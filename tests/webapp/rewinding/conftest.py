@@ -21,9 +21,9 @@ from webapp.common import database_threads
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment
 from webapp.environments.playground.seats import seats_taken
+from webapp.people.teams.models import User
 from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.models import Run
-from webapp.teams.models import User
 
 __all__ = ["play", "tasks", "trained"]
 Make = Callable[..., Any]

@@ -11,11 +11,11 @@ import pytest
 from tests.live.conftest import in_db
 from tests.webapp.rewinding.conftest import TALK
 from webapp.datasets.models import Dataset
+from webapp.people.teams.models import AuditEntry, User
 from webapp.rewinding import services
 from webapp.rewinding.beside import beside
 from webapp.rewinding.models import Branch
 from webapp.rollouts.models import Rollout, Turn
-from webapp.teams.models import AuditEntry, User
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Make = Callable[..., Any]

@@ -20,7 +20,8 @@ from webapp.datasets.models import Dataset
 from webapp.engine.resolve import resolve
 from webapp.engine.services import run_create
 from webapp.engine.supervisor import supervise
-from webapp.notifications.models import Event
+from webapp.people.notifications.models import Event
+from webapp.people.teams.models import Project, User
 from webapp.reading.facts import seeds_of
 from webapp.reading.parts import config_for
 from webapp.registry.models import Checkpoint, RegisteredModel
@@ -32,7 +33,6 @@ from webapp.rewinding.selectors import branches_of
 from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
-from webapp.teams.models import Project, User
 
 __all__ = ["make_endpoint", "stub"]
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -10,11 +10,11 @@ import pytest
 from tests.webapp.playground.conftest import sessions
 from webapp.environments.models import Environment
 from webapp.environments.playground.seats import leave, seats_taken, take
+from webapp.people.teams.models import User
 from webapp.rewinding import continuing
 from webapp.rewinding.models import Branch
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
-from webapp.teams.models import User
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Make = Callable[..., Any]

@@ -14,10 +14,10 @@ from tests.webapp.rewinding.conftest import TALK
 from training.errors import EnvironmentUnreachable
 from webapp.environments.models import Environment
 from webapp.environments.playground.seats import leave, seats_taken, take
+from webapp.people.teams.models import User
 from webapp.rewinding import replaying
 from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.models import Run
-from webapp.teams.models import User
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Make = Callable[..., Any]

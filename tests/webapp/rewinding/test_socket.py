@@ -15,9 +15,9 @@ from tests.webapp.playground.conftest import sessions
 from tests.webapp.rewinding.conftest import Tab
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment
+from webapp.people.teams.models import Membership
 from webapp.rewards.models import RewardCase
 from webapp.rollouts.models import Turn
-from webapp.teams.models import Membership
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Make = Callable[..., Any]

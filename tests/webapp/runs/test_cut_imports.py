@@ -20,11 +20,11 @@ from webapp.foreign import importing
 from webapp.foreign.importing import cut_imports_discard, run_import
 from webapp.metrics.models import MetricPoint
 from webapp.ops.tidying import tidy
+from webapp.people.teams.models import Project
 from webapp.removal.models import Removal, RemovalState
 from webapp.rollouts.models import Rollout
 from webapp.runs.models import Attempt, Run
 from webapp.runs.states import RunState
-from webapp.teams.models import Project
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Cut = Callable[[int], None]

@@ -19,10 +19,10 @@ from training.config import JobConfig
 from webapp.common.storage import import_dir
 from webapp.foreign import reading as foreign
 from webapp.metrics.models import MetricPoint
+from webapp.people.teams.models import Project, User
 from webapp.rollouts.models import Rollout, RolloutGroup
 from webapp.runs.models import ImportState, Run, RunImport
 from webapp.runs.states import RunState
-from webapp.teams.models import Project, User
 
 pytestmark = pytest.mark.django_db
 LOG = (

@@ -30,8 +30,8 @@ from webapp.foreign import figure_exports
 from webapp.foreign.figure_exports import metrics_order
 from webapp.foreign.models import RunExport
 from webapp.metrics.models import MetricPoint
+from webapp.people.teams.models import AuditEntry, Project, User
 from webapp.runs.models import Attempt, Run
-from webapp.teams.models import AuditEntry, Project, User
 
 pytestmark = pytest.mark.django_db
 T0 = 1_780_000_000.0

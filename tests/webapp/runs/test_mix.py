@@ -28,6 +28,7 @@ from webapp.launch.memory import decisive
 from webapp.launch.preflight import preflight
 from webapp.learned.overlap import Overlap, _together, sources_of
 from webapp.model_pages.origins import parts_words
+from webapp.people.teams.models import Project, User
 from webapp.reading.courses import courses_of
 from webapp.reading.parts import config_for, spec_of
 from webapp.reading.visits import tasks_of, visits_of
@@ -38,7 +39,6 @@ from webapp.rollouts.models import Rollout, Turn
 from webapp.run_pages.page import config_texts
 from webapp.runs.config import all_components, config_at, stack_weights
 from webapp.runs.differences import differences
-from webapp.teams.models import Project, User
 
 SUCCESS = [{"name": "task_success", "weight": 1.0}]
 

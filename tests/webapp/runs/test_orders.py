@@ -28,10 +28,10 @@ from webapp.common.storage import attempt_dir
 from webapp.engine.history import Lease
 from webapp.engine.orders import orders_pass, rollout_order
 from webapp.engine.services import run_stop
+from webapp.people.teams.models import AuditEntry, User
 from webapp.rollouts.ids import rollout_id
 from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.models import Run, RunEvent
-from webapp.teams.models import AuditEntry, User
 
 pytestmark = pytest.mark.django_db(transaction=True)
 V1 = "/api/v1"

@@ -20,9 +20,9 @@ from webapp.engine.history import Lease
 from webapp.engine.outcome import WORKER_CLOSING, attempt_end
 from webapp.engine.services import run_change, run_create, run_launch, run_resume
 from webapp.engine.supervisor import nudge_next, supervise
+from webapp.people.teams.models import Project, User
 from webapp.runs.models import Outbox, Run
 from webapp.runs.states import RunState
-from webapp.teams.models import Project, User
 
 __all__ = ["make_endpoint", "stub"]
 pytestmark = pytest.mark.django_db(transaction=True)

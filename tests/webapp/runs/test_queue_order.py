@@ -14,9 +14,9 @@ from webapp.engine import lease as leases
 from webapp.engine.history import run_transition
 from webapp.engine.outcome import WORKER_CLOSING, attempt_end, worker_lost
 from webapp.engine.services import run_resume
+from webapp.people.teams.models import User
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
-from webapp.teams.models import User
 
 pytestmark = pytest.mark.django_db
 

@@ -18,9 +18,9 @@ from webapp.endpoints.spending import DAY_TOKENS, spend_add
 from webapp.engine import recovery
 from webapp.engine.recovery import CAUSES, Cause, wait_s
 from webapp.environments.models import Environment
+from webapp.people.teams.models import Project, User
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.states import RunState
-from webapp.teams.models import Project, User
 
 pytestmark = pytest.mark.django_db
 Make = Callable[..., Any]

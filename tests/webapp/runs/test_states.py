@@ -16,9 +16,9 @@ from webapp.engine import lease as leases
 from webapp.engine.history import LeaseLost, run_transition
 from webapp.engine.outcome import WORKER_CLOSING, attempt_end, worker_lost
 from webapp.engine.services import run_launch, run_pause, run_resume, run_stop
+from webapp.people.teams.models import Project
 from webapp.runs.models import Attempt, Run, RunEvent
 from webapp.runs.states import LEASED, TERMINAL, TRANSITIONS, RunState
-from webapp.teams.models import Project
 
 pytestmark = pytest.mark.django_db
 # Written out, so that a move that becomes legal by mistake is found (H1): nothing here is read from the table.

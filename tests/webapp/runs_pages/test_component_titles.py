@@ -12,13 +12,13 @@ from django.urls import reverse
 from django.utils import timezone, translation
 
 from training.config import JobConfig
+from webapp.people.teams.models import Project, User
 from webapp.reading.parts import parts_of
 from webapp.rewards.lab import page as lab_page
 from webapp.rewards.models import RewardSpec
 from webapp.rollouts.models import Rollout
 from webapp.run_pages import page
 from webapp.runs.config import component_curves, config_of, scored_components, stack_weights
-from webapp.teams.models import Project, User
 
 Clients = Callable[..., Client]
 Make = Callable[..., Any]

@@ -10,11 +10,11 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from webapp.people.teams.models import User
 from webapp.records import family
 from webapp.records.family import family_of
 from webapp.runs.models import Attempt, Run
 from webapp.runs.states import RunState
-from webapp.teams.models import User
 
 pytestmark = pytest.mark.django_db
 

@@ -20,9 +20,9 @@ from webapp.common.storage import attempt_dir
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.operations.lineage import lineage_of
 from webapp.datasets.pairs import counts, gaps_of, pairs_problem
+from webapp.people.teams.models import AuditEntry, Project, User
 from webapp.rollouts.models import Rollout, RolloutStatus
 from webapp.runs.models import Run
-from webapp.teams.models import AuditEntry, Project, User
 
 Builder = Callable[..., Any]
 ClientFor = Callable[..., Client]

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
+from webapp.people.teams.models import Project, User
 from webapp.runs.models import Run
 from webapp.sharing.models import SavedComparison
 from webapp.sharing.queries import Query
 from webapp.sharing.services import comparison_save
-from webapp.teams.models import Project, User
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
+from webapp.people.teams.models import AuditEntry, Project, User
 from webapp.sharing.models import Comment, SavedComparison
 from webapp.sharing.services import MOST_COMMENTS, comment_add
-from webapp.teams.models import AuditEntry, Project, User
 
 pytestmark = pytest.mark.django_db
 HTMX = {"HX-Request": "true"}

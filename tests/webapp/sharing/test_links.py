@@ -13,11 +13,11 @@ from django.urls import reverse
 from django.utils import timezone
 
 from webapp.deletion.services import remove
+from webapp.people.teams.login_links import token_hash
+from webapp.people.teams.models import AuditEntry, Membership, Project, Role, User
 from webapp.sharing.forms import LinkForm
 from webapp.sharing.links import DAYS, MOST, link_create, link_revoke
 from webapp.sharing.models import SavedComparison, SharedLink
-from webapp.teams.login_links import token_hash
-from webapp.teams.models import AuditEntry, Membership, Project, Role, User
 
 pytestmark = pytest.mark.django_db
 

@@ -15,13 +15,13 @@ from django.utils import timezone
 from training.redaction import redact
 from webapp.common.logs import LineFormatter, RedactFilter
 from webapp.deletion.services import remove
+from webapp.people.teams import throttle
+from webapp.people.teams.models import Project, User
 from webapp.runs.models import Run
 from webapp.sharing.links import link_create, link_revoke
 from webapp.sharing.models import SavedComparison
 from webapp.sharing.queries import Query
 from webapp.sharing.services import comment_add, comparison_save
-from webapp.teams import throttle
-from webapp.teams.models import Project, User
 
 pytestmark = pytest.mark.django_db
 GATED = [{"name": "env_success", "weight": 0.8, "params": {}}, {"name": "format", "weight": 0.2, "params": {}}]

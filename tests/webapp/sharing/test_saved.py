@@ -12,12 +12,12 @@ from django.test import Client
 from django.urls import reverse
 
 from webapp.deletion.services import remove
+from webapp.people.teams.models import AuditEntry, Project, Team, User
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
 from webapp.sharing.models import SavedComparison
 from webapp.sharing.queries import Query, opened, query_of
 from webapp.sharing.services import MOST_SAVED, comparison_save
-from webapp.teams.models import AuditEntry, Project, Team, User
 
 pytestmark = pytest.mark.django_db
 Evaluation = Callable[..., Run]

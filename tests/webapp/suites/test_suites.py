@@ -15,6 +15,7 @@ from training.config import JobConfig
 from training.errors import ConfigError
 from webapp.endpoints.models import Endpoint
 from webapp.environments.models import Environment
+from webapp.people.teams.models import AuditEntry
 from webapp.registry.models import RegisteredModel
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
@@ -22,7 +23,6 @@ from webapp.suites.contestants import contestants_offered
 from webapp.suites.models import Suite, SuiteEvaluation, SuiteRun, SuiteVersion
 from webapp.suites.results import board_of
 from webapp.suites.services import suite_change, suite_create, suite_delete, suite_evaluate
-from webapp.teams.models import AuditEntry
 
 pytestmark = pytest.mark.django_db
 

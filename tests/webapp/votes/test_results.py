@@ -13,8 +13,8 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from webapp.people.teams.models import AuditEntry, Membership, Project, User
 from webapp.runs.models import Run
-from webapp.teams.models import AuditEntry, Membership, Project, User
 from webapp.votes.models import Ballot, Vote, VoteRound
 from webapp.votes.results import results_of
 from webapp.votes.services import first_left, side_of, vote_cast

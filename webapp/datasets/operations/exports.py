@@ -21,8 +21,8 @@ from webapp.common.work import Claim
 from webapp.datasets.models import Dataset, DatasetExport, DatasetState, ExportState
 from webapp.datasets.operations.targets import ExportOptions, file_name, part_names, suffix_of, targets
 from webapp.datasets.services import KEEP_FREE_BYTES
-from webapp.teams.audit import audit
-from webapp.teams.models import AuditAction, User
+from webapp.people.teams.audit import audit
+from webapp.people.teams.models import AuditAction, User
 
 KEPT = 5
 MAX_LOST = 20

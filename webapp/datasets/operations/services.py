@@ -25,7 +25,7 @@ from webapp.common.pages import clean_name
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.operations.lineage import parent_of
 from webapp.datasets.services import KEEP_FREE_BYTES, version_insert
-from webapp.teams.models import User
+from webapp.people.teams.models import User
 
 logger = logging.getLogger(__name__)
 MAX_OPEN = 6

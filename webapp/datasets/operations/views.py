@@ -21,8 +21,8 @@ from webapp.datasets.operations.forms import FORMS, ExportForm, FilterForm
 from webapp.datasets.operations.services import operation_order
 from webapp.datasets.operations.targets import ExportOptions
 from webapp.datasets.selectors import datasets_of
-from webapp.teams.access import object_for, project_for
-from webapp.teams.models import Project, Role, User
+from webapp.people.teams.access import object_for, project_for
+from webapp.people.teams.models import Project, Role, User
 
 COUNT_LIMIT_S = 0.4
 

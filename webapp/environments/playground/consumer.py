@@ -40,7 +40,7 @@ from webapp.environments.playground.seats import authorise, leave, take
 from webapp.environments.playground.tasks import start_of
 from webapp.live.frames import encode
 from webapp.live.watching import BAD_FRAME, TOO_MANY, Closed
-from webapp.teams.models import User
+from webapp.people.teams.models import User
 
 logger = logging.getLogger(__name__)
 IDLE_S, KEEP_S, RECHECK_S, WATCH_S, SEND_LIMIT_S = 600.0, 3600.0, 25.0, 1.0, 30.0

@@ -15,9 +15,9 @@ from webapp.datasets.appending import dataset_append
 from webapp.environments.models import Environment
 from webapp.environments.playground.commands import SaveCase, SaveRow
 from webapp.environments.playground.episode import Played
+from webapp.people.teams.models import User
 from webapp.rewards.cases import reward_case_create
 from webapp.rewards.models import RewardCase
-from webapp.teams.models import User
 
 
 class Saved(NamedTuple):

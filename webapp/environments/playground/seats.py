@@ -11,8 +11,8 @@ from django.http import Http404
 
 from webapp.environments.models import Environment
 from webapp.live.watching import FORBIDDEN, GONE, LOGIN, Closed, user_now
-from webapp.teams.access import object_for
-from webapp.teams.models import Role, User
+from webapp.people.teams.access import object_for
+from webapp.people.teams.models import Role, User
 
 PLAYS_MAX = 4
 _by_person: Counter[UUID] = Counter()

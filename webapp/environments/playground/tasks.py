@@ -14,7 +14,7 @@ from training.plain import json_problem
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.selectors import datasets_of
 from webapp.environments.playground.commands import Empty, FromRow, Pasted
-from webapp.teams.models import Project
+from webapp.people.teams.models import Project
 
 
 class Start(NamedTuple):

@@ -20,9 +20,9 @@ from webapp.environments.models import Environment
 from webapp.environments.playground.strings import playground_strings
 from webapp.environments.playground.tasks import start_of_row
 from webapp.environments.selectors import health_view
+from webapp.people.teams.access import object_for, project_for
+from webapp.people.teams.models import Project, Role
 from webapp.rewards.selectors import component_titles
-from webapp.teams.access import object_for, project_for
-from webapp.teams.models import Project, Role
 
 MAX_DATASETS = 200
 MAX_ROW_DIGITS = 9

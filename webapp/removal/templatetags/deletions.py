@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from django import template
 
 from webapp.common.failures import Failure, failure
+from webapp.people.teams.models import Membership, Role
 from webapp.removal.models import Removal, RemovalState
-from webapp.teams.models import Membership, Role
 
 register = template.Library()
 SHOWN = 5

@@ -15,10 +15,10 @@ from training.rewards.custom.params import MAX_CODE_CHARS, CustomParams
 from training.rewards.registry import COMPONENTS
 from webapp.common.fields import error_sentence, fields_of
 from webapp.common.ids import name_validator
+from webapp.people.teams.models import Project
 from webapp.rewards.custom.sources import runs_offered
 from webapp.rewards.forms import COMPONENT_NAME
 from webapp.rewards.selectors import latest_specs
-from webapp.teams.models import Project
 
 CODE = forms.Textarea(
     attrs={

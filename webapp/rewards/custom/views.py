@@ -16,16 +16,16 @@ from django.views.decorators.http import require_http_methods, require_POST
 from training.rewards.custom import CUSTOM
 from training.sandbox.modules import ALLOWED
 from webapp.common.pages import add_errors, probe_allowed
+from webapp.people.teams.access import project_for
+from webapp.people.teams.audit import audit
+from webapp.people.teams.models import AuditAction, Project, Role, User
+from webapp.people.teams.switches import custom_rewards_on
 from webapp.rewards.custom.examples import BY_KEY, EXAMPLES
 from webapp.rewards.custom.forms import CodeForm, CustomRewardForm
 from webapp.rewards.custom.sources import samples_of
 from webapp.rewards.custom.testing import Tested, code_test
 from webapp.rewards.selectors import specs_of
 from webapp.rewards.services import reward_spec_save
-from webapp.teams.access import project_for
-from webapp.teams.audit import audit
-from webapp.teams.models import AuditAction, Project, Role, User
-from webapp.teams.switches import custom_rewards_on
 
 
 def _require_on() -> None:

@@ -18,14 +18,14 @@ from training.rewards.scoring import validate_components
 from webapp.common.errors import error_body
 from webapp.common.fields import error_sentence
 from webapp.common.text import in_words
+from webapp.people.teams.access import object_for, project_for
+from webapp.people.teams.models import Project, User
 from webapp.rewards.lab.requests import RolloutRequest, ScoreRequest
 from webapp.rewards.lab.selectors import rollout_sets_of
 from webapp.rewards.lab.spans import rollout_reply
 from webapp.rewards.lab.view import Pending, score_reply
 from webapp.rewards.models import RolloutSet, SetState
 from webapp.rewards.permission import custom_refusal
-from webapp.teams.access import object_for, project_for
-from webapp.teams.models import Project, User
 
 R = TypeVar("R", bound=BaseModel)
 MAX_BODY_BYTES = 512 * 1024

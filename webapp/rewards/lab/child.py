@@ -15,7 +15,7 @@ from training.config import RewardComponent
 from training.limited import NO_LIMITS, limited_child
 from training.rewards.custom import SWITCH_VARIABLE
 from training.rewards.lab.scoring import ASK
-from webapp.teams.switches import custom_rewards_on
+from webapp.people.teams.switches import custom_rewards_on
 
 logger = logging.getLogger(__name__)
 MEMORY_BYTES = 4 << 30

@@ -16,12 +16,12 @@ from training.config import JobConfig, RewardComponent
 from training.rewards.registry import COMPONENTS, form_components, starting_components
 from webapp.common.fields import error_sentence
 from webapp.common.text import translated
+from webapp.people.teams.models import Project
 from webapp.rewards.models import RewardSpec, RolloutSet, SetKind
 from webapp.rewards.selectors import latest_specs, specs_of
 from webapp.rollouts.models import Rollout
 from webapp.runs.config import config_of
 from webapp.runs.models import Run
-from webapp.teams.models import Project
 
 MAX_SPECS = 60
 MAX_NAME = 80

@@ -20,6 +20,8 @@ from pydantic import ValidationError as ShapeError
 from webapp.common.errors import error_body
 from webapp.common.failures import failure
 from webapp.common.pages import add_errors, errors_by_field, page_number
+from webapp.people.teams.access import can_edit, object_for, project_for
+from webapp.people.teams.models import Project, Role, User
 from webapp.rewards.lab import page, selectors, sets
 from webapp.rewards.lab.forms import PLACE, SetForm, editors
 from webapp.rewards.lab.requests import Components
@@ -28,8 +30,6 @@ from webapp.rewards.models import RolloutSet, SetKind, SetState
 from webapp.rewards.services import reward_spec_save
 from webapp.rewards.shape import ShapeForm
 from webapp.runs.models import Run
-from webapp.teams.access import can_edit, object_for, project_for
-from webapp.teams.models import Project, Role, User
 
 SETS_PER_PAGE = 50
 

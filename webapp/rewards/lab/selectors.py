@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from django.db.models import QuerySet
 
+from webapp.people.teams.models import Project
 from webapp.rewards.models import RolloutSet, SetState
 from webapp.runs.models import Run
-from webapp.teams.models import Project
 
 
 def rollout_sets_of(project: Project) -> QuerySet[RolloutSet]:

@@ -15,6 +15,8 @@ from django.utils.translation import gettext as _
 
 from webapp.common import work
 from webapp.common.pages import clean_name
+from webapp.people.teams.audit import audit
+from webapp.people.teams.models import AuditAction, Project, User
 from webapp.rewards.cases import cases_of
 from webapp.rewards.lab.cache import cache
 from webapp.rewards.lab.pasted import TEXT_NAME, conversations_of
@@ -22,8 +24,6 @@ from webapp.rewards.models import RolloutSet, SetKind
 from webapp.rollouts.groups import groups_write
 from webapp.rollouts.models import Rollout, RolloutStatus
 from webapp.runs.models import Run
-from webapp.teams.audit import audit
-from webapp.teams.models import AuditAction, Project, User
 
 logger = logging.getLogger(__name__)
 MAX_SETS = 200

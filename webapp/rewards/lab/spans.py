@@ -19,6 +19,7 @@ from training.rewards.lab.terms import Scored, counted, scored
 from training.rewards.lab.values import Column
 from training.rewards.scorer.wire import Asked
 from webapp.common.text import in_words, translated
+from webapp.people.teams.models import User
 from webapp.rewards.lab.requests import RolloutRequest
 from webapp.rewards.lab.scoring import known_columns, table_of
 from webapp.rewards.lab.view import reason_of
@@ -27,7 +28,6 @@ from webapp.rewards.scorers.asking import scorers
 from webapp.rewards.services import TRY_LIMIT_S
 from webapp.rollouts.selectors import CONTENT_MAX
 from webapp.runs.config import title_of
-from webapp.teams.models import User
 
 MAX_SPANS = 200
 Value = tuple[float | None, str, list[Span]]

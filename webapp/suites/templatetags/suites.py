@@ -8,8 +8,8 @@ from urllib.parse import urlencode
 from django import template
 from django.urls import reverse
 
+from webapp.people.teams.models import Project
 from webapp.suites.models import Suite
-from webapp.teams.models import Project
 
 register = template.Library()
 OFFERED = 10

@@ -6,7 +6,7 @@ from typing import Any
 
 from django import template
 
-from webapp.teams.models import Project
+from webapp.people.teams.models import Project
 from webapp.votes.selectors import OpenRound, open_rounds
 
 register = template.Library()

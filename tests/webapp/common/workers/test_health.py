@@ -16,8 +16,8 @@ from tests.working import claimed
 from webapp.common import work
 from webapp.datasets.models import Dataset
 from webapp.home import clock, health
+from webapp.people.teams.models import Project, User
 from webapp.runs.models import ReaperMark, RunImport
-from webapp.teams.models import Project, User
 
 pytestmark = pytest.mark.django_db
 

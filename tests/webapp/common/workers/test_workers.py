@@ -21,9 +21,9 @@ from webapp.engine import reaper, recovery
 from webapp.engine.lease import claim
 from webapp.engine.outcome import WORKER_CLOSING, attempt_end
 from webapp.engine.supervisor import supervise
+from webapp.people.teams.models import User
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
-from webapp.teams.models import User
 
 pytestmark = pytest.mark.django_db
 URL = "/workers/"

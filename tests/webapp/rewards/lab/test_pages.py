@@ -11,10 +11,10 @@ from django.test import Client
 from django.urls import reverse
 
 from training.rewards.registry import COMPONENTS, form_components
+from webapp.people.teams.models import Project, User
 from webapp.rewards.lab.forms import editor_of
 from webapp.rewards.models import RewardSpec, RolloutSet, SetState
 from webapp.rewards.services import reward_spec_save
-from webapp.teams.models import Project, User
 
 pytestmark = pytest.mark.django_db
 TALK = '[{"role": "user", "content": "2 + 3?"}, {"role": "assistant", "content": "5"}]'

@@ -17,12 +17,12 @@ from training.config import RewardComponent
 from training.rewards.custom.params import code_hash
 from training.rewards.lab.scoring import score_set
 from training.rewards.lab.values import column_path, component_key
+from webapp.people.teams.models import AuditAction, AuditEntry, Project, SiteSwitch
 from webapp.rewards.lab import child, scoring
 from webapp.rewards.lab.cache import Cache
 from webapp.rewards.models import RolloutSet
 from webapp.rewards.scorers.asking import scorers
 from webapp.rewards.scorers.places import WAIT_S, Places
-from webapp.teams.models import AuditAction, AuditEntry, Project, SiteSwitch
 
 pytestmark = pytest.mark.django_db
 

@@ -12,10 +12,10 @@ from django.core.exceptions import ValidationError
 from tests.working import claimed, perform
 from training.rewards.lab import writing
 from training.rewards.lab.table import episode_at, table_load
+from webapp.people.teams.models import Project
 from webapp.rewards.lab.selectors import set_of_run
 from webapp.rewards.lab.sets import rollout_set_create, rollout_set_delete
 from webapp.rewards.models import RewardCase, RolloutSet
-from webapp.teams.models import Project
 
 pytestmark = pytest.mark.django_db
 TALK = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]

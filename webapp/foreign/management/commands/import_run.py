@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from training.errors import TiltyardError
 from webapp.foreign.importing import run_import
-from webapp.teams.models import Project
+from webapp.people.teams.models import Project
 
 
 class Command(BaseCommand):

@@ -14,7 +14,7 @@ from webapp.ops.demo import DemoError, demo_create
 from webapp.ops.follow import follow
 from webapp.ops.management.commands.up import console_language
 from webapp.ops.site import demo_project, site_prepare
-from webapp.teams.models import Membership, Role
+from webapp.people.teams.models import Membership, Role
 
 
 class Command(BaseCommand):

@@ -1,0 +1,123 @@
+"""Who reaches what, by value: strangers find nothing, and a role is asked of the object's own project."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import AnonymousUser
+from django.core.exceptions import PermissionDenied
+from django.http import Http404
+
+from webapp.people.teams.access import can_edit, object_for, object_of_team, project_for, projects_of, role_in
+from webapp.people.teams.models import Membership, Project, Role, User
+from webapp.removal.models import Removal
+from webapp.runs.models import Run
+
+pytestmark = pytest.mark.django_db
+NOBODY = AnonymousUser()
+
+
+def test_a_role_is_that_of_the_projects_team(
+    project: Project, alice: User, bob: User, rita: User, charlie: User
+) -> None:
+    assert [role_in(user, project) for user in (alice, bob, rita)] == [Role.OWNER, Role.EDITOR, Role.VIEWER]
+    assert role_in(charlie, project) is None and role_in(NOBODY, project) is None
+    elsewhere = Project.objects.get(slug="elsewhere")
+    assert role_in(charlie, elsewhere) == Role.OWNER and role_in(alice, elsewhere) is None
+    alice.is_active = False
+    assert role_in(alice, project) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "need", "found"),
+    [
+        ("alice", "owner", True),
+        ("alice", "viewer", True),
+        ("bob", "owner", False),
+        ("bob", "editor", True),
+        ("rita", "editor", False),
+        ("rita", "owner", False),
+        ("rita", "viewer", True),
+    ],
+)
+def test_a_project_needs_the_role(
+    project: Project, alice: User, bob: User, rita: User, name: str, need: str, found: bool
+) -> None:
+    user = User.objects.get(username=name)
+    if found:
+        reached = project_for(user, "joust", need=Role(need))
+        assert reached == project and reached.role == role_in(user, project)  # type: ignore[attr-defined]
+        return
+    with pytest.raises(PermissionDenied) as denied:
+        project_for(user, "joust", need=Role(need))
+    have = "editor" if name == "bob" else "viewer"
+    assert str(denied.value) == f"Your role in this team is {have}; this needs {need}."
+
+
+def test_reading_is_what_is_needed_where_nothing_is_said(project: Project, rita: User, make_run: Any) -> None:
+    assert project_for(rita, "joust") == project
+    run = make_run()
+    assert object_for(rita, Run, run.pk) == run
+
+
+def test_what_is_not_there_and_what_is_not_theirs_look_the_same(
+    project: Project, charlie: User, alice: User, make_run: Any
+) -> None:
+    run = make_run()
+    for user in (charlie, NOBODY):
+        for ask in (lambda user=user: project_for(user, "joust"), lambda user=user: object_for(user, Run, run.pk)):
+            with pytest.raises(Http404):
+                ask()
+    for pk in (uuid.uuid4(), "not-an-id", ""):
+        with pytest.raises(Http404):
+            object_for(alice, Run, pk)
+    with pytest.raises(Http404):
+        project_for(alice, "nowhere")
+
+
+def test_an_object_needs_the_role_and_the_given_queryset(
+    project: Project, bob: User, rita: User, make_run: Any
+) -> None:
+    run, other = make_run(), make_run()
+    assert object_for(bob, Run, str(run.pk), need=Role.EDITOR) == run
+    with pytest.raises(PermissionDenied):
+        object_for(rita, Run, run.pk, need=Role.EDITOR)
+    assert object_for(bob, Run, run.pk, within=Run.objects.filter(pk=run.pk)) == run
+    with pytest.raises(Http404):
+        object_for(bob, Run, run.pk, within=Run.objects.filter(pk=other.pk))
+
+
+def test_a_persons_projects_by_name(project: Project, alice: User, charlie: User) -> None:
+    Project.objects.create(team=project.team, name="Archery", slug="archery")
+    assert [found.name for found in projects_of(alice)] == ["Archery", "Joust"]
+    assert [found.slug for found in projects_of(charlie)] == ["elsewhere"]
+    assert list(projects_of(NOBODY)) == []
+    Membership.objects.all().delete()
+    assert list(projects_of(alice)) == []
+
+
+def test_what_outlives_its_project_is_of_its_team(
+    project: Project, alice: User, bob: User, rita: User, charlie: User
+) -> None:
+    removal = Removal.objects.create(team=project.team, kind="runs.Run", name="gone")
+    assert object_of_team(alice, Removal, removal.pk, need=Role.OWNER) == removal
+    assert object_of_team(bob, Removal, removal.pk, need=Role.EDITOR) == removal
+    for user in (bob, rita):
+        with pytest.raises(PermissionDenied, match="this needs owner"):
+            object_of_team(user, Removal, removal.pk, need=Role.OWNER)
+    for user, pk in ((charlie, removal.pk), (NOBODY, removal.pk), (alice, uuid.uuid4())):
+        with pytest.raises(Http404):
+            object_of_team(user, Removal, pk, need=Role.VIEWER)
+
+
+def test_who_may_write_is_known_of_a_fetched_project_only(project: Project, alice: User, bob: User, rita: User) -> None:
+    assert [can_edit(project_for(user, "joust")) for user in (alice, bob, rita)] == [True, True, False]
+    assert can_edit(Project.objects.get(slug="joust")) is False
+
+
+def test_a_project_comes_with_its_team(project: Project, alice: User, django_assert_num_queries: Any) -> None:
+    reached, (listed, *_rest) = project_for(alice, "joust"), list(projects_of(alice))
+    with django_assert_num_queries(0):
+        assert reached.team.pk == project.team_id and listed.team.pk

@@ -1,0 +1,150 @@
+"""The one way to reach an object for a person: every page, API route and socket asks here.
+
+A stranger gets ``Http404`` (the object's existence is none of their business), a member without the needed role gets
+``PermissionDenied``. ``objects.get`` on these models outside selectors and this module fails the lint test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, TypeVar
+from uuid import UUID
+
+from django.contrib.auth.models import AnonymousUser
+from django.core.exceptions import ObjectDoesNotExist, PermissionDenied
+from django.db.models import Model, OuterRef, QuerySet, Subquery
+from django.http import Http404, HttpRequest
+from django.utils.translation import gettext as _
+
+from webapp.people.teams.models import ApiToken, Membership, Project, Role, TokenScope, User
+
+M = TypeVar("M", bound=Model)
+RANK = {Role.VIEWER: 1, Role.EDITOR: 2, Role.OWNER: 3}
+
+
+def role_in(user: User | AnonymousUser, project: Project) -> Role | None:
+    """The person's role in the project's team; ``None`` for strangers and anonymous visitors."""
+    if not user.is_authenticated or not user.is_active:
+        return None
+    found = Membership.objects.filter(team_id=project.team_id, user_id=user.pk).values_list("role", flat=True).first()
+    return _within_token(user, project, found)
+
+
+def _within_token(user: User | AnonymousUser, project: Project, found: str | None) -> Role | None:
+    """A membership's role, as far as the token that the person's script came with lets it reach."""
+    token = token_of(user)
+    if not found or (token is not None and token.project_id not in {None, project.pk}):
+        return None
+    return Role(found) if token is None else min(Role(found), Role(token.role), key=lambda role: RANK[role])
+
+
+def token_of(user: User | AnonymousUser) -> ApiToken | None:
+    """The token that the person's script came with; it limits what it may do. ``None`` in a browser."""
+    return getattr(user, "api_token", None)
+
+
+def require_scope(user: User | AnonymousUser, open_to: Collection[TokenScope]) -> None:
+    """Refuse a token whose scope is narrower than its role, unless what it asks for is open to that scope."""
+    token = token_of(user)
+    if token is not None and token.scope and token.scope not in open_to:
+        raise PermissionDenied(_("This token may only %(what)s.") % {"what": TokenScope(token.scope).label})
+
+
+def require_person(user: User) -> None:
+    """Refuse a token: what makes tokens is done by a person, or a leaked one would outlive its own end."""
+    if token_of(user) is not None:
+        raise PermissionDenied(_("A token makes no tokens: a person does that, in a browser."))
+
+
+def administrator(request: HttpRequest) -> User:
+    """The person of the request, if they administrate this installation."""
+    if not isinstance(request.user, User) or not request.user.is_superuser:
+        raise PermissionDenied(_("Only an administrator of this installation may do that."))
+    return request.user
+
+
+def may_start_projects(user: User) -> bool:
+    """Whether this request may: in a browser always, with a token that may do everything everywhere."""
+    token = token_of(user)
+    return token is None or (token.role == Role.OWNER and token.project_id is None)
+
+
+def _require(role: Role, need: Role) -> None:
+    if RANK[role] < RANK[need]:
+        raise PermissionDenied(
+            _("Your role in this team is %(role)s; this needs %(need)s.") % {"role": role.label, "need": need.label}
+        )
+
+
+def _one(rows: QuerySet[M]) -> M | None:
+    """The row of a key that one row has. ``first`` would order it, which takes Django longer than to read it."""
+    try:
+        return rows.get()
+    except ObjectDoesNotExist:
+        return None
+
+
+def project_for(user: User | AnonymousUser, slug: str, *, need: Role = Role.VIEWER) -> Project:
+    """The project with this slug, if the person's role is at least ``need``. Its ``role`` attribute is that role."""
+    if not user.is_authenticated or not user.is_active:
+        raise Http404
+    own = Membership.objects.filter(team_id=OuterRef("team_id"), user_id=user.pk).values("role")[:1]
+    project = _one(Project.objects.select_related("team").annotate(membership=Subquery(own)).filter(slug=slug))
+    role = _within_token(user, project, project.membership) if project else None  # type: ignore[attr-defined]
+    if project is None or role is None:
+        raise Http404
+    _require(role, need)
+    project.role = role  # type: ignore[attr-defined]
+    return project
+
+
+def object_for(
+    user: User | AnonymousUser,
+    model: type[M],
+    pk: UUID | str,
+    *,
+    need: Role = Role.VIEWER,
+    within: QuerySet[Any] | None = None,
+    project: Project | None = None,
+) -> M:
+    """The object with this id, if the person's role in its project is at least ``need``.
+
+    ``within`` is a queryset to start from (for ``select_related``). The model has a ``project`` field. ``project`` is
+    what ``project_for`` just gave this person: an object of it needs no second look at who they are.
+    """
+    try:
+        found = _one((within if within is not None else model._default_manager.all()).filter(pk=UUID(str(pk))))
+    except ValueError:
+        found = None
+    if found is None:
+        raise Http404
+    role = getattr(project, "role", None)
+    if project is not None and role is not None and found.project_id == project.pk:  # type: ignore[union-attr]
+        _require(role, need)
+        return found
+    project_for(user, found.project.slug, need=need)  # type: ignore[union-attr]
+    return found
+
+
+def object_of_team(user: User | AnonymousUser, model: type[M], pk: UUID, *, need: Role) -> M:
+    """The object with this id, if the person's role in its team is at least ``need``: for what outlives its project."""
+    found: Any = model._default_manager.filter(pk=pk).first()
+    role = role_in(user, found) if found is not None else None
+    if role is None:
+        raise Http404
+    _require(role, need)
+    return found  # type: ignore[no-any-return]
+
+
+def projects_of(user: User | AnonymousUser) -> QuerySet[Project]:
+    """The projects that a person may see, by name."""
+    if not user.is_authenticated:
+        return Project.objects.none()
+    found = Project.objects.filter(team__memberships__user_id=user.pk).select_related("team").order_by("name")
+    token = token_of(user)
+    return found if token is None or token.project_id is None else found.filter(pk=token.project_id)
+
+
+def can_edit(project: Project) -> bool:
+    """Whether the person for whom ``project_for`` fetched this project may write."""
+    return RANK[getattr(project, "role", Role.VIEWER)] >= RANK[Role.EDITOR]

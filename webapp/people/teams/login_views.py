@@ -1,0 +1,147 @@
+"""Logging in: by password, by a link that works once; setting a password; the theme."""
+
+from __future__ import annotations
+
+import math
+from typing import cast
+
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth import login, update_session_auth_hash
+from django.contrib.auth.decorators import login_required
+from django.contrib.auth.forms import PasswordChangeForm, SetPasswordForm
+from django.contrib.auth.password_validation import password_validators_help_texts
+from django.contrib.auth.views import LoginView
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods, require_POST
+
+from webapp.common.pages import own_address
+from webapp.people.teams.audit import audit
+from webapp.people.teams.forms import ForgottenForm, LoginForm, MailForm
+from webapp.people.teams.login_links import login_link_use
+from webapp.people.teams.mail import link_mail
+from webapp.people.teams.models import AuditAction, User
+from webapp.people.teams.selectors import login_link_usable
+from webapp.people.teams.sudo import Act, ask
+from webapp.people.teams.tokens import tokens_of
+
+BY_LINK = "logged_in_by_link"
+THEME_AGE_S = 365 * 24 * 3600
+
+
+class Login(LoginView):
+    """The login page; a failure is answered with 422, too many of them with 429."""
+
+    template_name = "teams/login.html"
+    authentication_form = LoginForm
+    redirect_authenticated_user = True
+
+    def form_invalid(self, form: LoginForm) -> HttpResponse:  # type: ignore[override]
+        """Say the same for every failure."""
+        answer = self.render_to_response(self.get_context_data(form=form), status=429 if form.wait_s else 422)
+        if form.wait_s:
+            answer["Retry-After"] = str(math.ceil(form.wait_s))
+        return answer
+
+
+@never_cache
+@require_http_methods(["GET", "POST"])
+def login_link(request: HttpRequest, token: str) -> HttpResponse:
+    """A one-time link. GET only shows a button, so that link previews and scanners do not burn it."""
+    if request.method == "POST":
+        user = login_link_use(token)
+        if user is not None:
+            login(request, user, backend=settings.AUTHENTICATION_BACKENDS[0])
+            request.session[BY_LINK] = True
+            audit(AuditAction.LINK_USED, user, by=user)
+            return redirect("set-password")
+    usable = request.method == "GET" and login_link_usable(token)
+    # SECURE_REFERRER_POLICY keeps this address to ourselves; "no-referrer" would send `Origin: null`, which fails the
+    # CSRF check.
+    return render(request, "teams/login_link.html", {"usable": usable}, status=200 if usable else 410)
+
+
+@sensitive_post_parameters()
+@never_cache
+@login_required
+@require_http_methods(["GET", "POST"])
+def set_password(request: HttpRequest) -> HttpResponse:
+    """Set or change the password; who came by a link, or has none yet, need not know an old one."""
+    user = cast(User, request.user)
+    first = bool(request.session.get(BY_LINK)) or not user.has_usable_password()
+    if user.is_superuser and first:
+        ask(request, Act.FIRST_PASSWORD)  # an old session of an administrator must not become a password
+    form_class = SetPasswordForm if first else PasswordChangeForm
+    form = form_class(user, request.POST if request.method == "POST" else None)
+    # As one sentence after another: a list, as Django makes it, has an item for each validator that says nothing.
+    form.fields["new_password1"].help_text = " ".join(filter(None, password_validators_help_texts()))
+    if request.method == "POST" and form.is_valid():
+        tokens = tokens_of(user).count()
+        with transaction.atomic():
+            form.save()
+            audit(AuditAction.PASSWORD_SET, user)
+        update_session_auth_hash(request, user)
+        request.session.pop(BY_LINK, None)
+        messages.success(request, _password_told(tokens))
+        return redirect("home")
+    status = 422 if request.method == "POST" else 200
+    context = {"form": form, "first": first, "mail_form": MailForm(instance=user) if settings.EMAIL_HOST else None}
+    context["tokens"] = tokens_of(user).count()
+    return render(request, "teams/set_password.html", context, status=status)
+
+
+def _password_told(tokens: int) -> str:
+    """What setting a password came to."""
+    told = _("Your password is set.")
+    if not tokens:
+        return told
+    ended = ngettext("%(n)d API token ended with the old one.", "%(n)d API tokens ended with the old one.", tokens)
+    return f"{told} {ended % {'n': tokens}}"
+
+
+@never_cache
+@login_required
+@require_POST
+def set_mail(request: HttpRequest) -> HttpResponse:
+    """Where reset links go. It asks again who is there: a stolen session must not become an account."""
+    user = cast(User, request.user)
+    ask(request, Act.MAIL, reverse("set-password"))
+    form = MailForm(request.POST, instance=user)
+    if form.is_valid():
+        user.save(update_fields=["email"])
+        audit(AuditAction.MAIL_SET, user)
+        messages.success(request, _("Your mail address is saved."))
+    else:
+        messages.error(request, _("That is not a mail address."))
+    return redirect("set-password")
+
+
+@never_cache
+@require_http_methods(["GET", "POST"])
+def forgotten(request: HttpRequest) -> HttpResponse:
+    """A reset link by mail, where a mail server is set. The answer is the same whoever is named."""
+    form = ForgottenForm(request.POST if request.method == "POST" else None)
+    sent = False
+    if request.method == "POST" and form.is_valid() and settings.EMAIL_HOST:
+        link_mail(request, form.cleaned_data["username"])
+        sent = True
+    status = 422 if request.method == "POST" and not sent else 200
+    context = {"form": form, "sent": sent, "by_mail": bool(settings.EMAIL_HOST)}
+    return render(request, "teams/forgotten.html", context, status=status)
+
+
+@require_POST
+def set_theme(request: HttpRequest) -> HttpResponse:
+    """Keep the theme in a cookie; the script does the same without a request."""
+    theme = request.POST.get("theme", "")
+    response = redirect(own_address(request, request.POST.get("next", ""), "/"))
+    if theme in {"light", "dark", "system"}:
+        response.set_cookie("tiltyard-theme", theme, max_age=THEME_AGE_S, samesite="Lax", secure=request.is_secure())
+    return response

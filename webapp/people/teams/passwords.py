@@ -1,0 +1,26 @@
+"""What a new password ends. It stands among the validators because Django tells them of every password that was set, by
+a page, a form or a command, and of none that was only hashed anew."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from webapp.people.teams.login_links import login_links_end
+from webapp.people.teams.models import TokenEnd, User
+from webapp.people.teams.tokens import tokens_end
+
+
+class EndsCredentials:
+    """Refuses no password; what else opens the account ends with the old one."""
+
+    def validate(self, password: str, user: Any = None) -> None:
+        """Every password will do."""
+
+    def get_help_text(self) -> str:
+        """Nothing to say of the password itself."""
+        return ""
+
+    def password_changed(self, password: str, user: User) -> None:
+        """End the person's tokens and the login links that were not used. Their other sessions end by themselves."""
+        login_links_end(user)
+        tokens_end(user, TokenEnd.PASSWORD)

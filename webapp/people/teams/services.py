@@ -1,0 +1,155 @@
+"""What changes people, teams and projects."""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+from django.contrib.auth import SESSION_KEY
+from django.contrib.sessions.models import Session
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+from django.utils.text import slugify
+from django.utils.translation import gettext as _
+
+from webapp.people.teams.audit import audit
+from webapp.people.teams.login_links import login_link_create, login_links_end
+from webapp.people.teams.models import AuditAction, LoginLink, Membership, Project, Role, Team, TokenEnd, User
+from webapp.people.teams.tokens import tokens_end, user_hold
+
+logger = logging.getLogger(__name__)
+
+
+class NewMember(NamedTuple):
+    """A new membership; ``token`` is that of a one-time login link when the account is new as well."""
+
+    membership: Membership
+    token: str | None
+
+
+def member_add(*, team: Team, username: str, role: str, by: User) -> NewMember:
+    """Add a person; a name without an account gets one, and a one-time login link."""
+    with transaction.atomic():
+        user = User.objects.filter(username__iexact=username).first()
+        fresh = user is None
+        if user is None:
+            try:
+                with transaction.atomic():
+                    user = User.objects.create_user(username)  # without a usable password
+            except IntegrityError as exc:
+                raise ValidationError({"username": _("That name has just been taken; try again.")}) from exc
+        if user.is_machine:
+            raise ValidationError({"username": _("%(name)s is a machine account.") % {"name": user.username}})
+        membership, made = Membership.objects.get_or_create(team=team, user=user, defaults={"role": role})
+        if not made:
+            raise ValidationError({"username": _("%(name)s is already in this team.") % {"name": user.username}})
+        token = login_link_create(user=user) if fresh else None
+        audit(AuditAction.MEMBER_ADDED, user, by=by, subject=f"{user.username} · {team.name} · {role}")
+    logger.info(
+        "member added",
+        extra={"action": "member_add", "team_id": str(team.pk), "user_id": str(user.pk), "by": str(by.pk)},
+    )
+    return NewMember(membership, token)
+
+
+def _keep_an_owner(team: Team, leaving: Membership) -> None:
+    """Refuse to leave a team without an owner. Locks the team's owners, so two at once cannot both leave."""
+    owners = list(Membership.objects.select_for_update().filter(team=team, role=Role.OWNER).order_by("pk"))
+    if [owner.pk for owner in owners] == [leaving.pk]:
+        raise ValidationError(_("A team needs an owner: make someone else one first."))
+
+
+@transaction.atomic
+def member_set_role(*, membership: Membership, role: str, by: User) -> Membership:
+    """Change a member's role; the last owner stays one."""
+    if role != Role.OWNER:
+        _keep_an_owner(membership.team, membership)
+    membership.role = role
+    membership.save(update_fields=["role"])
+    audit(
+        AuditAction.MEMBER_ROLE, membership.user, by=by, subject=f"{membership.user} · {membership.team.name} · {role}"
+    )
+    logger.info(
+        "role changed", extra={"action": "member_set_role", "member": membership.pk, "role": role, "by": str(by.pk)}
+    )
+    return membership
+
+
+@transaction.atomic
+def member_remove(*, membership: Membership, by: User) -> None:
+    """Take a person out of the team; the last owner stays. Tokens that reached its projects end: one that only slept
+    would wake if the person came back."""
+    _keep_an_owner(membership.team, membership)
+    user_hold(membership.user)
+    logger.info("member removed", extra={"action": "member_remove", "member": membership.pk, "by": str(by.pk)})
+    audit(AuditAction.MEMBER_REMOVED, membership.user, by=by, subject=f"{membership.user} · {membership.team.name}")
+    membership.delete()
+    tokens_end(membership.user, TokenEnd.LEFT, by=by, team=membership.team)
+
+
+def manages(*, by: User, user: User) -> bool:
+    """Whether ``by`` may make login links for a person, and let them in or not.
+
+    A link logs in as that person, so it must open nothing that ``by`` could not open: an administrator manages all but
+    administrators; an owner those who are no administrator and in no team that the owner does not own.
+    """
+    if user.pk == by.pk or user.is_machine or user.is_staff or user.is_superuser:
+        return False
+    if by.is_superuser:
+        return True
+    owned = Membership.objects.filter(user=by, role=Role.OWNER).values("team_id")
+    theirs = Membership.objects.filter(user=user)
+    return theirs.exists() and not theirs.exclude(team_id__in=owned).exists()
+
+
+def person_login_link(*, user: User, by: User) -> str:
+    """A fresh login link for somebody who lost theirs, or forgot the password; earlier ones end."""
+    if not user.is_active or not manages(by=by, user=user):
+        raise PermissionDenied(_("You can make a link only for people who are in your teams alone."))
+    with transaction.atomic():
+        login_links_end(user)
+        audit(AuditAction.LINK_MADE, user, by=by)
+        return login_link_create(user=user)
+
+
+@transaction.atomic
+def person_set_active(*, user: User, active: bool, by: User) -> None:
+    """Keep a person out, or let them in again. Their sessions, links and tokens end for good; open sockets notice
+    within seconds."""
+    if not manages(by=by, user=user):
+        raise PermissionDenied(_("You can do that only to people who are in your teams alone."))
+    User.objects.filter(pk=user.pk).update(is_active=active)
+    user.is_active = active
+    if not active:
+        LoginLink.objects.filter(user=user).delete()
+        sessions_end(user)
+        tokens_end(user, TokenEnd.DEACTIVATED, by=by)
+    audit(AuditAction.REACTIVATED if active else AuditAction.DEACTIVATED, user, by=by)
+
+
+def sessions_end(user: User) -> None:
+    """End all sessions of a person: one that only sleeps would wake when they are let in again."""
+    for session in Session.objects.filter(expire_date__gt=timezone.now()).iterator():
+        if session.get_decoded().get(SESSION_KEY) == str(user.pk):
+            session.delete()
+
+
+def project_create(*, team: Team, name: str, by: User) -> Project:
+    """A new project of a team; its address is made from its name."""
+    base = slugify(name)[:60] or "project"
+    for number in range(1, 1000):
+        slug = base if number == 1 else f"{base}-{number}"
+        if Project.objects.filter(slug=slug).exists():
+            continue
+        try:
+            with transaction.atomic():
+                project = Project.objects.create(team=team, name=name, slug=slug)
+                audit(AuditAction.PROJECT_ADDED, project, by=by)
+        except IntegrityError:
+            continue
+        logger.info(
+            "project created", extra={"action": "project_create", "project_id": str(project.pk), "by": str(by.pk)}
+        )
+        return project
+    raise ValidationError({"name": _("Too many projects have this name; choose another.")})

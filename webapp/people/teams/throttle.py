@@ -1,0 +1,132 @@
+"""How often a login may fail. The counts are in the database: a restart forgets none.
+
+1. One address that tries one account: after ``PAIR_LIMIT`` failures within the window, that pair waits for its end.
+   Others behind the same address, and the person at another address, are not affected.
+2. Many addresses that try one account: after ``ACCOUNT_FREE`` failures each try must wait a little longer than the one
+   before, up to ``ACCOUNT_WAIT_MAX_S``. Guessing becomes hopeless, and the account is never locked.
+3. One address that tries many accounts: a ceiling so high that a team behind one address never meets it.
+4. A pair that has logged in within ``KNOWN_FOR_S`` only minds rule 1: an attack from elsewhere keeps nobody out of the
+   place where they always work.
+
+5. Shared links are opened without an account. One address asks for ``GUESSES_PER_ADDRESS`` links that do not exist
+   within the window; then its next guess waits. What exists opens all the same: a secret has 256 random bits, so that
+   refusing it would stop no guess, and would let a stranger close the links of all behind an address.
+6. One address opens one shared link ``OPENS_PER_ADDRESS`` times within the window: a report takes work to make. Only
+   who has the link can use that up, and no other link is closed by it.
+7. One address shows ``TOKENS_PER_ADDRESS`` API tokens that never were within the window; then it waits with such ones.
+   What exists works all the same, for the same reason as with links.
+
+A try of a login is counted before the password is looked at, so that many at once are not one; a success takes its
+count back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from django.db import connection, transaction
+from django.utils import timezone
+
+from webapp.people.teams.models import LoginThrottle
+
+WINDOW_S, KNOWN_FOR_S = 15 * 60, 30 * 24 * 3600
+PAIR_LIMIT, ACCOUNT_FREE, ADDRESS_LIMIT = 10, 20, 1_000
+ACCOUNT_WAIT_MAX_S = 30
+MAIL_PER_ACCOUNT, MAIL_PER_ADDRESS = 3, 30
+OPENS_PER_ADDRESS, GUESSES_PER_ADDRESS, TOKENS_PER_ADDRESS = 300, 30, 60
+_COUNT = (
+    "INSERT INTO teams_loginthrottle AS held (key, failures, last_at, until)"
+    " VALUES (%(key)s, 1, now(), now() + make_interval(secs => %(seconds)s))"
+    " ON CONFLICT (key) DO UPDATE SET last_at = now(),"
+    " failures = CASE WHEN held.until <= now() THEN 1 ELSE held.failures + 1 END,"
+    " until = CASE WHEN held.until <= now() THEN now() + make_interval(secs => %(seconds)s) ELSE held.until END"
+)
+
+
+def _key(kind: str, *parts: str) -> str:
+    return hashlib.sha256("\0".join((kind, *parts)).encode()).hexdigest()
+
+
+class Keys:
+    """The rows of one account tried from one address; names are hashed, so that the table lists nobody."""
+
+    def __init__(self, account: str, address: str) -> None:
+        name = account.strip().casefold()
+        self.pair, self.known = _key("pair", name, address), _key("known", name, address)
+        self.account, self.address = _key("account", name), _key("address", address)
+        self.counted = [self.pair, self.account, self.address]
+
+
+def login_wait_s(account: str, address: str) -> float:
+    """Count a try of this account from this address; 0 when it may be made, else the seconds to wait (not counted)."""
+    keys = Keys(account, address)
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [keys.account])
+        wait = _wait_s(keys)
+        if wait <= 0:
+            for key in keys.counted:
+                cursor.execute(_COUNT, {"key": key, "seconds": WINDOW_S})
+    return max(wait, 0.0)
+
+
+def _wait_s(keys: Keys) -> float:
+    now = timezone.now()
+    rows = LoginThrottle.objects.filter(key__in=[*keys.counted, keys.known], until__gt=now)
+    held = {row.key: row for row in rows}
+    waits = [0.0]
+    for key, limit in ((keys.pair, PAIR_LIMIT), (keys.address, ADDRESS_LIMIT)):
+        if key in held and held[key].failures >= limit and (key == keys.pair or keys.known not in held):
+            waits.append((held[key].until - now).total_seconds())
+    account = held.get(keys.account)
+    if account is not None and account.failures >= ACCOUNT_FREE and keys.known not in held:
+        pause = min(ACCOUNT_WAIT_MAX_S, 2 ** min(account.failures - ACCOUNT_FREE, 10))
+        waits.append((account.last_at - now).total_seconds() + pause)
+    return max(waits)
+
+
+def login_succeeded(account: str, address: str) -> None:
+    """Take the try's count back, forget this pair's failures, and remember that the person works here."""
+    keys = Keys(account, address)
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [keys.account])
+        for key in (keys.account, keys.address):
+            cursor.execute("UPDATE teams_loginthrottle SET failures = greatest(failures - 1, 0) WHERE key = %s", [key])
+        LoginThrottle.objects.filter(key__in=[keys.pair, keys.known]).delete()
+        cursor.execute(_COUNT, {"key": keys.known, "seconds": KNOWN_FOR_S})
+    LoginThrottle.objects.filter(until__lt=timezone.now()).delete()
+
+
+def mail_allowed(account: str, address: str) -> bool:
+    """Count a wish for a reset mail; whether one may be sent."""
+    limits = {_key("mail", account.strip().casefold()): MAIL_PER_ACCOUNT, _key("mailer", address): MAIL_PER_ADDRESS}
+    with transaction.atomic(), connection.cursor() as cursor:
+        for key in limits:
+            cursor.execute(_COUNT, {"key": key, "seconds": 3600})
+        held = LoginThrottle.objects.filter(key__in=limits).values_list("key", "failures")
+        return all(failures <= limits[key] for key, failures in held)
+
+
+def guess_wait_s(address: str) -> float:
+    """Count a shared link that does not exist; 0 when that may be said, else the seconds to wait (not counted)."""
+    return _counted_wait_s(_key("guesses", address), GUESSES_PER_ADDRESS)
+
+
+def open_wait_s(address: str, link: str) -> float:
+    """Count the opening of a link that exists; 0 when it may be shown, else the seconds to wait (not counted)."""
+    return _counted_wait_s(_key("opens", address, link), OPENS_PER_ADDRESS)
+
+
+def token_wait_s(address: str) -> float:
+    """Count an API token that never was; 0 when that may be said, else the seconds to wait (not counted)."""
+    return _counted_wait_s(_key("tokens", address), TOKENS_PER_ADDRESS)
+
+
+def _counted_wait_s(key: str, limit: int) -> float:
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [key])
+        now = timezone.now()
+        held = LoginThrottle.objects.filter(key=key, until__gt=now).first()
+        if limit <= (held.failures if held else 0):
+            return (held.until - now).total_seconds() if held else float(WINDOW_S)
+        cursor.execute(_COUNT, {"key": key, "seconds": WINDOW_S})
+    return 0.0

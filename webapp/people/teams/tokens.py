@@ -1,0 +1,168 @@
+"""Keys for scripts: made on a page, shown once, stored as a hash, ended for good.
+
+A token ends with what it stands for: its person's password, account or place in a team. What ended it is kept in its
+row, so that its person reads why; the row is never used again, whatever becomes of the person.
+"""
+
+from __future__ import annotations
+
+import secrets
+from datetime import datetime, timedelta
+
+from django.core.exceptions import ValidationError
+from django.db import IntegrityError, transaction
+from django.db.models import Q, QuerySet
+from django.db.models.functions import Now
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from webapp.common.pages import clean_name
+from webapp.people.teams.access import role_in
+from webapp.people.teams.audit import audit
+from webapp.people.teams.login_links import TOKEN_BYTES, token_hash
+from webapp.people.teams.models import ApiToken, AuditAction, Project, Role, Team, TokenEnd, TokenScope, User
+
+PREFIX = "tiltyard_"
+HINT_CHARS = len(PREFIX) + 3
+MOST = 50
+USED_EVERY = timedelta(minutes=1)  # a script that asks often writes its last use seldom
+ENDED_SHOWN = timedelta(days=90)
+ROLE_OF = {TokenScope.METRICS: Role.VIEWER, TokenScope.INGEST: Role.EDITOR}
+"""The least role in which a scope can do what it is for."""
+
+
+def role_and_scope(may: str) -> tuple[str, str]:
+    """What a token may do, a role or a ``TokenScope``, as both; no scope is empty."""
+    return (ROLE_OF[TokenScope(may)], may) if may in TokenScope.values else (may, "")
+
+
+def token_create(
+    *,
+    user: User,
+    name: str,
+    role: str,
+    project: Project | None = None,
+    days: int | None = None,
+    by: User | None = None,
+    audited_in: Project | None = None,
+) -> tuple[ApiToken, str]:
+    """Make a token and return it with its text, which is nowhere else. Raises ``ValidationError`` by field.
+
+    ``role`` is the most that it may do, or a ``TokenScope``. ``by`` is the owner who makes it for a machine account,
+    and ``audited_in`` where.
+    """
+    if tokens_of(user).count() >= MOST:
+        raise ValidationError(_("You have %(n)d tokens; revoke one first.") % {"n": MOST})
+    text = PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
+    role, scope = role_and_scope(role)
+    token = ApiToken(
+        user=user,
+        project=project,
+        name=clean_name(name),
+        role=role,
+        scope=scope,
+        token_hash=token_hash(text),
+        hint=text[:HINT_CHARS],
+        expires_at=timezone.now() + timedelta(days=days) if days else None,
+    )
+    try:
+        with transaction.atomic():
+            if not user_hold(user):
+                raise ValidationError(_("Your account has just changed; log in again."))
+            if project is not None and role_in(user, project) is None:
+                raise ValidationError({"project": _("Choose one of your projects.")})
+            token.save(force_insert=True)
+            subject = f"{user.username} · {token.name}" if by else ""
+            audit(AuditAction.TOKEN_MADE, token, by=by or user, subject=subject, project=audited_in)
+    except IntegrityError as exc:
+        raise ValidationError({"name": _("There is a token with this name.")}) from exc
+    return token, text
+
+
+def user_hold(user: User) -> bool:
+    """Lock a person until the transaction ends: no token is made while something ends all. False where the person has
+    been deactivated, or has another password, since ``user`` was read."""
+    rows = User.objects.select_for_update().filter(pk=user.pk, is_active=True, password=user.password)
+    return bool(rows.values_list("pk"))
+
+
+def token_revoke(
+    token: ApiToken, why: TokenEnd = TokenEnd.REVOKED, *, by: User | None = None, project: Project | None = None
+) -> bool:
+    """End a token at once and for good; its row stays for the record. False where it had ended.
+
+    ``by`` is who acts and, where nobody is given, the person of the request; ``project`` is where an owner did it.
+    """
+    values = {"revoked_at": Now(), "ended_by": why, "ended_who": by.username if by else ""}
+    with transaction.atomic():
+        if not ApiToken.objects.filter(pk=token.pk, revoked_at=None).update(**values):
+            return False
+        subject = token.name if why == TokenEnd.REVOKED else f"{token.user.username} · {token.name} · {why.value}"
+        audit(AuditAction.TOKEN_REVOKED, token, by=by, subject=subject, project=project)
+    return True
+
+
+def tokens_end(user: User, why: TokenEnd, *, by: User | None = None, team: Team | None = None) -> int:
+    """End a person's tokens, or those that reach a team's projects; how many. In the transaction of what ends them."""
+    rows = tokens_of(user).select_related("user")
+    rows = rows if team is None else rows.filter(Q(project=None) | Q(project__team=team))
+    return sum([token_revoke(token, why, by=by) for token in rows])
+
+
+def tokens_reaching(project: Project) -> QuerySet[ApiToken]:
+    """The tokens of the team's members that open this project now, by person."""
+    return tokens_open().filter(
+        Q(project=None) | Q(project=project), user__is_active=True, user__memberships__team_id=project.team_id
+    )
+
+
+def tokens_open() -> QuerySet[ApiToken]:
+    """All tokens that are neither revoked nor expired, by person."""
+    rows = ApiToken.objects.filter(Q(expires_at=None) | Q(expires_at__gt=timezone.now()), revoked_at=None)
+    return rows.select_related("user", "project").order_by("user__username", "-created_at")
+
+
+def tokens_ended(user: User) -> QuerySet[ApiToken]:
+    """A person's tokens that something ended within 90 days, the newest end first."""
+    rows = ApiToken.objects.filter(user=user, revoked_at__gt=timezone.now() - ENDED_SHOWN)
+    return rows.exclude(ended_by__in=["", TokenEnd.REVOKED]).order_by("-revoked_at")
+
+
+def tokens_of(user: User) -> QuerySet[ApiToken]:
+    """A person's tokens that are not revoked, newest first."""
+    return ApiToken.objects.filter(user=user, revoked_at=None).select_related("project")
+
+
+def token_user(text: str, address: str = "") -> User | None:
+    """The person behind a token that still holds, with ``api_token`` set, which limits what they may do.
+
+    Its use is noted where ``address`` says from which IP address it came."""
+    if not text.startswith(PREFIX):
+        return None
+    now = timezone.now()
+    rows = ApiToken.objects.filter(Q(expires_at=None) | Q(expires_at__gt=now), revoked_at=None, user__is_active=True)
+    token = rows.filter(token_hash=token_hash(text)).select_related("user", "project").first()
+    if token is None or (token.project is not None and token.project.removed_at is not None):
+        return None
+    if address:
+        _note_use(token, address, now)
+    user: User = token.user
+    user.api_token = token  # type: ignore[attr-defined]
+    return user
+
+
+def _note_use(token: ApiToken, address: str, now: datetime) -> None:
+    """Keep when and from where a token was used last: at most once a minute, but another address at once."""
+    due = Q(used_at=None) | Q(used_at__lt=now - USED_EVERY) | ~Q(used_from=address)
+    ApiToken.objects.filter(due, pk=token.pk).update(used_at=now, used_from=address)
+
+
+def token_was_there(text: str) -> bool:
+    """Whether there ever was a token with this text, whatever became of it."""
+    return ApiToken.objects.filter(token_hash=token_hash(text)).exists()
+
+
+def token_ended(text: str) -> str:
+    """What ended the token with this text, in words; empty where there was none, or it ended by itself."""
+    ended = ApiToken.objects.filter(token_hash=token_hash(text)).exclude(ended_by="").first()
+    return str(TokenEnd(ended.ended_by).label) if ended is not None else ""
