@@ -36,7 +36,7 @@ def fill(data: Path) -> tuple[Any, str]:
     from training.starter import build_starter
     from webapp.chat.services import chat_create
     from webapp.people.teams.models import Membership, Project, Team, User
-    from webapp.registry.models import ModelKind, RegisteredModel
+    from webapp.runs.registry.models import ModelKind, RegisteredModel
 
     rows = [Row(messages=[Message(role="user", content=f"What is {n} * 7?")]) for n in range(200)]
     build_starter(rows, data / "models" / "tiny", seed=1)

@@ -67,8 +67,8 @@ def evaluation(project: Any, dataset: Any, number: int) -> uuid.UUID:
     from django.utils import timezone
 
     from training.config import JobConfig
-    from webapp.rollouts.models import Rollout, Turn
     from webapp.runs.models import Run
+    from webapp.runs.rollouts.models import Rollout, Turn
 
     config = JobConfig.model_validate(
         {"kind": "evaluate", "rollout": {"num_generations": TRIES}, "rewards": {"components": COMPONENTS}}

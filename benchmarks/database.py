@@ -118,10 +118,10 @@ def objects() -> dict[str, Any]:
     from webapp.datasets.models import Dataset
     from webapp.environments.models import Environment, Replica
     from webapp.people.teams.models import Project, User
-    from webapp.registry.models import Checkpoint, RegisteredModel
     from webapp.rewards.models import RewardSpec, RolloutSet
-    from webapp.rollouts.models import Rollout
     from webapp.runs.models import Run
+    from webapp.runs.registry.models import Checkpoint, RegisteredModel
+    from webapp.runs.rollouts.models import Rollout
 
     def some(rows: Any, number: int = OBJECTS) -> list[Any]:
         return list(rows.order_by("pk").values_list("pk", flat=True)[:number])

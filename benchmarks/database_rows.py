@@ -19,12 +19,12 @@ from training.config import JobConfig
 from webapp.common.workers.models import Worker
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment, EnvironmentSample
-from webapp.metrics.models import MetricPoint
 from webapp.people.teams.models import AuditEntry, Membership, Project, Team, User
-from webapp.registry.models import Checkpoint, RegisteredModel
 from webapp.rewards.models import RewardSpec, RolloutSet
-from webapp.rollouts.models import Rollout, RolloutGroup, Turn
+from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Attempt, Run, RunEvent, RunStar
+from webapp.runs.registry.models import Checkpoint, RegisteredModel
+from webapp.runs.rollouts.models import Rollout, RolloutGroup, Turn
 
 RUNS, PROJECTS, PEOPLE, SPECS, DATASETS, ENVIRONMENTS = 10_000, 20, 60, 60, 60, 8
 EACH_STEP, GROUP, AUDITED, COMPARED = 32, 8, 100_000, 8

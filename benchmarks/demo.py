@@ -38,8 +38,8 @@ FIND = "from webapp.runs.models import Run; print(Run.objects.filter(name='first
 RESULT = """
 import json
 from webapp.runs.models import Run
-from webapp.metrics.models import MetricPoint
-from webapp.rollouts.models import Rollout
+from webapp.runs.metrics.models import MetricPoint
+from webapp.runs.rollouts.models import Rollout
 run = Run.objects.filter(name="first-grpo").first()
 warm = Run.objects.filter(name="warm-up").first()
 rewards = list(MetricPoint.objects.filter(run=run, name="reward").order_by("step").values_list("value", flat=True))

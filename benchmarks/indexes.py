@@ -46,9 +46,9 @@ def give_words(share: float) -> int:
     """Give the turns of some runs texts and what they are found by; how many turns those are."""
     from django.db import connection
 
-    from webapp.rollouts.indexing import SET_WORDS, words_of
-    from webapp.rollouts.models import Turn
     from webapp.runs.models import Run
+    from webapp.runs.rollouts.indexing import SET_WORDS, words_of
+    from webapp.runs.rollouts.models import Turn
 
     runs = list(Run.objects.filter(kind="grpo").order_by("created_at").values_list("pk", flat=True))
     runs = [run for run in runs if Turn.objects.filter(run=run)[10_000:10_001].count() == 0]

@@ -80,8 +80,8 @@ def measure(rollouts: int, turns: int) -> dict[str, Any]:
     from webapp.engine.history import Lease
     from webapp.engine.projection import Projector
     from webapp.people.teams.models import Project, Team
-    from webapp.rollouts.models import Rollout, Turn
     from webapp.runs.models import Attempt, Run
+    from webapp.runs.rollouts.models import Rollout, Turn
 
     project = Project.objects.create(team=Team.objects.create(name="t"), name="p", slug="p")
     config = {"kind": "grpo", "rewards": {"components": [{"name": "task_success", "weight": 1.0}]}}

@@ -108,7 +108,7 @@ def measure() -> dict[str, Any]:
 
 def groups(client: Any, run: Any) -> dict[str, float]:
     """Pages of groups that nobody has asked for before, side by side."""
-    from webapp.rollouts.models import Rollout
+    from webapp.runs.rollouts.models import Rollout
 
     places = Rollout.objects.filter(run=run).values_list("step", "group").distinct().order_by("step", "group")
     asked = random.Random(3).sample(list(places), GROUPS)

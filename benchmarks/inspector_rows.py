@@ -17,12 +17,12 @@ from training.config import JobConfig
 from webapp.common.outcomes import outcome_of
 from webapp.engine.batch import Batch
 from webapp.engine.rows import statements_of, write_rows
-from webapp.metrics.models import MetricPoint
 from webapp.people.teams.models import Membership, Project, Team, User
-from webapp.rollouts.models import Rollout, RolloutGroup, Turn
-from webapp.rollouts.surprise import Played, surprises
-from webapp.rollouts.words import numbers_of
+from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Run
+from webapp.runs.rollouts.models import Rollout, RolloutGroup, Turn
+from webapp.runs.rollouts.surprise import Played, surprises
+from webapp.runs.rollouts.words import numbers_of
 
 GROUP, GROUPS, TURNS = 8, 16, 4
 TOOLS = ("calculator", "get_weather", "search_flights", "convertCurrency", "python", "send_message")

@@ -74,7 +74,7 @@ def _record(run: Any, rollouts: int) -> None:
 
     from django.utils import timezone
 
-    from webapp.rollouts.models import Rollout, Turn
+    from webapp.runs.rollouts.models import Rollout, Turn
 
     rng, now = random.Random(rollouts), timezone.now()
     words = [f"word{number}" for number in range(500)]

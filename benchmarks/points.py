@@ -48,7 +48,7 @@ print(f"/p/{project.slug}/runs/{run.pk}/ {cookie.key} {cookie.value} {run.points
 """
 # The doctor has seen all of its steps, as it has of a run that was recorded as it went.
 SEEN = """
-from webapp.advisories.models import Examination
+from webapp.runs.advisories.models import Examination
 print(*Examination.objects.values_list("step", flat=True))
 """
 # Every chart that can be seen is drawn, and the tiles have their figures.

@@ -234,7 +234,7 @@ class Soak:
         from tests.chaos.storm import losses
         from tests.chaos.truth import assert_exact
         from webapp.engine.services import run_stop
-        from webapp.rollouts.models import Rollout
+        from webapp.runs.rollouts.models import Rollout
         from webapp.runs.states import TERMINAL
 
         connections["default"].close()  # PostgreSQL has been ended meanwhile

@@ -60,7 +60,7 @@ def fill(origin: str) -> tuple[str, str, list[str]]:
 
 
 def _curves(run: Any) -> None:
-    from webapp.metrics.models import MetricPoint
+    from webapp.runs.metrics.models import MetricPoint
 
     names = ["reward", "loss", "kl", "entropy", "learning_rate", "completions/mean_length", "timing/step"]
     names += [f"rewards/part{n}/mean" for n in range(6)]
@@ -76,7 +76,7 @@ def _curves(run: Any) -> None:
 def _rollouts(run: Any) -> None:
     from django.utils import timezone
 
-    from webapp.rollouts.models import Rollout, RolloutGroup, Turn
+    from webapp.runs.rollouts.models import Rollout, RolloutGroup, Turn
 
     now = timezone.now()
     said = [{"role": "assistant", "content": "I look for a table for two. " * 40}]

@@ -52,8 +52,8 @@ def fill() -> tuple[str, str, dict[str, str]]:
 
     from training.config import JobConfig
     from webapp.people.teams.models import Membership, Project, User
-    from webapp.rollouts.models import Rollout
     from webapp.runs.models import Run
+    from webapp.runs.rollouts.models import Rollout
 
     project = Project.objects.get()
     config = JobConfig().model_dump(mode="json")
@@ -80,7 +80,7 @@ def fill() -> tuple[str, str, dict[str, str]]:
 
 def _turns(rollout: Any, count: int) -> None:
     """A prompt, then the model's turns with a call each, and what the tool answered as JSON."""
-    from webapp.rollouts.models import Turn
+    from webapp.runs.rollouts.models import Turn
 
     def messages(number: int) -> list[dict[str, Any]]:
         if number == 0:

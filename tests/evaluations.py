@@ -18,9 +18,9 @@ from webapp.comparison.rewards import evaluations
 from webapp.comparison.sheets import sheets_for
 from webapp.datasets.models import Dataset
 from webapp.people.teams.models import Project, User
-from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.config import config_of
 from webapp.runs.models import Attempt, Run
+from webapp.runs.rollouts.models import Rollout, Turn
 from webapp.runs.states import RunState
 from webapp.votes.models import VoteRound
 from webapp.votes.services import round_create

@@ -15,7 +15,7 @@ import pytest
 
 from tests.test_docs import STANDALONE
 from training.journal import JOURNAL_NAME, Metrics, RunFinished, read_events
-from webapp.metrics.models import MetricPoint
+from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Run
 
 ROOT = Path(__file__).resolve().parent.parent

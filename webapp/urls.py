@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import include, path
 
-from webapp.deletion.views import removal_again
+from webapp.runs.deletion.views import removal_again
 
 handler500 = "webapp.common.errors.server_error"
 urlpatterns = [
@@ -15,7 +15,7 @@ urlpatterns = [
     path("api/v1/", include("webapp.api.urls")),
     path("p/<slug:slug>/runs/", include("webapp.run_pages.urls")),
     path("p/<slug:slug>/rollouts/", include("webapp.reading.urls")),
-    path("p/<slug:slug>/pins/", include("webapp.pins.urls")),
+    path("p/<slug:slug>/pins/", include("webapp.runs.pins.urls")),
     path("p/<slug:slug>/rollouts/", include("webapp.rewinding.urls")),
     path("p/<slug:slug>/runs/", include("webapp.inspector.run_urls")),
     path("p/<slug:slug>/rollouts/", include("webapp.inspector.urls")),
@@ -30,8 +30,8 @@ urlpatterns = [
     path("s/", include("webapp.sharing.public_urls")),
     path("p/<slug:slug>/votes/", include("webapp.votes.urls")),
     path("p/<slug:slug>/chats/", include("webapp.chat.urls")),
-    path("p/<slug:slug>/models/", include("webapp.registry.urls")),
+    path("p/<slug:slug>/models/", include("webapp.runs.registry.urls")),
     path("p/<slug:slug>/models/", include("webapp.model_pages.urls")),
-    path("p/<slug:slug>/", include("webapp.deletion.urls")),
+    path("p/<slug:slug>/", include("webapp.runs.deletion.urls")),
     path("deletions/<uuid:pk>/retry/", removal_again, name="removal-retry"),
 ]

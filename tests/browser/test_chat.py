@@ -16,7 +16,7 @@ from tests.webapp.chat.conftest import make_chat, tiny, tiny_folder
 from webapp.chat.models import Answer, AnswerState, Chat
 from webapp.datasets.models import Dataset
 from webapp.people.teams.models import Project, User
-from webapp.registry.models import RegisteredModel
+from webapp.runs.registry.models import RegisteredModel
 
 __all__ = ["make_chat", "tiny", "tiny_folder"]
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True), pytest.mark.timeout(240)]

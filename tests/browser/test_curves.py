@@ -10,9 +10,9 @@ import pytest
 from django.urls import reverse
 from playwright.sync_api import Page, expect
 
-from webapp.metrics.models import MetricPoint
-from webapp.pins.models import PinnedChart
+from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Run
+from webapp.runs.pins.models import PinnedChart
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 STEPS = 5_000

@@ -23,9 +23,9 @@ from webapp.engine.services import run_create
 from webapp.people.teams.models import AuditEntry, Project, User
 from webapp.rewards.custom.sources import rows_at
 from webapp.rewards.models import RewardSpec
-from webapp.rollouts.episodes import episodes_of
-from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
+from webapp.runs.rollouts.episodes import episodes_of
+from webapp.runs.rollouts.models import Rollout
 from webapp.runs.states import TERMINAL, RunState
 
 PASSWORD = "correct horse battery staple"

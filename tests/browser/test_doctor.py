@@ -11,8 +11,8 @@ from playwright.sync_api import Page, expect
 
 from tests.webapp.reading.conftest import ASKED, play, tasks, trained
 from webapp.doctor.looking import look
-from webapp.metrics.models import MetricPoint
 from webapp.people.teams.models import User
+from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Attempt, Run
 
 __all__ = ["play", "tasks", "trained"]

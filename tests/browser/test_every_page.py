@@ -22,9 +22,9 @@ from training.config import JobConfig, RewardComponent
 from webapp.common.host.embedded import free_port
 from webapp.ops.programs import web_program
 from webapp.people.teams.models import Project, User
-from webapp.registry.models import RegisteredModel
 from webapp.rewards.services import reward_spec_save
-from webapp.rollouts.models import Rollout, Turn
+from webapp.runs.registry.models import RegisteredModel
+from webapp.runs.rollouts.models import Rollout, Turn
 
 pytestmark = [
     pytest.mark.browser,

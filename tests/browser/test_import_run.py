@@ -12,8 +12,8 @@ import pytest
 
 from tests.servers import make_child_env, running
 from webapp.people.teams.models import Project, User
-from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
+from webapp.runs.rollouts.models import Rollout
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -21,10 +21,10 @@ from tests.servers import ROOT
 from training.journal import JOURNAL_NAME, CheckpointSaved, Metrics, RolloutStarted, TurnAdded, read_events
 from webapp.common.storage import attempt_dir
 from webapp.datasets.models import Dataset
-from webapp.metrics.models import MetricPoint
 from webapp.rewards.models import RewardSpec
-from webapp.rollouts.models import Rollout, Turn
+from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Run
+from webapp.runs.rollouts.models import Rollout, Turn
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True), pytest.mark.timeout(400)]
 PASSWORD = "correct horse battery staple"

@@ -19,8 +19,8 @@ from webapp.people.teams.models import Project, User
 from webapp.rewards.lab.sets import rollout_set_create
 from webapp.rewards.models import RewardSpec, RolloutSet
 from webapp.rewards.services import reward_spec_save
-from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.models import Run
+from webapp.runs.rollouts.models import Rollout, Turn
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True), pytest.mark.timeout(120)]
 LIMIT_MS = 30_000

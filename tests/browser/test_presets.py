@@ -22,12 +22,12 @@ from training.presets import presets
 from training.rewards.scoring import score_episode
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment
-from webapp.metrics.models import MetricPoint
 from webapp.people.teams.models import Project, User
-from webapp.rollouts.episodes import episodes_of
-from webapp.rollouts.models import Rollout, RolloutStatus
 from webapp.runs.config import all_components, component_titles, config_of, of_step
+from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Run
+from webapp.runs.rollouts.episodes import episodes_of
+from webapp.runs.rollouts.models import Rollout, RolloutStatus
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

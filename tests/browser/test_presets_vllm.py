@@ -10,9 +10,9 @@ import pytest
 from benchmarks.demos import DEMOS
 from tests.browser.test_presets import TRAIN_LIMIT_MS, create, house, launch
 from tests.training.algorithms.test_real_vllm import GAP, MOST_GAP, needs_vllm
-from webapp.metrics.models import MetricPoint
 from webapp.people.teams.models import Project, User
-from webapp.rollouts.models import Rollout, RolloutStatus
+from webapp.runs.metrics.models import MetricPoint
+from webapp.runs.rollouts.models import Rollout, RolloutStatus
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -13,7 +13,7 @@ from tests.webapp.rewinding.conftest import environment, play, played, run, task
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment
 from webapp.people.teams.models import User
-from webapp.rollouts.models import Rollout, Turn
+from webapp.runs.rollouts.models import Rollout, Turn
 
 __all__ = ["environment", "play", "played", "run", "tasks", "trained"]
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True), pytest.mark.timeout(240)]

@@ -14,10 +14,10 @@ from playwright.sync_api import expect
 
 from tests.browser.test_journey import LIMIT_MS, Journey, own_rows
 from webapp.datasets.models import Dataset
-from webapp.pins.models import PinnedChart
 from webapp.rewinding.models import Branch
-from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.models import Run
+from webapp.runs.pins.models import PinnedChart
+from webapp.runs.rollouts.models import Rollout, Turn
 
 pytestmark = [
     pytest.mark.browser,

@@ -13,8 +13,8 @@ import pytest
 
 from tests.browser.test_run_page import Trainer, _begin, _finish, tab, trainer
 from training.journal import Metrics, PhaseChanged
-from webapp.metrics.models import MetricPoint
-from webapp.metrics.selectors import MAX_POINTS
+from webapp.runs.metrics.models import MetricPoint
+from webapp.runs.metrics.selectors import MAX_POINTS
 
 __all__ = ["tab", "trainer"]  # fixtures
 SLEEP_S = float(os.environ.get("TILTYARD_SLEEP_S", "60"))

@@ -37,8 +37,8 @@ from webapp.engine.services import run_create
 from webapp.environments.models import Replica, ReplicaState
 from webapp.environments.services import environment_launch
 from webapp.people.teams.models import Project, User
-from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
+from webapp.runs.rollouts.models import Rollout
 from webapp.runs.states import TERMINAL, RunState
 
 T = TypeVar("T")

@@ -13,9 +13,9 @@ from tests.chaos.services import wait_until
 from tests.chaos.test_real_run import _launch, real_house, tools_start  # noqa: F401 - real_house is a fixture
 from tests.chaos.truth import assert_exact
 from webapp.environments.models import Environment
-from webapp.metrics.models import MetricPoint
-from webapp.rollouts.models import Rollout
+from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Run, RunEvent
+from webapp.runs.rollouts.models import Rollout
 from webapp.runs.states import RunState
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow, pytest.mark.timeout(1200)]

@@ -19,8 +19,8 @@ from training.config import JobConfig
 from webapp.engine.services import run_create
 from webapp.environments.models import Environment, Replica, ReplicaState
 from webapp.environments.services import environment_launch
-from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run, RunEvent
+from webapp.runs.rollouts.models import Rollout
 from webapp.runs.states import RunState
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow, pytest.mark.timeout(600)]

@@ -13,11 +13,11 @@ from tests.chaos.test_real_run import real_house  # noqa: F401 - a fixture
 from training.config import Policy
 from webapp.environments.models import Environment
 from webapp.launch.testbed import policy_table
-from webapp.metrics.models import MetricPoint
-from webapp.registry.models import RegisteredModel
 from webapp.rewards.models import RewardSpec
-from webapp.rollouts.models import Rollout, RolloutGroup
+from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Run, RunEvent
+from webapp.runs.registry.models import RegisteredModel
+from webapp.runs.rollouts.models import Rollout, RolloutGroup
 from webapp.runs.states import RunState
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow, pytest.mark.timeout(600)]

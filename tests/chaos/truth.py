@@ -8,10 +8,10 @@ from typing import Any
 from uuid import uuid5
 
 from webapp.common.storage import attempt_dir, run_dir
-from webapp.metrics.models import MetricPoint
-from webapp.registry.models import Checkpoint
-from webapp.rollouts.models import Rollout, RolloutGroup, Turn
+from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Attempt, Run, RunEvent
+from webapp.runs.registry.models import Checkpoint
+from webapp.runs.rollouts.models import Rollout, RolloutGroup, Turn
 
 
 def _value(value: float | str) -> str:

@@ -12,7 +12,7 @@ from tiltyard_client.api import Tiltyard
 from tests.client.conftest import Tool, answered, refused
 from webapp.chat.models import Answer, AnswerState, Chat, Turn
 from webapp.people.teams.models import Project
-from webapp.registry.models import ModelKind, RegisteredModel
+from webapp.runs.registry.models import ModelKind, RegisteredModel
 
 pytestmark = pytest.mark.django_db(transaction=True)
 HELLO = [{"role": "assistant", "content": "Good day."}]

@@ -24,11 +24,11 @@ from webapp.common.host.embedded import free_port
 from webapp.datasets.models import Dataset
 from webapp.engine.history import event_add
 from webapp.foreign.models import RunExport
-from webapp.metrics.models import MetricPoint
 from webapp.people.teams.models import Project, User
 from webapp.people.teams.tokens import token_create
-from webapp.registry.models import Checkpoint, ModelKind, RegisteredModel
+from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Run
+from webapp.runs.registry.models import Checkpoint, ModelKind, RegisteredModel
 from webapp.runs.states import RunState
 
 pytestmark = pytest.mark.django_db(transaction=True)

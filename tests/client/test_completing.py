@@ -14,7 +14,7 @@ from tests.client.conftest import Tool
 from tests.servers import ROOT
 from webapp.common.host.embedded import free_port
 from webapp.people.teams.models import Project, User
-from webapp.registry.models import ModelKind, RegisteredModel
+from webapp.runs.registry.models import ModelKind, RegisteredModel
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

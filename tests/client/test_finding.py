@@ -9,7 +9,7 @@ from tiltyard_client.api import Tiltyard
 
 from tests.client.conftest import Tool, answered
 from webapp.people.teams.models import Project
-from webapp.registry.models import ModelKind, RegisteredModel
+from webapp.runs.registry.models import ModelKind, RegisteredModel
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -12,12 +12,12 @@ import pytest
 
 from tests.client.conftest import Tool, answered, logged_in, refused
 from tests.webapp.runs_pages.test_resume_pages import _saved, parent
-from webapp.advisories.models import Advisory
 from webapp.people.notifications.events import notify
 from webapp.people.notifications.models import Kind, Notification
 from webapp.people.teams.models import Project, User
-from webapp.registry.models import ModelKind, RegisteredModel
+from webapp.runs.advisories.models import Advisory
 from webapp.runs.models import Run, RunStar
+from webapp.runs.registry.models import ModelKind, RegisteredModel
 from webapp.sharing.models import SavedComparison, SharedLink
 from webapp.votes.models import VoteRound
 

@@ -14,8 +14,8 @@ from tests.webapp.endpoints.conftest import make_endpoint, stub
 from tests.webapp.rewinding.conftest import environment, play, played, run, tasks, trained
 from webapp.engine.supervisor import supervise
 from webapp.people.teams.models import User
-from webapp.rollouts.models import Rollout, RolloutStatus
 from webapp.runs.models import Run, RunEvent
+from webapp.runs.rollouts.models import Rollout, RolloutStatus
 
 __all__ = ["environment", "make_endpoint", "play", "played", "run", "stub", "tasks", "trained"]
 pytestmark = pytest.mark.django_db(transaction=True)

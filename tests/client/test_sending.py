@@ -15,8 +15,8 @@ from tests.webapp.runs.test_foreign_imports import LOG
 from tests.working import at_once, done
 from webapp.datasets.models import Dataset
 from webapp.people.teams.models import Project, User
-from webapp.registry.models import ModelKind, ModelPush, RegisteredModel
 from webapp.runs.models import Run, RunImport
+from webapp.runs.registry.models import ModelKind, ModelPush, RegisteredModel
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Meanwhile = Callable[[Callable[[], Any]], None]

@@ -20,8 +20,8 @@ from webapp.engine import lease as leases
 from webapp.engine.projection import Projector
 from webapp.live import consumers, feed, watching
 from webapp.people.teams.models import User
-from webapp.records.selectors import KEYS
 from webapp.runs.models import Run
+from webapp.runs.records.selectors import KEYS
 from webapp.runs.states import RunState
 from webapp.sockets import websocket_urlpatterns
 

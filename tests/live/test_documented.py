@@ -11,8 +11,8 @@ import pytest
 from tests.live.conftest import Socket, Watched, in_db
 from training import journal as j
 from webapp.live import watching
-from webapp.records.reports import REPORT_KINDS
-from webapp.records.selectors import KEYS
+from webapp.runs.records.reports import REPORT_KINDS
+from webapp.runs.records.selectors import KEYS
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "live.md").read_text(encoding="utf-8")

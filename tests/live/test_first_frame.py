@@ -17,11 +17,11 @@ from django.utils import timezone
 from tests.live.conftest import Socket, Watched, in_db, points_of
 from webapp.live import feed
 from webapp.live.snapshot import snapshot_text
-from webapp.metrics.models import MetricPoint
-from webapp.records.selectors import run_read
-from webapp.registry.models import Checkpoint
-from webapp.rollouts.models import Rollout, RolloutGroup, Turn
+from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Run, RunEvent
+from webapp.runs.records.selectors import run_read
+from webapp.runs.registry.models import Checkpoint
+from webapp.runs.rollouts.models import Rollout, RolloutGroup, Turn
 
 pytestmark = pytest.mark.django_db(transaction=True)
 STEPS, EACH, METRICS = 2_000, 512, 120

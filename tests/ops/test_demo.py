@@ -13,13 +13,13 @@ from django.utils import timezone
 from tests.working import at_once
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.environments.models import Environment
-from webapp.metrics.models import MetricPoint
 from webapp.ops import demo
 from webapp.ops.console import Console
 from webapp.ops.follow import follow, run_line
 from webapp.ops.site import demo_project, site_prepare
 from webapp.people.teams.models import Membership
 from webapp.rewards.models import RewardSpec
+from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
 

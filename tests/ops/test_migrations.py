@@ -62,12 +62,12 @@ def names():
 call_command("migrate", verbosity=0)
 import uuid
 from django.utils import timezone
-from webapp.registry.models import Checkpoint
-from webapp.metrics.models import MetricPoint
-from webapp.rollouts.models import Rollout, RolloutGroup, Turn
+from webapp.runs.registry.models import Checkpoint
+from webapp.runs.metrics.models import MetricPoint
+from webapp.runs.rollouts.models import Rollout, RolloutGroup, Turn
 from webapp.runs.models import Preparation, Run, RunEvent
 from webapp.people.teams.models import AuditEntry, Project, Team, User
-from webapp.removal.models import Removal
+from webapp.runs.removal.models import Removal
 
 user = User.objects.create_user("old-hand", password="a password of twenty")
 project = Project.objects.create(team=Team.objects.create(name="Team"), name="Project", slug="project")

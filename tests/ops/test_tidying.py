@@ -9,7 +9,7 @@ from django.contrib.sessions.models import Session
 from django.utils import timezone
 
 from webapp.ops.tidying import REMOVALS_KEPT, tidy
-from webapp.removal.models import Removal, RemovalState
+from webapp.runs.removal.models import Removal, RemovalState
 
 pytestmark = pytest.mark.django_db
 MINUTE = timedelta(minutes=1)

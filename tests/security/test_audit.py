@@ -19,10 +19,10 @@ from tests.working import at_once
 from webapp.common.storage import attempt_dir
 from webapp.datasets.models import Dataset
 from webapp.people.teams.models import AuditAction, AuditEntry, Membership, Project, User
-from webapp.registry.models import RegisteredModel
 from webapp.rewards.models import RewardSpec
-from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
+from webapp.runs.registry.models import RegisteredModel
+from webapp.runs.rollouts.models import Rollout
 from webapp.votes.models import VoteRound
 
 __all__ = ["config", "objects", "trainer"]

@@ -30,14 +30,14 @@ from webapp.people.notifications.models import Channel, Event, Notification
 from webapp.people.notifications.secret_files import Webhook, webhook_write
 from webapp.people.teams.hub_token import hub_token_set
 from webapp.people.teams.models import ApiToken, Membership, Project, SiteSwitch, User
-from webapp.pins.models import PinnedChart
-from webapp.registry.models import Checkpoint, RegisteredModel
-from webapp.removal.models import Removal
 from webapp.rescoring.models import Rescoring
 from webapp.rewards.models import RewardCase, RolloutSet
 from webapp.rewinding.models import Branch
-from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.models import MemoryEstimate, Preparation, ReaperMark, Run, RunImport
+from webapp.runs.pins.models import PinnedChart
+from webapp.runs.registry.models import Checkpoint, RegisteredModel
+from webapp.runs.removal.models import Removal
+from webapp.runs.rollouts.models import Rollout, Turn
 from webapp.sharing.models import Comment, SavedComparison, SharedLink
 from webapp.sockets import websocket_urlpatterns
 from webapp.suites.models import Suite

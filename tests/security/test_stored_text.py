@@ -15,7 +15,7 @@ from tests.working import at_once, done
 from webapp.datasets import services
 from webapp.environments.models import Environment
 from webapp.people.teams.models import Project, User
-from webapp.registry.models import RegisteredModel
+from webapp.runs.registry.models import RegisteredModel
 
 MARK = "x9x"
 STRINGS = [

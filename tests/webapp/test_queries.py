@@ -12,11 +12,11 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from tests.growth import MOST_QUERIES, assert_few_queries, queries_of
-from webapp.metrics.models import MetricPoint
 from webapp.people.teams.models import Project, User
-from webapp.registry.models import Checkpoint, RegisteredModel
-from webapp.rollouts.models import Rollout
+from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Attempt, Run, RunEvent, RunStar
+from webapp.runs.registry.models import Checkpoint, RegisteredModel
+from webapp.runs.rollouts.models import Rollout
 
 pytestmark = pytest.mark.django_db
 LISTS = (
@@ -121,7 +121,7 @@ def test_lists_read_no_more_than_they_show(
 def test_all_runs_as_csv_are_one_query(
     project: Project, alice: User, client_for: Any, fill: Callable[[int], Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("webapp.records.listing.PAGE_MAX", 2)  # lines that come from the database together
+    monkeypatch.setattr("webapp.runs.records.listing.PAGE_MAX", 2)  # lines that come from the database together
     fill(2)
     client, address = client_for(alice), f"/p/{project.slug}/runs/runs.csv?all=1"
     few = _asked(client, address)

@@ -38,9 +38,9 @@ from webapp.environments.models import Environment
 from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.models import Project, User
 from webapp.reading.access import rollout_for
-from webapp.registry.models import RegisteredModel
 from webapp.rewinding.selectors import branch_for
 from webapp.runs.models import Run
+from webapp.runs.registry.models import RegisteredModel
 from webapp.sharing.models import SavedComparison
 from webapp.suites.models import Suite
 

@@ -27,12 +27,12 @@ from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.audit import audit
 from webapp.people.teams.models import AuditAction, Role
 from webapp.people.teams.sudo import Act, ask
-from webapp.registry.describing import model_describe, model_mark
-from webapp.registry.download import model_files, tar_bytes, tar_of, with_card
-from webapp.registry.models import ModelKind, ModelPush, RegisteredModel
-from webapp.registry.pushing import push_order
-from webapp.registry.selectors import checkpoints_of, models_of
-from webapp.registry.services import model_register
+from webapp.runs.registry.describing import model_describe, model_mark
+from webapp.runs.registry.download import model_files, tar_bytes, tar_of, with_card
+from webapp.runs.registry.models import ModelKind, ModelPush, RegisteredModel
+from webapp.runs.registry.pushing import push_order
+from webapp.runs.registry.selectors import checkpoints_of, models_of
+from webapp.runs.registry.services import model_register
 
 router = Router()
 WITHIN = ("project", "checkpoint__run__parent", "checkpoint__run__resume_checkpoint")

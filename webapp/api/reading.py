@@ -39,9 +39,9 @@ from webapp.rewinding.continuing import rollout_continue
 from webapp.rewinding.replaying import replay
 from webapp.rewinding.selectors import branch_for, branch_view, branches_of
 from webapp.rewinding.services import branch_delete, branch_save
-from webapp.rollouts.models import Rollout
-from webapp.rollouts.selectors import rollout_view, turn_view
 from webapp.runs.models import Run
+from webapp.runs.rollouts.models import Rollout
+from webapp.runs.rollouts.selectors import rollout_view, turn_view
 
 router = Router(tags=["rollouts"])
 groups = Router(tags=["runs"])

@@ -18,13 +18,13 @@ from webapp.api.objects import router as objects
 from webapp.api.runs import router as runs
 from webapp.datasets.models import Dataset
 from webapp.datasets.services import dataset_delete
-from webapp.deletion.services import remove
 from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.models import Role
 from webapp.people.teams.sudo import Act, ask
-from webapp.registry.models import Checkpoint, RegisteredModel
-from webapp.registry.services import model_delete
+from webapp.runs.deletion.services import remove
 from webapp.runs.models import Run
+from webapp.runs.registry.models import Checkpoint, RegisteredModel
+from webapp.runs.registry.services import model_delete
 
 M = TypeVar("M", bound=Model)
 

@@ -32,8 +32,8 @@ from webapp.inspector.scope import Scope, project_scope, run_scope
 from webapp.inspector.snippets import snippets
 from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.models import Role
-from webapp.rollouts.selectors import rollout_view
 from webapp.runs.models import Run
+from webapp.runs.rollouts.selectors import rollout_view
 
 router = Router(tags=["rollouts"])
 

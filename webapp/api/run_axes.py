@@ -14,9 +14,9 @@ from webapp.api.base import open_to
 from webapp.comparison.sheets import same_rewards
 from webapp.people.teams.access import object_for
 from webapp.people.teams.models import TokenScope
-from webapp.records.axes import run_axes
 from webapp.runs.config import all_components, config_of
 from webapp.runs.models import Run
+from webapp.runs.records.axes import run_axes
 
 router = Router(tags=["runs"])
 

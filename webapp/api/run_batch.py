@@ -20,13 +20,13 @@ from webapp.api.idempotency import once
 from webapp.api.schemas import Body
 from webapp.common.errors import MESSAGES
 from webapp.common.pages import errors_by_field
-from webapp.deletion.services import remove
 from webapp.people.teams.access import project_for
 from webapp.people.teams.models import Role, User
 from webapp.people.teams.sudo import Act, ask
-from webapp.records.listing import UNREAD
-from webapp.records.marks import runs_archive, runs_tag
+from webapp.runs.deletion.services import remove
 from webapp.runs.models import Run
+from webapp.runs.records.listing import UNREAD
+from webapp.runs.records.marks import runs_archive, runs_tag
 from webapp.runs.tags import tags_of
 
 router = Router(tags=["runs"])

@@ -22,8 +22,8 @@ from webapp.live.watching import user_now
 from webapp.people.teams.access import object_for, token_of
 from webapp.people.teams.models import TokenScope
 from webapp.people.teams.tokens import token_user
-from webapp.records.selectors import run_events_after, runs_with_ages
 from webapp.runs.models import Run
+from webapp.runs.records.selectors import run_events_after, runs_with_ages
 
 router = Router(tags=["runs"])
 SSE = "text/event-stream"

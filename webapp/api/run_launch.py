@@ -27,8 +27,8 @@ from webapp.launch.forms import config_of, suggested_name
 from webapp.launch.preflight import preflight
 from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.models import Role
-from webapp.records.selectors import runs_with_ages
 from webapp.runs.models import Run
+from webapp.runs.records.selectors import runs_with_ages
 
 router = Router(tags=["runs"])
 

@@ -13,7 +13,6 @@ from ninja.errors import HttpError
 
 from training.config import JobConfig
 from training.errors import ConfigError
-from webapp.advisories.selectors import advisories_of, advisory_out
 from webapp.api.answers import people as people_answers
 from webapp.api.answers import runs as runs_answers
 from webapp.api.answers import summaries
@@ -27,14 +26,15 @@ from webapp.engine.resuming import can_resume
 from webapp.engine.services import run_create, run_pause, run_resume, run_stop
 from webapp.launch.preflight import preflight
 from webapp.launch.yaml_text import YamlProblem, config_from_text
-from webapp.metrics.selectors import curves, metric_names
 from webapp.people.teams.access import can_edit, object_for, project_for, projects_of
 from webapp.people.teams.models import Project, Role, TokenScope
-from webapp.records.listing import list_view, run_lines, runs_sorted
-from webapp.records.marks import ARCHIVABLE, run_label, run_star, runs_archive
-from webapp.records.selectors import runs_with_ages
-from webapp.rollouts.selectors import step_rollouts
+from webapp.runs.advisories.selectors import advisories_of, advisory_out
+from webapp.runs.metrics.selectors import curves, metric_names
 from webapp.runs.models import Run
+from webapp.runs.records.listing import list_view, run_lines, runs_sorted
+from webapp.runs.records.marks import ARCHIVABLE, run_label, run_star, runs_archive
+from webapp.runs.records.selectors import runs_with_ages
+from webapp.runs.rollouts.selectors import step_rollouts
 from webapp.summary.summary import summary_out, summary_read
 
 router = Router(tags=["runs"])

@@ -13,11 +13,11 @@ from webapp.datasets.models import Dataset
 from webapp.datasets.operations.lineage import lineage_dict
 from webapp.environments.models import MAX_REPLICAS, Environment
 from webapp.people.teams.models import Project
-from webapp.records.listing import marks_view
-from webapp.records.selectors import run_view
-from webapp.registry.models import ModelPush, RegisteredModel
 from webapp.rewards.models import RewardSpec
 from webapp.runs.models import Run
+from webapp.runs.records.listing import marks_view
+from webapp.runs.records.selectors import run_view
+from webapp.runs.registry.models import ModelPush, RegisteredModel
 
 
 class Body(BaseModel):

@@ -17,9 +17,9 @@ from webapp.environments.models import DatasetOrder, Environment
 from webapp.environments.playground.tasks import start_of_row
 from webapp.people.teams.access import object_for
 from webapp.people.teams.models import Project, User
-from webapp.registry.selectors import checkpoints_of
-from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.models import Run
+from webapp.runs.registry.selectors import checkpoints_of
+from webapp.runs.rollouts.models import Rollout, Turn
 
 
 class Beginning(NamedTuple):

@@ -20,8 +20,8 @@ from webapp.endpoints.models import Endpoint
 from webapp.endpoints.selectors import endpoint_named, endpoints_of
 from webapp.engine.resolve import model_meant
 from webapp.people.teams.models import Project
-from webapp.registry.models import Checkpoint, ModelKind
-from webapp.registry.selectors import checkpoints_of, models_of
+from webapp.runs.registry.models import Checkpoint, ModelKind
+from webapp.runs.registry.selectors import checkpoints_of, models_of
 
 MOST = 2
 MAX_CHOICES = 500

@@ -9,7 +9,7 @@ from django.utils.translation import gettext_lazy as _
 
 
 class Outcome(models.TextChoices):
-    """What came of a task; ``webapp/rollouts/outcome.py`` decides it. Whoever sorts by it sorts as it stands here.
+    """What came of a task; ``webapp/runs/rollouts/outcome.py`` decides it. Whoever sorts by it sorts as it stands here.
 
     Whether a rollout was cut off is told beside it, as its status: a task may be failed and truncated.
     """

@@ -13,9 +13,9 @@ from webapp.comparison.contestants import Contestant, Played
 from webapp.comparison.figures import Cell, Column, cell, known_columns, left_out_text
 from webapp.learned.overlap import Overlap, overlaps_of
 from webapp.people.teams.models import Project
-from webapp.registry.weights import Weights, marks_of, weights_of_run
 from webapp.runs.config import config_of
 from webapp.runs.models import Run
+from webapp.runs.registry.weights import Weights, marks_of, weights_of_run
 from webapp.runs.states import RunState
 
 READ = 300

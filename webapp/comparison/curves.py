@@ -15,9 +15,9 @@ from webapp.common.static_files import PLOTLY
 from webapp.common.text import translated
 from webapp.comparison.contestants import Contestant
 from webapp.comparison.sheets import same_rewards
-from webapp.metrics.selectors import curves_of
-from webapp.records.axes import STEP_TIME, axes, played
 from webapp.runs.differences import flat
+from webapp.runs.metrics.selectors import curves_of
+from webapp.runs.records.axes import STEP_TIME, axes, played
 
 POINTS = 400
 SHOWN = (

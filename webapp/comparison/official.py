@@ -23,9 +23,9 @@ from webapp.common.figures import figure, percent
 from webapp.comparison.categories import categories_of
 from webapp.comparison.contestants import Contestant
 from webapp.comparison.figures import Cell, Column, cell
-from webapp.rollouts.models import Rollout, RolloutStatus
 from webapp.runs.config import config_of
 from webapp.runs.models import Run
+from webapp.runs.rollouts.models import Rollout, RolloutStatus
 
 BFCL_VALID, BFCL_ERROR = "bfcl_valid", "bfcl_error/"
 BFCL_SPLITS = ("base", "miss_func", "miss_param", "long_context")

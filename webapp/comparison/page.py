@@ -21,10 +21,10 @@ from webapp.comparison.options import OptionGroup, differing
 from webapp.comparison.rescoring import Offer, offer_of
 from webapp.comparison.rewards import Rewards, evaluations
 from webapp.comparison.verdicts import Verdict, different_tasks, learned_notes, verdicts
-from webapp.metrics.models import MetricPoint
 from webapp.people.teams.models import Project
-from webapp.rollouts.models import Rollout
+from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Attempt
+from webapp.runs.rollouts.models import Rollout
 
 TASKS_PER_PAGE = 50
 TRAINED = "num_tokens"

@@ -13,8 +13,8 @@ from webapp.common.text import finite
 from webapp.comparison.contestants import Contestant, tasks_sets
 from webapp.rescoring.columns import columns_of_runs
 from webapp.rescoring.weighing import Lacks, Scale
-from webapp.rollouts.models import RolloutStatus
-from webapp.rollouts.selectors import latest_rollouts
+from webapp.runs.rollouts.models import RolloutStatus
+from webapp.runs.rollouts.selectors import latest_rollouts
 
 FIELDS = (
     "pk", "row", "status", "reward", "parts", "env_parts", "turns", "tokens", "seconds",

@@ -13,7 +13,7 @@ from training.evaluation.figures import Sheet
 from training.evaluation.intervals import Interval
 from webapp.comparison.contestants import Contestant
 from webapp.comparison.numbers import Numbers
-from webapp.rollouts.models import Rollout
+from webapp.runs.rollouts.models import Rollout
 
 SOLVED_FROM = 0.5
 GROUPS = ("gained", "lost", "both", "neither", "missing")

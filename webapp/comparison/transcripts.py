@@ -11,8 +11,8 @@ from django.db.models import F, Window
 from django.db.models.functions import RowNumber
 
 from webapp.comparison.contestants import Contestant
-from webapp.rollouts.models import Rollout, RolloutStatus, Turn
-from webapp.rollouts.selectors import turn_view
+from webapp.runs.rollouts.models import Rollout, RolloutStatus, Turn
+from webapp.runs.rollouts.selectors import turn_view
 
 MOST_TRIES = 64
 MOST_READ = 4 * MOST_TRIES

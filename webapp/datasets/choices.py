@@ -27,7 +27,7 @@ from webapp.common.fields import error_sentence
 from webapp.common.storage import companion, inside, run_dir
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.people.teams.models import Project
-from webapp.registry.models import ModelKind, RegisteredModel
+from webapp.runs.registry.models import ModelKind, RegisteredModel
 
 UPLOADED = "file"
 BESIDE = ("answers", "documents", "ids")

@@ -12,8 +12,8 @@ from training.exports.pairs import PairsMade, write_pairs
 from training.journal import JOURNAL_NAME
 from webapp.common.storage import attempt_dir, dataset_dir
 from webapp.datasets.models import Dataset
-from webapp.rollouts.groups import groups_read
 from webapp.runs.models import Run
+from webapp.runs.rollouts.groups import groups_read
 
 PAIRS = "pairs"
 """The operation, as a lineage names it."""

@@ -25,10 +25,10 @@ from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.pair_rows import PAIRS, groups_path, journals_of
 from webapp.datasets.services import KEEP_FREE_BYTES, version_insert
 from webapp.people.teams.models import User
-from webapp.rollouts.groups import groups_write
-from webapp.rollouts.models import Rollout
 from webapp.runs.config import config_of
 from webapp.runs.models import Run, RunState
+from webapp.runs.rollouts.groups import groups_write
+from webapp.runs.rollouts.models import Rollout
 from webapp.runs.states import TERMINAL
 
 MAX_OPEN = 3

@@ -26,9 +26,9 @@ from webapp.common.storage import dataset_dir
 from webapp.datasets.models import Dataset
 from webapp.datasets.of_runs import dataset_of_step
 from webapp.datasets.pair_rows import journals_of
-from webapp.rollouts.ids import rollout_id
-from webapp.rollouts.models import Rollout, RolloutStatus, Turn
 from webapp.runs.models import Run
+from webapp.runs.rollouts.ids import rollout_id
+from webapp.runs.rollouts.models import Rollout, RolloutStatus, Turn
 
 ROLLOUTS = "rollouts"
 """The operation, as a lineage names it."""

@@ -25,8 +25,8 @@ from webapp.datasets.operations.lineage import parent_of
 from webapp.datasets.rollout_rows import ROLLOUTS, Use, chosen_path
 from webapp.datasets.services import KEEP_FREE_BYTES, version_insert
 from webapp.people.teams.models import Project, User
-from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
+from webapp.runs.rollouts.models import Rollout
 
 logger = logging.getLogger(__name__)
 MOST = 10_000

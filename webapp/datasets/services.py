@@ -36,7 +36,7 @@ from webapp.datasets.selectors import runs_using
 from webapp.datasets.storing import companions_store
 from webapp.people.teams.audit import audit
 from webapp.people.teams.models import AuditAction, Project, User
-from webapp.removal.files import removal_add
+from webapp.runs.removal.files import removal_add
 
 logger = logging.getLogger(__name__)
 KEEP_FREE_BYTES = 1024**3

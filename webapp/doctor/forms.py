@@ -10,10 +10,10 @@ from django.utils.translation import gettext as _
 
 from training.doctor.options import DoctorOptions
 from training.doctor.rules import RULES, SEVERITIES
-from webapp.advisories.models import Reaction
 from webapp.common.fields import fields_of
 from webapp.common.text import translated
 from webapp.doctor.rules import REACTION, Rules
+from webapp.runs.advisories.models import Reaction
 
 COMMON = ("window", "calm")
 """Thresholds of more than one advisory."""

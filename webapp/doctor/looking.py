@@ -25,14 +25,14 @@ from training.config import METHODS
 from training.doctor.doctor import Advisory as Found
 from training.doctor.doctor import Doctor
 from training.doctor.rules import RULES
-from webapp.advisories.models import Advisory, Examination, Reaction
 from webapp.doctor.reacting import react
 from webapp.doctor.rules import Rules, rules_of
 from webapp.doctor.steps import CHUNK_STEPS, steps_between
 from webapp.people.notifications.events import notify
 from webapp.people.notifications.models import Kind
-from webapp.rollouts.models import Rollout
+from webapp.runs.advisories.models import Advisory, Examination, Reaction
 from webapp.runs.models import Attempt, Run
+from webapp.runs.rollouts.models import Rollout
 from webapp.runs.states import TERMINAL, RunState
 
 logger = logging.getLogger(__name__)

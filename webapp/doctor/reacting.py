@@ -7,12 +7,12 @@ import logging
 from training.algorithms.checkpoints import pin
 from training.doctor.rules import RULES
 from training.words import sentence
-from webapp.advisories.models import Advisory, Reaction
-from webapp.advisories.selectors import checkpoint_before
 from webapp.common.state_reasons import PAUSED_BY_DOCTOR
 from webapp.engine.services import run_pause
-from webapp.registry.models import Checkpoint
+from webapp.runs.advisories.models import Advisory, Reaction
+from webapp.runs.advisories.selectors import checkpoint_before
 from webapp.runs.models import Run
+from webapp.runs.registry.models import Checkpoint
 from webapp.runs.states import RunState
 
 logger = logging.getLogger(__name__)

@@ -14,10 +14,10 @@ from pydantic import ValidationError as ShapeError
 from training.doctor.options import DoctorOptions
 from training.doctor.rules import RULES
 from training.words import option_of
-from webapp.advisories.models import DoctorRules, Reaction
 from webapp.common.fields import error_sentence
 from webapp.people.teams.audit import audit
 from webapp.people.teams.models import AuditAction, Project, User
+from webapp.runs.advisories.models import DoctorRules, Reaction
 
 REACTION = "reaction-"
 """What an error about a reaction, and its field in a form, begin with; the advisory's code follows."""

@@ -13,9 +13,9 @@ from envs.wire import Message
 from training.doctor.digest import KEPT, PARTS
 from training.doctor.facts import RolloutFact, StepFacts
 from training.doctor.reading import manner_of, success_in
-from webapp.metrics.models import MetricPoint
-from webapp.rollouts.models import Rollout, RolloutStatus, Turn
+from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Run
+from webapp.runs.rollouts.models import Rollout, RolloutStatus, Turn
 
 CHUNK_STEPS = 10
 _LOOKED_AT = Q(name__in=KEPT) | Q(name__startswith=PARTS)

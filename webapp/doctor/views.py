@@ -12,12 +12,12 @@ from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
-from webapp.advisories.models import DoctorRules
 from webapp.common.pages import add_errors
 from webapp.doctor.forms import RulesForm
 from webapp.doctor.rules import rules_change, rules_of
 from webapp.people.teams.access import project_for
 from webapp.people.teams.models import Role, User
+from webapp.runs.advisories.models import DoctorRules
 
 
 @login_required

@@ -20,14 +20,14 @@ from webapp.common.storage import attempt_dir, inside
 from webapp.common.text import clean_json, clean_text
 from webapp.engine.checked import INT_MAX, BadEvent, checked_int, checked_time, time_later
 from webapp.engine.time_budget import time_over, time_used
-from webapp.registry.models import Checkpoint, CheckpointState
-from webapp.rollouts.ids import rollout_id
-from webapp.rollouts.models import Rollout, RolloutGroup, RolloutStatus, Turn
-from webapp.rollouts.noting import note
-from webapp.rollouts.outcome import decide, judge_functions
-from webapp.rollouts.surprise import Played, surprises
-from webapp.rollouts.words import numbers_of
 from webapp.runs.models import Run
+from webapp.runs.registry.models import Checkpoint, CheckpointState
+from webapp.runs.rollouts.ids import rollout_id
+from webapp.runs.rollouts.models import Rollout, RolloutGroup, RolloutStatus, Turn
+from webapp.runs.rollouts.noting import note
+from webapp.runs.rollouts.outcome import decide, judge_functions
+from webapp.runs.rollouts.surprise import Played, surprises
+from webapp.runs.rollouts.words import numbers_of
 
 NAME_MAX, PART_MAX = 120, 40
 LOG_MAX = 10_000

@@ -24,8 +24,8 @@ from training.rollout.orders import ORDERS_NAME
 from webapp.engine.history import Lease, event_add
 from webapp.people.teams.audit import audit
 from webapp.people.teams.models import AuditAction, User
-from webapp.rollouts.models import Rollout, RolloutStatus
 from webapp.runs.models import Run, RunEvent
+from webapp.runs.rollouts.models import Rollout, RolloutStatus
 from webapp.runs.states import RunState
 
 logger = logging.getLogger(__name__)

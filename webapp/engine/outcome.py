@@ -26,8 +26,8 @@ from training.evaluation.recorded import REPORT_NAME, Report
 from webapp.common.storage import attempt_dir
 from webapp.engine.history import Lease, LeaseLost, event_add, run_transition
 from webapp.engine.projection import rollouts_close
-from webapp.registry.models import Checkpoint, ModelKind, RegisteredModel
 from webapp.runs.models import Attempt, Run
+from webapp.runs.registry.models import Checkpoint, ModelKind, RegisteredModel
 from webapp.runs.states import LEASED, RunState
 
 CRASHES = frozenset({"trainer_died", "supervisor_fault"})

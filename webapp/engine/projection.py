@@ -34,10 +34,10 @@ from webapp.engine.batch import Batch
 from webapp.engine.checked import BadEvent
 from webapp.engine.history import Lease, LeaseLost, run_transition, seq_take
 from webapp.engine.rows import statements_of, write_rows
-from webapp.rollouts.models import Rollout, RolloutStatus
-from webapp.rollouts.outcome import judge_functions
 from webapp.runs.models import Attempt, Run
 from webapp.runs.nudge import nudge
+from webapp.runs.rollouts.models import Rollout, RolloutStatus
+from webapp.runs.rollouts.outcome import judge_functions
 from webapp.runs.states import RunState
 
 BATCH_BYTES = 1 << 20

@@ -26,7 +26,6 @@ from training.config import JobConfig
 from training.errors import ConfigError
 from training.machine import write_refusal
 from training.words import Sentence, sentence
-from webapp.advisories.models import DoctorRules
 from webapp.common.state_reasons import ANSWERS_AGAIN, BUDGET_AGAIN, RECOVERED, ROOM, TRIED_AGAIN, WRITABLE
 from webapp.common.storage import run_dir
 from webapp.common.workers.identity import folder_problem
@@ -35,6 +34,7 @@ from webapp.engine.resolve import environments_of
 from webapp.engine.room import Disk, disk, needed_bytes
 from webapp.engine.services import run_resume
 from webapp.environments.models import Environment
+from webapp.runs.advisories.models import DoctorRules
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.states import RunState
 

@@ -35,11 +35,11 @@ from webapp.endpoints.keys import asked_with
 from webapp.endpoints.models import Endpoint
 from webapp.environments.models import Environment
 from webapp.people.teams.models import Project
-from webapp.registry.models import Checkpoint, ModelKind, RegisteredModel
 from webapp.rewards.models import RewardSpec
 from webapp.rewards.permission import custom_refusal, with_hashes
-from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
+from webapp.runs.registry.models import Checkpoint, ModelKind, RegisteredModel
+from webapp.runs.rollouts.models import Rollout
 from webapp.runs.states import RunState
 
 # A run without an environment says so, so that one that was forgotten is not taken for it.

@@ -13,8 +13,8 @@ from django.db.models import Case, Q, When
 from training.algorithms.checkpoints import pin, verify
 from training.errors import ModelError
 from webapp.common.storage import attempt_dir, run_dir
-from webapp.registry.models import Checkpoint, CheckpointState
 from webapp.runs.models import Run
+from webapp.runs.registry.models import Checkpoint, CheckpointState
 from webapp.runs.states import TERMINAL, RunState
 
 LOOKED_AT = 20

@@ -17,8 +17,8 @@ from django.utils.translation import gettext as _
 
 from training.machine import reserve_bytes, write_refusal
 from training.reasons import os_reason
-from webapp.registry.models import Checkpoint
 from webapp.runs.models import Run
+from webapp.runs.registry.models import Checkpoint
 
 COPIES = 2
 

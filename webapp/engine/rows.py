@@ -19,10 +19,10 @@ from uuid import UUID
 from django.db import connection, models
 
 from webapp.engine.batch import Batch
-from webapp.registry.models import Checkpoint
-from webapp.rollouts.models import Rollout, RolloutGroup, Turn
-from webapp.rollouts.numbers import NumbersField
 from webapp.runs.models import RunEvent
+from webapp.runs.registry.models import Checkpoint
+from webapp.runs.rollouts.models import Rollout, RolloutGroup, Turn
+from webapp.runs.rollouts.numbers import NumbersField
 
 POINTS = (
     "INSERT INTO metrics_metricpoint (run_id, attempt, step, name, value, seq)"

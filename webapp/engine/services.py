@@ -22,8 +22,8 @@ from webapp.engine.resolve import Resolved, resolve
 from webapp.engine.resuming import can_resume
 from webapp.people.teams.audit import audit
 from webapp.people.teams.models import AuditAction, Project, User
-from webapp.registry.models import Checkpoint, CheckpointState
 from webapp.runs.models import Run
+from webapp.runs.registry.models import Checkpoint, CheckpointState
 from webapp.runs.states import LEASED, TERMINAL, RunState
 
 __all__ = ["run_change", "run_create", "run_launch", "run_pause", "run_resume", "run_stop", "run_transition"]

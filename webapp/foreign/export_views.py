@@ -23,8 +23,8 @@ from training.exports.verl import export_parts, export_stages, export_verl
 from webapp.engine.resolve import dataset_path
 from webapp.people.teams.audit import audit
 from webapp.people.teams.models import AuditAction
-from webapp.records.access import own_run
 from webapp.runs.models import Run
+from webapp.runs.records.access import own_run
 
 MAX_ROWS_BYTES = 128 << 20
 """Rows that are converted while a person waits; larger ones by the command line."""

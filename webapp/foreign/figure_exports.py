@@ -23,9 +23,9 @@ from webapp.datasets.models import ExportState
 from webapp.datasets.services import KEEP_FREE_BYTES
 from webapp.foreign.figure_files import WRITERS, Figure, step_times
 from webapp.foreign.models import MetricsFormat, RunExport
-from webapp.metrics.selectors import all_points, metric_names
 from webapp.people.teams.audit import audit
 from webapp.people.teams.models import AuditAction, User
+from webapp.runs.metrics.selectors import all_points, metric_names
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL, RunState
 

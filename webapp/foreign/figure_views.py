@@ -17,8 +17,8 @@ from webapp.datasets.models import ExportState
 from webapp.foreign.figure_exports import has_ended, metrics_order
 from webapp.foreign.models import MetricsFormat, RunExport
 from webapp.people.teams.models import User
-from webapp.records.access import own_run
 from webapp.runs.models import Run
+from webapp.runs.records.access import own_run
 
 
 def _formats() -> list[dict[str, str]]:

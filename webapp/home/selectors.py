@@ -17,10 +17,10 @@ from webapp.datasets.models import Dataset, DatasetState
 from webapp.environments.models import Environment
 from webapp.people.teams.access import projects_of
 from webapp.people.teams.models import DEMO, Project, User
-from webapp.registry.models import RegisteredModel
 from webapp.rewards.models import RewardSpec
 from webapp.runs.config import title_of
 from webapp.runs.models import Run
+from webapp.runs.registry.models import RegisteredModel
 from webapp.runs.states import LEASED, TERMINAL
 
 NEWEST = 4

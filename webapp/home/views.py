@@ -18,11 +18,11 @@ from webapp.people.teams.access import project_for
 from webapp.people.teams.forms import MemberForm
 from webapp.people.teams.models import User
 from webapp.people.teams.selectors import teams_owned
-from webapp.pins.selectors import pins_shown
-from webapp.records.cells import heads
-from webapp.records.columns import SHORT, columns_named
-from webapp.records.listing import run_list
-from webapp.records.rows import table_rows
+from webapp.runs.pins.selectors import pins_shown
+from webapp.runs.records.cells import heads
+from webapp.runs.records.columns import SHORT, columns_named
+from webapp.runs.records.listing import run_list
+from webapp.runs.records.rows import table_rows
 
 NEWEST_RUNS = 6
 

@@ -8,9 +8,9 @@ from webapp.datasets.of_runs import dataset_of_step
 from webapp.datasets.rollout_rows import rows_at
 from webapp.rewards.models import RewardCase
 from webapp.rewards.origins import origin_of
-from webapp.rollouts.episodes import episode_of
-from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.config import config_of
+from webapp.runs.rollouts.episodes import episode_of
+from webapp.runs.rollouts.models import Rollout, Turn
 
 SLACK = 1e-6
 

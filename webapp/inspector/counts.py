@@ -15,8 +15,8 @@ from webapp.datasets.pairs import BOUNDS, pairs_problem
 from webapp.inspector.finding import View
 from webapp.inspector.saving import CASES_MOST, groups_of
 from webapp.rewards.lab.sets import recorded_rollouts
-from webapp.rollouts.models import Rollout, RolloutStatus
 from webapp.runs.models import Run
+from webapp.runs.rollouts.models import Rollout, RolloutStatus
 
 BACK = (RolloutStatus.EXCLUDED, RolloutStatus.RUNNING)
 

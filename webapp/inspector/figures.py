@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from webapp.inspector.filters import MEASURES, PART
 from webapp.inspector.finding import COUNT_MOST, View
-from webapp.rollouts.models import Rollout
+from webapp.runs.rollouts.models import Rollout
 
 SAMPLE = 10_000
 SAMPLE_LIMIT = 4 * SAMPLE

@@ -25,8 +25,8 @@ from django.utils.translation import gettext as _
 from webapp.inspector.categories import rows_of_category
 from webapp.inspector.filters import MEASURES, PART, Filters, Span
 from webapp.inspector.scope import Scope, lost_steps
-from webapp.rollouts.models import Rollout, RolloutStatus, Turn
-from webapp.rollouts.words import numbers_of_phrase
+from webapp.runs.rollouts.models import Rollout, RolloutStatus, Turn
+from webapp.runs.rollouts.words import numbers_of_phrase
 
 SEARCH_MOST = 10_000
 READ_MOST = 20_000  # turns that have the words of a phrase and are read for the phrase itself: most of its time

@@ -31,10 +31,10 @@ from webapp.inspector.filters import (
 from webapp.inspector.finding import Count, View
 from webapp.inspector.scope import Scope
 from webapp.inspector.snippets import Snippet, snippets
-from webapp.rollouts.models import Rollout, RolloutGroup
-from webapp.rollouts.outcome import judge_functions
-from webapp.rollouts.signal import Signal, signal_of
 from webapp.runs.config import all_components, component_titles, config_of
+from webapp.runs.rollouts.models import Rollout, RolloutGroup
+from webapp.runs.rollouts.outcome import judge_functions
+from webapp.runs.rollouts.signal import Signal, signal_of
 
 PER_PAGE = 50
 BAR_WIDTH, BAR_HEIGHT = 10, 48

@@ -11,8 +11,8 @@ from django.db.models import Exists, OuterRef, Q
 from django.urls import reverse
 
 from webapp.people.teams.models import Project
-from webapp.rollouts.models import Rollout
 from webapp.runs.models import Attempt, Run
+from webapp.runs.rollouts.models import Rollout
 
 MOST_RUNS = 20
 

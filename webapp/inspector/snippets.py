@@ -8,8 +8,8 @@ from uuid import UUID
 
 from django.db.models import Q
 
-from webapp.rollouts.models import Rollout, Turn
-from webapp.rollouts.words import numbers_of_phrase, texts_of
+from webapp.runs.rollouts.models import Rollout, Turn
+from webapp.runs.rollouts.words import numbers_of_phrase, texts_of
 
 AROUND = 80  # characters before and after
 

@@ -22,8 +22,8 @@ from webapp.inspector.saved_views import views_of
 from webapp.inspector.scope import Scope, address_of, carried, project_scope, run_scope
 from webapp.people.teams.access import can_edit, project_for
 from webapp.people.teams.models import Role
-from webapp.records.access import own_run
 from webapp.runs.numbering import changed
+from webapp.runs.records.access import own_run
 from webapp.runs.states import TERMINAL
 
 

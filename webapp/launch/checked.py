@@ -33,8 +33,8 @@ from webapp.launch.findings import Check, Offer, Outcome
 from webapp.launch.preflight import LONG_LIMIT_S, preflight
 from webapp.people.teams.audit import audit
 from webapp.people.teams.models import AuditAction, Project, User
-from webapp.registry.models import Checkpoint
 from webapp.runs.models import CheckState, LaunchCheck, Run
+from webapp.runs.registry.models import Checkpoint
 from webapp.runs.states import RunState
 
 CHECKING = "checking"  # the phase of a draft that is being checked

@@ -33,11 +33,11 @@ from webapp.endpoints.selectors import endpoints_of
 from webapp.engine.resolve import NO_ENVIRONMENT
 from webapp.environments.selectors import environments_of
 from webapp.people.teams.models import Project
-from webapp.registry.models import Checkpoint, ModelKind
-from webapp.registry.selectors import models_of, registered_as, unregistered_runs
 from webapp.rewards.selectors import specs_of
 from webapp.runs.differences import Changed, differences
 from webapp.runs.models import Run
+from webapp.runs.registry.models import Checkpoint, ModelKind
+from webapp.runs.registry.selectors import models_of, registered_as, unregistered_runs
 from webapp.runs.states import TERMINAL
 
 MAX_OPTIONS = 200

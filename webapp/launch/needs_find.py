@@ -12,10 +12,10 @@ from webapp.datasets.models import Dataset, DatasetState
 from webapp.environments.models import DatasetOrder, Environment, OrderState
 from webapp.environments.selectors import environments_of
 from webapp.people.teams.models import Project
-from webapp.registry.models import Checkpoint
 from webapp.rewards.models import RewardSpec
 from webapp.rewards.services import stored_components
 from webapp.runs.models import Run
+from webapp.runs.registry.models import Checkpoint
 from webapp.runs.states import RunState
 
 MAKES_PROBLEMS = "problems"  # the operation in a dataset's lineage

@@ -20,9 +20,9 @@ from webapp.launch.preparing import preparation_shown
 from webapp.launch.preset_text import in_language
 from webapp.people.teams.access import object_for
 from webapp.people.teams.models import Project
-from webapp.registry.models import Checkpoint
 from webapp.runs.config import of_step
 from webapp.runs.models import Preparation, PreparationState, Run
+from webapp.runs.registry.models import Checkpoint
 from webapp.runs.states import RunState
 
 # Query parameters that put one reference into the form.

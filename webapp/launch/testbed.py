@@ -12,9 +12,9 @@ from training.config import RewardComponent, SampleConfig
 from training.rewards.combining import term_of
 from training.rewards.lab.rules import RIGHT, SILENT
 from training.rewards.registry import COMPONENTS
-from webapp.rollouts.models import Rollout, RolloutStatus
 from webapp.runs.config import config_of, title_of
 from webapp.runs.models import Run
+from webapp.runs.rollouts.models import Rollout, RolloutStatus
 
 MAX_ROLLOUTS = 20_000
 PAYS, TEMPTS = 0.5, 0.1  # shares of the best reward

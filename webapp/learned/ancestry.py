@@ -8,10 +8,10 @@ from uuid import UUID
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment
 from webapp.people.teams.models import Project
-from webapp.registry.models import Checkpoint, ModelKind
-from webapp.registry.weights import Weights, run_in, weights_of_checkpoint, weights_of_run
 from webapp.rewards.models import RewardSpec
 from webapp.runs.models import Run
+from webapp.runs.registry.models import Checkpoint, ModelKind
+from webapp.runs.registry.weights import Weights, run_in, weights_of_checkpoint, weights_of_run
 
 MOST_STAGES = 16
 

@@ -21,9 +21,9 @@ from webapp.datasets.identities import identities_of
 from webapp.datasets.models import Dataset
 from webapp.learned.ancestry import trainers_of
 from webapp.people.teams.models import Project
-from webapp.registry.weights import run_in
 from webapp.runs.config import config_of
 from webapp.runs.models import Run
+from webapp.runs.registry.weights import run_in
 
 
 class Source(NamedTuple):

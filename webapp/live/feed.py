@@ -25,9 +25,9 @@ from channels.layers import get_channel_layer
 from webapp.common.database_threads import in_database
 from webapp.live.frames import encode, frames
 from webapp.live.snapshot import curves_text, snapshot_text
-from webapp.records.selectors import run_changes_after, run_events_after, run_read, run_view
-from webapp.rollouts.selectors import step_rollouts
 from webapp.runs.nudge import group_of
+from webapp.runs.records.selectors import run_changes_after, run_events_after, run_read, run_view
+from webapp.runs.rollouts.selectors import step_rollouts
 from webapp.runs.states import TERMINAL
 
 R = TypeVar("R", bound="Read")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from webapp.common.text import clean_json
-from webapp.records.selectors import KEYS, Rows
+from webapp.runs.records.selectors import KEYS, Rows
 
 FRAME_BYTES = 4 << 20
 _HEAD_ROOM = 64 << 10

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from webapp.live.frames import encode
-from webapp.metrics import selectors as metrics
-from webapp.records.selectors import checkpoint_view, event_view, run_view
-from webapp.registry.models import Checkpoint
-from webapp.rollouts.models import Rollout, RolloutGroup
-from webapp.rollouts.selectors import current_step, group_view, newest_rollouts, rollout_view
+from webapp.runs.metrics import selectors as metrics
 from webapp.runs.models import Run, RunEvent
+from webapp.runs.records.selectors import checkpoint_view, event_view, run_view
+from webapp.runs.registry.models import Checkpoint
+from webapp.runs.rollouts.models import Rollout, RolloutGroup
+from webapp.runs.rollouts.selectors import current_step, group_view, newest_rollouts, rollout_view
 
 # Shares of the 200 kB; with the curves (``metrics.FIRST_POINTS`` of about 20 bytes each) they stay below the whole.
 NAMES_BYTES, ROLLOUTS_BYTES, GROUPS_BYTES, EVENTS_BYTES, CHECKPOINTS_BYTES = 25_000, 40_000, 10_000, 15_000, 15_000

@@ -15,14 +15,14 @@ from training.config import JobConfig
 from training.metrics import METRICS
 from webapp.common.figures import duration, figure, percent
 from webapp.common.text import translated
-from webapp.metrics.selectors import values_at
 from webapp.model_pages.lineage import Fact, base_words, revision_of, trained_on
 from webapp.model_pages.origins import Origins, Stage, components_of, origins_of
 from webapp.model_pages.scores import Score, scores, tries_words
-from webapp.registry.describing import SECTIONS
-from webapp.registry.models import ModelKind, RegisteredModel
 from webapp.runs.config import config_of, title_of
+from webapp.runs.metrics.selectors import values_at
 from webapp.runs.models import Run
+from webapp.runs.registry.describing import SECTIONS
+from webapp.runs.registry.models import ModelKind, RegisteredModel
 
 SHOWN_AS = {"figure": figure, "percent": percent, "duration": duration}
 

@@ -19,9 +19,9 @@ from webapp.model_pages.origins import (
     spec_name,
 )
 from webapp.people.teams.models import Project
-from webapp.registry.models import ModelKind, RegisteredModel
-from webapp.registry.weights import Weights, runs_with, weights_of_model
 from webapp.runs.models import Run
+from webapp.runs.registry.models import ModelKind, RegisteredModel
+from webapp.runs.registry.weights import Weights, runs_with, weights_of_model
 
 CHILDREN_SHOWN = 6
 TRAINING = sorted(kind for kind, method in METHODS.items() if method.trains)

@@ -17,11 +17,11 @@ from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment
 from webapp.learned.ancestry import Origins, Stage, origins_of_checkpoint
 from webapp.people.teams.models import Project
-from webapp.registry.models import ModelKind, RegisteredModel
-from webapp.registry.weights import weights_of_model
 from webapp.rewards.models import RewardSpec
 from webapp.runs.config import all_components, config_of
 from webapp.runs.models import Run, RunEvent
+from webapp.runs.registry.models import ModelKind, RegisteredModel
+from webapp.runs.registry.weights import weights_of_model
 
 _OF_DATASET = re.compile(r"/datasets/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})/")
 

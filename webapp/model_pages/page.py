@@ -21,10 +21,10 @@ from webapp.model_pages.scores import Score, headline, scores, scores_of
 from webapp.model_pages.serving import ways
 from webapp.people.teams.access import can_edit
 from webapp.people.teams.models import Project
-from webapp.registry.models import Checkpoint, ModelKind, ModelMark, RegisteredModel
-from webapp.registry.pushing import push_on
-from webapp.registry.weights import Weights, weights_of_checkpoint
 from webapp.runs.models import Run
+from webapp.runs.registry.models import Checkpoint, ModelKind, ModelMark, RegisteredModel
+from webapp.runs.registry.pushing import push_on
+from webapp.runs.registry.weights import Weights, weights_of_checkpoint
 from webapp.runs.states import RunState
 
 EDITS = ("about", "card")

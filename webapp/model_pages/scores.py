@@ -17,10 +17,10 @@ from webapp.comparison.figures import Cell, Column, cell, known_columns, left_ou
 from webapp.learned.overlap import Overlap, overlap_of
 from webapp.model_pages.origins import Origins, dataset_words, environment_name
 from webapp.people.teams.models import Project
-from webapp.registry.models import RegisteredModel
-from webapp.registry.weights import Weights, runs_with, weights_of_model, weights_of_run
 from webapp.runs.config import config_of
 from webapp.runs.models import Run
+from webapp.runs.registry.models import RegisteredModel
+from webapp.runs.registry.weights import Weights, runs_with, weights_of_model, weights_of_run
 from webapp.runs.states import RunState
 
 READ = 100

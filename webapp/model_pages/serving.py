@@ -11,8 +11,8 @@ from typing import NamedTuple
 from django.utils.translation import gettext as _
 
 from webapp.model_pages.origins import Origins
-from webapp.registry.models import ModelKind, RegisteredModel
-from webapp.registry.weights import weights_of_run
+from webapp.runs.registry.models import ModelKind, RegisteredModel
+from webapp.runs.registry.weights import weights_of_run
 
 ADAPTER_CONFIG = "adapter_config.json"
 CHAT_TEMPLATE = "chat_template.jinja"

@@ -23,11 +23,11 @@ from webapp.model_pages.page import page_data
 from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.models import Project, Role, User
 from webapp.people.teams.sudo import Act, ask
-from webapp.registry.describing import model_describe, model_mark
-from webapp.registry.download import README
-from webapp.registry.models import ModelMark, RegisteredModel
-from webapp.registry.pushing import push_order
-from webapp.registry.selectors import models_of
+from webapp.runs.registry.describing import model_describe, model_mark
+from webapp.runs.registry.download import README
+from webapp.runs.registry.models import ModelMark, RegisteredModel
+from webapp.runs.registry.pushing import push_order
+from webapp.runs.registry.selectors import models_of
 
 
 def own_model(

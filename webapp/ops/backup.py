@@ -32,8 +32,8 @@ from webapp.engine.trainer import PROCESS_NAME
 from webapp.ops.archive import DUMP_NAME, FILES_NAME, Writer
 from webapp.ops.database import database, postgres_env
 from webapp.people.teams.models import User
-from webapp.registry.models import Checkpoint, CheckpointState
 from webapp.runs.models import Attempt, Run
+from webapp.runs.registry.models import Checkpoint, CheckpointState
 
 # Made again at each start, or on its way in or out.
 MADE_AGAIN = {"postgres", "redis", "static", "ready", "logs", "uploads", "trash", "up.lock", "services.json"}

@@ -28,7 +28,7 @@ from webapp.common.host.ready import say_alive, say_ready
 from webapp.doctor import looking as doctor
 from webapp.engine import outbox, reaper, recovery
 from webapp.ops.tidying import tidy
-from webapp.rollouts.indexing import index_older
+from webapp.runs.rollouts.indexing import index_older
 
 logger = logging.getLogger(__name__)
 CHECK_EVERY_S = 1.0

@@ -10,8 +10,8 @@ from django.db import connection
 from django.utils.translation import gettext as _
 
 from webapp.common.errors import DATABASE_AWAY
-from webapp.metrics.models import MetricPoint
 from webapp.ops.console import Console
+from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Run
 from webapp.runs.states import LEASED, TERMINAL, RunState
 

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from webapp.api.models import KeptAnswer
 from webapp.foreign.importing import cut_imports_discard
-from webapp.removal.models import Removal, RemovalState
+from webapp.runs.removal.models import Removal, RemovalState
 
 REMOVALS_KEPT = timedelta(days=30)  # the audit says for ever what was deleted and by whom
 ANSWERS_KEPT = timedelta(hours=48)  # who sends a call again does so within minutes; a script after a weekend does not

@@ -9,7 +9,7 @@ from django.http import Http404, HttpRequest
 
 from webapp.people.teams.access import project_for
 from webapp.people.teams.models import Project, Role, User
-from webapp.rollouts.models import Rollout
+from webapp.runs.rollouts.models import Rollout
 
 
 def own_rollout(request: HttpRequest, slug: str, pk: UUID, *, need: Role = Role.VIEWER) -> tuple[Project, Rollout]:

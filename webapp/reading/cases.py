@@ -11,7 +11,7 @@ from webapp.reading.parts import config_for, spec_of
 from webapp.reading.rows import task_row
 from webapp.rewards.cases import reward_case_create
 from webapp.rewards.models import RewardCase
-from webapp.rollouts.models import Rollout, RolloutStatus, Turn
+from webapp.runs.rollouts.models import Rollout, RolloutStatus, Turn
 
 Ranges = dict[str, list[float]]
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from webapp.reading.groups import Member
 from webapp.reading.turns import Message, message_of
-from webapp.rollouts.models import Turn
+from webapp.runs.rollouts.models import Turn
 
 MOST_COLUMNS = 4
 ROWS = 24

@@ -12,7 +12,7 @@ from training.config import JobConfig
 from training.errors import CannotContinue
 from training.rollout.past import read_past
 from training.rollout.seeds import mix_seed
-from webapp.rollouts.models import Rollout, Turn
+from webapp.runs.rollouts.models import Rollout, Turn
 
 
 class Phases(NamedTuple):

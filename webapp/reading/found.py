@@ -15,8 +15,8 @@ from webapp.inspector.filters import Filters, filters_of
 from webapp.inspector.finding import View
 from webapp.inspector.scope import address_of, carried, project_scope, run_scope
 from webapp.people.teams.models import Project
-from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
+from webapp.runs.rollouts.models import Rollout
 
 QUERY_MAX = 4_000
 

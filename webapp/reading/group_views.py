@@ -23,10 +23,10 @@ from webapp.reading.parts import config_for, spec_of
 from webapp.reading.rows import task_row
 from webapp.reading.task_map import PER_PAGE, TaskMap, category_map, task_map
 from webapp.reading.visits import FLICKERS, KINDS, SORTS, Kind, Sort, Visit, usual_sort, visits_of
-from webapp.records.access import own_run
-from webapp.rollouts.models import Rollout
 from webapp.runs.config import component_curves, component_titles
 from webapp.runs.models import Run
+from webapp.runs.records.access import own_run
+from webapp.runs.rollouts.models import Rollout
 
 MAX_INT = 2**31 - 1
 VISITS_SHOWN = 30

@@ -16,11 +16,11 @@ from training.rewards.splitting import Split, split_batch, split_group
 from webapp.common.figures import figure
 from webapp.reading.drawing import extent_of
 from webapp.reading.parts import config_for, spec_of, weighed_at
-from webapp.rollouts.models import Rollout, RolloutGroup, RolloutStatus
-from webapp.rollouts.outcome import judge_functions
-from webapp.rollouts.signal import signal_of
 from webapp.runs.config import component_curves, component_titles
 from webapp.runs.models import Run
+from webapp.runs.rollouts.models import Rollout, RolloutGroup, RolloutStatus
+from webapp.runs.rollouts.outcome import judge_functions
+from webapp.runs.rollouts.signal import signal_of
 
 MAX_BATCH = 4_096
 """Most rollouts of a step that are read to split advantages that a whole batch has to do with."""

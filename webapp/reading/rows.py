@@ -12,7 +12,7 @@ from training.config import JobConfig, RewardComponent
 from training.rows import row_value
 from webapp.datasets.models import Dataset
 from webapp.datasets.rows import row_of
-from webapp.rollouts.models import Rollout
+from webapp.runs.rollouts.models import Rollout
 
 EXPECTED_FIELDS = (
     "answer",

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from training.token_file import LEARNED, SAMPLED, SEEN, TokenValues, read_rollout, spelled
 from webapp.common.storage import attempt_dir
 from webapp.reading.parts import config_for
-from webapp.rollouts.models import Rollout, RolloutStatus
+from webapp.runs.rollouts.models import Rollout, RolloutStatus
 
 DECIMALS = 3
 

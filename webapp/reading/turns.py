@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from django.db.models import Case, Count, F, Func, IntegerField, Max, Sum, Value, When
 
 from webapp.common.text import finite
-from webapp.rollouts.models import Rollout, Turn
-from webapp.rollouts.selectors import CONTENT_MAX
+from webapp.runs.rollouts.models import Rollout, Turn
+from webapp.runs.rollouts.selectors import CONTENT_MAX
 
 PAGE_TURNS = 40
 PAGE_CHARS = 120_000

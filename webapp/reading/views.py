@@ -27,8 +27,8 @@ from webapp.reading.parts import config_for, parts_of, spec_of
 from webapp.reading.rows import task_row
 from webapp.reading.strings import rollout_strings
 from webapp.reading.turns import turn_page
-from webapp.rollouts.models import Rollout
-from webapp.rollouts.selectors import rollout_view
+from webapp.runs.rollouts.models import Rollout
+from webapp.runs.rollouts.selectors import rollout_view
 
 VIEWS = ("rendered", "raw", "tokens")
 MAX_TURN = 2**31 - 1

@@ -30,8 +30,8 @@ from django.db.models import Max, Min
 from training.evaluation.exact import LEVEL, changes, fisher
 from webapp.common.outcomes import Outcome
 from webapp.reading.courses import Courses
-from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
+from webapp.runs.rollouts.models import Rollout
 
 Kind = Literal["forgotten", "learned", "flickering", "never", "kept", "unclear", "once"]
 Sort = Literal["row", "gain", "drop", "changes", "share"]

@@ -12,10 +12,10 @@ from training.rewards.registry import COMPONENTS
 from training.rewards.scoring import resolve
 from webapp.rescoring.columns import column_key, columns_of
 from webapp.rescoring.weighing import UNSEEN, unrecorded, wanting
-from webapp.rollouts.models import RolloutStatus
-from webapp.rollouts.selectors import latest_rollouts
 from webapp.runs.config import common_components, config_of, title_of
 from webapp.runs.models import Run
+from webapp.runs.rollouts.models import RolloutStatus
+from webapp.runs.rollouts.selectors import latest_rollouts
 
 
 class Plan(NamedTuple):

@@ -38,9 +38,9 @@ from webapp.rescoring.models import Rescoring, RescoringState
 from webapp.rescoring.plans import Plan, plan_of
 from webapp.rewards.lab.child import ONE_THREAD, ScoringFailed, computing_env, score_in_child
 from webapp.rewards.lab.recorded import Rows, found_in
-from webapp.rollouts.models import Rollout
 from webapp.runs.config import config_of
 from webapp.runs.models import Run
+from webapp.runs.rollouts.models import Rollout
 
 KEEP_EVERY_S = 10.0
 NO_TRANSCRIPT = gettext_noop("Its transcript is not stored (any more).")

@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 
 from webapp.people.teams.models import Project
 from webapp.rewards.models import RewardCase
-from webapp.rollouts.models import Rollout
+from webapp.runs.rollouts.models import Rollout
 
 VIEW_CHARACTERS = 500
 

@@ -17,8 +17,8 @@ from training.shares import share_interval
 from webapp.common.figures import percent
 from webapp.common.outcomes import Outcome
 from webapp.people.teams.models import Project
-from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
+from webapp.runs.rollouts.models import Rollout
 
 RUNS, ROLLOUTS = 3, 3000
 """The newest runs with solved tasks whose rollouts are weighed again, and how many of their newest rollouts at most."""

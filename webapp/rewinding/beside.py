@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from webapp.reading.turns import Message, message_of
 from webapp.rewinding.models import Branch
 from webapp.rewinding.scene import recorded_messages
-from webapp.rollouts.models import Rollout
+from webapp.runs.rollouts.models import Rollout
 
 MOST_COLUMNS = 4
 ROWS = 60

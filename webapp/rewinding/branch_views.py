@@ -24,7 +24,6 @@ from webapp.datasets.selectors import latest_datasets
 from webapp.people.teams.access import can_edit
 from webapp.people.teams.models import Project, Role, User
 from webapp.reading.access import own_rollout
-from webapp.registry.selectors import registered_as
 from webapp.rewinding.beside import MOST_COLUMNS, beside, chosen_of
 from webapp.rewinding.continuations import MAX_TIMES, USUAL_TIMES, continuation_create
 from webapp.rewinding.continuing import rollout_continue
@@ -33,8 +32,9 @@ from webapp.rewinding.models import Branch
 from webapp.rewinding.played import continuing
 from webapp.rewinding.selectors import branch_of, branches_of
 from webapp.rewinding.services import MAX_BRANCHES, branch_delete, branch_save
-from webapp.rollouts.models import Rollout
-from webapp.rollouts.selectors import rollout_view
+from webapp.runs.registry.selectors import registered_as
+from webapp.runs.rollouts.models import Rollout
+from webapp.runs.rollouts.selectors import rollout_view
 from webapp.suites.contestants import POLICY, contestants_offered
 
 MAX_NAMES = 200

@@ -20,7 +20,7 @@ from webapp.rewinding.scene import Scene, environment_of, scene_of
 from webapp.rewinding.scoring import scored
 from webapp.rewinding.services import Took, branch_keep
 from webapp.rewinding.telling import check_view
-from webapp.rollouts.models import Rollout
+from webapp.runs.rollouts.models import Rollout
 
 
 class RewindConsumer(PlayConsumer):

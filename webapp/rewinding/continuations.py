@@ -24,9 +24,9 @@ from webapp.reading.parts import config_for
 from webapp.reading.rows import dataset_of
 from webapp.rewinding.models import Continuation
 from webapp.rewinding.scene import Scene, scene_of
-from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.config import of_step
 from webapp.runs.models import Run
+from webapp.runs.rollouts.models import Rollout, Turn
 from webapp.suites.contestants import may_play, with_contestant
 
 MAX_TIMES = 16

@@ -22,7 +22,7 @@ from webapp.rewinding.models import Branch
 from webapp.rewinding.replaying import REPLAY_LIMIT_S, seated
 from webapp.rewinding.scoring import scored
 from webapp.rewinding.services import Took, branch_keep
-from webapp.rollouts.models import Rollout
+from webapp.runs.rollouts.models import Rollout
 
 
 def rollout_continue(*, rollout: Rollout, user: User, turn: int, policies: Sequence[Policy]) -> list[Branch]:

@@ -10,8 +10,8 @@ from django.utils.translation import gettext_lazy as _
 
 from webapp.common.ids import UuidModel
 from webapp.common.outcomes import Outcome
-from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
+from webapp.runs.rollouts.models import Rollout
 
 
 class Branch(UuidModel):

@@ -13,8 +13,8 @@ from webapp.common.failures import failure
 from webapp.common.text import finite
 from webapp.rewinding.models import Branch, Continuation
 from webapp.rewinding.scene import recorded_messages
-from webapp.rollouts.models import Rollout, RolloutStatus, Turn
 from webapp.runs.models import Run
+from webapp.runs.rollouts.models import Rollout, RolloutStatus, Turn
 from webapp.runs.states import TERMINAL
 from webapp.suites.contestants import title_of_contestant
 

@@ -17,7 +17,7 @@ from webapp.environments.playground.seats import leave, take
 from webapp.people.teams.models import User
 from webapp.rewinding.scene import Scene, scene_of
 from webapp.rewinding.telling import check_view
-from webapp.rollouts.models import Rollout
+from webapp.runs.rollouts.models import Rollout
 
 REPLAY_LIMIT_S = 60.0
 

@@ -19,9 +19,9 @@ from webapp.environments.models import Environment
 from webapp.reading.facts import seeds_of
 from webapp.reading.parts import config_for, spec_of, weighed_at
 from webapp.reading.rows import task_row
-from webapp.rollouts.models import Rollout, RolloutStatus, Turn
 from webapp.runs.config import of_step
 from webapp.runs.models import Run
+from webapp.runs.rollouts.models import Rollout, RolloutStatus, Turn
 
 MAX_TURNS = 2_000
 MAX_BYTES = 8 << 20

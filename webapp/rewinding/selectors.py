@@ -12,7 +12,7 @@ from webapp.people.teams.models import Role, User
 from webapp.reading.access import rollout_for
 from webapp.rewinding.models import Branch
 from webapp.rewinding.played import played_branch, played_count, played_of
-from webapp.rollouts.models import Rollout
+from webapp.runs.rollouts.models import Rollout
 
 
 def branches_of(rollout: Rollout) -> list[Branch]:

@@ -21,8 +21,8 @@ from webapp.people.teams.models import AuditAction, User
 from webapp.rewinding.models import Branch
 from webapp.rewinding.scene import first_other, recorded_messages
 from webapp.rewinding.scoring import Scored
-from webapp.rollouts.models import Rollout, Turn
-from webapp.rollouts.outcome import judge_functions
+from webapp.runs.rollouts.models import Rollout, Turn
+from webapp.runs.rollouts.outcome import judge_functions
 from webapp.runs.states import TERMINAL
 
 MAX_BRANCHES = 40

@@ -21,9 +21,9 @@ from webapp.rewards.selectors import component_titles
 from webapp.rewinding.scene import Scene, scene_of
 from webapp.rewinding.selectors import branch_count
 from webapp.rewinding.strings import rewind_strings
-from webapp.rollouts.models import Rollout
-from webapp.rollouts.selectors import rollout_view
 from webapp.runs.config import component_titles as titles_of
+from webapp.runs.rollouts.models import Rollout
+from webapp.runs.rollouts.selectors import rollout_view
 
 MAX_NAMES = 200
 

@@ -11,9 +11,9 @@ from django.utils.text import slugify
 from django.views.decorators.http import require_GET
 
 from webapp.common.csv_text import CsvResponse, csv_lines
-from webapp.metrics.selectors import curves, metric_names
-from webapp.records.access import own_run
+from webapp.runs.metrics.selectors import curves, metric_names
 from webapp.runs.models import Run
+from webapp.runs.records.access import own_run
 
 NAME_MAX = 120
 EVERY = 2**31

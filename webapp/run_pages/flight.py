@@ -19,10 +19,10 @@ from webapp.common.figures import duration, figure
 from webapp.common.outcomes import Outcome
 from webapp.common.strings import run_words
 from webapp.common.text import clean_text, finite
-from webapp.rollouts.models import Rollout, RolloutStatus, Turn
-from webapp.rollouts.selectors import newest_rollouts
 from webapp.runs.config import config_at
 from webapp.runs.models import Run
+from webapp.runs.rollouts.models import Rollout, RolloutStatus, Turn
+from webapp.runs.rollouts.selectors import newest_rollouts
 from webapp.runs.states import LEASED, TERMINAL, RunState
 
 SLOWEST = 3

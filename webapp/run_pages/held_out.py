@@ -19,11 +19,11 @@ from webapp.common.pages import page_number
 from webapp.comparison.boards import interval_of
 from webapp.comparison.figures import Cell, Column, cell, known_columns
 from webapp.engine.resuming import whole_checkpoints
-from webapp.records.access import own_run
-from webapp.records.reports import event_text
-from webapp.registry.models import Checkpoint
-from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run, RunEvent
+from webapp.runs.records.access import own_run
+from webapp.runs.records.reports import event_text
+from webapp.runs.registry.models import Checkpoint
+from webapp.runs.rollouts.models import Rollout
 
 SHOWN = 100
 PER_PAGE = 50

@@ -29,11 +29,11 @@ from webapp.launch.checked import CHECKING
 from webapp.launch.preparing import preparation_lines
 from webapp.people.teams.access import project_for
 from webapp.people.teams.models import Project, Role, User
-from webapp.records import cells, columns, listing, marks
-from webapp.records.access import own_run
-from webapp.records.rows import star, table_rows
 from webapp.rewards.selectors import specs_of
 from webapp.runs.models import Run
+from webapp.runs.records import cells, columns, listing, marks
+from webapp.runs.records.access import own_run
+from webapp.runs.records.rows import star, table_rows
 from webapp.runs.states import TERMINAL, RunState
 from webapp.runs.tags import LONGEST, MOST
 

@@ -17,8 +17,8 @@ from webapp.common.ids import name_validator
 from webapp.common.pages import add_errors
 from webapp.datasets.pairs import BOUNDS, MAX_GAP, counts, gaps_of, pairs_order, pairs_problem
 from webapp.people.teams.models import Role, User
-from webapp.records.access import own_run
 from webapp.runs.models import Run
+from webapp.runs.records.access import own_run
 
 DEFAULT_GAP = 0.5
 

@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
 from webapp.common.figures import duration, percent
-from webapp.metrics.selectors import figures_since
+from webapp.runs.metrics.selectors import figures_since
 from webapp.runs.models import Run
 
 STEPS = 20

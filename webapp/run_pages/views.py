@@ -17,7 +17,6 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_POST
 
 from training.errors import ConfigError
-from webapp.advisories.selectors import Advised, advised
 from webapp.common.failures import failure
 from webapp.common.pages import url_or_none
 from webapp.comparison.boards import own_figures
@@ -32,19 +31,20 @@ from webapp.launch.testbed import policy_table
 from webapp.model_pages.page import model_of_run
 from webapp.people.teams.access import can_edit
 from webapp.people.teams.models import Project, Role, User
-from webapp.records.access import own_run
-from webapp.records.family import family_of
-from webapp.records.marks import ARCHIVABLE
-from webapp.records.reports import held_text, report_lines
-from webapp.records.selectors import run_view, stalled
-from webapp.registry.models import Checkpoint
-from webapp.rollouts.selectors import newest_rollouts, rollout_view
 from webapp.run_pages import page
 from webapp.run_pages.ended import Reader, context_of, told
 from webapp.run_pages.flight import flight_of
 from webapp.run_pages.held_out import held_out_of
 from webapp.run_pages.times import room_for, times_of
+from webapp.runs.advisories.selectors import Advised, advised
 from webapp.runs.models import Run
+from webapp.runs.records.access import own_run
+from webapp.runs.records.family import family_of
+from webapp.runs.records.marks import ARCHIVABLE
+from webapp.runs.records.reports import held_text, report_lines
+from webapp.runs.records.selectors import run_view, stalled
+from webapp.runs.registry.models import Checkpoint
+from webapp.runs.rollouts.selectors import newest_rollouts, rollout_view
 from webapp.runs.states import RunState
 from webapp.summary.summary import ENDED, summary_of
 

@@ -163,7 +163,7 @@ class RunStar(models.Model):
 
 
 class RunColumns(models.Model):
-    """Which columns a person chose for a project's list of runs; ``webapp.records.columns`` knows them."""
+    """Which columns a person chose for a project's list of runs; ``webapp.runs.records.columns`` knows them."""
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="+")
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")

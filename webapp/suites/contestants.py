@@ -14,8 +14,8 @@ from webapp.common.text import translated
 from webapp.endpoints.models import Endpoint
 from webapp.launch.forms import model_choices
 from webapp.people.teams.models import Project
-from webapp.registry.models import RegisteredModel
 from webapp.runs.models import Run
+from webapp.runs.registry.models import RegisteredModel
 
 POLICY, MODEL, RUN, ENDPOINT = "policy:", "model:", "run:", "endpoint:"
 FLOOR = ("claim_success", "empty", "copy_prompt", "one_tool")

@@ -20,9 +20,9 @@ from webapp.comparison.numbers import numbers_of, same_tasks
 from webapp.comparison.verdicts import at_floor, p_text
 from webapp.learned.overlap import overlaps_of
 from webapp.people.teams.models import Project
-from webapp.registry.weights import marks_of
 from webapp.runs.config import config_of
 from webapp.runs.models import Run
+from webapp.runs.registry.weights import marks_of
 from webapp.runs.states import RunState
 from webapp.suites.contestants import pages_of, title_of_contestant
 from webapp.suites.models import SuiteEvaluation, SuiteVersion

@@ -15,10 +15,10 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from training.evaluation.paired import ALPHA, Z_ALPHA
-from webapp.advisories.selectors import AdvisoryView
 from webapp.common.figures import figure, percent
-from webapp.metrics.ends import Ends
+from webapp.runs.advisories.selectors import AdvisoryView
 from webapp.runs.config import config_of
+from webapp.runs.metrics.ends import Ends
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
 from webapp.summary.facts import REWARD, SUCCESS, Best, HeldOut

@@ -12,11 +12,11 @@ from training.shares import share_interval
 from webapp.common.figures import duration, figure, percent
 from webapp.common.text import translated
 from webapp.learned.overlap import Overlap, overlap_of_held_out
-from webapp.metrics.ends import Ends, Spent, Taken, taken
 from webapp.model_pages.scores import Score
-from webapp.registry.models import Checkpoint
 from webapp.runs.config import config_of
+from webapp.runs.metrics.ends import Ends, Spent, Taken, taken
 from webapp.runs.models import Run
+from webapp.runs.registry.models import Checkpoint
 
 SUCCESS, REWARD, LENGTH, EXCLUDED = "rollouts/task_success", "reward", "completions/mean_length", "excluded_share"
 FOLLOWED = {

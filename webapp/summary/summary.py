@@ -8,11 +8,11 @@ from urllib.parse import urlencode
 
 from django.urls import reverse
 
-from webapp.advisories.selectors import AdvisoryView, advisories_of
 from webapp.engine.resuming import GoingOn, whole_checkpoints
 from webapp.model_pages.page import RunModel, model_of_run
-from webapp.registry.models import Checkpoint
+from webapp.runs.advisories.selectors import AdvisoryView, advisories_of
 from webapp.runs.models import Run
+from webapp.runs.registry.models import Checkpoint
 from webapp.runs.states import TERMINAL, RunState
 from webapp.summary.advice import Advice, Seen, advice_of
 from webapp.summary.facts import (

@@ -22,8 +22,8 @@ from webapp.comparison.tasks import SOLVED_FROM
 from webapp.comparison.transcripts import MOST_TRIES
 from webapp.rescoring.columns import columns_of
 from webapp.rescoring.weighing import Scale
-from webapp.rollouts.models import RolloutStatus
-from webapp.rollouts.selectors import latest_rollouts
+from webapp.runs.rollouts.models import RolloutStatus
+from webapp.runs.rollouts.selectors import latest_rollouts
 from webapp.votes.drawing import Candidate, Pair
 from webapp.votes.models import BallotKind
 

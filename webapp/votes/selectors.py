@@ -10,8 +10,8 @@ from django.utils.translation import gettext as _
 
 from webapp.comparison.transcripts import Row, side_by_side
 from webapp.people.teams.models import Membership, Project, User
-from webapp.rollouts.models import Turn
-from webapp.rollouts.selectors import turn_view
+from webapp.runs.rollouts.models import Turn
+from webapp.runs.rollouts.selectors import turn_view
 from webapp.votes.models import Ballot, RoundVoter, Vote, VoteRound
 
 PLAYABLE = Q(

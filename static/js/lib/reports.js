@@ -1,5 +1,5 @@
 // @ts-check
-/** Waiting, and what the trainer reports about itself, in words; `webapp/records/reports.py` says the same. */
+/** Waiting, and what the trainer reports about itself, in words; `webapp/runs/records/reports.py` says the same. */
 import { duration, figure, percent } from "./format.js";
 
 /** @typedef {Record<string, any>} Row */

@@ -14,9 +14,9 @@ from webapp.datasets.models import Dataset, DatasetState
 from webapp.environments.models import DatasetOrder, Environment
 from webapp.people.teams.models import Project, User
 from webapp.people.teams.tokens import token_create
-from webapp.registry.models import Checkpoint, RegisteredModel
 from webapp.rewards.models import RewardCase, RewardSpec
 from webapp.runs.models import Run
+from webapp.runs.registry.models import Checkpoint, RegisteredModel
 
 pytestmark = pytest.mark.django_db
 V1 = "/api/v1"

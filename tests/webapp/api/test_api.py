@@ -13,13 +13,13 @@ from django.utils import timezone
 
 from tests.working import at_once
 from webapp.engine.history import event_add
-from webapp.metrics.models import MetricPoint
 from webapp.people.teams.models import Project, User
 from webapp.people.teams.tokens import token_create, token_revoke
-from webapp.registry.models import RegisteredModel
 from webapp.rewards.models import RewardSpec
-from webapp.rollouts.models import Rollout
+from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Run
+from webapp.runs.registry.models import RegisteredModel
+from webapp.runs.rollouts.models import Rollout
 
 SHAPE = {"ok", "code", "message", "detail", "request_id"}
 V1 = "/api/v1"

@@ -11,10 +11,10 @@ import pytest
 from django.db import connection
 from django.test import Client
 
-from webapp.advisories.models import DoctorRules
 from webapp.people.teams.models import AuditEntry, Project, User
-from webapp.registry.models import RegisteredModel
+from webapp.runs.advisories.models import DoctorRules
 from webapp.runs.models import Run
+from webapp.runs.registry.models import RegisteredModel
 
 Clients = Callable[..., Client]
 

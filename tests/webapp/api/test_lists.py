@@ -18,8 +18,8 @@ from webapp.endpoints.models import Endpoint
 from webapp.inspector.models import SavedView
 from webapp.people.notifications.models import Event, Notification
 from webapp.people.teams.models import ApiToken, Project, User
-from webapp.registry.models import ModelPush, RegisteredModel
 from webapp.runs.models import Attempt, Run
+from webapp.runs.registry.models import ModelPush, RegisteredModel
 from webapp.sharing.models import Comment, SavedComparison, SharedLink
 from webapp.suites.models import Suite, SuiteVersion
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from webapp.metrics.models import MetricPoint
-from webapp.records import axes
-from webapp.rollouts.models import Rollout
+from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Run
+from webapp.runs.records import axes
+from webapp.runs.rollouts.models import Rollout
 
 pytestmark = pytest.mark.django_db
 SPEC = {"components": [{"name": "task_success", "weight": 1.0}]}

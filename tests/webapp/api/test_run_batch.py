@@ -13,9 +13,9 @@ from django.utils import timezone
 
 from tests.webapp.api.answers import complaints
 from webapp.people.teams.models import AuditEntry, Project, User
-from webapp.registry.models import Checkpoint, RegisteredModel
-from webapp.removal.models import Removal
 from webapp.runs.models import Run
+from webapp.runs.registry.models import Checkpoint, RegisteredModel
+from webapp.runs.removal.models import Removal
 
 pytestmark = pytest.mark.django_db
 Clients = Callable[..., Client]

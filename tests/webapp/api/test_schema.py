@@ -13,16 +13,16 @@ from django.utils import timezone
 from tests.security.routes import API, TABLE
 from tests.security.test_authorisation_matrix import _address, objects
 from tests.webapp.api.answers import complaints, operations, schema
-from webapp.advisories.models import Advisory
 from webapp.api.base import api
 from webapp.engine.history import event_add
 from webapp.environments.models import DatasetOrder
-from webapp.metrics.models import MetricPoint
 from webapp.people.notifications.models import Event
 from webapp.people.teams.models import Project, User
-from webapp.registry.models import ModelPush, RegisteredModel
-from webapp.rollouts.models import Rollout, RolloutGroup, Turn
+from webapp.runs.advisories.models import Advisory
+from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Run
+from webapp.runs.registry.models import ModelPush, RegisteredModel
+from webapp.runs.rollouts.models import Rollout, RolloutGroup, Turn
 
 __all__ = ["objects"]
 # What is answered is no JSON.

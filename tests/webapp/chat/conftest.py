@@ -14,7 +14,7 @@ from tests.training.helpers import demonstration_rows
 from webapp.chat.models import Chat
 from webapp.chat.services import chat_create
 from webapp.people.teams.models import Project, User
-from webapp.registry.models import ModelKind, RegisteredModel
+from webapp.runs.registry.models import ModelKind, RegisteredModel
 
 
 @pytest.fixture(scope="session")

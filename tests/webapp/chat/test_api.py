@@ -11,7 +11,7 @@ from django.test import Client
 
 from webapp.chat.models import Answer, AnswerState, Chat
 from webapp.people.teams.models import User
-from webapp.registry.models import RegisteredModel
+from webapp.runs.registry.models import RegisteredModel
 
 Clients = Callable[[User | None], Client]
 

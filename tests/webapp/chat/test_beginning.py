@@ -13,10 +13,10 @@ from django.utils import timezone
 from webapp.chat.models import Chat, Turn
 from webapp.environments.models import DatasetOrder
 from webapp.people.teams.models import Project, User
-from webapp.registry.models import Checkpoint, RegisteredModel
-from webapp.rollouts.models import Rollout
-from webapp.rollouts.models import Turn as RolloutTurn
 from webapp.runs.models import Run
+from webapp.runs.registry.models import Checkpoint, RegisteredModel
+from webapp.runs.rollouts.models import Rollout
+from webapp.runs.rollouts.models import Turn as RolloutTurn
 
 pytestmark = pytest.mark.django_db
 NEW = "/p/joust/chats/new/"

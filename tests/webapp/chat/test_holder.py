@@ -17,9 +17,9 @@ from webapp.chat.tasks import hold
 from webapp.common.pools import TRAIN
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment
-from webapp.registry.models import RegisteredModel
 from webapp.rewards.models import RewardCase
 from webapp.runs.models import Run
+from webapp.runs.registry.models import RegisteredModel
 from webapp.runs.states import RunState
 
 pytestmark = [pytest.mark.django_db, pytest.mark.timeout(120)]

@@ -20,8 +20,8 @@ from webapp.chat.selectors import chat_view, waits
 from webapp.chat.services import MAX_TEXT_CHARS, answer_again, chat_create, chat_stop, turn_send
 from webapp.common.workers.models import Worker
 from webapp.people.teams.models import Project, User
-from webapp.registry.models import RegisteredModel
 from webapp.runs.models import Run
+from webapp.runs.registry.models import RegisteredModel
 from webapp.runs.states import RunState
 
 Maker = Callable[..., Chat]

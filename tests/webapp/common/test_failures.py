@@ -16,7 +16,7 @@ from training.errors import Boundary, TiltyardError
 from webapp.common.failures import BOUNDARIES, CODES, failure, failure_strings
 from webapp.engine import history  # noqa: F401 - its errors count too
 from webapp.people.teams.models import User
-from webapp.rollouts.models import Rollout
+from webapp.runs.rollouts.models import Rollout
 from webapp.runs.states import RunState
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,11 +12,11 @@ from django.utils import timezone
 
 from webapp.comparison.contestants import Contestant
 from webapp.comparison.curves import overlay
-from webapp.metrics.models import MetricPoint
-from webapp.metrics.selectors import curves, curves_of
-from webapp.rollouts.models import Rollout
 from webapp.runs.config import config_of
+from webapp.runs.metrics.models import MetricPoint
+from webapp.runs.metrics.selectors import curves, curves_of
 from webapp.runs.models import Attempt, Run
+from webapp.runs.rollouts.models import Rollout
 
 pytestmark = pytest.mark.django_db
 

@@ -13,8 +13,8 @@ from django.urls import reverse
 
 from tests.envs.bfcl.test_goldens import GOLDENS
 from webapp.comparison.official import official_of
-from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
+from webapp.runs.rollouts.models import Rollout
 
 pytestmark = pytest.mark.django_db
 SPLITS = ("base", "miss_func", "miss_param", "long_context")

@@ -26,8 +26,8 @@ from webapp.comparison.verdicts import p_text
 from webapp.datasets.models import Dataset
 from webapp.people.teams.models import Project, User
 from webapp.rewards.models import RewardSpec
-from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.models import Run
+from webapp.runs.rollouts.models import Rollout, Turn
 from webapp.runs.states import RunState
 
 pytestmark = pytest.mark.django_db

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.webapp.advisories.conftest import record, running
+from tests.webapp.runs.advisories.conftest import record, running
 
 __all__ = ["record", "running"]

@@ -13,13 +13,13 @@ from tests.training.doctor.drifts import DRIFTS, long_healthy
 from tests.training.doctor.planted import BEGIN, FAULTS, STEPS, healthy, planted
 from training.doctor.doctor import Doctor
 from training.doctor.facts import StepFacts
-from webapp.advisories.models import Advisory, Examination
 from webapp.doctor import looking
 from webapp.doctor.looking import look
 from webapp.people.notifications.models import Event
 from webapp.people.notifications.words import words_of
-from webapp.rollouts.models import Rollout
+from webapp.runs.advisories.models import Advisory, Examination
 from webapp.runs.models import Run
+from webapp.runs.rollouts.models import Rollout
 from webapp.runs.states import RunState
 
 pytestmark = pytest.mark.django_db

@@ -11,7 +11,6 @@ from django.utils import timezone
 from tests.training.doctor.planted import FAULTS, planted
 from tests.webapp.runs_pages.test_resume_pages import _saved
 from training.algorithms.checkpoints import outdated
-from webapp.advisories.models import Advisory, DoctorRules
 from webapp.common.storage import attempt_dir
 from webapp.common.text import in_words
 from webapp.doctor import reacting
@@ -19,9 +18,10 @@ from webapp.doctor.looking import look
 from webapp.people.notifications.models import Event
 from webapp.people.notifications.words import words_of
 from webapp.people.teams.models import AuditEntry
-from webapp.registry.models import Checkpoint, RegisteredModel
-from webapp.registry.services import model_delete
+from webapp.runs.advisories.models import Advisory, DoctorRules
 from webapp.runs.models import Run, RunEvent
+from webapp.runs.registry.models import Checkpoint, RegisteredModel
+from webapp.runs.registry.services import model_delete
 from webapp.runs.states import RunState
 
 pytestmark = pytest.mark.django_db

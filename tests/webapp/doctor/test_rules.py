@@ -13,10 +13,10 @@ from django.urls import reverse
 from tests.training.doctor.planted import FAULTS, healthy, planted
 from training.doctor.options import DoctorOptions
 from training.doctor.rules import RULES
-from webapp.advisories.models import Advisory, DoctorRules
 from webapp.doctor.looking import look
 from webapp.doctor.rules import rules_change, rules_of
 from webapp.people.teams.models import AuditEntry, Project, User
+from webapp.runs.advisories.models import Advisory, DoctorRules
 from webapp.runs.models import Run
 
 Clients = Callable[..., Client]

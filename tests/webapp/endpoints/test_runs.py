@@ -25,11 +25,11 @@ from webapp.engine.resolve import resolve
 from webapp.engine.services import run_create, run_resume
 from webapp.engine.supervisor import supervise
 from webapp.launch.preflight import preflight
-from webapp.metrics.models import MetricPoint
 from webapp.people.teams.models import Project, User
-from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.config import config_of
+from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Run, RunEvent
+from webapp.runs.rollouts.models import Rollout, Turn
 from webapp.runs.states import RunState
 
 TASKS = [{"messages": [{"role": "user", "content": f"What is {n} + 1? Use the calculator."}]} for n in range(3)]

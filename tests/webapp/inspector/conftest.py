@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from webapp.rollouts.models import Rollout, RolloutGroup, Turn
-from webapp.rollouts.words import numbers_of
 from webapp.runs.models import Attempt, Run
+from webapp.runs.rollouts.models import Rollout, RolloutGroup, Turn
+from webapp.runs.rollouts.words import numbers_of
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 COMPONENTS = [{"name": "task_success", "weight": 0.6}, {"name": "tool_call", "weight": 0.4}]

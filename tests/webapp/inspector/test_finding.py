@@ -21,9 +21,9 @@ from webapp.inspector.filters import SORTS, filters_of
 from webapp.inspector.finding import Count, View
 from webapp.inspector.page import blocks
 from webapp.inspector.scope import project_scope, run_scope
-from webapp.rollouts.models import Rollout, Turn
-from webapp.rollouts.words import numbers_of
 from webapp.runs.models import Attempt, Run
+from webapp.runs.rollouts.models import Rollout, Turn
+from webapp.runs.rollouts.words import numbers_of
 
 
 def view_of(run: Run, query: str = "") -> View:

@@ -15,8 +15,8 @@ from tests.growth import queries_of
 from tests.webapp.inspector.conftest import Played
 from webapp.inspector import page as page_module
 from webapp.people.teams.models import User
-from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.models import Run
+from webapp.runs.rollouts.models import Rollout, Turn
 
 ClientFor = Callable[..., Client]
 

@@ -22,9 +22,9 @@ from webapp.inspector.models import SavedView
 from webapp.people.teams.models import AuditEntry, User
 from webapp.rewards.lab.selectors import set_of_run
 from webapp.rewards.models import RewardCase, RolloutSet
-from webapp.rollouts.ids import rollout_id
-from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.models import Run
+from webapp.runs.rollouts.ids import rollout_id
+from webapp.runs.rollouts.models import Rollout, Turn
 
 ClientFor = Callable[..., Client]
 TOOL = {"type": "function", "function": {"name": "calculator", "description": "", "parameters": {"type": "object"}}}

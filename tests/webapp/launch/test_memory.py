@@ -139,7 +139,7 @@ def test_a_folder_that_changed_is_read_again(project: Project, bob: User, make_m
 @pytest.fixture
 def make_model_folder(project: Project, settings: Any, tmp_path: Path) -> Callable[[], tuple[Path, str]]:
     def make() -> tuple[Path, str]:
-        from webapp.registry.models import ModelKind, RegisteredModel
+        from webapp.runs.registry.models import ModelKind, RegisteredModel
 
         settings.MODELS_DIR = str(tmp_path)
         folder = tmp_path / "tiny"

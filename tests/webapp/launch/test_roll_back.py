@@ -11,8 +11,8 @@ from django.urls import reverse
 
 from tests.webapp.runs_pages.test_resume_pages import _form_values, _saved, parent
 from webapp.people.teams.models import User
-from webapp.registry.models import Checkpoint
 from webapp.runs.models import Run
+from webapp.runs.registry.models import Checkpoint
 from webapp.runs.states import RunState
 
 __all__ = ["parent"]

@@ -13,11 +13,11 @@ from django.utils import timezone
 from training.config import JobConfig
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment
-from webapp.metrics.models import MetricPoint
 from webapp.people.teams.models import Project
-from webapp.registry.models import Checkpoint, ModelKind, RegisteredModel
 from webapp.rewards.models import RewardSpec
+from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Run, RunEvent
+from webapp.runs.registry.models import Checkpoint, ModelKind, RegisteredModel
 from webapp.runs.states import RunState
 
 COMMIT = "c1899de289a04d12100db370d81485cdf75e47ca"

@@ -16,9 +16,9 @@ import pytest
 from tests.webapp.model_pages.conftest import COMMIT, Past
 from webapp.model_pages.card import card_of, table
 from webapp.people.teams.models import Project, User
-from webapp.registry.describing import model_describe
-from webapp.registry.models import ModelKind, RegisteredModel
 from webapp.runs.models import Run
+from webapp.runs.registry.describing import model_describe
+from webapp.runs.registry.models import ModelKind, RegisteredModel
 
 pytestmark = pytest.mark.django_db
 

@@ -20,9 +20,9 @@ from webapp.model_pages.lineage import children, lineage
 from webapp.model_pages.origins import origins_of
 from webapp.model_pages.scores import scores
 from webapp.people.teams.models import Project, User
-from webapp.registry.models import Checkpoint, ModelKind, RegisteredModel
-from webapp.registry.weights import weights_of_run
 from webapp.runs.models import Run
+from webapp.runs.registry.models import Checkpoint, ModelKind, RegisteredModel
+from webapp.runs.registry.weights import weights_of_run
 
 pytestmark = pytest.mark.django_db
 PLAYED = {"environment": {"name": "environment:tools"}}

@@ -21,7 +21,7 @@ from training.starter import build_starter
 from webapp.model_pages.origins import origins_of
 from webapp.model_pages.serving import Way, ways
 from webapp.people.teams.models import Project, User
-from webapp.registry.models import ModelKind, RegisteredModel
+from webapp.runs.registry.models import ModelKind, RegisteredModel
 
 pytestmark = pytest.mark.django_db
 SITE = "https://tiltyard.example"

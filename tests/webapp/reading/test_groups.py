@@ -16,8 +16,8 @@ from webapp.people.teams.models import User
 from webapp.reading.columns import beside, chosen_of
 from webapp.reading.drawing import spark_of, stack_of
 from webapp.reading.groups import Group, group_of, group_rollouts
-from webapp.rollouts.models import RolloutGroup, Turn
 from webapp.runs.models import Run
+from webapp.runs.rollouts.models import RolloutGroup, Turn
 
 Make = Callable[..., Any]
 WRONG = {"role": "assistant", "content": "It is 46."}

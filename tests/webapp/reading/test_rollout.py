@@ -22,8 +22,8 @@ from webapp.reading import words
 from webapp.reading.parts import config_for, parts_of, spec_of
 from webapp.reading.turns import PAGE_TURNS, TEXT_CHARS, turn_page
 from webapp.rewards.models import RewardCase
-from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.models import Run
+from webapp.runs.rollouts.models import Rollout, Turn
 
 Make = Callable[..., Any]
 PARTS = {"task_success": 1.0, "tool_necessity": 0.5}

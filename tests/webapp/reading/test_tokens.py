@@ -18,8 +18,8 @@ from training.token_file import FOLDER, LEARNED, SAMPLED, SEEN, SPELLING, Spelli
 from webapp.common.storage import attempt_dir
 from webapp.people.teams.models import User
 from webapp.reading.tokens import _columns, tokens_view
-from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
+from webapp.runs.rollouts.models import Rollout
 
 Make = Callable[..., Any]
 

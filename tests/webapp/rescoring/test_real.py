@@ -18,8 +18,8 @@ from webapp.engine.supervisor import supervise
 from webapp.people.teams.models import Project, User
 from webapp.rescoring.columns import column_key, columns_of
 from webapp.rescoring.models import ComputedColumn, RescoringState
-from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
+from webapp.runs.rollouts.models import Rollout
 from webapp.runs.states import RunState
 
 __all__ = ["make_endpoint", "stub"]

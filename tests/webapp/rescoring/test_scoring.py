@@ -23,8 +23,8 @@ from webapp.rescoring import scoring, services
 from webapp.rescoring.models import ComputedColumn, Rescoring, RescoringState
 from webapp.rescoring.services import rescoring_cancel
 from webapp.rewards.lab import child
-from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.models import Run
+from webapp.runs.rollouts.models import Rollout, Turn
 
 __all__ = ["stub"]
 pytestmark = pytest.mark.django_db

@@ -15,8 +15,8 @@ from training.config import JobConfig, RewardComponent
 from training.rewards.registry import form_components, starting_components
 from webapp.people.teams.models import Project, User
 from webapp.rewards.paid import Ranked, failures_first, paid_for
-from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
+from webapp.runs.rollouts.models import Rollout
 
 pytestmark = pytest.mark.django_db
 UNPAID = "Nothing here pays for solving the task."

@@ -19,8 +19,8 @@ from webapp.launch.play_forms import BedForm, SampleForm
 from webapp.launch.testbed import best_reward, policy_table
 from webapp.people.teams.models import Project, User
 from webapp.rewards.models import RewardSpec
-from webapp.rollouts.models import Rollout
 from webapp.runs.models import LaunchCheck, Run
+from webapp.runs.rollouts.models import Rollout
 from webapp.runs.states import RunState
 
 Clients = Callable[..., Client]

@@ -22,8 +22,8 @@ from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment
 from webapp.environments.playground.seats import seats_taken
 from webapp.people.teams.models import User
-from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.models import Run
+from webapp.runs.rollouts.models import Rollout, Turn
 
 __all__ = ["play", "tasks", "trained"]
 Make = Callable[..., Any]

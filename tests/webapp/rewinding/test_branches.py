@@ -15,7 +15,7 @@ from webapp.people.teams.models import AuditEntry, User
 from webapp.rewinding import services
 from webapp.rewinding.beside import beside
 from webapp.rewinding.models import Branch
-from webapp.rollouts.models import Rollout, Turn
+from webapp.runs.rollouts.models import Rollout, Turn
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Make = Callable[..., Any]

@@ -24,14 +24,14 @@ from webapp.people.notifications.models import Event
 from webapp.people.teams.models import Project, User
 from webapp.reading.facts import seeds_of
 from webapp.reading.parts import config_for
-from webapp.registry.models import Checkpoint, RegisteredModel
 from webapp.rewinding.continuations import continuation_create
 from webapp.rewinding.models import Branch, Continuation
 from webapp.rewinding.played import continuing
 from webapp.rewinding.scene import scene_of
 from webapp.rewinding.selectors import branches_of
-from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.models import Run
+from webapp.runs.registry.models import Checkpoint, RegisteredModel
+from webapp.runs.rollouts.models import Rollout, Turn
 from webapp.runs.states import RunState
 
 __all__ = ["make_endpoint", "stub"]

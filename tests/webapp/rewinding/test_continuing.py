@@ -13,8 +13,8 @@ from webapp.environments.playground.seats import leave, seats_taken, take
 from webapp.people.teams.models import User
 from webapp.rewinding import continuing
 from webapp.rewinding.models import Branch
-from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
+from webapp.runs.rollouts.models import Rollout
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Make = Callable[..., Any]

@@ -16,8 +16,8 @@ from webapp.environments.models import Environment
 from webapp.environments.playground.seats import leave, seats_taken, take
 from webapp.people.teams.models import User
 from webapp.rewinding import replaying
-from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.models import Run
+from webapp.runs.rollouts.models import Rollout, Turn
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Make = Callable[..., Any]

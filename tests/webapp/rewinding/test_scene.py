@@ -15,8 +15,8 @@ from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment
 from webapp.rewinding import scene as module
 from webapp.rewinding.scene import scene_of
-from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.models import Run
+from webapp.runs.rollouts.models import Rollout, Turn
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Make = Callable[..., Any]

@@ -17,7 +17,7 @@ from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment
 from webapp.people.teams.models import Membership
 from webapp.rewards.models import RewardCase
-from webapp.rollouts.models import Turn
+from webapp.runs.rollouts.models import Turn
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Make = Callable[..., Any]

@@ -15,9 +15,9 @@ from training import journal as j
 from training.errors import ErrorInfo
 from webapp.engine.batch import Batch, rollout_id
 from webapp.engine.checked import BadEvent
-from webapp.registry.models import CheckpointState
-from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
+from webapp.runs.registry.models import CheckpointState
+from webapp.runs.rollouts.models import Rollout
 
 RUN = UUID("00000000-0000-0000-0000-0000000000aa")
 PROJECT = UUID("00000000-0000-0000-0000-0000000000bb")

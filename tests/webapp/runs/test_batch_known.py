@@ -10,9 +10,9 @@ from django.utils import timezone
 
 from training import journal as j
 from webapp.engine.batch import Batch, rollout_id
-from webapp.registry.models import Checkpoint
-from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
+from webapp.runs.registry.models import Checkpoint
+from webapp.runs.rollouts.models import Rollout
 
 pytestmark = pytest.mark.django_db
 T = 1_700_000_000.5

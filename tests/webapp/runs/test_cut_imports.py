@@ -18,12 +18,12 @@ from webapp.engine import projection
 from webapp.engine.projection import Projector
 from webapp.foreign import importing
 from webapp.foreign.importing import cut_imports_discard, run_import
-from webapp.metrics.models import MetricPoint
 from webapp.ops.tidying import tidy
 from webapp.people.teams.models import Project
-from webapp.removal.models import Removal, RemovalState
-from webapp.rollouts.models import Rollout
+from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Attempt, Run
+from webapp.runs.removal.models import Removal, RemovalState
+from webapp.runs.rollouts.models import Rollout
 from webapp.runs.states import RunState
 
 pytestmark = pytest.mark.django_db(transaction=True)

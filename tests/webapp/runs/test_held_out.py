@@ -12,14 +12,14 @@ from django.urls import reverse
 from training import journal as j
 from webapp.common.storage import attempt_dir
 from webapp.live.snapshot import snapshot_text
-from webapp.metrics.models import MetricPoint
-from webapp.records.reports import event_text
-from webapp.records.selectors import run_changes_after
-from webapp.registry.models import Checkpoint
 from webapp.rewards.lab.sets import recorded_rollouts
-from webapp.rollouts.models import Rollout, RolloutGroup
-from webapp.rollouts.selectors import current_step, step_rollouts
+from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import RunEvent
+from webapp.runs.records.reports import event_text
+from webapp.runs.records.selectors import run_changes_after
+from webapp.runs.registry.models import Checkpoint
+from webapp.runs.rollouts.models import Rollout, RolloutGroup
+from webapp.runs.rollouts.selectors import current_step, step_rollouts
 
 pytestmark = pytest.mark.django_db
 ROWS = [4, 7, 9]

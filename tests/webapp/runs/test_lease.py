@@ -22,8 +22,8 @@ from webapp.engine import reaper
 from webapp.engine.history import LeaseLost
 from webapp.engine.outcome import attempt_end
 from webapp.engine.services import run_stop
-from webapp.rollouts.models import Rollout
 from webapp.runs.models import Attempt, Outbox, ReaperMark, Run, RunEvent
+from webapp.runs.rollouts.models import Rollout
 from webapp.runs.states import RunState
 
 OLD = timedelta(minutes=5)

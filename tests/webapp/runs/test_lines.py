@@ -14,10 +14,10 @@ from training import journal as j
 from webapp.engine import projection
 from webapp.engine.history import Lease, LeaseLost
 from webapp.engine.projection import Line, Projector, close_rows, parse_line, read_lines, rollouts_close
-from webapp.metrics.models import MetricPoint
-from webapp.registry.models import Checkpoint
-from webapp.rollouts.models import Rollout, RolloutGroup, Turn
+from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Attempt, Run, RunEvent
+from webapp.runs.registry.models import Checkpoint
+from webapp.runs.rollouts.models import Rollout, RolloutGroup, Turn
 
 MIB = 1 << 20
 

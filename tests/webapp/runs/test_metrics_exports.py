@@ -29,8 +29,8 @@ from webapp.datasets.models import ExportState
 from webapp.foreign import figure_exports
 from webapp.foreign.figure_exports import metrics_order
 from webapp.foreign.models import RunExport
-from webapp.metrics.models import MetricPoint
 from webapp.people.teams.models import AuditEntry, Project, User
+from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Attempt, Run
 
 pytestmark = pytest.mark.django_db

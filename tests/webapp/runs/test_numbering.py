@@ -8,11 +8,11 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from webapp.metrics.models import MetricPoint
-from webapp.records.selectors import LEFT_OUT, run_changes_after
-from webapp.rollouts.models import Rollout, RolloutGroup, Turn
+from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.numbering import BITS, by_number, changed, changed_sql
+from webapp.runs.records.selectors import LEFT_OUT, run_changes_after
+from webapp.runs.rollouts.models import Rollout, RolloutGroup, Turn
 
 pytestmark = pytest.mark.django_db
 INDEXES = {

@@ -29,9 +29,9 @@ from webapp.engine.history import Lease
 from webapp.engine.orders import orders_pass, rollout_order
 from webapp.engine.services import run_stop
 from webapp.people.teams.models import AuditEntry, User
-from webapp.rollouts.ids import rollout_id
-from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.models import Run, RunEvent
+from webapp.runs.rollouts.ids import rollout_id
+from webapp.runs.rollouts.models import Rollout, Turn
 
 pytestmark = pytest.mark.django_db(transaction=True)
 V1 = "/api/v1"

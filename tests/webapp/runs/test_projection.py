@@ -19,10 +19,10 @@ from webapp.engine import lease as leases
 from webapp.engine.batch import rollout_id
 from webapp.engine.history import LeaseLost
 from webapp.engine.projection import Projector
-from webapp.metrics.models import MetricPoint
-from webapp.metrics.selectors import curves, last_values, metric_names, newest_values, sparklines
-from webapp.rollouts.models import Rollout, Turn
+from webapp.runs.metrics.models import MetricPoint
+from webapp.runs.metrics.selectors import curves, last_values, metric_names, newest_values, sparklines
 from webapp.runs.models import Attempt, RunEvent
+from webapp.runs.rollouts.models import Rollout, Turn
 from webapp.runs.states import RunState
 
 pytestmark = pytest.mark.django_db

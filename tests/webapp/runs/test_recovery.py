@@ -11,7 +11,6 @@ from django.test import Client
 from django.utils import timezone
 
 from training.words import sentence
-from webapp.advisories.models import DoctorRules
 from webapp.common.state_reasons import ANSWERS_AGAIN, BUDGET_AGAIN, RECOVERED, TRIED_AGAIN
 from webapp.endpoints.models import Endpoint
 from webapp.endpoints.spending import DAY_TOKENS, spend_add
@@ -19,6 +18,7 @@ from webapp.engine import recovery
 from webapp.engine.recovery import CAUSES, Cause, wait_s
 from webapp.environments.models import Environment
 from webapp.people.teams.models import Project, User
+from webapp.runs.advisories.models import DoctorRules
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.states import RunState
 

@@ -19,11 +19,11 @@ from webapp.engine.outcome import MAX_OTHER_DEATHS, attempt_end, worker_lost
 from webapp.engine.resuming import GoingOn, can_resume, newest_checkpoint, pin_used, resume_from
 from webapp.engine.services import run_create, run_resume, run_stop
 from webapp.engine.supervisor import Supervisor, supervise
-from webapp.registry.models import Checkpoint
-from webapp.registry.selectors import checkpoints_of
-from webapp.registry.services import model_delete, model_register
 from webapp.run_pages.page import next_act
 from webapp.runs.models import Attempt, Run, RunEvent
+from webapp.runs.registry.models import Checkpoint
+from webapp.runs.registry.selectors import checkpoints_of
+from webapp.runs.registry.services import model_delete, model_register
 from webapp.runs.states import RunState
 
 pytestmark = pytest.mark.django_db
@@ -228,7 +228,7 @@ def test_a_child_starts_from_its_parents_checkpoint(queued: Any, project: Any, a
 
 
 def test_a_checkpoint_that_an_open_child_starts_from_is_not_deleted(queued: Any, project: Any, alice: Any) -> None:
-    from webapp.deletion.services import used_by
+    from webapp.runs.deletion.services import used_by
 
     parent = queued()
     checkpoint = _saved(parent, 1, 4)

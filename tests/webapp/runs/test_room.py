@@ -13,9 +13,9 @@ from django.utils import timezone
 
 from webapp.engine import output, recovery, room
 from webapp.engine.resuming import GoingOn
-from webapp.registry.models import Checkpoint
 from webapp.run_pages.page import next_act
 from webapp.runs.models import Run, RunEvent
+from webapp.runs.registry.models import Checkpoint
 from webapp.runs.states import RunState
 
 GB = 1 << 30

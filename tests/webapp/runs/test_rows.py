@@ -17,10 +17,10 @@ from envs.wire import Message
 from training import journal as j
 from webapp.engine.batch import Batch
 from webapp.engine.rows import statements_of, write_rows
-from webapp.metrics.models import MetricPoint
-from webapp.registry.models import Checkpoint
-from webapp.rollouts.models import Rollout, RolloutGroup, Turn
+from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Run, RunEvent
+from webapp.runs.registry.models import Checkpoint
+from webapp.runs.rollouts.models import Rollout, RolloutGroup, Turn
 
 pytestmark = pytest.mark.django_db
 ODD = """ "quoted" 'single' \\ back {a,b} [1] $1 %s %(x)s null 你好 😀 \u2028\ttab\nline"""

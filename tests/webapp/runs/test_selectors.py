@@ -11,11 +11,11 @@ from django.utils import timezone
 
 from training import journal as j
 from webapp.live.snapshot import snapshot_text
-from webapp.metrics.models import MetricPoint
-from webapp.records.listing import SORTS, run_list
-from webapp.records.selectors import run_changes_after, run_read, run_view
-from webapp.rollouts.models import Rollout, RolloutGroup
-from webapp.rollouts.selectors import current_step, newest_rollouts, step_rollouts
+from webapp.runs.metrics.models import MetricPoint
+from webapp.runs.records.listing import SORTS, run_list
+from webapp.runs.records.selectors import run_changes_after, run_read, run_view
+from webapp.runs.rollouts.models import Rollout, RolloutGroup
+from webapp.runs.rollouts.selectors import current_step, newest_rollouts, step_rollouts
 from webapp.runs.states import RunState
 
 pytestmark = pytest.mark.django_db

@@ -18,9 +18,9 @@ from webapp.engine.outcome import attempt_end
 from webapp.engine.reaper import nudge_forgotten
 from webapp.engine.resolve import resolve
 from webapp.engine.services import run_create, run_launch, run_pause, run_resume, run_stop
-from webapp.records.selectors import run_view
-from webapp.registry.models import Checkpoint, ModelKind, RegisteredModel
 from webapp.runs.models import Attempt, Outbox, Run, RunEvent
+from webapp.runs.records.selectors import run_view
+from webapp.runs.registry.models import Checkpoint, ModelKind, RegisteredModel
 from webapp.runs.states import RunState
 
 pytestmark = pytest.mark.django_db

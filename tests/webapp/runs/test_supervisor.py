@@ -18,9 +18,9 @@ from webapp.engine import supervisor, trainer
 from webapp.engine.services import run_pause, run_resume, run_stop
 from webapp.engine.supervisor import supervise
 from webapp.environments.models import Environment
-from webapp.registry.models import Checkpoint, RegisteredModel
-from webapp.rollouts.models import Rollout
 from webapp.runs.models import Attempt, Run, RunEvent
+from webapp.runs.registry.models import Checkpoint, RegisteredModel
+from webapp.runs.rollouts.models import Rollout
 from webapp.runs.states import RunState
 
 pytestmark = pytest.mark.django_db(transaction=True)

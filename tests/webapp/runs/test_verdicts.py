@@ -14,8 +14,8 @@ from webapp.engine import lease as leases
 from webapp.engine import outcome
 from webapp.engine.history import LeaseLost
 from webapp.engine.outcome import WORKER_CLOSING, attempt_end, crash_loop, finished_before, worker_lost
-from webapp.registry.models import Checkpoint, RegisteredModel
 from webapp.runs.models import Attempt, Run, RunEvent
+from webapp.runs.registry.models import Checkpoint, RegisteredModel
 
 pytestmark = pytest.mark.django_db
 FULL = {"code": "storage_full", "boundary": "storage", "message": "Full.", "hint": "Free space."}

@@ -9,7 +9,7 @@ import pytest
 from django.urls import reverse
 from django.utils import timezone
 
-from webapp.metrics.models import MetricPoint
+from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Attempt, Run
 
 pytestmark = pytest.mark.django_db

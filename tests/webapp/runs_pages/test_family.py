@@ -11,9 +11,9 @@ from django.urls import reverse
 from django.utils import timezone
 
 from webapp.people.teams.models import User
-from webapp.records import family
-from webapp.records.family import family_of
 from webapp.runs.models import Attempt, Run
+from webapp.runs.records import family
+from webapp.runs.records.family import family_of
 from webapp.runs.states import RunState
 
 pytestmark = pytest.mark.django_db

@@ -21,8 +21,8 @@ from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.operations.lineage import lineage_of
 from webapp.datasets.pairs import counts, gaps_of, pairs_problem
 from webapp.people.teams.models import AuditEntry, Project, User
-from webapp.rollouts.models import Rollout, RolloutStatus
 from webapp.runs.models import Run
+from webapp.runs.rollouts.models import Rollout, RolloutStatus
 
 Builder = Callable[..., Any]
 ClientFor = Callable[..., Client]

@@ -12,10 +12,10 @@ from django.utils import timezone
 
 from training.algorithms.checkpoints import write_whole
 from webapp.common.storage import run_dir
-from webapp.records.reports import report_lines
-from webapp.records.selectors import run_view
-from webapp.registry.models import Checkpoint
 from webapp.runs.models import Run, RunEvent
+from webapp.runs.records.reports import report_lines
+from webapp.runs.records.selectors import run_view
+from webapp.runs.registry.models import Checkpoint
 from webapp.runs.states import RunState
 
 pytestmark = pytest.mark.django_db

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from webapp.metrics.models import MetricPoint
 from webapp.run_pages.times import STEPS, parts_of, places_of, room_for, times_of
+from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Attempt, Run
 
 pytestmark = pytest.mark.django_db

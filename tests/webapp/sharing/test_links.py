@@ -12,9 +12,9 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from webapp.deletion.services import remove
 from webapp.people.teams.login_links import token_hash
 from webapp.people.teams.models import AuditEntry, Membership, Project, Role, User
+from webapp.runs.deletion.services import remove
 from webapp.sharing.forms import LinkForm
 from webapp.sharing.links import DAYS, MOST, link_create, link_revoke
 from webapp.sharing.models import SavedComparison, SharedLink

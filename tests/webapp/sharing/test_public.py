@@ -14,9 +14,9 @@ from django.utils import timezone
 
 from training.redaction import redact
 from webapp.common.logs import LineFormatter, RedactFilter
-from webapp.deletion.services import remove
 from webapp.people.teams import throttle
 from webapp.people.teams.models import Project, User
+from webapp.runs.deletion.services import remove
 from webapp.runs.models import Run
 from webapp.sharing.links import link_create, link_revoke
 from webapp.sharing.models import SavedComparison

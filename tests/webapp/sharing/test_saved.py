@@ -11,8 +11,8 @@ from django.core.exceptions import ValidationError
 from django.test import Client
 from django.urls import reverse
 
-from webapp.deletion.services import remove
 from webapp.people.teams.models import AuditEntry, Project, Team, User
+from webapp.runs.deletion.services import remove
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
 from webapp.sharing.models import SavedComparison

@@ -16,8 +16,8 @@ from training.errors import ConfigError
 from webapp.endpoints.models import Endpoint
 from webapp.environments.models import Environment
 from webapp.people.teams.models import AuditEntry
-from webapp.registry.models import RegisteredModel
 from webapp.runs.models import Run
+from webapp.runs.registry.models import RegisteredModel
 from webapp.runs.states import RunState
 from webapp.suites.contestants import contestants_offered
 from webapp.suites.models import Suite, SuiteEvaluation, SuiteRun, SuiteVersion

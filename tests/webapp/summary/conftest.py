@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from webapp.metrics.models import MetricPoint
+from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Attempt, Run
 from webapp.runs.states import RunState
 

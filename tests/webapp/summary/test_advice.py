@@ -8,9 +8,9 @@ import pytest
 
 from tests.webapp.runs_pages.test_resume_pages import _saved
 from tests.webapp.summary.conftest import Ended
-from webapp.advisories.models import Advisory
-from webapp.advisories.selectors import advisories_of
 from webapp.engine.resuming import whole_checkpoints
+from webapp.runs.advisories.models import Advisory
+from webapp.runs.advisories.selectors import advisories_of
 from webapp.runs.models import Run
 from webapp.summary.advice import Advice, Seen, advice_of
 from webapp.summary.facts import best_of, held_out_of, taken_by

@@ -14,8 +14,8 @@ from tests.growth import MOST_QUERIES, queries_of
 from tests.webapp.runs_pages.test_resume_pages import _saved
 from tests.webapp.summary.conftest import Ended, points
 from tests.webapp.summary.test_advice import found
-from webapp.registry.models import Checkpoint
 from webapp.runs.models import Run, RunEvent
+from webapp.runs.registry.models import Checkpoint
 from webapp.runs.states import RunState
 from webapp.summary.summary import ENDED
 

@@ -15,8 +15,8 @@ from django.utils import timezone
 
 from tests.webapp.votes.test_rounds import two
 from webapp.people.teams.models import Project, User
-from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
+from webapp.runs.rollouts.models import Rollout
 from webapp.votes.models import Vote, VoteRound
 from webapp.votes.selectors import next_ballot, progress_of, round_rows, shown
 from webapp.votes.services import first_left, vote_cast

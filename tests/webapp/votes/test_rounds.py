@@ -17,8 +17,8 @@ from webapp.comparison.rewards import evaluations
 from webapp.people.notifications.models import Event
 from webapp.people.notifications.words import path_of, words_of
 from webapp.people.teams.models import Project, User
-from webapp.rollouts.models import Rollout
 from webapp.runs.models import Run
+from webapp.runs.rollouts.models import Rollout
 from webapp.votes.models import Ballot, Vote, VoteRound
 from webapp.votes.selectors import next_ballot, open_rounds, progress_of, standing_of
 from webapp.votes.services import answer_of, first_left, round_create, side_of, vote_cast, vote_undo

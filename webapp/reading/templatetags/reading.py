@@ -15,8 +15,8 @@ from django.utils.translation import ngettext
 from webapp.common.figures import figure
 from webapp.people.teams.models import Project
 from webapp.reading.task_map import Box, Line
-from webapp.rollouts.templatetags.transcript import visible
 from webapp.runs.models import Run
+from webapp.runs.rollouts.templatetags.transcript import visible
 
 register = template.Library()
 MAX_ENTRIES = 200

@@ -26,9 +26,9 @@ from webapp.rewards.lab.pasted import TEXT_NAME, conversations_of, grouped
 from webapp.rewards.lab.recorded import Found, Rows, found_in
 from webapp.rewards.lab.sets import recorded_rollouts
 from webapp.rewards.models import RolloutSet, SetKind, SetState
-from webapp.rollouts.groups import groups_read
 from webapp.runs.config import common_components, config_of
 from webapp.runs.models import Run
+from webapp.runs.rollouts.groups import groups_read
 
 TOO_MANY = "A rollout set holds at most {limit:,} rollouts; these steps have {total:,}."
 

@@ -19,9 +19,9 @@ from webapp.common.text import translated
 from webapp.people.teams.models import Project
 from webapp.rewards.models import RewardSpec, RolloutSet, SetKind
 from webapp.rewards.selectors import latest_specs, specs_of
-from webapp.rollouts.models import Rollout
 from webapp.runs.config import config_of
 from webapp.runs.models import Run
+from webapp.runs.rollouts.models import Rollout
 
 MAX_SPECS = 60
 MAX_NAME = 80

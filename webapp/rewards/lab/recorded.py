@@ -17,10 +17,10 @@ from training.errors import Boundary
 from training.rewards.base import Episode
 from training.rewards.lab.writing import Recorded, message_head
 from webapp.datasets.of_runs import dataset_of_step
-from webapp.rollouts.episodes import BATCH, episodes_of
-from webapp.rollouts.models import Rollout, RolloutStatus
 from webapp.runs.config import stage_at
 from webapp.runs.models import Run
+from webapp.runs.rollouts.episodes import BATCH, episodes_of
+from webapp.runs.rollouts.models import Rollout, RolloutStatus
 
 Place = tuple[int, str]
 """The number of a stage, and the name of a part of a mix."""

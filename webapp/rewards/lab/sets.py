@@ -21,9 +21,9 @@ from webapp.rewards.cases import cases_of
 from webapp.rewards.lab.cache import cache
 from webapp.rewards.lab.pasted import TEXT_NAME, conversations_of
 from webapp.rewards.models import RolloutSet, SetKind
-from webapp.rollouts.groups import groups_write
-from webapp.rollouts.models import Rollout, RolloutStatus
 from webapp.runs.models import Run
+from webapp.runs.rollouts.groups import groups_write
+from webapp.runs.rollouts.models import Rollout, RolloutStatus
 
 logger = logging.getLogger(__name__)
 MAX_SETS = 200

@@ -8,7 +8,7 @@ from django import template
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
-from webapp.records.rows import star, tag_links
+from webapp.runs.records.rows import star, tag_links
 
 register = template.Library()
 

@@ -15,8 +15,8 @@ from webapp.common.ui.widgets import DRAWN, Renderer
 from webapp.datasets.forms import DatasetForm
 from webapp.launch.forms import RunForm
 from webapp.people.teams.models import Project
-from webapp.registry.forms import ModelForm
 from webapp.rewards.forms import RewardSpecForm
+from webapp.runs.registry.forms import ModelForm
 
 HOSTILE = "\"><script>alert(1)</script>&'`"
 

@@ -12,8 +12,8 @@ from django.http import Http404
 
 from webapp.people.teams.access import can_edit, object_for, object_of_team, project_for, projects_of, role_in
 from webapp.people.teams.models import Membership, Project, Role, User
-from webapp.removal.models import Removal
 from webapp.runs.models import Run
+from webapp.runs.removal.models import Removal
 
 pytestmark = pytest.mark.django_db
 NOBODY = AnonymousUser()

@@ -16,7 +16,6 @@ from django.test import Client
 from django.utils import timezone
 
 from tests.working import done
-from webapp.deletion.services import remove
 from webapp.people.notifications.models import Event, Notification
 from webapp.people.teams import machines
 from webapp.people.teams.login_links import login_link_create, login_link_use
@@ -25,6 +24,7 @@ from webapp.people.teams.models import ApiToken, AuditEntry, Machine, Membership
 from webapp.people.teams.selectors import member_rows, people
 from webapp.people.teams.services import member_add, member_remove, person_login_link, person_set_active
 from webapp.people.teams.tokens import token_create
+from webapp.runs.deletion.services import remove
 from webapp.runs.models import Run
 from webapp.votes.selectors import members_of
 

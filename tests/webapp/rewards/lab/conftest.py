@@ -18,8 +18,8 @@ from training.rewards.lab.scoring import score_set
 from webapp.rewards.lab import scoring
 from webapp.rewards.lab.sets import rollout_set_create
 from webapp.rewards.models import RolloutSet
-from webapp.rollouts.models import Rollout, Turn
 from webapp.runs.models import Run
+from webapp.runs.rollouts.models import Rollout, Turn
 
 SPEC = [{"name": "task_success", "weight": 1.0}, {"name": "numeric_match", "weight": 0.5}]
 ROWS = [{"messages": [{"role": "user", "content": f"What is {n} + 1?"}], "answer": str(n + 1)} for n in range(8)]

@@ -1,0 +1,81 @@
+"""Recorded runs made of the doctor's planted ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+from uuid import uuid5
+
+import pytest
+from django.utils import timezone
+
+from training.doctor.facts import StepFacts
+from webapp.runs.metrics.models import MetricPoint
+from webapp.runs.models import Attempt, Run
+from webapp.runs.rollouts.models import Rollout, Turn
+from webapp.runs.states import RunState
+
+Record = Callable[..., None]
+
+
+@pytest.fixture
+def running(make_run: Any) -> Run:
+    """A run of ours that trains."""
+    run: Run = make_run(name="planted", state=RunState.RUNNING, attempt=1, last_event_at=timezone.now())
+    return run
+
+
+@pytest.fixture
+def record() -> Record:
+    """``record(run, steps)``: the steps as the projection leaves them, of the run's newest attempt."""
+
+    def make(run: Run, steps: Iterable[StepFacts], *, loops: bool = False) -> None:
+        now, found = timezone.now(), list(steps)
+        for facts in found:
+            MetricPoint.objects.bulk_create(
+                MetricPoint(run=run, attempt=run.attempt, step=facts.step, name=name, value=value, seq=1)
+                for name, value in facts.metrics.items()
+            )
+            rows = [_row(run, facts, place) for place in range(len(facts.rollouts))]
+            Rollout.objects.bulk_create(rows)
+            said = [{"role": "assistant", "content": "", "tool_calls": [CALL] * 4}]
+            Turn.objects.bulk_create(
+                Turn(rollout=row, run=run, number=number, messages=messages, seq=1)
+                for row in (rows if loops else [])
+                for number, messages in ((0, [{"role": "assistant", "content": "not the policy's"}]), (1, said))
+            )
+        last = found[-1].step
+        attempt = {"owner": "w", "started_at": now, "first_step": found[0].step - 1}
+        row, _made = Attempt.objects.get_or_create(run=run, number=run.attempt, defaults=attempt)
+        Attempt.objects.filter(pk=row.pk).update(last_step=last)
+        Run.objects.filter(pk=run.pk).update(step=last, last_step_at=now)
+        run.refresh_from_db()
+
+    return make
+
+
+CALL = {"id": "1", "name": "search", "arguments": {"query": "the same"}}
+
+
+def _row(run: Run, facts: StepFacts, place: int) -> Rollout:
+    fact, now = facts.rollouts[place], timezone.now()
+    return Rollout(
+        id=uuid5(run.pk, f"{run.attempt}/{fact.name}"),
+        run=run,
+        attempt=run.attempt,
+        step=facts.step,
+        group=fact.group,
+        index=place,
+        status="excluded" if fact.excluded else "completed",
+        reward=fact.reward,
+        env_parts={} if fact.success is None else {"task_success": fact.success},
+        parse_errors=fact.parse_errors,
+        calls=fact.calls,
+        failed_calls=fact.failed_calls,
+        tokens=fact.tokens,
+        turns=fact.turns,
+        seconds=fact.seconds,
+        started_at=now,
+        finished_at=now,
+        seq=1,
+    )

@@ -1,0 +1,150 @@
+"""Advisories on the run page, in the list of runs and over the API."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from tests.training.doctor.planted import FAULTS, planted
+from tests.webapp.runs_pages.test_resume_pages import _saved
+from webapp.doctor.looking import look
+from webapp.runs.advisories.models import Advisory
+from webapp.runs.models import Run
+from webapp.runs.states import RunState
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def advised(running: Run, record: Any) -> Run:
+    record(running, planted(FAULTS["shaping_above_outcome"]))
+    look()
+    evidence = {"curves": [{"name": "kl", "steps": [3, 4], "values": [0.1, 3.0]}], "rollouts": [], "figures": {}}
+    Advisory.objects.create(run=running, code="kl_spike", first=3, last=4, open=False, evidence=evidence)
+    return running
+
+
+def part(client: Client, run: Run, **query: str) -> Any:
+    return client.get(reverse("run-advisories", args=[run.project.slug, run.pk]), query)
+
+
+def test_the_run_page_says_what_was_found_with_its_evidence_and_acts(client: Client, advised: Run, bob: Any) -> None:
+    client.force_login(bob)
+    page = client.get(reverse("run-detail", args=[advised.project.slug, advised.pk])).content.decode()
+    row = Advisory.objects.get(code="shaping_above_outcome")
+    assert 'data-kind="error"' in page and "Shaping above the outcome" in page and "since step 30" in page
+    assert f"In {row.evidence['figures']['cases']} of {row.evidence['figures']['groups']} groups" in page
+    for place in row.evidence["rollouts"]:
+        assert reverse("rollout-detail", args=[advised.project.slug, place["id"]]) in page
+        assert f"Rollout {place['step']}.{place['group']}.{place['index']}" in page
+    assert (
+        "?tab=rollouts&amp;step=59" in page
+        and f"{reverse('lab', args=[advised.project.slug])}?run={advised.pk}" in page
+    )
+    assert page.count('data-dialog="stop-dialog"') == 2  # the button of the page and that of the advisory
+    assert (
+        "1 advisory that is over" in page
+        and "KL spike" in page
+        and "steps 3 to 4" in page
+        and 'data-kind="quiet"' in page
+    )
+
+
+def test_a_viewer_sees_it_without_the_button_that_stops(client: Client, advised: Run, rita: Any) -> None:
+    client.force_login(rita)
+    told = part(client, advised).content.decode()
+    assert "Shaping above the outcome" in told and "stop-dialog" not in told
+
+
+def test_what_is_shown_already_is_not_sent_again(client: Client, advised: Run, bob: Any) -> None:
+    client.force_login(bob)
+    first = part(client, advised)
+    key = first.context["advised"].key
+    assert f"shown={key}" in first.content.decode()
+    assert part(client, advised, shown=key).status_code == 204
+    Advisory.objects.filter(code="shaping_above_outcome").update(open=False)
+    assert part(client, advised, shown=key).status_code == 200
+
+
+def test_a_run_that_has_ended_is_not_asked_about_for_ever(client: Client, advised: Run, bob: Any) -> None:
+    client.force_login(bob)
+    ended = timezone.now() - timedelta(minutes=5)
+    Run.objects.filter(pk=advised.pk).update(state=RunState.SUCCEEDED, finished_at=ended)
+    assert "hx-get" not in part(client, advised).content.decode().split("</section>")[0]
+
+
+def test_strangers_and_the_anonymous_learn_nothing(client: Client, advised: Run, charlie: Any) -> None:
+    assert part(client, advised).status_code == 302
+    client.force_login(charlie)
+    assert part(client, advised).status_code == 404
+    assert client.post(reverse("run-advisories", args=[advised.project.slug, advised.pk])).status_code in (404, 405)
+    assert client.get(f"/api/v1/runs/{advised.pk}/advisories").status_code == 404
+
+
+def test_the_list_of_runs_counts_the_open_ones(client: Client, advised: Run, make_run: Any, bob: Any) -> None:
+    make_run(name="calm", state=RunState.SUCCEEDED)
+    client.force_login(bob)
+    page = client.get(reverse("run-list", args=[advised.project.slug])).content.decode()
+    n = Advisory.objects.filter(open=True).count()
+    assert page.count('data-state="warning"') == 1 and f"{n} advisor" in page
+    items = client.get(f"/api/v1/projects/{advised.project.slug}/runs").json()["items"]
+    assert {item["name"]: item["advisories"] for item in items} == {"planted": n, "calm": 0}
+
+
+def test_the_api_tells_them_in_the_language_that_was_asked_for(client: Client, advised: Run, bob: Any) -> None:
+    client.force_login(bob)
+    items = client.get(f"/api/v1/runs/{advised.pk}/advisories").json()["items"]
+    first, last = items[0], items[-1]
+    assert (first["code"], first["severity"], first["first"], first["last"], first["open"]) == (
+        "shaping_above_outcome",
+        "stop",
+        30,
+        59,
+        True,
+    )
+    assert first["curves"][0]["name"] == "inverted_share" and first["curves"][0]["steps"][-1] == 59
+    assert len(first["rollouts"]) == 3 and first["acts"] == ["rollouts", "lab", "stop"]
+    assert (last["code"], last["open"], last["curves"][0]["title"]) == ("kl_spike", False, "KL divergence")
+    chinese = client.get(f"/api/v1/runs/{advised.pk}/advisories", headers={"Accept-Language": "zh-CN"})
+    assert chinese.json()["items"][0]["title"] == "塑形压过结果"
+
+
+def test_charts_know_what_to_mark(client: Client, advised: Run, bob: Any) -> None:
+    client.force_login(bob)
+    text = html.unescape(part(client, advised).content.decode())
+    marks = json.loads(re.search(r'data-marks="(.*?\])"', text, re.DOTALL)[1])  # type: ignore[index]
+    assert marks[-1] == {
+        "first": 3,
+        "last": 4,
+        "open": False,
+        "severity": "warn",
+        "title": "KL spike",
+        "names": ["kl"],
+    }
+    assert (marks[0]["first"], marks[0]["severity"], marks[0]["names"]) == (30, "stop", ["inverted_share"])
+
+
+def test_what_can_be_gone_back_to_stands_beside_it(client: Client, advised: Run, bob: Any, rita: Any) -> None:
+    points = {step: _saved(advised, step) for step in (2, 10, 20, 40)}
+    Run.objects.filter(pk=advised.pk).update(state=RunState.RUNNING)
+    client.force_login(bob)
+    told = part(client, advised).content.decode()
+    assert "Roll back" not in told and reverse("run-pause", args=[advised.project.slug, advised.pk]) in told
+    key = part(client, advised).context["advised"].key
+    Run.objects.filter(pk=advised.pk).update(state=RunState.PAUSED)
+    told = part(client, advised, shown=key).content.decode()
+    assert "Roll back to step 20 and change" in told and f"checkpoint={points[20].pk}" in told
+    assert f"checkpoint={points[2].pk}&amp;change=slower" in told, "of the spike at step 3, which is over"
+    items = client.get(f"/api/v1/runs/{advised.pk}/advisories").json()["items"]
+    assert items[0]["before"] == {"id": str(points[20].pk), "step": 20}
+    assert (items[0]["kept"], items[0]["paused"]) == (None, False)
+    client.force_login(rita)
+    assert "Roll back" not in part(client, advised).content.decode()

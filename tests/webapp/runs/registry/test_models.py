@@ -1,0 +1,166 @@
+"""The model registry: ids, scanned folders, checkpoints."""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.exceptions import ValidationError
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from training.config import JobConfig
+from webapp.launch.forms import RunForm
+from webapp.people.teams.models import Project, User
+from webapp.runs.registry.forms import ModelForm
+from webapp.runs.registry.models import Checkpoint, RegisteredModel
+from webapp.runs.registry.selectors import model_folders
+from webapp.runs.registry.services import model_register
+
+
+@pytest.fixture
+def models_dir(tmp_path: Path, settings: Any) -> Path:
+    settings.MODELS_DIR = tmp_path
+    return tmp_path
+
+
+def _folder(root: Path, name: str = "small", config: dict[str, Any] | None = None) -> Path:
+    folder = root / name
+    folder.mkdir()
+    (folder / "config.json").write_text(
+        json.dumps(config or {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"]})
+    )
+    header = json.dumps({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + b"\0" * 4)
+    (folder / "tokenizer.json").write_text("{}")
+    (folder / "tokenizer_config.json").write_text("{}")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["", "/etc", "../x/y", "a/../b", "a/b/c", "https://evil/x", "a b/c", "-a/b", "a/b\x00", "a\n/b", "~/x", "C:\\x/y"],
+)
+def test_paths_are_no_hub_ids(source: str, project: Project, bob: User) -> None:
+    with pytest.raises(ValidationError):
+        model_register(project=project, user=bob, name="x", kind="hub", source=source)
+
+
+def test_only_scanned_folders_are_taken(project: Project, bob: User, models_dir: Path) -> None:
+    _folder(models_dir)
+    (models_dir / "empty").mkdir()
+    (models_dir / "link").symlink_to(models_dir / "small")
+    assert [folder.name for folder in model_folders()] == ["small"]
+    for source in ("empty", "link", "../small", str(models_dir / "small")):
+        with pytest.raises(ValidationError):
+            model_register(project=project, user=bob, name="x", kind="folder", source=source)
+
+
+def test_a_folder_with_code_is_refused(project: Project, bob: User, models_dir: Path) -> None:
+    pytest.importorskip("training.model_check")
+    _folder(models_dir, "evil", {"model_type": "qwen3", "auto_map": {"AutoModel": "evil.Model"}})
+    with pytest.raises(ValidationError) as caught:
+        model_register(project=project, user=bob, name="x", kind="folder", source="evil")
+    assert "folder" in caught.value.message_dict
+
+
+def test_a_checkpoint_of_another_project_is_refused(project: Project, bob: User, charlie: User, make_run: Any) -> None:
+    other = Project.objects.get(slug="elsewhere")
+    run = make_run()
+    checkpoint = Checkpoint.objects.create(
+        project=other, run=run, attempt=1, step=1, path="1/m", bytes=1, seq=1, created_at=timezone.now()
+    )
+    with pytest.raises(ValidationError):
+        model_register(project=project, user=bob, name="x", kind="run", checkpoint=checkpoint)
+
+
+def test_page_registers_and_removes(
+    project: Project, bob: User, client_for: Callable[..., Client], make_run: Any
+) -> None:
+    client, address = client_for(bob), reverse("model-new", args=[project.slug])
+    data = {"name": "qwen", "kind": "hub", "source": "Qwen/Qwen3-0.6B", "revision": ""}
+    assert client.post(address, data).status_code == 302
+    assert client.post(address, data).status_code == 422
+    model = RegisteredModel.objects.get()
+    run = make_run(config={"model": {"source": model.reference}})
+    remove = reverse("model-delete", args=[project.slug, model.pk])
+    assert run.name in client.post(remove, follow=True).content.decode()
+    run.delete()
+    client.post(remove)
+    assert not RegisteredModel.objects.exists()
+
+
+def test_no_model_stands_twice_in_the_list_of_a_launch(project: Project, bob: User, make_run: Any) -> None:
+    """A trained model that was registered stood there as itself and as its run's final model (W7)."""
+    finals = {}
+    for name in ("warm-up", "nameless"):
+        fields = {"attempt": 1, "step": 9, "path": "1/model", "bytes": 1, "seq": 1, "created_at": timezone.now()}
+        finals[name] = Checkpoint.objects.create(project=project, run=make_run(name=name), final=True, **fields)
+    RegisteredModel.objects.create(project=project, name="warm", kind="run", checkpoint=finals["warm-up"])
+    RegisteredModel.objects.create(project=project, name="small", kind="hub", source="Qwen/Qwen3-0.6B")
+    listed = ["starter", "model:small", "model:warm", "run:nameless"]
+    assert _sources(project, "starter") == listed
+    assert _sources(project, "run:warm-up") == ["starter", "model:small", "run:warm-up", "run:nameless"]
+    assert _sources(project, "Qwen/Qwen3-0.6B") == ["starter", "Qwen/Qwen3-0.6B", "model:warm", "run:nameless"]
+    assert _sources(project, "Qwen/Qwen3-4B") == [*listed, "Qwen/Qwen3-4B"]
+    assert [item.run.name for item in ModelForm(project=project).fields["checkpoint"].queryset] == ["nameless"]
+
+
+def _sources(project: Project, source: str) -> list[str]:
+    """The values that a form of a run with this model offers."""
+    form = RunForm(project=project, config=JobConfig.model_validate({"model": {"source": source}}))
+    return [value for value, _label in form.fields["model.source"].widget.choices]
+
+
+def test_models_are_shown_fifty_at_a_time(project: Project, rita: User, client_for: Any, make_run: Any) -> None:
+    """The newest first; a second page, the checkpoints' page and what is looked for do not disturb each other."""
+    RegisteredModel.objects.bulk_create(
+        RegisteredModel(
+            project=project, name=f"m-{n:02}", kind="hub", source=f"owner/size-{n % 2}b", tags=["tiny"] * (n == 7)
+        )
+        for n in range(53)
+    )
+    run = make_run(name="warm-up")
+    fields = {"attempt": 1, "step": 9, "bytes": 1, "seq": 1, "created_at": timezone.now()}
+    point = Checkpoint.objects.create(project=project, run=run, path="1/model", **fields)
+    RegisteredModel.objects.create(project=project, name="warm", kind="run", checkpoint=point)
+    client = client_for(rita)
+
+    def shown(query: str = "") -> tuple[str, list[str], bool, str]:
+        page = client.get(reverse("model-list", args=[project.slug]) + query).content.decode()
+        count = re.findall(r'Registered <span class="count">(\d+)</span>', page)[0]
+        names = re.findall(r'/models/[0-9a-f-]{36}/">([^<]+)</a>', page.split("Trained here")[0])
+        return count, names, "<strong>starter" in page, page
+
+    count, names, starter, page = shown()
+    assert (count, names[0], len(names), starter) == ("55", "warm", 50, True)
+    assert "Page 1 of 2" in page and 'href="?models=2"' in page
+    rest = {f"m-{n:02}" for n in range(53)} - set(names)
+    count, names, starter, page = shown("?models=2&page=3")
+    assert (count, set(names), starter) == ("55", rest, False) and 'href="?models=1&amp;page=3"' in page
+    assert shown("?models=99")[1] == names  # beyond the end is the last page
+    assert shown("?q=M-07")[:3] == ("1", ["m-07"], False) and shown("?q=tiny")[1] == ["m-07"]
+    assert shown("?q=warm-up")[1] == ["warm"] and shown("?q=size-1b")[0] == "26"
+    assert shown("?q=star")[:3] == ("1", [], True)
+    count, names, starter, page = shown("?q=%00nobody%22")
+    assert (count, names, starter) == ("0", [], False)
+    assert "No model matches" in page and "nobody&quot;" in page and "Show all models" in page
+
+
+def test_a_small_list_of_models_needs_no_search(project: Project, rita: User, client_for: Any) -> None:
+    page = client_for(rita).get(reverse("model-list", args=[project.slug])).content.decode()
+    assert 'role="search"' not in page and '<span class="count">1</span>' in page and "<strong>starter" in page
+
+
+def test_only_owners_are_told_a_folder_of_the_server(
+    project: Project, alice: User, bob: User, client_for: Any, models_dir: Path
+) -> None:
+    address = reverse("model-list", args=[project.slug])
+    assert str(models_dir) in client_for(alice).get(address).content.decode()
+    assert str(models_dir) not in client_for(bob).get(address).content.decode()

@@ -1,0 +1,168 @@
+"""Reading advisories: as pages and the API tell them, in the reader's language."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from django.db.models import Count, OuterRef, Subquery
+from django.utils import timezone
+
+from training.doctor.rules import CURVES, RULES, SEVERITIES
+from training.metrics import METRICS
+from training.words import sentence
+from webapp.common.text import in_words, translated
+from webapp.runs.advisories.models import Advisory
+from webapp.runs.models import Run
+from webapp.runs.registry.models import Checkpoint, CheckpointState
+from webapp.runs.states import TERMINAL, RunState
+
+SHOWN = 50
+POINTS = 200
+LAST_LOOK = timedelta(minutes=1)
+"""The last step of a run is looked at soon after its end."""
+ORDER = tuple(SEVERITIES)
+CHARTED = {"success": "rollouts/task_success", "judge_failure_share": "judge/failures"}
+"""Curves of evidence that a metric's chart shows."""
+
+
+class CurveView(NamedTuple):
+    """A curve of evidence with its title."""
+
+    name: str
+    title: str
+    steps: list[int]
+    values: list[float]
+
+
+class AdvisoryView(NamedTuple):
+    """An advisory in the reader's language. ``rollouts`` are {id, step, group, index}.
+
+    ``paused`` and ``kept``, a step, are what a rule of the project did; ``before`` is the newest checkpoint from before
+    it, which a child may go back to.
+    """
+
+    id: UUID
+    code: str
+    severity: str
+    first: int
+    last: int
+    open: bool
+    title: str
+    sentence: str
+    meaning: str
+    remedy: str
+    acts: tuple[str, ...]
+    curves: list[CurveView]
+    rollouts: list[dict[str, Any]]
+    paused: bool
+    kept: int | None
+    before: Checkpoint | None
+
+
+def advisories_of(run: Run, whole: Sequence[Checkpoint] | None = None) -> list[AdvisoryView]:
+    """A run's advisories: open ones first, of these the gravest, then the newest; 50 at most.
+
+    ``whole`` are its whole checkpoints, the newest first, where they were read before."""
+    if not _learns(run):
+        return []
+    rows = [row for row in Advisory.objects.filter(run=run).select_related("kept") if row.code in RULES]
+    rows.sort(key=lambda row: (not row.open, ORDER.index(RULES[row.code].severity), -row.last))
+    points = [] if not rows else _points(run) if whole is None else [point for point in whole if not point.final]
+    return [_view(row, _before(points, row.first)) for row in rows[:SHOWN]]
+
+
+def checkpoint_before(run: Run, step: int) -> Checkpoint | None:
+    """The newest whole checkpoint below a step that is still there: of the latest attempt, then of the highest step."""
+    return _before(_points(run), step)
+
+
+def _points(run: Run) -> list[Checkpoint]:
+    rows = Checkpoint.objects.filter(run=run, state=CheckpointState.WHOLE, final=False)
+    return list(rows.order_by("-attempt", "-step")[:POINTS])
+
+
+def _before(points: list[Checkpoint], step: int) -> Checkpoint | None:
+    return next((found for found in points if found.step < step and found.folder.is_dir()), None)
+
+
+class Advised(NamedTuple):
+    """What a run page shows; ``key`` says whether it is the same, ``live`` whether there may be more."""
+
+    open: list[AdvisoryView]
+    over: list[AdvisoryView]
+    key: str
+    live: bool
+
+    @property
+    def marks(self) -> str:
+        """What charts mark, as JSON: where each began and ended, and the metrics that show it."""
+        return json.dumps([_mark(each) for each in (*self.open, *self.over)], ensure_ascii=False)
+
+
+def advised(run: Run, whole: Sequence[Checkpoint] | None = None) -> Advised:
+    """The advisories of a run as its page shows them."""
+    found = advisories_of(run, whole)
+    key = "-".join(f"{each.code}.{each.first}{'' if each.open else '.over'}" for each in found)
+    key += f" {run.state in TERMINAL} {run.state == RunState.PAUSED}"  # which decide what can be done about them
+    told = hashlib.sha256(key.encode()).hexdigest()[:16]
+    ended = run.state in TERMINAL and (run.finished_at is None or timezone.now() - run.finished_at > LAST_LOOK)
+    live = _learns(run) and not ended
+    return Advised([each for each in found if each.open], [each for each in found if not each.open], told, live)
+
+
+def _mark(found: AdvisoryView) -> dict[str, Any]:
+    mark = {name: getattr(found, name) for name in ("first", "last", "open", "severity", "title")}
+    return mark | {"names": [CHARTED.get(curve.name, curve.name) for curve in found.curves]}
+
+
+def open_count() -> Subquery:
+    """How many advisories a run of the outer query has open; null without any."""
+    found = Advisory.objects.filter(run=OuterRef("pk"), open=True).order_by().values("run")
+    return Subquery(found.annotate(n=Count("pk")).values("n"))
+
+
+def advisory_out(found: AdvisoryView) -> dict[str, Any]:
+    """An advisory as the API tells it."""
+    given = found._asdict() | {"rollouts": [row["id"] for row in found.rollouts], "id": str(found.id)}
+    given["before"] = None if found.before is None else {"id": str(found.before.pk), "step": found.before.step}
+    return given | {"curves": [curve._asdict() for curve in found.curves], "acts": list(found.acts)}
+
+
+def curve_title(name: str) -> str:
+    """What a curve of evidence is called."""
+    return translated(METRICS[name].title if name in METRICS else CURVES.get(name, name))
+
+
+def _learns(run: Run) -> bool:
+    return run.method.plays and run.method.trains
+
+
+def _view(row: Advisory, before: Checkpoint | None) -> AdvisoryView:
+    rule, evidence = RULES[row.code], row.evidence
+    return AdvisoryView(
+        id=row.pk,
+        code=row.code,
+        severity=rule.severity,
+        first=row.first,
+        last=row.last,
+        open=row.open,
+        title=translated(rule.title),
+        sentence=in_words(sentence(rule.sentence, **evidence.get("figures", {}))),
+        meaning=translated(rule.meaning),
+        remedy=translated(rule.remedy),
+        acts=rule.acts,
+        curves=[_curve(each) for each in evidence.get("curves", [])],
+        rollouts=evidence.get("rollouts", []),
+        paused=row.paused,
+        kept=row.kept.step if row.kept is not None and row.kept.state == CheckpointState.WHOLE else None,
+        before=before,
+    )
+
+
+def _curve(found: dict[str, Any]) -> CurveView:
+    return CurveView(found["name"], curve_title(found["name"]), found["steps"], found["values"])

@@ -1,0 +1,236 @@
+"""Deleting runs, checkpoints and projects.
+
+1. What else uses the thing is told, and refuses it (``used_by``); so does work that has not ended.
+2. In one transaction it is hidden (``removed_at``; its name is free again), written into the audit, and a ``Removal``
+   is left for a worker. From here on nobody sees it.
+3. The worker deletes the rows that hang on it in batches, then the row, then the files by way of the trash. Each part
+   may be done twice, so a worker that is killed is followed by another that goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from django.core.exceptions import ValidationError
+from django.db import connection, transaction
+from django.db.models import CASCADE, CompositePrimaryKey, Model, Q, QuerySet
+from django.db.models.functions import Now
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from webapp.common.storage import (
+    channel_dir,
+    dataset_dir,
+    endpoint_dir,
+    environment_dir,
+    import_dir,
+    project_dir,
+    rescoring_dir,
+    rollout_set_dir,
+    run_dir,
+)
+from webapp.common.work import Claim
+from webapp.people.teams.audit import audit
+from webapp.people.teams.machines import machines_end_in
+from webapp.people.teams.models import AuditAction, Project
+from webapp.runs.models import Run
+from webapp.runs.registry.models import Checkpoint, RegisteredModel
+from webapp.runs.removal.files import bytes_of, files_delete, removal_add
+from webapp.runs.removal.models import Removal, RemovalState
+from webapp.runs.states import LEASED, TERMINAL, RunState
+
+BATCH = 1000
+DELETE = "DELETE FROM {table} WHERE ctid = ANY(ARRAY(SELECT ctid FROM {table} WHERE {column} = %s LIMIT %s))"
+SHOWN = 3
+BUSY = LEASED | {RunState.QUEUED}
+
+
+class Forecast(NamedTuple):
+    """What deleting something means: sentences of what goes with it, the bytes (``None``: not counted), and what stands
+    against it."""
+
+    name: str
+    bytes: int | None
+    goes: list[str]
+    against: list[str]
+
+
+def forecast(item: Run | Checkpoint | Project, *, weigh: bool = True) -> Forecast:
+    """What a person reads before they confirm. To ``weigh`` a project is to look at every file of its runs."""
+    return Forecast(_name(item), bytes_of(_paths(item)) if weigh else None, _goes(item), used_by(item))
+
+
+def remove(item: Run | Checkpoint | Project) -> None:
+    """Hide it now and have it deleted. Raises ``ValidationError`` while something uses it."""
+    acts: dict[type[Model], tuple[AuditAction, Callable[[Any], None]]] = {
+        Run: (AuditAction.RUN_DELETED, _hide_run),
+        Checkpoint: (AuditAction.CHECKPOINT_DELETED, lambda found: found.delete()),
+        Project: (AuditAction.PROJECT_DELETED, _hide_project),
+    }
+    action, hide = acts[type(item)]
+    with transaction.atomic():
+        _lock(item)
+        if against := used_by(item):
+            raise ValidationError(" ".join(against), code="conflict")
+        name, kind, pk = _name(item), item._meta.label_lower, item.pk
+        audit(action, item, subject=name)
+        removal_add(name, _paths(item), _project(item), kind="" if isinstance(item, Checkpoint) else kind, object_id=pk)
+        hide(item)
+
+
+def _project(item: Run | Checkpoint | Project) -> Project:
+    return item if isinstance(item, Project) else item.project
+
+
+def _lock(item: Run | Checkpoint | Project) -> None:
+    """Nobody claims, queues or resumes what is being judged."""
+    runs = Run.objects.filter(project=item) if isinstance(item, Project) else Run.objects.filter(pk=_run_id(item))
+    list(runs.select_for_update(no_key=True).order_by("pk").values_list("pk"))
+
+
+def _run_id(item: Run | Checkpoint) -> UUID:
+    return item.pk if isinstance(item, Run) else item.run_id
+
+
+def _hide_run(run: Run) -> None:
+    Run.objects.filter(pk=run.pk).update(removed_at=Now(), name=str(run.pk), idempotency_key=None)
+
+
+def _hide_project(project: Project) -> None:
+    Run.objects.filter(project=project).update(removed_at=Now())
+    machines_end_in(project)
+    Project.objects.filter(pk=project.pk).update(removed_at=Now(), slug=str(project.pk))
+
+
+def _name(item: Run | Checkpoint | Project) -> str:
+    if isinstance(item, Checkpoint):
+        return _("%(run)s, step %(step)s") % {"run": item.run.name, "step": item.step}
+    return item.name
+
+
+# --- What stands against it -------------------------------------------------------------------------------------------
+def used_by(item: Run | Checkpoint | Project) -> list[str]:
+    """Why it cannot be deleted now, in sentences; empty where it can."""
+    if isinstance(item, Project):
+        busy = Run.objects.filter(project=item, state__in=BUSY)
+        return _told(busy, _("Runs are active or queued; stop them first: %(names)s."))
+    if isinstance(item, Run):
+        against = [_("It is active or queued; stop it first.")] if _state(item) in BUSY else []
+        models = RegisteredModel.objects.filter(checkpoint__run=item)
+        waiting = item.followers.exclude(state__in=TERMINAL)
+        against += _told(waiting, _("A run waits for its model: %(names)s."))
+        folder = run_dir(item.pk)
+    else:
+        against = [] if _state(item.run) in TERMINAL else [_("Its run has not ended and may continue from it.")]
+        models, folder = RegisteredModel.objects.filter(checkpoint=item), item.folder
+    against += _told(models, _("A model is registered from it; remove that first: %(names)s."))
+    return against + _told(_starting_from(item, folder), _("A run that has not ended starts from it: %(names)s."))
+
+
+def _state(run: Run) -> str:
+    return str(Run.objects.filter(pk=run.pk).values_list("state", flat=True).first())
+
+
+def _starting_from(item: Run | Checkpoint, folder: Path) -> QuerySet[Run]:
+    """Open runs whose weights lie in the folder, or that name the run."""
+    named = Q(resolved__model__source__startswith=str(folder))
+    if isinstance(item, Run):
+        named |= Q(config__model__source=f"run:{item.name}") | Q(resume_checkpoint__run=item)
+    else:
+        named |= Q(resume_checkpoint=item)
+    return Run.objects.filter(named, project=item.project_id).exclude(state__in=TERMINAL).exclude(pk=_run_id(item))
+
+
+def _told(rows: QuerySet[Any], sentence: str) -> list[str]:
+    names = list(rows.order_by().values_list("name", flat=True)[:SHOWN])
+    return [sentence % {"names": ", ".join(names)}] if names else []
+
+
+# --- What goes with it ------------------------------------------------------------------------------------------------
+def _goes(item: Run | Checkpoint | Project) -> list[str]:
+    if isinstance(item, Checkpoint):
+        return []
+    if isinstance(item, Run):
+        rollouts, checkpoints = item.rollouts.count(), item.checkpoints.count()  # type: ignore[attr-defined]
+        return [
+            ngettext("%(n)s rollout with its turns", "%(n)s rollouts with their turns", rollouts) % {"n": rollouts},
+            ngettext("%(n)s checkpoint", "%(n)s checkpoints", checkpoints) % {"n": checkpoints},
+            _("its curves, log and events"),
+        ]
+    runs, datasets = Run.objects.filter(project=item).count(), item.datasets.count()  # type: ignore[attr-defined]
+    return [
+        ngettext("%(n)s run with all that it recorded", "%(n)s runs with all that they recorded", runs) % {"n": runs},
+        ngettext("%(n)s dataset", "%(n)s datasets", datasets) % {"n": datasets},
+        _("its reward specs, rollout sets, environments, endpoints and models"),
+    ]
+
+
+def _paths(item: Run | Checkpoint | Project) -> list[Path]:
+    if isinstance(item, Checkpoint):
+        return [run_dir(item.run_id) / item.path] if item.folder else []  # ``folder`` has checked the path
+    if isinstance(item, Run):
+        return [run_dir(item.pk)]
+    folders = {
+        "datasets": dataset_dir,
+        "rollout_sets": rollout_set_dir,
+        "rescorings": rescoring_dir,
+        "imports": import_dir,
+        "channels": channel_dir,
+    }
+    found = [project_dir(item.pk)]
+    found += [run_dir(pk) for pk in Run.all_objects.filter(project=item).values_list("pk", flat=True)]
+    for name, folder in folders.items():
+        found += [folder(pk) for pk in getattr(item, name).values_list("pk", flat=True)]
+    return found
+
+
+# --- The worker -------------------------------------------------------------------------------------------------------
+def removal_run(claim: Claim[Removal]) -> None:
+    """Delete the rows, then the files."""
+    removal = claim.item
+    if removal.kind == "runs.run":
+        _delete_run(claim, str(removal.object_id))
+    elif removal.kind == "teams.project":
+        _delete_project(claim, str(removal.object_id))
+    files_delete(claim)
+    claim.finish(state=RemovalState.DONE)
+
+
+def _delete_project(claim: Claim[Removal], pk: str) -> None:
+    for run_id in Run.all_objects.filter(project_id=pk).values_list("pk", flat=True):
+        _delete_run(claim, str(run_id))
+    project: Any = Project(pk=UUID(pk))  # for its related rows: the project's own may be gone since an earlier try
+    environments = list(project.environments.values_list("pk", flat=True))
+    project.environments.all().delete()  # the keeper ends what still runs of them
+    claim.item.paths += [f"environments/{environment_dir(found).name}" for found in environments]
+    endpoints = project.endpoints.values_list("pk", flat=True)
+    claim.item.paths += [f"endpoints/{endpoint_dir(found).name}" for found in endpoints]
+    claim.item.paths.append(f"projects/{project_dir(project.pk).name}")
+    claim.keep(paths=claim.item.paths)
+    Project.all_objects.filter(pk=pk).delete()
+
+
+def _delete_run(claim: Claim[Removal], pk: str) -> None:
+    """A run of 20,000 rollouts is hundreds of thousands of rows: no statement takes more than a batch of them."""
+    for relation in Run._meta.related_objects:
+        if getattr(relation, "on_delete", None) is not CASCADE:
+            continue
+        while _delete_batch(relation.related_model, relation.field, pk):
+            claim.report({"stage": "rows"})
+    Run.all_objects.filter(pk=pk).delete()
+
+
+def _delete_batch(model: Any, field: Any, pk: str) -> int:
+    """Delete a batch of the rows of which the field is ``pk``; how many went."""
+    if isinstance(model._meta.pk, CompositePrimaryKey):
+        # Nothing hangs on such a row, and PostgreSQL takes a second to find a thousand of them by keys of four columns.
+        with connection.cursor() as cursor:
+            cursor.execute(DELETE.format(table=model._meta.db_table, column=field.column), [pk, BATCH])
+            return int(cursor.rowcount)
+    rows = model._base_manager.filter(**{field.attname: pk}).order_by()
+    if keys := list(rows.values_list("pk", flat=True)[:BATCH]):
+        model._base_manager.filter(pk__in=keys).delete()
+    return len(keys)

@@ -1,0 +1,13 @@
+"""Addresses of what deletes; each stands under the thing that goes."""
+
+from __future__ import annotations
+
+from django.urls import URLPattern, path
+
+from webapp.runs.deletion import views
+
+urlpatterns: list[URLPattern] = [
+    path("delete/", views.project_delete, name="project-delete"),
+    path("runs/<uuid:pk>/delete/", views.run_delete, name="run-delete"),
+    path("models/checkpoints/<uuid:pk>/delete/", views.checkpoint_delete, name="checkpoint-delete"),
+]

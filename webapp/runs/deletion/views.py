@@ -1,0 +1,89 @@
+"""The page that asks before something is deleted: what goes, how many bytes that frees, and the name to type."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_http_methods, require_POST
+
+from webapp.common.pages import own_address
+from webapp.people.teams.access import object_for, object_of_team, project_for
+from webapp.people.teams.models import Project, Role
+from webapp.people.teams.sudo import Act, ask
+from webapp.runs.deletion.services import forecast, remove
+from webapp.runs.models import Run
+from webapp.runs.registry.models import Checkpoint
+from webapp.runs.registry.selectors import checkpoints_of
+from webapp.runs.removal.files import removal_retry
+from webapp.runs.removal.models import Removal
+
+DELETES: dict[type, Act] = {
+    Run: Act.DELETE_RUN,
+    Checkpoint: Act.DELETE_CHECKPOINT,
+    Project: Act.DELETE_PROJECT,
+}
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def run_delete(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """Delete a run with all that it recorded."""
+    project = project_for(request.user, slug, need=Role.OWNER)
+    run = object_for(request.user, Run, pk, need=Role.OWNER, within=Run.objects.filter(project=project))
+    return _page(request, project, run, reverse("run-detail", args=[slug, pk]), reverse("run-list", args=[slug]))
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def checkpoint_delete(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """Delete one checkpoint's files."""
+    project = project_for(request.user, slug, need=Role.OWNER)
+    item = object_for(request.user, Checkpoint, pk, need=Role.OWNER, within=checkpoints_of(project))
+    models = reverse("model-list", args=[slug])
+    return _page(request, project, item, models, models)
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def project_delete(request: HttpRequest, slug: str) -> HttpResponse:
+    """Delete a project with all that is in it."""
+    project = project_for(request.user, slug, need=Role.OWNER)
+    return _page(request, project, project, reverse("team-settings", args=[slug]), "/?all=1")
+
+
+@login_required
+@require_POST
+def removal_again(request: HttpRequest, pk: UUID) -> HttpResponse:
+    """Try a deletion again that failed."""
+    removal = object_of_team(request.user, Removal, pk, need=Role.OWNER)
+    if removal_retry(removal):
+        messages.success(request, _("%(name)s is being deleted again.") % {"name": removal.name})
+    return redirect(own_address(request, request.POST.get("back", ""), "/?all=1"))
+
+
+def _page(
+    request: HttpRequest, project: Project, item: Run | Checkpoint | Project, back: str, then: str
+) -> HttpResponse:
+    weigh = not isinstance(item, Project) or "weigh" in request.GET  # of a project, once the page is there
+    found, problems = forecast(item, weigh=weigh), []
+    if request.method == "POST":
+        if request.POST.get("name", "").strip() != found.name:
+            problems = [_("Type the name exactly as it is shown.")]
+        else:
+            ask(request, DELETES[type(item)])
+            try:
+                remove(item)
+            except ValidationError as exc:
+                problems = list(exc.messages)
+            else:
+                messages.success(request, _("%(name)s was deleted.") % {"name": found.name})
+                return redirect(then)
+    context = {"project": project, "found": found, "problems": problems, "back": back}
+    return render(request, "removal/confirm.html", context, status=422 if problems else 200)

@@ -1,0 +1,108 @@
+"""The columns of the table of runs as a page names them, and what stands in a cell; ``rows.py`` draws the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from webapp.common.figures import NOTHING, duration, figure, percent
+from webapp.common.text import translated
+from webapp.common.ui.templatetags.ui import ago, coarse, sparkline
+from webapp.runs.records.columns import Column
+from webapp.runs.records.listing import RunRow
+from webapp.runs.states import RunState
+
+
+class Head(NamedTuple):
+    """A column as a page names it."""
+
+    key: str
+    title: str
+    column: Column
+
+
+def heads(columns: Iterable[Column]) -> list[Head]:
+    """The columns with their titles in the reader's language."""
+    return [Head(column.key, translated(column.title), column) for column in columns]
+
+
+def _state(row: RunRow) -> SafeString:
+    state = row.run.state
+    shown = '<span><span class="badge" data-state="{}">{}</span>{}{}</span>'
+    return format_html(shown, state, RunState(state).label, _below(row), _advised(row))
+
+
+def _advised(row: RunRow) -> SafeString:
+    """How many advisories are open; they stand on the run's page."""
+    if not row.advisories:
+        return SafeString("")
+    told = ngettext("%(n)d advisory", "%(n)d advisories", row.advisories) % {"n": row.advisories}
+    return format_html('<span class="cell-sub"><span class="badge" data-state="warning">{}</span></span>', told)
+
+
+def _below(row: RunRow) -> SafeString:
+    """What stands small beneath a state: why it failed, what it waits for, that it is silent."""
+    small, found = '<span class="cell-sub">{}</span>', row.failure
+    if found is not None:
+        told = f"{found.title} {found.hint} {found.detail} ({found.code})"
+        return format_html('<span class="cell-sub truncate" title="{}">{}</span>', told, found.title)
+    if row.held:
+        return format_html(small, row.held)
+    if row.stalled:
+        silent = _("No progress for %(t)s") % {"t": coarse(row.view["progress_age_seconds"])}
+        return format_html(small, format_html('<span class="badge" data-state="stale">{}</span>', silent))
+    if row.run.state == RunState.DRAFT and row.view["phase"]:
+        return format_html(small, _("being checked"))
+    if row.view["waiting_for_state"] == RunState.CANCELLED:
+        return format_html(small, _("after %(name)s, which was stopped") % {"name": row.view["waiting_for"]})
+    if row.view["waiting_for"]:
+        return format_html(small, _("after %(name)s") % {"name": row.view["waiting_for"]})
+    return SafeString("")
+
+
+def _success(row: RunRow) -> str:
+    between = " – ".join(map(percent, row.success_range or ()))
+    return _with_sub(percent(row.success), between) if between else percent(row.success)
+
+
+def _reward(row: RunRow) -> str:
+    reward = row.view["last_reward"]
+    if reward is None:
+        return NOTHING
+    spec = row.spec or (_("own components") if row.own_parts else _("default components"))
+    return _with_sub(figure(reward), spec, _("Rewards of different specs cannot be compared."))
+
+
+def _with_sub(text: str, sub: str, about: str = "") -> SafeString:
+    return format_html('<span>{}<span class="cell-sub truncate" title="{}">{}</span></span>', text, about, sub)
+
+
+def _step(row: RunRow) -> SafeString:
+    step, total, bar = row.run.step, row.run.total_steps, SafeString("")
+    if row.run.state == RunState.RUNNING:
+        drawn = '<progress class="progress progress-cell" max="{}" value="{}" aria-hidden="true"></progress>'
+        bar = format_html(drawn, total or 1, step)
+    return format_html('<span>{}<span class="muted"> / {}</span>{}</span>', step, total, bar)
+
+
+DRAWN: dict[str, Callable[[RunRow], str]] = {
+    "state": _state,
+    "success": _success,
+    "heldout": lambda row: percent(row.heldout),
+    "reward": _reward,
+    "trend": lambda row: sparkline(row.sparkline),
+    "spec": lambda row: row.spec or NOTHING,
+    "model": lambda row: row.model or NOTHING,
+    "dataset": lambda row: row.dataset or NOTHING,
+    "owner": lambda row: row.owner or NOTHING,
+    "step": _step,
+    "duration": lambda row: duration(row.duration_seconds),
+    "device": lambda row: duration(row.device_seconds),
+    "started": lambda row: ago(row.run.started_at),
+    "created": lambda row: ago(row.run.created_at),
+}

@@ -1,0 +1,123 @@
+"""Transcripts as the live view and the pages show them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import QuerySet, Subquery
+from django.db.models.functions import Coalesce
+
+from webapp.common.text import finite
+from webapp.runs.models import Run
+from webapp.runs.rollouts.models import Rollout, RolloutGroup, RolloutStatus, Turn
+from webapp.runs.rollouts.words import TEXTS
+
+CONTENT_MAX = 200_000  # characters of one message on a screen; the database keeps all
+
+
+def latest_rollouts(*runs: Run) -> QuerySet[Rollout]:
+    """The finished rollouts of runs by step, group and index; of a place that two attempts played, the later one's.
+
+    What is filtered further is filtered before the later one is chosen.
+    """
+    rows = Rollout.objects.filter(run__in=runs).exclude(status=RolloutStatus.RUNNING)
+    return rows.order_by("run_id", "step", "group", "index", "-attempt").distinct("run_id", "step", "group", "index")
+
+
+def rollout_view(rollout: Rollout) -> dict[str, Any]:
+    """RolloutView of docs/live.md."""
+    return {
+        "id": str(rollout.pk),
+        "attempt": rollout.attempt,
+        "step": rollout.step,
+        "group": rollout.group,
+        "index": rollout.index,
+        "row": rollout.row,
+        "part": rollout.part,
+        "task": rollout.task,
+        "policy": rollout.policy,
+        "status": rollout.status,
+        "outcome": rollout.outcome,
+        "judged_by": rollout.judged_by,
+        "reward": finite(rollout.reward),
+        "parts": rollout.parts,
+        "advantage": finite(rollout.advantage),
+        "error": rollout.error,
+        "turns": rollout.turns,
+        "tokens": rollout.tokens,
+        "seconds": finite(rollout.seconds),
+        "policy_step": rollout.policy_step,
+        "started_at": rollout.started_at.isoformat(),
+        "seq": rollout.seq,
+    }
+
+
+def turn_view(turn: Turn) -> dict[str, Any]:
+    """TurnView of docs/live.md."""
+    return {
+        "rollout": str(turn.rollout_id),
+        "number": turn.number,
+        "messages": [_short(message) for message in turn.messages],
+        "tokens": turn.tokens,
+        "seconds": finite(turn.seconds),
+        "policy_step": turn.policy_step,
+        "parse_error": turn.parse_error or None,
+        "wrote": turn.wrote[:CONTENT_MAX] or None,
+        "seq": turn.seq,
+    }
+
+
+def _short(message: dict[str, Any]) -> dict[str, Any]:
+    texts = {name: message.get(name) for name in TEXTS}
+    long = {name: text for name, text in texts.items() if isinstance(text, str) and len(text) > CONTENT_MAX}
+    cut = {name: f"{text[:CONTENT_MAX]} … (+{len(text) - CONTENT_MAX})" for name, text in long.items()}
+    return {**message, **cut, "shortened": True} if cut else message
+
+
+def group_view(group: RolloutGroup) -> dict[str, Any]:
+    """GroupView of docs/live.md."""
+    return {
+        "attempt": group.attempt,
+        "step": group.step,
+        "group": group.group,
+        "reward_mean": finite(group.reward_mean),
+        "reward_std": finite(group.reward_std),
+        "zero_variance": group.zero_variance,
+        "seq": group.seq,
+    }
+
+
+def current_step(run: Run) -> int | None:
+    """The step whose rollouts are the newest: that of the present attempt, else of any."""
+    rows = Rollout.objects.filter(run=run, held_out=False)
+    newest = rows.filter(attempt=run.attempt).order_by("-step").values_list("step", flat=True).first()
+    if newest is None:
+        newest = rows.order_by("-attempt", "-step").values_list("step", flat=True).first()
+    return newest
+
+
+def newest_rollouts(run: Run, step: int | None) -> list[Rollout]:
+    """The rollouts of one step, as its newest attempt made it, by group and index; ``None`` means ``current_step``."""
+    rows = Rollout.objects.filter(run=run, held_out=False)
+    if step is None:
+        present = rows.filter(attempt=run.attempt).order_by("-step").values("step")[:1]
+        newest = rows.order_by("-attempt", "-step").values("step")[:1]
+        rows = rows.filter(step=Coalesce(Subquery(present), Subquery(newest)))
+    else:
+        rows = rows.filter(step=step)
+    attempt = Subquery(rows.order_by("-attempt").values("attempt")[:1])
+    return list(rows.filter(attempt=attempt).order_by("group", "index"))
+
+
+def step_rollouts(run: Run, step: int) -> dict[str, list[dict[str, Any]]]:
+    """``{rollouts, turns, groups}`` of one step, as its newest attempt made it."""
+    rollouts = newest_rollouts(run, step)
+    if not rollouts:
+        return {"rollouts": [], "turns": [], "groups": []}
+    turns = Turn.objects.filter(rollout__in=[rollout.pk for rollout in rollouts]).order_by("rollout", "number")
+    groups = RolloutGroup.objects.filter(run=run, attempt=rollouts[0].attempt, step=step).order_by("group")
+    return {
+        "rollouts": [rollout_view(rollout) for rollout in rollouts],
+        "turns": [turn_view(turn) for turn in turns],
+        "groups": [group_view(group) for group in groups],
+    }
