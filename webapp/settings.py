@@ -100,7 +100,7 @@ INSTALLED_APPS = [
     "webapp.runs.advisories",
     "webapp.runs.removal",
     "webapp.engine",
-    "webapp.doctor",
+    "webapp.engine.doctor",
     "webapp.chat",
     "webapp.foreign",
     "webapp.rescoring",

@@ -11,7 +11,7 @@ urlpatterns = [
     path("", include("webapp.home.urls")),
     path("", include("webapp.people.teams.urls")),
     path("", include("webapp.people.notifications.urls")),
-    path("", include("webapp.doctor.urls")),
+    path("", include("webapp.engine.doctor.urls")),
     path("api/v1/", include("webapp.api.urls")),
     path("p/<slug:slug>/runs/", include("webapp.run_pages.urls")),
     path("p/<slug:slug>/rollouts/", include("webapp.reading.urls")),

@@ -16,7 +16,7 @@ from webapp.api.base import caller
 from webapp.api.conditional import IfMatch, held, require_match, tagged
 from webapp.api.schemas import Body
 from webapp.common.text import translated
-from webapp.doctor.rules import Rules, rules_change, rules_of
+from webapp.engine.doctor.rules import Rules, rules_change, rules_of
 from webapp.people.teams.access import project_for
 from webapp.people.teams.models import Role
 

@@ -11,7 +11,7 @@ from training.evaluation.intervals import Interval
 from training.evaluation.recorded import Report
 from webapp.comparison.contestants import Contestant, Played
 from webapp.comparison.figures import Cell, Column, cell, known_columns, left_out_text
-from webapp.learned.overlap import Overlap, overlaps_of
+from webapp.launch.learned.overlap import Overlap, overlaps_of
 from webapp.people.teams.models import Project
 from webapp.runs.config import config_of
 from webapp.runs.models import Run

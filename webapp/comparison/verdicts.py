@@ -14,7 +14,7 @@ from django.utils.translation import ngettext
 from training.evaluation.paired import ALPHA, FLOOR, Paired, holm
 from webapp.comparison.contestants import Contestant
 from webapp.comparison.numbers import Numbers, same_tasks
-from webapp.learned.overlap import Overlap, overlaps_of
+from webapp.launch.learned.overlap import Overlap, overlaps_of
 
 
 class Verdict(NamedTuple):

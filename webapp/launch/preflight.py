@@ -44,7 +44,7 @@ from webapp.environments.tokens import reach, trainer_access
 from webapp.launch.checking_rewards import check_paid, check_rewards
 from webapp.launch.disk import disk_forecast, disk_sentence
 from webapp.launch.findings import Check, Offer, Outcome, option_title
-from webapp.learned.overlap import overlap_of
+from webapp.launch.learned.overlap import overlap_of
 from webapp.people.teams.models import Project
 from webapp.runs.models import Run
 

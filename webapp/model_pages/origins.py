@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from training.config import RewardComponent
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment
-from webapp.learned.ancestry import Origins, Stage, origins_of_checkpoint
+from webapp.launch.learned.ancestry import Origins, Stage, origins_of_checkpoint
 from webapp.people.teams.models import Project
 from webapp.rewards.models import RewardSpec
 from webapp.runs.config import all_components, config_of

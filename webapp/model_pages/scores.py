@@ -14,7 +14,7 @@ from training.evaluation.recorded import Report
 from webapp.comparison.boards import interval_of, report_of_run
 from webapp.comparison.contestants import LEAST, MOST, Contestant, Played
 from webapp.comparison.figures import Cell, Column, cell, known_columns, left_out_text
-from webapp.learned.overlap import Overlap, overlap_of
+from webapp.launch.learned.overlap import Overlap, overlap_of
 from webapp.model_pages.origins import Origins, dataset_words, environment_name
 from webapp.people.teams.models import Project
 from webapp.runs.config import config_of

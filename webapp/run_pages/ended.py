@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from webapp.common.figures import NOTHING, duration, figure, percent
-from webapp.learned.overlap import Overlap
+from webapp.launch.learned.overlap import Overlap
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
 from webapp.summary.facts import REWARD, SUCCESS, Best, Cost, Gain, HeldOut

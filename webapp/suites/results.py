@@ -18,7 +18,7 @@ from webapp.comparison.contestants import Contestant
 from webapp.comparison.figures import Cell, Column, cell, known_columns, left_out_text
 from webapp.comparison.numbers import numbers_of, same_tasks
 from webapp.comparison.verdicts import at_floor, p_text
-from webapp.learned.overlap import overlaps_of
+from webapp.launch.learned.overlap import overlaps_of
 from webapp.people.teams.models import Project
 from webapp.runs.config import config_of
 from webapp.runs.models import Run

@@ -19,7 +19,7 @@ from webapp.comparison.verdicts import Verdict, _marked
 from webapp.datasets import identities
 from webapp.datasets.models import Dataset
 from webapp.datasets.tasks import identify
-from webapp.learned.overlap import Overlap, overlap_of, overlap_of_held_out, overlaps_of
+from webapp.launch.learned.overlap import Overlap, overlap_of, overlap_of_held_out, overlaps_of
 from webapp.model_pages.card import card_of
 from webapp.model_pages.origins import origins_of
 from webapp.model_pages.scores import scores

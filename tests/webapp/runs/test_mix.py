@@ -24,9 +24,9 @@ from webapp.engine.resolve import resolve
 from webapp.environments.services import require_unused
 from webapp.environments.tokens import token_write, trainer_access
 from webapp.launch.forms import RunForm
+from webapp.launch.learned.overlap import Overlap, _together, sources_of
 from webapp.launch.memory import decisive
 from webapp.launch.preflight import preflight
-from webapp.learned.overlap import Overlap, _together, sources_of
 from webapp.model_pages.origins import parts_words
 from webapp.people.teams.models import Project, User
 from webapp.reading.courses import courses_of

@@ -13,8 +13,8 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
 from webapp.common.pages import add_errors
-from webapp.doctor.forms import RulesForm
-from webapp.doctor.rules import rules_change, rules_of
+from webapp.engine.doctor.forms import RulesForm
+from webapp.engine.doctor.rules import rules_change, rules_of
 from webapp.people.teams.access import project_for
 from webapp.people.teams.models import Role, User
 from webapp.runs.advisories.models import DoctorRules

@@ -25,9 +25,9 @@ from training.config import METHODS
 from training.doctor.doctor import Advisory as Found
 from training.doctor.doctor import Doctor
 from training.doctor.rules import RULES
-from webapp.doctor.reacting import react
-from webapp.doctor.rules import Rules, rules_of
-from webapp.doctor.steps import CHUNK_STEPS, steps_between
+from webapp.engine.doctor.reacting import react
+from webapp.engine.doctor.rules import Rules, rules_of
+from webapp.engine.doctor.steps import CHUNK_STEPS, steps_between
 from webapp.people.notifications.events import notify
 from webapp.people.notifications.models import Kind
 from webapp.runs.advisories.models import Advisory, Examination, Reaction

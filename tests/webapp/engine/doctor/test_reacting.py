@@ -13,8 +13,8 @@ from tests.webapp.runs_pages.test_resume_pages import _saved
 from training.algorithms.checkpoints import outdated
 from webapp.common.storage import attempt_dir
 from webapp.common.text import in_words
-from webapp.doctor import reacting
-from webapp.doctor.looking import look
+from webapp.engine.doctor import reacting
+from webapp.engine.doctor.looking import look
 from webapp.people.notifications.models import Event
 from webapp.people.notifications.words import words_of
 from webapp.people.teams.models import AuditEntry

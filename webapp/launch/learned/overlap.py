@@ -19,7 +19,7 @@ from training.evaluation.tasks import drawn_tasks
 from training.rollout.past import read_past
 from webapp.datasets.identities import identities_of
 from webapp.datasets.models import Dataset
-from webapp.learned.ancestry import trainers_of
+from webapp.launch.learned.ancestry import trainers_of
 from webapp.people.teams.models import Project
 from webapp.runs.config import config_of
 from webapp.runs.models import Run

@@ -13,8 +13,8 @@ from tests.training.doctor.drifts import DRIFTS, long_healthy
 from tests.training.doctor.planted import BEGIN, FAULTS, STEPS, healthy, planted
 from training.doctor.doctor import Doctor
 from training.doctor.facts import StepFacts
-from webapp.doctor import looking
-from webapp.doctor.looking import look
+from webapp.engine.doctor import looking
+from webapp.engine.doctor.looking import look
 from webapp.people.notifications.models import Event
 from webapp.people.notifications.words import words_of
 from webapp.runs.advisories.models import Advisory, Examination

@@ -12,7 +12,7 @@ from training.doctor.options import DoctorOptions
 from training.doctor.rules import RULES, SEVERITIES
 from webapp.common.fields import fields_of
 from webapp.common.text import translated
-from webapp.doctor.rules import REACTION, Rules
+from webapp.engine.doctor.rules import REACTION, Rules
 from webapp.runs.advisories.models import Reaction
 
 COMMON = ("window", "calm")
