@@ -109,7 +109,7 @@ def _computed(project: Any) -> None:
     """A spec with components that nobody recorded, and what was computed of them: once in a hundred not possible."""
     from training.config import RewardComponent
     from training.words import Sentence
-    from webapp.rescoring.columns import Mark, column_merge
+    from webapp.evaluation.rescoring.columns import Mark, column_merge
     from webapp.rewards.models import RewardSpec
     from webapp.runs.models import Run
 

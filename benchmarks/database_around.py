@@ -9,19 +9,19 @@ from typing import Any
 from django.utils import timezone
 
 from webapp.chat.models import Answer, Chat, Turn
-from webapp.comparison.contestants import contestants_of
-from webapp.comparison.rewards import evaluations
 from webapp.endpoints.models import Endpoint
+from webapp.evaluation.comparison.contestants import contestants_of
+from webapp.evaluation.comparison.rewards import evaluations
+from webapp.evaluation.sharing.models import Comment, SavedComparison
+from webapp.evaluation.sharing.queries import Query
+from webapp.evaluation.sharing.services import comparison_save
+from webapp.evaluation.suites.models import Suite, SuiteEvaluation, SuiteRun
+from webapp.evaluation.suites.services import suite_create
+from webapp.evaluation.votes.models import Ballot, Vote, VoteRound
+from webapp.evaluation.votes.services import round_create
 from webapp.people.notifications.models import Event, Notification
 from webapp.people.teams.models import Project, User
 from webapp.runs.models import Run
-from webapp.sharing.models import Comment, SavedComparison
-from webapp.sharing.queries import Query
-from webapp.sharing.services import comparison_save
-from webapp.suites.models import Suite, SuiteEvaluation, SuiteRun
-from webapp.suites.services import suite_create
-from webapp.votes.models import Ballot, Vote, VoteRound
-from webapp.votes.services import round_create
 
 CHATS, TURNS, TOLD, COMMENTS, BALLOTS, VOTERS = 300, 40, 5_000, 200, 200, 5
 

@@ -13,17 +13,17 @@ from django.utils import timezone
 from training.config import JobConfig
 from training.evaluation.recorded import report_of
 from webapp.common.outcomes import Outcome, outcome_of
-from webapp.comparison.contestants import Contestant, contestants_of
-from webapp.comparison.rewards import evaluations
-from webapp.comparison.sheets import sheets_for
 from webapp.datasets.models import Dataset
+from webapp.evaluation.comparison.contestants import Contestant, contestants_of
+from webapp.evaluation.comparison.rewards import evaluations
+from webapp.evaluation.comparison.sheets import sheets_for
+from webapp.evaluation.votes.models import VoteRound
+from webapp.evaluation.votes.services import round_create
 from webapp.people.teams.models import Project, User
 from webapp.runs.config import config_of
 from webapp.runs.models import Attempt, Run
 from webapp.runs.rollouts.models import Rollout, Turn
 from webapp.runs.states import RunState
-from webapp.votes.models import VoteRound
-from webapp.votes.services import round_create
 
 COMPONENTS = [{"name": "env_success", "weight": 1.0, "params": {}}]
 Tries = Mapping[int, Sequence[float | None]]

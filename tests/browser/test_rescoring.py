@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from django.urls import reverse
 
-from tests.webapp.comparison.test_page import GATED
-from tests.webapp.rescoring.conftest import OWN, SOLVED
+from tests.webapp.evaluation.comparison.test_page import GATED
+from tests.webapp.evaluation.rescoring.conftest import OWN, SOLVED
 from tests.working import done
+from webapp.evaluation.rescoring.models import Rescoring
 from webapp.people.teams.models import Project, User
-from webapp.rescoring.models import Rescoring
 from webapp.runs.models import Run
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from django.urls import reverse
 
+from webapp.evaluation.sharing.models import SavedComparison
 from webapp.people.teams.models import Project, User
 from webapp.runs.models import Run
-from webapp.sharing.models import SavedComparison
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 

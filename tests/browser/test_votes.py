@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from django.urls import reverse
 
+from webapp.evaluation.votes.models import Vote, VoteRound
 from webapp.people.teams.models import User
 from webapp.runs.models import Run
-from webapp.votes.models import Vote, VoteRound
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 Page = Any

@@ -28,14 +28,14 @@ from tests.browser.way import KEY, LIMIT_MS, Clever, Way
 from tests.servers import ROOT, celery_processes, make_child_env, running, wait_for_http
 from webapp.common.figures import percent
 from webapp.common.host.embedded import free_port
+from webapp.evaluation.sharing.models import SavedComparison
+from webapp.evaluation.suites.models import Suite
+from webapp.evaluation.votes.models import Vote, VoteRound
 from webapp.ops.programs import web_program
 from webapp.people.notifications.models import Notification
 from webapp.people.teams.models import Project, User
 from webapp.rewards.models import RewardSpec
 from webapp.runs.models import Run
-from webapp.sharing.models import SavedComparison
-from webapp.suites.models import Suite
-from webapp.votes.models import Vote, VoteRound
 
 pytestmark = [
     pytest.mark.browser,

@@ -12,14 +12,14 @@ import pytest
 
 from tests.client.conftest import Tool, answered, logged_in, refused
 from tests.webapp.runs_pages.test_resume_pages import _saved, parent
+from webapp.evaluation.sharing.models import SavedComparison, SharedLink
+from webapp.evaluation.votes.models import VoteRound
 from webapp.people.notifications.events import notify
 from webapp.people.notifications.models import Kind, Notification
 from webapp.people.teams.models import Project, User
 from webapp.runs.advisories.models import Advisory
 from webapp.runs.models import Run, RunStar
 from webapp.runs.registry.models import ModelKind, RegisteredModel
-from webapp.sharing.models import SavedComparison, SharedLink
-from webapp.votes.models import VoteRound
 
 __all__ = ["parent"]
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -11,10 +11,10 @@ import pytest
 from django.db import connection
 
 from tests.client.conftest import Tool, answered, refused
-from tests.webapp.rescoring.conftest import OWN, SOLVED, spec, two
+from tests.webapp.evaluation.rescoring.conftest import OWN, SOLVED, spec, two
 from tests.working import done
-from webapp.rescoring.models import Rescoring, RescoringState
-from webapp.rescoring.services import rescoring_cancel
+from webapp.evaluation.rescoring.models import Rescoring, RescoringState
+from webapp.evaluation.rescoring.services import rescoring_cancel
 from webapp.runs.models import Run
 
 __all__ = ["spec", "two"]

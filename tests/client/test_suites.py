@@ -16,10 +16,10 @@ from tests.servers import ROOT
 from training.config import JobConfig
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment
+from webapp.evaluation.suites.models import Suite, SuiteEvaluation, SuiteRun, SuiteVersion
 from webapp.people.teams.models import Project
 from webapp.runs.models import Run
 from webapp.runs.registry.models import ModelKind, RegisteredModel
-from webapp.suites.models import Suite, SuiteEvaluation, SuiteRun, SuiteVersion
 
 pytestmark = pytest.mark.django_db(transaction=True)
 FILE = """

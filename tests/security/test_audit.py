@@ -18,12 +18,12 @@ from tests.webapp.rewards.test_custom import _form
 from tests.working import at_once
 from webapp.common.storage import attempt_dir
 from webapp.datasets.models import Dataset
+from webapp.evaluation.votes.models import VoteRound
 from webapp.people.teams.models import AuditAction, AuditEntry, Membership, Project, User
 from webapp.rewards.models import RewardSpec
 from webapp.runs.models import Run
 from webapp.runs.registry.models import RegisteredModel
 from webapp.runs.rollouts.models import Rollout
-from webapp.votes.models import VoteRound
 
 __all__ = ["config", "objects", "trainer"]
 UNSAFE = sorted(

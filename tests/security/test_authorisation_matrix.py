@@ -24,13 +24,17 @@ from webapp.asgi import application
 from webapp.chat.models import Chat
 from webapp.datasets.models import Dataset, DatasetExport
 from webapp.endpoints.models import Endpoint
+from webapp.evaluation.rescoring.models import Rescoring
+from webapp.evaluation.sharing.models import Comment, SavedComparison, SharedLink
+from webapp.evaluation.suites.models import Suite
+from webapp.evaluation.suites.services import suite_create
+from webapp.evaluation.votes.models import Ballot, RoundContestant, RoundVoter, Vote, VoteRound
 from webapp.foreign.models import RunExport
 from webapp.inspector.models import SavedView
 from webapp.people.notifications.models import Channel, Event, Notification
 from webapp.people.notifications.secret_files import Webhook, webhook_write
 from webapp.people.teams.hub_token import hub_token_set
 from webapp.people.teams.models import ApiToken, Membership, Project, SiteSwitch, User
-from webapp.rescoring.models import Rescoring
 from webapp.rewards.models import RewardCase, RolloutSet
 from webapp.rewinding.models import Branch
 from webapp.runs.models import MemoryEstimate, Preparation, ReaperMark, Run, RunImport
@@ -38,11 +42,7 @@ from webapp.runs.pins.models import PinnedChart
 from webapp.runs.registry.models import Checkpoint, RegisteredModel
 from webapp.runs.removal.models import Removal
 from webapp.runs.rollouts.models import Rollout, Turn
-from webapp.sharing.models import Comment, SavedComparison, SharedLink
 from webapp.sockets import websocket_urlpatterns
-from webapp.suites.models import Suite
-from webapp.suites.services import suite_create
-from webapp.votes.models import Ballot, RoundContestant, RoundVoter, Vote, VoteRound
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 PERSONAS = ("alice", "bob", "rita", "charlie", None)

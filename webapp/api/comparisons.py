@@ -16,15 +16,15 @@ from webapp.api.idempotency import once
 from webapp.api.schemas import Body
 from webapp.common.failures import failure
 from webapp.common.text import clean_json, in_words
-from webapp.comparison.contestants import Contestant, contestants_of
-from webapp.comparison.numbers import Numbers
-from webapp.comparison.rescoring import Offer, offer_of, rescore
-from webapp.comparison.rewards import evaluations
-from webapp.comparison.verdicts import learned_notes, verdicts
+from webapp.evaluation.comparison.contestants import Contestant, contestants_of
+from webapp.evaluation.comparison.numbers import Numbers
+from webapp.evaluation.comparison.rescoring import Offer, offer_of, rescore
+from webapp.evaluation.comparison.rewards import evaluations
+from webapp.evaluation.comparison.verdicts import learned_notes, verdicts
+from webapp.evaluation.rescoring.models import Rescoring
+from webapp.evaluation.rescoring.services import rescoring_cancel
 from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.models import Role
-from webapp.rescoring.models import Rescoring
-from webapp.rescoring.services import rescoring_cancel
 
 router = Router(tags=["comparisons"])
 

@@ -35,14 +35,14 @@ from webapp.api.models import KEY_CHARS, KeptAnswer
 from webapp.chat.models import Chat
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment
+from webapp.evaluation.sharing.models import SavedComparison
+from webapp.evaluation.suites.models import Suite
 from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.models import Project, User
 from webapp.reading.access import rollout_for
 from webapp.rewinding.selectors import branch_for
 from webapp.runs.models import Run
 from webapp.runs.registry.models import RegisteredModel
-from webapp.sharing.models import SavedComparison
-from webapp.suites.models import Suite
 
 AGAIN_S = 1  # after which a call that waits for the first one may look again
 HEADER, ARGUMENT = "Idempotency-Key", "idempotency_key"

@@ -18,13 +18,13 @@ from webapp.api.base import caller
 from webapp.api.idempotency import once
 from webapp.api.listing import Dated, LongDated, Named, matching, page_of, part_of
 from webapp.api.schemas import Body
+from webapp.evaluation.sharing import queries, services
+from webapp.evaluation.sharing.links import link_create, link_revoke
+from webapp.evaluation.sharing.models import Comment, SavedComparison, SharedLink
+from webapp.evaluation.sharing.selectors import comments_of, comparisons_of, link_lines, links_of
 from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.models import Role
 from webapp.people.teams.sudo import Act, ask
-from webapp.sharing import queries, services
-from webapp.sharing.links import link_create, link_revoke
-from webapp.sharing.models import Comment, SavedComparison, SharedLink
-from webapp.sharing.selectors import comments_of, comparisons_of, link_lines, links_of
 
 router = Router(tags=["saved comparisons"])
 SAVED = SavedComparison.objects.select_related("project__team", "created_by")

@@ -17,12 +17,12 @@ from webapp.api.answers.base import Deleted, Page
 from webapp.api.base import caller
 from webapp.api.idempotency import once
 from webapp.api.listing import LongNamed, matching, part_of
+from webapp.evaluation.suites.contestants import may_play
+from webapp.evaluation.suites.models import Suite, SuiteEvaluation, SuiteVersion
+from webapp.evaluation.suites.results import Line, board_of
+from webapp.evaluation.suites.services import suite_change, suite_create, suite_delete, suite_evaluate
 from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.models import Role
-from webapp.suites.contestants import may_play
-from webapp.suites.models import Suite, SuiteEvaluation, SuiteVersion
-from webapp.suites.results import Line, board_of
-from webapp.suites.services import suite_change, suite_create, suite_delete, suite_evaluate
 
 router = Router(tags=["suites"])
 

@@ -18,13 +18,13 @@ from webapp.api.base import caller
 from webapp.api.listing import Named, page_of
 from webapp.api.schemas import Body
 from webapp.common.text import clean_json
-from webapp.comparison.contestants import contestants_of
-from webapp.comparison.rewards import evaluations
+from webapp.evaluation.comparison.contestants import contestants_of
+from webapp.evaluation.comparison.rewards import evaluations
+from webapp.evaluation.votes import selectors, services
+from webapp.evaluation.votes.models import VoteRound
+from webapp.evaluation.votes.results import Results, results_of
 from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.models import Project, Role, User
-from webapp.votes import selectors, services
-from webapp.votes.models import VoteRound
-from webapp.votes.results import Results, results_of
 
 router = Router(tags=["votes"])
 

@@ -11,9 +11,9 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from training.evaluation.recorded import Report
-from webapp.comparison.boards import interval_of, report_of_run
-from webapp.comparison.contestants import LEAST, MOST, Contestant, Played
-from webapp.comparison.figures import Cell, Column, cell, known_columns, left_out_text
+from webapp.evaluation.comparison.boards import interval_of, report_of_run
+from webapp.evaluation.comparison.contestants import LEAST, MOST, Contestant, Played
+from webapp.evaluation.comparison.figures import Cell, Column, cell, known_columns, left_out_text
 from webapp.launch.learned.overlap import Overlap, overlap_of
 from webapp.model_pages.origins import Origins, dataset_words, environment_name
 from webapp.people.teams.models import Project

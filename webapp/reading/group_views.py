@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET
 
 from webapp.common.pages import page_number
-from webapp.comparison.verdicts import p_text
+from webapp.evaluation.comparison.verdicts import p_text
 from webapp.reading.columns import MOST_COLUMNS, beside, chosen_of
 from webapp.reading.courses import courses_of
 from webapp.reading.drawing import spark_of, stack_of

@@ -21,6 +21,7 @@ from training.errors import ConfigError, TiltyardError
 from webapp.common.failures import failure
 from webapp.common.text import in_words, translated
 from webapp.datasets.selectors import latest_datasets
+from webapp.evaluation.suites.contestants import POLICY, contestants_offered
 from webapp.people.teams.access import can_edit
 from webapp.people.teams.models import Project, Role, User
 from webapp.reading.access import own_rollout
@@ -35,7 +36,6 @@ from webapp.rewinding.services import MAX_BRANCHES, branch_delete, branch_save
 from webapp.runs.registry.selectors import registered_as
 from webapp.runs.rollouts.models import Rollout
 from webapp.runs.rollouts.selectors import rollout_view
-from webapp.suites.contestants import POLICY, contestants_offered
 
 MAX_NAMES = 200
 STARTER = "starter"

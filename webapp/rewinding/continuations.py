@@ -18,6 +18,7 @@ from training.rollout.past import Past, write_past
 from webapp.common.storage import rewind_file
 from webapp.engine.resolve import ROLLOUT_REFERENCE
 from webapp.engine.services import run_create
+from webapp.evaluation.suites.contestants import may_play, with_contestant
 from webapp.launch.forms import suggested_name
 from webapp.people.teams.models import User
 from webapp.reading.parts import config_for
@@ -27,7 +28,6 @@ from webapp.rewinding.scene import Scene, scene_of
 from webapp.runs.config import of_step
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout, Turn
-from webapp.suites.contestants import may_play, with_contestant
 
 MAX_TIMES = 16
 USUAL_TIMES = 4

@@ -11,12 +11,12 @@ from django.utils.translation import gettext as _
 
 from webapp.common.failures import failure
 from webapp.common.text import finite
+from webapp.evaluation.suites.contestants import title_of_contestant
 from webapp.rewinding.models import Branch, Continuation
 from webapp.rewinding.scene import recorded_messages
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout, RolloutStatus, Turn
 from webapp.runs.states import TERMINAL
-from webapp.suites.contestants import title_of_contestant
 
 Messages = list[dict[str, Any]]
 MAX_PLAYED = 64

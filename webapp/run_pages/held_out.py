@@ -16,9 +16,9 @@ from django.views.decorators.http import require_GET
 from training.evaluation.recorded import Report
 from webapp.common.outcomes import Outcome
 from webapp.common.pages import page_number
-from webapp.comparison.boards import interval_of
-from webapp.comparison.figures import Cell, Column, cell, known_columns
 from webapp.engine.resuming import whole_checkpoints
+from webapp.evaluation.comparison.boards import interval_of
+from webapp.evaluation.comparison.figures import Cell, Column, cell, known_columns
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.records.access import own_run
 from webapp.runs.records.reports import event_text

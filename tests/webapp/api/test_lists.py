@@ -15,13 +15,13 @@ from tests.webapp.api.answers import operations, schema
 from webapp.chat.models import Chat
 from webapp.datasets.models import Dataset
 from webapp.endpoints.models import Endpoint
+from webapp.evaluation.sharing.models import Comment, SavedComparison, SharedLink
+from webapp.evaluation.suites.models import Suite, SuiteVersion
 from webapp.inspector.models import SavedView
 from webapp.people.notifications.models import Event, Notification
 from webapp.people.teams.models import ApiToken, Project, User
 from webapp.runs.models import Attempt, Run
 from webapp.runs.registry.models import ModelPush, RegisteredModel
-from webapp.sharing.models import Comment, SavedComparison, SharedLink
-from webapp.suites.models import Suite, SuiteVersion
 
 V1 = "/api/v1"
 IN = "/projects/{slug}"

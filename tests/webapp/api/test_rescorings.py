@@ -10,10 +10,10 @@ import pytest
 from django.test import Client
 
 from tests.chat_stub import Stub, stub
-from tests.webapp.rescoring.conftest import OWN, SOLVED, spec, two
+from tests.webapp.evaluation.rescoring.conftest import OWN, SOLVED, spec, two
 from tests.working import done
+from webapp.evaluation.rescoring.models import Rescoring
 from webapp.people.teams.models import User
-from webapp.rescoring.models import Rescoring
 from webapp.runs.models import Run
 
 __all__ = ["spec", "stub", "two"]

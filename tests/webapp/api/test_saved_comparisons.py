@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from webapp.evaluation.sharing.models import Comment, SavedComparison, SharedLink
 from webapp.people.teams.models import Project, User
 from webapp.runs.models import Run
-from webapp.sharing.models import Comment, SavedComparison, SharedLink
 
 pytestmark = pytest.mark.django_db
 

@@ -17,13 +17,13 @@ from tests.webapp.endpoints.conftest import KEY
 from training.config import JobConfig
 from training.errors import ConfigError
 from webapp.common.storage import run_dir
-from webapp.comparison.contestants import Contestant
 from webapp.endpoints.models import Endpoint, EndpointSpend
 from webapp.endpoints.services import endpoint_change, endpoint_delete
 from webapp.endpoints.spending import used_on
 from webapp.engine.resolve import resolve
 from webapp.engine.services import run_create, run_resume
 from webapp.engine.supervisor import supervise
+from webapp.evaluation.comparison.contestants import Contestant
 from webapp.launch.preflight import preflight
 from webapp.people.teams.models import Project, User
 from webapp.runs.config import config_of

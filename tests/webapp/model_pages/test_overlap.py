@@ -14,19 +14,19 @@ from django.urls import reverse
 from tests.webapp.model_pages.conftest import Past
 from training.config import JobConfig
 from training.data.identity import IDENTITIES_NAME
-from webapp.comparison.boards import boards
-from webapp.comparison.verdicts import Verdict, _marked
 from webapp.datasets import identities
 from webapp.datasets.models import Dataset
 from webapp.datasets.tasks import identify
+from webapp.evaluation.comparison.boards import boards
+from webapp.evaluation.comparison.verdicts import Verdict, _marked
+from webapp.evaluation.suites.results import board_of
+from webapp.evaluation.suites.services import suite_create
 from webapp.launch.learned.overlap import Overlap, overlap_of, overlap_of_held_out, overlaps_of
 from webapp.model_pages.card import card_of
 from webapp.model_pages.origins import origins_of
 from webapp.model_pages.scores import scores
 from webapp.people.teams.models import User
 from webapp.runs.models import Run
-from webapp.suites.results import board_of
-from webapp.suites.services import suite_create
 
 pytestmark = pytest.mark.django_db
 LEARNED = "{seen} of {tasks} tasks are in {where}, which it learned from"
@@ -139,7 +139,7 @@ def test_a_comparison_and_its_report_mark_who_learned_from_the_tasks(
 
 
 def _contestants(*runs: Run) -> list[Any]:
-    from webapp.comparison.contestants import Contestant
+    from webapp.evaluation.comparison.contestants import Contestant
 
     return [Contestant(number, run, None) for number, run in enumerate(runs)]
 

@@ -14,7 +14,7 @@ from django.urls import reverse
 
 from tests.webapp.model_pages.conftest import COMMIT, Past
 from training.config import JobConfig
-from webapp.comparison.boards import boards
+from webapp.evaluation.comparison.boards import boards
 from webapp.launch.preflight import preflight
 from webapp.model_pages.lineage import children, lineage
 from webapp.model_pages.origins import origins_of

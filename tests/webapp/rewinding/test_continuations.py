@@ -15,11 +15,11 @@ from training.config import JobConfig
 from training.errors import ConfigError
 from training.rollout.past import read_past
 from webapp.common.storage import rewind_file
-from webapp.comparison.contestants import contestants_of
 from webapp.datasets.models import Dataset
 from webapp.engine.resolve import resolve
 from webapp.engine.services import run_create
 from webapp.engine.supervisor import supervise
+from webapp.evaluation.comparison.contestants import contestants_of
 from webapp.people.notifications.models import Event
 from webapp.people.teams.models import Project, User
 from webapp.reading.facts import seeds_of

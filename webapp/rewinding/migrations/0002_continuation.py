@@ -18,7 +18,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('run', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, primary_key=True, related_name='continuation', serialize=False, to='runs.run')),
                 ('turn', models.PositiveIntegerField(help_text='the first turn that is not the recorded one, from 1')),
-                ('contestant', models.CharField(help_text='who plays, as webapp.suites.contestants names it', max_length=200)),
+                ('contestant', models.CharField(help_text='who plays, as webapp.evaluation.suites.contestants names it', max_length=200)),
                 ('rollout', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='continuations', to='rollouts.rollout')),
             ],
         ),

@@ -16,6 +16,7 @@ from django.test import Client
 from django.utils import timezone
 
 from tests.working import done
+from webapp.evaluation.votes.selectors import members_of
 from webapp.people.notifications.models import Event, Notification
 from webapp.people.teams import machines
 from webapp.people.teams.login_links import login_link_create, login_link_use
@@ -26,7 +27,6 @@ from webapp.people.teams.services import member_add, member_remove, person_login
 from webapp.people.teams.tokens import token_create
 from webapp.runs.deletion.services import remove
 from webapp.runs.models import Run
-from webapp.votes.selectors import members_of
 
 pytestmark = pytest.mark.django_db
 Clients = Callable[..., Client]

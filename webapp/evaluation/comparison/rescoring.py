@@ -1,0 +1,107 @@
+"""Having the recorded rollouts of a comparison scored by its spec: what that would do, and asking for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from django.core.exceptions import ValidationError
+from django.utils.translation import gettext as _
+
+from webapp.common.failures import Failure, failure
+from webapp.evaluation.comparison.contestants import MOST, Contestant, contestants_of
+from webapp.evaluation.comparison.rewards import Evaluations, spec_named
+from webapp.evaluation.comparison.sheets import Spec
+from webapp.evaluation.rescoring.models import Rescoring, RescoringState
+from webapp.evaluation.rescoring.plans import asked_by
+from webapp.evaluation.rescoring.selectors import newest_for, percent_of
+from webapp.evaluation.rescoring.services import asks_text, refusal_of, rescoring_create
+from webapp.people.teams.models import Project, User
+
+
+class Offer(NamedTuple):
+    """What scoring would do: of how many rollouts, whom it would ask, why it cannot be; and what was last asked for.
+
+    ``spec`` is how addresses name the spec. ``again``: all of these were tried before, and came to nothing.
+    """
+
+    spec: str
+    rollouts: int
+    asks: str
+    refusal: str
+    newest: Rescoring | None
+    again: bool
+
+    @property
+    def open(self) -> bool:
+        """Whether a worker is at it, or wanted for it."""
+        return self.newest is not None and self.newest.state in self.newest.OPEN
+
+    @property
+    def percent(self) -> int:
+        """How far it has come."""
+        return percent_of(self.newest) if self.newest else 0
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether somebody took it back the last time."""
+        return self.newest is not None and self.newest.state == RescoringState.CANCELLED
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why it came to nothing the last time."""
+        failed = self.newest is not None and self.newest.state == RescoringState.FAILED
+        return failure(self.newest.error) if failed and self.newest else None
+
+
+def offer_of(project: Project, read: Evaluations) -> Offer | None:
+    """What there is to score; ``None`` where nothing lacks and nobody is at it."""
+    playing, numbers, rewards = read
+    if rewards.chosen is None or not any(lacks.by_name for lacks in numbers.lacks):
+        return None
+    components = {item.name: item for item in rewards.chosen.components}
+    lacking = [
+        (components[name], lack) for lacks in numbers.lacks for name, lack in lacks.by_name.items() if lack.missing
+    ]
+    newest = newest_for(project, [item.run.pk for item in playing], rewards.chosen.components)
+    if not lacking and (newest is None or newest.state not in newest.OPEN):
+        return None
+    return Offer(
+        spec=rewards.asked,
+        rollouts=sum(lacks.rollouts for lacks in numbers.lacks),
+        asks=asks_text(asked_by((item, lack.missing) for item, lack in lacking)),
+        refusal=refusal_of(project, list({item.name: item for item, _lack in lacking}.values())),
+        newest=newest,
+        again=not any(lack.unscored for _item, lack in lacking),
+    )
+
+
+def rescore(*, project: Project, user: User | None, runs: Sequence[str], spec: str, confirmed: bool) -> Rescoring:
+    """Have the evaluations among these runs scored by a spec, named as in addresses. Raises ``ValidationError``."""
+    playing, chosen = _asked(project, runs, spec)
+    return rescoring_create(
+        project=project,
+        user=user,
+        name=chosen.name,
+        components=chosen.components,
+        runs=[item.run for item in playing],
+        confirmed=confirmed,
+    )
+
+
+def _asked(project: Project, runs: Sequence[str], spec: str) -> tuple[list[Contestant], Spec]:
+    wanted = list(dict.fromkeys(text.lower() for text in runs))
+    if len(wanted) > MOST:
+        sentence = _("%(most)d can be compared at once, and these are %(n)d; choose fewer.")
+        raise ValidationError({"runs": sentence % {"most": MOST, "n": len(wanted)}})
+    contestants, _notes = contestants_of(project, wanted)
+    if missing := len(wanted) - len(contestants):
+        sentence = _("Not in this project, or deleted: %(n)d of the %(all)d runs. Choose others.")
+        raise ValidationError({"runs": sentence % {"n": missing, "all": len(wanted)}})
+    playing = [item for item in contestants if item.evaluates]
+    if not playing:
+        raise ValidationError({"runs": _("None of these runs is an evaluation; only evaluations are scored again.")})
+    chosen = spec_named(project, playing, spec) if len(spec) <= 200 else None
+    if chosen is None:
+        raise ValidationError({"spec": _("There is no such reward spec, and none of the runs has that id.")})
+    return playing, chosen

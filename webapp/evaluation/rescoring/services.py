@@ -1,0 +1,133 @@
+"""Asking for recorded rollouts to be scored by a spec, and taking that back."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Sequence
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.db import IntegrityError, transaction
+from django.db.models.functions import Now
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from training.config import RewardComponent
+from training.errors import Boundary, TiltyardError
+from training.rewards.scoring import validate_components
+from webapp.common import work
+from webapp.common.text import in_words
+from webapp.evaluation.rescoring.models import Rescoring, RescoringState
+from webapp.evaluation.rescoring.plans import Asked, Plan, asked_by_plans, plan_of
+from webapp.evaluation.rescoring.selectors import digest_of, rescorings_of
+from webapp.people.teams.audit import audit
+from webapp.people.teams.models import AuditAction, Project, User
+from webapp.rewards.permission import custom_refusal
+from webapp.runs.models import Run
+
+logger = logging.getLogger(__name__)
+MAX_OPEN = 3
+KEEP_FREE_BYTES = 1 << 30
+UNCONFIRMED = "confirm"
+
+
+def rescoring_create(
+    *,
+    project: Project,
+    user: User | None,
+    name: str,
+    components: Sequence[RewardComponent],
+    runs: Sequence[Run],
+    confirmed: bool = False,
+) -> Rescoring:
+    """Have a worker compute what the runs have not recorded of a spec; what is at it already is given back.
+
+    ``confirmed``: whoever asks knows that judges or models are asked. Raises ``ValidationError``, with the code
+    ``confirm`` where that is not known.
+    """
+    digest = digest_of([run.pk for run in runs], components)
+    if (known := _open(project, digest)) is not None:
+        return known
+    _check(project, [plan_of(run, components) for run in runs], confirmed)
+    rescoring = Rescoring(
+        project=project,
+        name=name[:200],
+        components=[item.model_dump(mode="json") for item in components],
+        runs=[str(run.pk) for run in runs],
+        digest=digest,
+        created_by=user,
+    )
+    try:
+        with transaction.atomic():
+            rescoring.save(force_insert=True)
+            work.enqueue(rescoring)
+            audit(AuditAction.RESCORING_BEGUN, rescoring, by=user)
+    except IntegrityError:  # somebody asked for the same meanwhile
+        if (known := _open(project, digest)) is None:
+            raise
+        return known
+    logger.info("rescoring asked for", extra={"rescoring_id": rescoring.pk, "project_id": project.pk})
+    return rescoring
+
+
+def _open(project: Project, digest: str) -> Rescoring | None:
+    return rescorings_of(project).filter(digest=digest, state__in=Rescoring.OPEN).first()
+
+
+def _check(project: Project, plans: Sequence[Plan], confirmed: bool) -> None:
+    wanted = list({item.name: item for plan in plans for item in plan.components}.values())
+    if not wanted:
+        raise ValidationError(
+            _("All values of this spec are known already; nothing is left to score."), code="conflict"
+        )
+    if refusal := refusal_of(project, wanted):
+        raise ValidationError(refusal)
+    asked = asked_by_plans(plans)
+    if asked and not confirmed:
+        raise ValidationError(_("%(asks)s Confirm that you want this.") % {"asks": asks_text(asked)}, code=UNCONFIRMED)
+    if rescorings_of(project).filter(state__in=Rescoring.OPEN).count() >= MAX_OPEN:
+        raise ValidationError(_("Rollouts of this project are being scored already; wait until one of these is done."))
+    if shutil.disk_usage(settings.DATA_DIR).free < KEEP_FREE_BYTES:
+        raise ValidationError(_("The server's disk is nearly full, so nothing was scored."))
+
+
+def refusal_of(project: Project, components: Sequence[RewardComponent]) -> str:
+    """Why these components cannot be computed here; empty where they can."""
+    # What they are gated by may be recorded, and so not be among them.
+    problems = validate_components([item.model_copy(update={"gate": None}) for item in components])
+    return " ".join(map(in_words, problems)) or custom_refusal(project, components)
+
+
+def asks_text(asked: Sequence[Asked]) -> str:
+    """Whom the scoring asks, and how often."""
+    return " ".join(
+        ngettext(
+            "It asks %(judge)s up to %(n)s time, which takes time and may cost money.",
+            "It asks %(judge)s up to %(n)s times, which takes time and may cost money.",
+            item.times,
+        )
+        % {"judge": item.name, "n": f"{item.times:,}"}
+        for item in asked
+    )
+
+
+def rescoring_cancel(*, rescoring: Rescoring, user: User | None) -> bool:
+    """Take it back; its worker gives up at its next report. False where it has ended already."""
+    with transaction.atomic():
+        open_rows = Rescoring.objects.filter(pk=rescoring.pk, state__in=Rescoring.OPEN)
+        if not open_rows.update(state=RescoringState.CANCELLED, token="", progress={}, ended_at=Now()):
+            return False
+        audit(AuditAction.RESCORING_CANCELLED, rescoring, by=user)
+        folder = rescoring.folder
+        transaction.on_commit(lambda: shutil.rmtree(folder, ignore_errors=True))
+    rescoring.refresh_from_db()
+    return True
+
+
+def rescoring_failed(rescoring: Rescoring, error: TiltyardError) -> dict[str, Any]:
+    """The columns of one that came to nothing; what it had computed until then is kept."""
+    shutil.rmtree(rescoring.folder, ignore_errors=True)
+    info = error.info.model_copy(update={"code": "rescoring_failed", "boundary": Boundary.REWARD})
+    return {"state": RescoringState.FAILED, "error": info.model_dump(mode="json"), "ended_at": Now()}

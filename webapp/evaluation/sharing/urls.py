@@ -1,0 +1,19 @@
+"""Addresses of saved comparisons, below those of comparisons."""
+
+from __future__ import annotations
+
+from django.urls import URLPattern, path
+
+from webapp.evaluation.sharing import link_views, views
+
+urlpatterns: list[URLPattern] = [
+    path("saved/new/", views.comparison_new, name="compare-save"),
+    path("saved/<uuid:pk>/", views.comparison_page, name="compare-saved"),
+    path("saved/<uuid:pk>/rename/", views.comparison_rename, name="compare-rename"),
+    path("saved/<uuid:pk>/delete/", views.comparison_delete, name="compare-delete"),
+    path("saved/<uuid:pk>/comments/", views.comment_new, name="compare-comment"),
+    path("saved/<uuid:pk>/links/", link_views.link_list, name="compare-links"),
+    path("comments/<uuid:pk>/edit/", views.comment_edit, name="compare-comment-edit"),
+    path("comments/<uuid:pk>/delete/", views.comment_delete, name="compare-comment-delete"),
+    path("links/<uuid:pk>/revoke/", link_views.link_revoke_now, name="compare-link-revoke"),
+]

@@ -1,0 +1,203 @@
+"""Pages of saved comparisons."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+from uuid import UUID
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from webapp.common.pages import add_errors
+from webapp.evaluation.comparison.contestants import contestants_of
+from webapp.evaluation.sharing import services
+from webapp.evaluation.sharing.forms import CommentForm, NameForm, SaveForm
+from webapp.evaluation.sharing.models import Comment, SavedComparison
+from webapp.evaluation.sharing.queries import opened, query_of
+from webapp.evaluation.sharing.selectors import comments_of, comparisons_of, links_open
+from webapp.people.teams.access import can_edit, object_for, project_for
+from webapp.people.teams.models import Project, Role, User
+
+
+def saved_for(request: HttpRequest, slug: str, pk: UUID, need: Role = Role.VIEWER) -> tuple[Project, SavedComparison]:
+    """The project of the address and its saved comparison, if the person's role reaches ``need``."""
+    project = project_for(request.user, slug, need=need)
+    return project, object_for(request.user, SavedComparison, pk, need=need, within=comparisons_of(project))
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def comparison_new(request: HttpRequest, slug: str) -> HttpResponse:
+    """Save the comparison whose query stands in ``address``."""
+    project = project_for(request.user, slug, need=Role.EDITOR)
+    if request.method == "GET":
+        form, status = SaveForm(initial={"address": request.GET.urlencode()}), 200
+    else:
+        form, status = SaveForm(request.POST), 422
+        if form.is_valid():
+            try:
+                query = query_of(project, form.cleaned_data["address"])
+                saved = services.comparison_save(
+                    project=project, user=cast(User, request.user), name=form.cleaned_data["name"], query=query
+                )
+            except ValidationError as exc:
+                add_errors(form, exc)
+            else:
+                messages.success(request, _("%(name)s is saved.") % {"name": saved.name})
+                return redirect("compare-saved", slug, saved.pk)
+    address = str(form["address"].value() or "")
+    names = [item.run.name for item in _named(project, address)]
+    context = {"project": project, "form": form, "address": address, "names": names}
+    return render(request, "sharing/new.html", context, status=status)
+
+
+def _named(project: Project, address: str) -> list[Any]:
+    """Who would be saved, for the page that asks for a name."""
+    try:
+        return contestants_of(project, query_of(project, address).runs)[0]
+    except ValidationError:
+        return []
+
+
+@login_required
+@require_GET
+def comparison_page(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """A saved comparison as it is now."""
+    project, saved = saved_for(request, slug, pk)
+    found = opened(saved, request.GET)
+    context = {
+        "opened": found,
+        "found": found.found,
+        "contestants": found.contestants,
+        "address": found.address,
+        "links": links_open(saved),
+        "name_form": NameForm(initial={"name": saved.name}),
+    }
+    return render(request, "sharing/saved.html", comments_context(request, project, saved) | context)
+
+
+def comments_context(request: HttpRequest, project: Project, saved: SavedComparison) -> dict[str, Any]:
+    """What the comments below a comparison need."""
+    return {
+        "project": project,
+        "saved": saved,
+        "comments": comments_of(saved),
+        "comment_form": CommentForm(),
+        "may_write": can_edit(project),
+        "may_end": getattr(project, "role", "") == Role.OWNER
+        or (saved.created_by == request.user and can_edit(project)),
+    }
+
+
+def _owns(project: Project) -> bool:
+    return getattr(project, "role", None) == Role.OWNER
+
+
+@login_required
+@require_POST
+def comparison_rename(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """Call it otherwise."""
+    project, saved = saved_for(request, slug, pk)
+    services.own_or_owned(request.user, saved)
+    form = NameForm(request.POST)
+    if form.is_valid():
+        try:
+            services.comparison_rename(saved, form.cleaned_data["name"])
+            return redirect("compare-saved", slug, pk)
+        except ValidationError as exc:
+            add_errors(form, exc)
+    return _again(request, project, saved, form, _("Rename"))
+
+
+@login_required
+@require_POST
+def comparison_delete(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """Delete it with its comments and links."""
+    _project, saved = saved_for(request, slug, pk)
+    services.own_or_owned(request.user, saved)
+    name = saved.name
+    services.comparison_delete(saved)
+    messages.success(request, _("%(name)s is deleted; its runs stay.") % {"name": name})
+    return redirect("compare", slug)
+
+
+# --- Comments ---------------------------------------------------------------------------------------------------------
+@login_required
+@require_POST
+def comment_new(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """Say something below a comparison."""
+    project, saved = saved_for(request, slug, pk, Role.EDITOR)
+    form = CommentForm(request.POST)
+    if form.is_valid():
+        try:
+            services.comment_add(saved=saved, user=cast(User, request.user), text=form.cleaned_data["text"])
+            return _comments(request, project, saved)
+        except ValidationError as exc:
+            add_errors(form, exc)
+    return _comments(request, project, saved, form)
+
+
+@login_required
+@require_POST
+def comment_edit(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """Put one's own comment into other words."""
+    project, comment = _comment(request, slug, pk)
+    project_for(request.user, slug, need=Role.EDITOR)
+    if comment.created_by_id != request.user.pk:
+        raise PermissionDenied(_("Only the person who wrote a comment can change it."))
+    form = CommentForm(request.POST)
+    if form.is_valid():
+        try:
+            services.comment_edit(comment, form.cleaned_data["text"])
+            return _comments(request, project, comment.comparison)
+        except ValidationError as exc:
+            add_errors(form, exc)
+    return _comments(request, project, comment.comparison, form, edited=comment.pk)
+
+
+@login_required
+@require_POST
+def comment_delete(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """Take a comment away."""
+    project, comment = _comment(request, slug, pk)
+    services.own_or_owned(request.user, comment)
+    services.comment_delete(comment)
+    return _comments(request, project, comment.comparison)
+
+
+def _comment(request: HttpRequest, slug: str, pk: UUID) -> tuple[Project, Comment]:
+    project = project_for(request.user, slug)
+    within = Comment.objects.filter(comparison__project=project).select_related("comparison__project", "created_by")
+    return project, object_for(request.user, Comment, pk, within=within)
+
+
+def _comments(
+    request: HttpRequest,
+    project: Project,
+    saved: SavedComparison,
+    refused: CommentForm | None = None,
+    edited: UUID | None = None,
+) -> HttpResponse:
+    """The comments alone for htmx, else the way back to them; a form that was refused comes back with its text."""
+    if getattr(request, "htmx", False):
+        context = comments_context(request, project, saved)
+        if refused is not None:
+            context |= {"edit_form": refused, "edited": edited} if edited else {"comment_form": refused}
+        return render(request, "sharing/_comments.html", context, status=422 if refused else 200)
+    if refused is not None:
+        return _again(request, project, saved, refused, _("Save") if edited else _("Add a comment"))
+    return redirect(f"{reverse('compare-saved', args=[project.slug, saved.pk])}#comments")
+
+
+def _again(
+    request: HttpRequest, project: Project, saved: SavedComparison, form: NameForm | CommentForm, act: str
+) -> HttpResponse:
+    """A form that was refused, alone on a page, with what was typed."""
+    context = {"project": project, "saved": saved, "form": form, "act": act}
+    return render(request, "sharing/again.html", context, status=422)

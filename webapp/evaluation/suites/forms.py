@@ -1,0 +1,210 @@
+"""The form of a suite: what holds for all parts, and a row for each part."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from training.config import JobConfig
+from webapp.common.ids import name_validator
+from webapp.evaluation.suites.models import SuiteVersion
+from webapp.launch.forms import reference_choices
+from webapp.people.teams.models import Project
+from webapp.runs.config import config_of
+from webapp.runs.models import Run
+
+ROWS = 4
+MOST_ROWS = 12
+
+
+class SuiteForm(forms.Form):
+    """What holds for the whole suite."""
+
+    name = forms.CharField(label=gettext_lazy("Name"), max_length=80, validators=[name_validator])
+    note = forms.CharField(
+        label=gettext_lazy("What it is for"),
+        max_length=500,
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 2}),
+    )
+    samples = forms.IntegerField(
+        label=gettext_lazy("Tries of a task"),
+        min_value=1,
+        max_value=64,
+        initial=4,
+        help_text=gettext_lazy("More tries make each task surer and give pass@k and pass^k."),
+    )
+    temperature = forms.FloatField(label=gettext_lazy("Temperature"), min_value=0.01, max_value=2, initial=1.0)
+    max_turns = forms.IntegerField(label=gettext_lazy("Turns at most"), min_value=1, max_value=1000, initial=10)
+    seed = forms.IntegerField(
+        label=gettext_lazy("Seed"),
+        min_value=0,
+        max_value=2**31 - 1,
+        initial=42,
+        help_text=gettext_lazy("The same for everybody who plays, so that all meet the same episodes."),
+    )
+
+    def __init__(self, *args: Any, version: SuiteVersion | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if version is not None:
+            del self.fields["name"]
+
+
+class PartForm(forms.Form):
+    """One part. ``base`` is where the options that the form does not show come from."""
+
+    base = forms.CharField(required=False, max_length=60, widget=forms.HiddenInput)
+    title = forms.CharField(label=gettext_lazy("Title"), max_length=60, required=False)
+    weight = forms.FloatField(label=gettext_lazy("Weight"), min_value=0, max_value=1000, required=False)
+    dataset = forms.ChoiceField(label=gettext_lazy("Dataset"), required=False)
+    environment = forms.ChoiceField(label=gettext_lazy("Environment"), required=False)
+    spec = forms.ChoiceField(label=gettext_lazy("Reward spec"), required=False)
+    tasks = forms.IntegerField(
+        label=gettext_lazy("Tasks"), min_value=0, max_value=1_000_000, required=False, help_text=gettext_lazy("0: all")
+    )
+    share = forms.FloatField(
+        label=gettext_lazy("Held-out share"),
+        min_value=0,
+        max_value=0.5,
+        required=False,
+        help_text=gettext_lazy("Only the rows that runs with this share held out; 0: all rows."),
+    )
+
+    def __init__(self, *args: Any, project: Project, choices: dict[str, Any], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.project = project
+        drawn = ("", _("— drawn by the environment —"))
+        options = {
+            "dataset": [drawn, *choices["data.train"][1:]],
+            "environment": choices["environment.name"],
+            "spec": [("", _("— the default components —")), *choices["rewards.spec"][1:]],
+        }
+        for field, offered in options.items():
+            current = str(self.initial.get(field) or "")
+            if current and current not in dict(offered):
+                offered = [*offered, (current, current)]
+            self.fields[field].choices = offered  # type: ignore[attr-defined]
+
+    @property
+    def empty(self) -> bool:
+        """Whether nobody filled it in."""
+        return not any(self.cleaned_data.get(name) for name in ("title", "dataset", "environment"))
+
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or {}
+        if (data.get("title") or data.get("dataset")) and not data.get("environment"):
+            self.add_error("environment", _("Choose an environment, or `none`."))
+        return data
+
+
+def part_forms(project: Project, data: Any = None, rows: list[dict[str, Any]] | None = None) -> list[PartForm]:
+    """A form for each row, some of them empty."""
+    choices = reference_choices(project)
+    filled = rows or []
+    count = min(MOST_ROWS, max(ROWS, len(filled) + 1))
+    if data is not None:
+        count = min(MOST_ROWS, max([count, *(n + 1 for n in range(MOST_ROWS) if f"part{n}-weight" in data)]))
+    return [
+        PartForm(
+            data,
+            prefix=f"part{number}",
+            project=project,
+            choices=choices,
+            initial=filled[number] if number < len(filled) else {"weight": 1},
+        )
+        for number in range(count)
+    ]
+
+
+def rows_of_version(version: SuiteVersion) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """What the forms show of a version: the common options, as the first part has them, and a row for each part."""
+    first = JobConfig.model_validate(version.parts[0]["config"])
+    rows = [
+        _row(JobConfig.model_validate(part["config"]), f"part:{number}", part["title"], part["weight"])
+        for number, part in enumerate(version.parts)
+    ]
+    return _common(first) | {"note": version.suite.note}, rows
+
+
+def rows_of_runs(runs: list[Run]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The same of evaluations that a suite is to repeat."""
+    written = [(run, JobConfig.model_validate(run.config)) for run in runs if config_of(run) is not None]
+    rows = [_row(config, f"run:{run.pk}", _title(config), 1.0) for run, config in written]
+    return (_common(written[0][1]) if written else {}), rows
+
+
+def _common(config: JobConfig) -> dict[str, Any]:
+    return {
+        "samples": config.rollout.num_generations,
+        "temperature": config.rollout.temperature,
+        "max_turns": config.rollout.max_turns,
+        "seed": config.run.seed,
+    }
+
+
+def _title(config: JobConfig) -> str:
+    reference = config.data.train or config.environment.name
+    return reference.partition(":")[2].partition("@")[0][:60] or "tasks"
+
+
+def _row(config: JobConfig, base: str, title: str, weight: float) -> dict[str, Any]:
+    return {
+        "base": base,
+        "title": title,
+        "weight": weight,
+        "dataset": config.data.train,
+        "environment": config.environment.name,
+        "spec": config.rewards.spec,
+        "tasks": config.evaluate.tasks,
+        "share": config.evaluate.share,
+    }
+
+
+def parts_from(
+    project: Project, common: dict[str, Any], forms_filled: list[PartForm], version: SuiteVersion | None = None
+) -> list[dict[str, Any]]:
+    """The parts that the forms describe, as services take them."""
+    parts = []
+    for form in forms_filled:
+        if form.empty:
+            continue
+        row = form.cleaned_data
+        config = _base(project, row["base"], version)
+        config["kind"] = "evaluate"
+        config["data"] = config.get("data", {}) | {"train": row["dataset"]}
+        config["environment"] = config.get("environment", {}) | {"name": row["environment"]}
+        rewards = config.get("rewards", {}) | {"spec": row["spec"]}
+        config["rewards"] = rewards | ({"components": []} if row["spec"] else {})
+        config["rollout"] = config.get("rollout", {}) | {
+            "num_generations": common["samples"],
+            "temperature": common["temperature"],
+            "max_turns": common["max_turns"],
+        }
+        config["evaluate"] = config.get("evaluate", {}) | {
+            "tasks": row["tasks"] or 0,
+            "share": row["share"] or 0.0,
+        }
+        config["run"] = config.get("run", {}) | {"seed": common["seed"]}
+        weight = 1.0 if row["weight"] is None else row["weight"]
+        title = row["title"] or _title(JobConfig.model_validate(config))
+        parts.append({"title": title, "weight": weight, "config": config})
+    return parts
+
+
+def _base(project: Project, base: str, version: SuiteVersion | None) -> dict[str, Any]:
+    """The options that the form does not show: of the part or the run that the row came from."""
+    word, _colon, value = base.partition(":")
+    if word == "part" and version is not None and value.isdigit() and int(value) < len(version.parts):
+        return dict(version.parts[int(value)]["config"])
+    if word == "run":
+        run = Run.objects.filter(project=project, pk=value).first() if is_uuid(value) else None
+        return dict(run.config) if run is not None else {}
+    return {}
+
+
+def is_uuid(text: str) -> bool:
+    """Whether a text can be the id of an object."""
+    return len(text) == 36 and all(c in "0123456789abcdef-" for c in text)

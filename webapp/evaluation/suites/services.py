@@ -1,0 +1,149 @@
+"""Writing suites, and having a contestant play one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.db import IntegrityError, transaction
+from django.db.models import Max
+from django.utils.translation import gettext as _
+from pydantic import ValidationError as ShapeError
+
+from training.config import JobConfig
+from training.errors import ConfigError
+from webapp.common.pages import clean_name
+from webapp.common.text import in_words
+from webapp.engine.resolve import resolve
+from webapp.engine.services import run_create
+from webapp.environments.models import Environment
+from webapp.evaluation.suites.contestants import with_contestant
+from webapp.evaluation.suites.models import Suite, SuiteEvaluation, SuiteRun, SuiteVersion
+from webapp.launch.forms import suggested_name
+from webapp.people.teams.audit import audit
+from webapp.people.teams.models import AuditAction, Project, User
+
+MOST_PARTS = 12
+Part = dict[str, Any]
+
+
+def suite_create(
+    *, project: Project, user: User | None, name: str, parts: Sequence[Part], note: str = ""
+) -> SuiteVersion:
+    """A suite with its first version. Raises ``ValidationError`` by field."""
+    suite = Suite(project=project, name=clean_name(name), note=note.strip()[:500], created_by=user)
+    try:
+        with transaction.atomic():
+            suite.save(force_insert=True)
+            version = _version(suite, 1, parts, user)
+            audit(AuditAction.SUITE_SAVED, suite, by=user)
+    except IntegrityError as exc:
+        raise ValidationError({"name": _("A suite with this name exists already.")}) from exc
+    return version
+
+
+def suite_change(
+    *, suite: Suite, user: User | None, parts: Sequence[Part], note: str | None = None
+) -> tuple[SuiteVersion, bool]:
+    """The suite's newest version and whether it is new: parts that are the same make none."""
+    with transaction.atomic():
+        Suite.objects.select_for_update().get(pk=suite.pk)
+        if note is not None:
+            suite.note = note.strip()[:500]
+            suite.save(update_fields=["note"])
+        newest = suite.versions.order_by("-number").first()
+        checked = [_checked(part) for part in _counted(parts)]
+        if newest is not None and [_played(part) for part in newest.parts] == [_played(part) for part in checked]:
+            return newest, False
+        number = (suite.versions.aggregate(Max("number"))["number__max"] or 0) + 1
+        version = _version(suite, number, parts, user)
+        audit(AuditAction.SUITE_SAVED, suite, by=user)
+    return version, True
+
+
+def suite_delete(*, suite: Suite) -> None:
+    """Forget a suite and which runs played it; the runs stay."""
+    with transaction.atomic():
+        audit(AuditAction.SUITE_DELETED, suite)
+        suite.delete()
+
+
+def suite_evaluate(*, version: SuiteVersion, contestant: str, user: User | None) -> SuiteEvaluation:
+    """Have a contestant play every part: one run each, queued together or not at all. Raises ``ConfigError``."""
+    suite = version.suite
+    environments = environments_of_parts(suite.project, version.parts)
+    with transaction.atomic():
+        evaluation = SuiteEvaluation.objects.create(
+            version=version, contestant=contestant[:200], environments=environments, created_by=user
+        )
+        for place, part in enumerate(version.parts):
+            config = with_contestant(JobConfig.model_validate(part["config"]), contestant)
+            name = suggested_name(suite.project, config, stem=_stem(version, contestant, part))
+            run = run_create(project=suite.project, user=user, name=name, config=config)
+            SuiteRun.objects.create(evaluation=evaluation, part=place, run=run)
+    return evaluation
+
+
+def _stem(version: SuiteVersion, contestant: str, part: Part) -> str:
+    words = [version.suite.name, contestant.rpartition(":")[2], part["title"]]
+    text = "-".join("".join(c if c.isalnum() or c in "_.()+-" else "-" for c in word) for word in words if word)
+    return text[:70].strip("-._ ") or "evaluation"
+
+
+def _version(suite: Suite, number: int, parts: Sequence[Part], user: User | None) -> SuiteVersion:
+    checked = [_checked(part) for part in _counted(parts)]
+    for place, part in enumerate(checked):
+        _require_there(suite.project, place, part)
+    servers = environments_of_parts(suite.project, checked)
+    kept = [part | {"environment": server} for part, server in zip(checked, servers, strict=True)]
+    return SuiteVersion.objects.create(suite=suite, number=number, parts=kept, created_by=user)
+
+
+def _counted(parts: Sequence[Part]) -> Sequence[Part]:
+    if not 1 <= len(parts) <= MOST_PARTS:
+        raise ValidationError(_("A suite has 1 to %(n)d parts.") % {"n": MOST_PARTS})
+    if sum(float(part["weight"]) for part in parts) <= 0:
+        raise ValidationError(_("Give at least one part a weight above 0."))
+    titles = [part["title"] for part in parts]
+    if len(set(titles)) < len(titles):
+        raise ValidationError(_("Two parts have the same title."))
+    return parts
+
+
+def _checked(part: Part) -> Part:
+    """A part as it is stored: its config whole, of kind `evaluate`, without whoever played it."""
+    try:
+        config = JobConfig.model_validate(part["config"] | {"kind": "evaluate"})
+    except ShapeError as exc:
+        first = exc.errors(include_url=False)[0]
+        raise ValidationError(f"{part['title']}: {first['msg']}") from exc
+    plain = with_contestant(config, "starter").model_dump(mode="json")
+    return {"title": part["title"], "weight": float(part["weight"]), "config": plain}
+
+
+def _require_there(project: Project, place: int, part: Part) -> None:
+    """Raises ``ValidationError`` where the part names data, an environment or a spec that the project does not have:
+    nobody could play it."""
+    try:
+        resolve(project, JobConfig.model_validate(part["config"]))
+    except ConfigError as exc:
+        told = f"{part['title']}: {in_words(exc.sentence)}"
+        raise ValidationError({f"parts.{place}.config.{exc.option}": told}) from exc
+
+
+def _played(part: Part) -> tuple[Any, ...]:
+    return part["title"], part["weight"], part["config"]
+
+
+def environments_of_parts(project: Project, parts: Sequence[Part]) -> list[dict[str, Any]]:
+    """What the server of each part's environment says of itself now: its name, version and tasks; empty where nobody
+    knows."""
+    names = {str(part["config"].get("environment", {}).get("name", "")).removeprefix("environment:") for part in parts}
+    found = {item.name: item for item in Environment.objects.filter(project=project, name__in=names)}
+    told = []
+    for part in parts:
+        name = str(part["config"].get("environment", {}).get("name", "")).removeprefix("environment:")
+        health = found[name].health if name in found else {}
+        told.append({key: health[key] for key in ("name", "version", "tasks") if health.get(key) is not None})
+    return told
