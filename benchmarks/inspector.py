@@ -65,12 +65,12 @@ def measure() -> dict[str, Any]:
     from django.http import QueryDict
     from django.test import Client
 
-    from webapp.inspector.figures import figures_of
-    from webapp.inspector.filters import filters_of
-    from webapp.inspector.finding import View
-    from webapp.inspector.page import component_names
-    from webapp.inspector.scope import run_scope
     from webapp.people.teams.models import User
+    from webapp.reading.inspector.figures import figures_of
+    from webapp.reading.inspector.filters import filters_of
+    from webapp.reading.inspector.finding import View
+    from webapp.reading.inspector.page import component_names
+    from webapp.reading.inspector.scope import run_scope
     from webapp.runs.models import Run
 
     settings.ALLOWED_HOSTS = ["testserver"]

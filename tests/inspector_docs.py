@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 
 FILE = Path(__file__).resolve().parent.parent / "docs" / "inspector.md"
-SECTION = re.compile(r"(<!-- made of webapp/inspector/filters.py -->\n).*?(<!-- to here -->)", re.S)
+SECTION = re.compile(r"(<!-- made of webapp/reading/inspector/filters.py -->\n).*?(<!-- to here -->)", re.S)
 
 
 def tables() -> str:
     """Filters, bounds and orders, as Markdown."""
-    from webapp.inspector.filters import CHOICES, MEASURES, SORTS
-    from webapp.inspector.saving import TARGETS
+    from webapp.reading.inspector.filters import CHOICES, MEASURES, SORTS
+    from webapp.reading.inspector.saving import TARGETS
 
     lines = ["", "| parameter | values | what it says |", "|---|---|---|"]
     lines.append("| `q` | a phrase | A turn says it, as it stands, whatever its capitals. |")

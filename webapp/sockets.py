@@ -13,7 +13,7 @@ from webapp.chat.consumer import ChatConsumer
 from webapp.environments.playground.consumer import PlayConsumer
 from webapp.live.consumers import RunConsumer
 from webapp.live.watching import FORBIDDEN, GONE
-from webapp.rewinding.consumer import RewindConsumer
+from webapp.reading.rewinding.consumer import RewindConsumer
 
 
 class Unknown(AsyncWebsocketConsumer):

@@ -10,9 +10,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.webapp.inspector.conftest import Played, played  # noqa: F401 - a fixture
-from webapp.inspector.models import SavedView
+from tests.webapp.reading.inspector.conftest import Played, played  # noqa: F401 - a fixture
 from webapp.people.teams.models import User
+from webapp.reading.inspector.models import SavedView
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.browser.test_playground import LIMIT_MS, Table
-from tests.webapp.rewinding.conftest import environment, play, played, run, tasks, trained
+from tests.webapp.reading.rewinding.conftest import environment, play, played, run, tasks, trained
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment
 from webapp.people.teams.models import User

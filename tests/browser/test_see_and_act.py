@@ -14,7 +14,7 @@ from playwright.sync_api import expect
 
 from tests.browser.test_journey import LIMIT_MS, Journey, own_rows
 from webapp.datasets.models import Dataset
-from webapp.rewinding.models import Branch
+from webapp.reading.rewinding.models import Branch
 from webapp.runs.models import Run
 from webapp.runs.pins.models import PinnedChart
 from webapp.runs.rollouts.models import Rollout, Turn

@@ -11,7 +11,7 @@ import pytest
 from tests.chat_stub import Stub, says
 from tests.client.conftest import Tool, answered, logged_in, refused
 from tests.webapp.endpoints.conftest import make_endpoint, stub
-from tests.webapp.rewinding.conftest import environment, play, played, run, tasks, trained
+from tests.webapp.reading.rewinding.conftest import environment, play, played, run, tasks, trained
 from webapp.engine.supervisor import supervise
 from webapp.people.teams.models import User
 from webapp.runs.models import Run, RunEvent

@@ -19,7 +19,7 @@ from webapp.api import urls  # noqa: F401 - adds the operations
 from webapp.api.base import api
 from webapp.common.middleware import CleanAddressMiddleware
 from webapp.common.text import unstorable
-from webapp.inspector.filters import CHOICES, MEASURES
+from webapp.reading.inspector.filters import CHOICES, MEASURES
 
 ODD = ("%00", "%ED%A0%80", "a%00b")
 READ_IN_VIEWS = re.compile(r"GET(?:\.get\(|\.getlist\(|\[)\s*\"(\w+)\"")

@@ -28,17 +28,17 @@ from webapp.reading.access import rollout_for
 from webapp.reading.cases import rollout_case_save
 from webapp.reading.groups import group_of, group_rollouts, group_view
 from webapp.reading.parts import config_for, spec_of
+from webapp.reading.rewinding.continuations import MAX_TIMES, USUAL_TIMES, continuation_create
+from webapp.reading.rewinding.continuing import rollout_continue
+from webapp.reading.rewinding.replaying import replay
+from webapp.reading.rewinding.selectors import branch_for, branch_view, branches_of
+from webapp.reading.rewinding.services import branch_delete, branch_save
 from webapp.reading.rows import task_row
 from webapp.reading.task_map import category_map, map_view, task_map
 from webapp.reading.tokens import tokens_view
 from webapp.reading.turns import turn_rows
 from webapp.reading.visits import Kind, Sort, usual_sort
 from webapp.reading.words import words_of, words_view
-from webapp.rewinding.continuations import MAX_TIMES, USUAL_TIMES, continuation_create
-from webapp.rewinding.continuing import rollout_continue
-from webapp.rewinding.replaying import replay
-from webapp.rewinding.selectors import branch_for, branch_view, branches_of
-from webapp.rewinding.services import branch_delete, branch_save
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout
 from webapp.runs.rollouts.selectors import rollout_view, turn_view

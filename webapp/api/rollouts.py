@@ -20,18 +20,18 @@ from webapp.api.idempotency import once
 from webapp.api.listing import MAX_PAGE_ROWS, LongNamed, page_of
 from webapp.api.schemas import Body
 from webapp.common.text import finite
-from webapp.inspector.counts import would_save
-from webapp.inspector.figures import figures_of
-from webapp.inspector.filters import CHOICES, MEASURES, MOST_VALUES, TEXT_MAX, Filters, filters_of
-from webapp.inspector.finding import View
-from webapp.inspector.models import SavedView
-from webapp.inspector.page import component_names
-from webapp.inspector.saved_views import view_delete, views_of
-from webapp.inspector.saving import found_save
-from webapp.inspector.scope import Scope, project_scope, run_scope
-from webapp.inspector.snippets import snippets
 from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.models import Role
+from webapp.reading.inspector.counts import would_save
+from webapp.reading.inspector.figures import figures_of
+from webapp.reading.inspector.filters import CHOICES, MEASURES, MOST_VALUES, TEXT_MAX, Filters, filters_of
+from webapp.reading.inspector.finding import View
+from webapp.reading.inspector.models import SavedView
+from webapp.reading.inspector.page import component_names
+from webapp.reading.inspector.saved_views import view_delete, views_of
+from webapp.reading.inspector.saving import found_save
+from webapp.reading.inspector.scope import Scope, project_scope, run_scope
+from webapp.reading.inspector.snippets import snippets
 from webapp.runs.models import Run
 from webapp.runs.rollouts.selectors import rollout_view
 

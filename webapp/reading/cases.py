@@ -5,8 +5,8 @@ from __future__ import annotations
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
-from webapp.inspector.cases import case_of
 from webapp.people.teams.models import Project, User
+from webapp.reading.inspector.cases import case_of
 from webapp.reading.parts import config_for, spec_of
 from webapp.reading.rows import task_row
 from webapp.rewards.cases import reward_case_create

@@ -11,10 +11,10 @@ from urllib.parse import urlencode
 
 from django.http import HttpRequest, QueryDict
 
-from webapp.inspector.filters import Filters, filters_of
-from webapp.inspector.finding import View
-from webapp.inspector.scope import address_of, carried, project_scope, run_scope
 from webapp.people.teams.models import Project
+from webapp.reading.inspector.filters import Filters, filters_of
+from webapp.reading.inspector.finding import View
+from webapp.reading.inspector.scope import address_of, carried, project_scope, run_scope
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout
 

@@ -18,8 +18,8 @@ from tests.security.test_authorisation_matrix import _address, objects
 from tests.webapp.api.answers import PREFIX, complaints, operations, said_of, schema
 from webapp.api.base import api
 from webapp.api.schema import MORE
-from webapp.inspector.filters import CHOICES, MEASURES, filters_of
 from webapp.people.teams.models import User
+from webapp.reading.inspector.filters import CHOICES, MEASURES, filters_of
 
 __all__ = ["objects"]
 SCHEMALESS = {API + "openapi.json", API + "docs", API + "^"}

@@ -17,9 +17,9 @@ from webapp.datasets.models import Dataset
 from webapp.endpoints.models import Endpoint
 from webapp.evaluation.sharing.models import Comment, SavedComparison, SharedLink
 from webapp.evaluation.suites.models import Suite, SuiteVersion
-from webapp.inspector.models import SavedView
 from webapp.people.notifications.models import Event, Notification
 from webapp.people.teams.models import ApiToken, Project, User
+from webapp.reading.inspector.models import SavedView
 from webapp.runs.models import Attempt, Run
 from webapp.runs.registry.models import ModelPush, RegisteredModel
 

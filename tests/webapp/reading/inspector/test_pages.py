@@ -1,0 +1,228 @@
+"""The inspector's page and its API: the address is the view."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from html import unescape
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from tests.growth import queries_of
+from tests.webapp.reading.inspector.conftest import Played
+from webapp.people.teams.models import User
+from webapp.reading.inspector import page as page_module
+from webapp.runs.models import Run
+from webapp.runs.rollouts.models import Rollout, Turn
+
+ClientFor = Callable[..., Client]
+
+
+def address(run: Run, query: str = "") -> str:
+    return f"{reverse('run-rollouts', args=[run.project.slug, run.pk])}?{query}"
+
+
+def text_of(client: Client, url: str, **headers: str) -> str:
+    answer = client.get(url, headers=headers)
+    assert answer.status_code == 200, answer.content[:500]
+    return re.sub(r"\s+", " ", unescape(answer.content.decode()))
+
+
+def test_the_page_shows_groups_outcomes_and_bars_that_are_links(
+    played: Played, rita: User, client_for: ClientFor
+) -> None:
+    page = text_of(client_for(rita), address(played.run))
+    assert re.search(r"8 rollouts ?</strong>", page) and page.count('class="found-row"') == 8
+    assert "Step 1, group 0" in page and "mean 0.400, spread 0.500" in page and "Step 2, group 1" in page
+    assert page.count('data-state="failed">failed</span>') >= 3 and "completed" not in page
+    assert '<span class="badge" data-state="truncated">truncated</span>' in page
+    assert "Timed out waiting for the environment." in page
+    bar = re.search(r'<a href="(\?turns_from=3&turns_to=3)" aria-label="3: 1 rollout"', page)
+    assert bar is not None
+    narrowed = text_of(client_for(rita), address(played.run) + bar[1][1:])
+    assert narrowed.count('class="found-row"') == 1 and "Turns ≥ 3, ≤ 3" in narrowed
+
+
+def head(page: str, group: str) -> str:
+    """The head of a group in the list."""
+    found = re.search(rf"<header[^>]*>(?:(?!</header>).)*{group}(?:(?!</header>).)*</header>", page)
+    assert found is not None, group
+    return found[0]
+
+
+def test_the_head_of_a_group_counts_all_of_it_and_says_what_it_teaches(
+    played: Played, rita: User, client_for: ClientFor
+) -> None:
+    shown = head(text_of(client_for(rita), address(played.run, "outcome=solved")), "Step 1, group 0")
+    assert re.findall(r'data-state="(\w+)">(\d+ \w+)<', shown) == [
+        ("failed", "2 failed"), ("solved", "1 solved"), ("excluded", "1 excluded"),
+    ]  # fmt: skip
+    assert "phantom" not in shown and "no learning signal" not in shown
+    group = Rollout.objects.filter(run=played.run, step=1)
+    group.exclude(outcome="excluded").update(outcome="failed", parts={"task_success": 0.0})
+    assert "phantom: outcomes equal" in head(text_of(client_for(rita), address(played.run)), "Step 1, group 0")
+    group.exclude(outcome="excluded").update(reward=0.2)
+    flat = head(text_of(client_for(rita), address(played.run)), "Step 1, group 0")
+    assert "all rewards equal: no learning signal" in flat and "phantom" not in flat
+    played.run.kind = "evaluate"
+    played.run.save(update_fields=["kind"])
+    assert "no learning signal" not in text_of(client_for(rita), address(played.run)), "nothing is learned from it"
+
+
+def test_groups_too_large_for_a_page_are_not_counted(
+    played: Played, rita: User, client_for: ClientFor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_module, "MOST_MEMBERS", 7)  # of the eight
+    shown = head(text_of(client_for(rita), address(played.run)), "Step 1, group 0")
+    assert "mean 0.400" in shown and "1 solved" not in shown
+    monkeypatch.setattr(page_module, "MOST_MEMBERS", 8)
+    assert "1 solved" in head(text_of(client_for(rita), address(played.run)), "Step 1, group 0")
+
+
+def test_a_group_that_is_still_played_has_no_signal_yet(played: Played, rita: User, client_for: ClientFor) -> None:
+    Rollout.objects.filter(run=played.run, step=1).update(reward=0.2, parts={"task_success": 0.0})
+    Rollout.objects.filter(pk=played.rows["lost"].pk).update(status="running", outcome="in_flight", reward=None)
+    shown = head(text_of(client_for(rita), address(played.run)), "Step 1, group 0")
+    assert "1 in flight" in shown and "no learning signal" not in shown
+
+
+def test_each_row_leads_to_its_page_and_takes_the_view_along(played: Played, rita: User, client_for: ClientFor) -> None:
+    query = "outcome=failed&sort=-surprise"
+    page = text_of(client_for(rita), address(played.run, query))
+    link = reverse("rollout-detail", args=[played.run.project.slug, played.rows["cut"].pk])
+    assert f'href="{link}?found=outcome%3Dfailed%26sort%3D-surprise"' in page
+    project = reverse("project-rollouts", args=[played.run.project.slug])
+    assert f'href="{link}?found=outcome%3Dfailed&in=project"' in text_of(client_for(rita), f"{project}?outcome=failed")
+
+
+def test_several_tools_and_runs_stay_chosen(played: Played, rita: User, client_for: ClientFor, make_run: Any) -> None:
+    other = make_run(name="other", state="succeeded", attempt=1)
+    project = reverse("project-rollouts", args=[played.run.project.slug])
+    query = f"run={played.run.pk}&run={other.pk}&tool=calculator&tool=python"
+    page = text_of(client_for(rita), f"{project}?{query}")
+    checked = re.findall(r'type="checkbox" name="(run|tool)" value="([^"]+)" checked', page)
+    assert sorted(checked) == sorted(
+        [("run", str(played.run.pk)), ("run", str(other.pk)), ("tool", "calculator"), ("tool", "python")]
+    )
+
+
+def test_the_slider_spans_the_steps_of_the_run(played: Played, rita: User, client_for: ClientFor) -> None:
+    page = text_of(client_for(rita), address(played.run, "outcome=solved"))
+    assert page.count('type="range" min="1" max="2"') == 2
+    Run.objects.filter(pk=played.run.pk).update(step=7)  # its bars may be of a sample that lacks the last steps
+    assert text_of(client_for(rita), address(played.run)).count('type="range" min="1" max="7"') == 2
+    Rollout.objects.filter(run=played.run, step=2).delete()
+    played.run.step = 1
+    played.run.save(update_fields=["step"])
+    assert "step-range" not in text_of(client_for(rita), address(played.run))
+
+
+def test_what_was_looked_for_is_marked_in_its_turn(played: Played, rita: User, client_for: ClientFor) -> None:
+    page = text_of(client_for(rita), address(played.run, "q=9+*+5&sort=-reward"))
+    assert page.count("<mark>9 * 5</mark>") == 2 and "I ask the calculator: <mark>" in page
+    assert page.index("I ask the calculator") < page.index("I think that")
+    assert text_of(client_for(rita), address(played.run, "q=天气")).count("<mark>天气</mark>") == 1
+
+
+def test_turns_that_are_not_indexed_yet_are_told_of(played: Played, rita: User, client_for: ClientFor) -> None:
+    said = "still being indexed"
+    assert said not in text_of(client_for(rita), address(played.run, "q=9+*+5"))
+    Turn.objects.filter(rollout=played.rows["right"]).update(words=None)
+    page = text_of(client_for(rita), address(played.run, "q=9+*+5"))
+    assert said in page and page.count("<mark>") == 1
+
+
+def test_an_empty_view_says_which_filter_to_clear(played: Played, rita: User, client_for: ClientFor) -> None:
+    page = text_of(client_for(rita), address(played.run, "outcome=failed&tool=python&reward_from=0.5"))
+    assert "No rollout is like this" in page
+    assert re.findall(r'<a href="([^"]+)">[^<]+</a> <span class="num">(\d+) without it', page) == [
+        ("?tool=python&reward_from=0.5", "0"),
+        ("?outcome=failed&reward_from=0.5", "0"),
+        ("?outcome=failed&tool=python", "1"),
+    ]
+
+
+def test_what_cannot_be_read_is_said(played: Played, rita: User, client_for: ClientFor) -> None:
+    page = text_of(client_for(rita), address(played.run, "outcome=won&q=*"))
+    assert "Outcome: there is no “won”." in page and "two Chinese characters" in page
+
+
+def test_a_run_without_rollouts_says_so(make_run: Callable[..., Run], rita: User, client_for: ClientFor) -> None:
+    assert "No rollouts yet" in text_of(client_for(rita), address(make_run()))
+
+
+def test_the_form_asks_for_a_part_alone(played: Played, rita: User, client_for: ClientFor) -> None:
+    part = text_of(client_for(rita), address(played.run, "outcome=solved"), HX_Request="true")
+    assert part.strip().startswith('<div id="inspector-found">') and "<form" not in part
+
+
+def test_the_next_page_goes_on_where_this_one_ends(
+    played: Played, rita: User, client_for: ClientFor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_module, "PER_PAGE", 5)
+    first = text_of(client_for(rita), address(played.run, "sort=reward"))
+    following = re.search(r'rel="next" href="\?([^"]+)"', first)
+    assert following is not None
+    last = text_of(client_for(rita), address(played.run, following[1]))
+    assert last.count('class="found-row"') == 3 and 'rel="next"' not in last and "First page" in last
+
+
+def test_a_run_at_work_asks_what_has_come_since(played: Played, rita: User, client_for: ClientFor) -> None:
+    assert "rollouts/fresh/" not in text_of(client_for(rita), address(played.run))
+    Run.objects.filter(pk=played.run.pk).update(state="running", seq=8)
+    page = text_of(client_for(rita), address(played.run, "outcome=failed"))
+    asked = re.search(r'hx-get="([^"]+rollouts/fresh/[^"]+)"', page)
+    assert asked is not None and "since=8" in asked[1]
+    assert "has come" not in text_of(client_for(rita), asked[1])
+    Rollout.objects.filter(pk=played.rows["wrong"].pk).update(seq=99)
+    Rollout.objects.filter(pk=played.rows["right"].pk).update(seq=98)  # of another outcome
+    fresh = text_of(client_for(rita), asked[1])
+    assert "1 rollout has come or gone on since" in fresh and "rollouts/fresh/" in fresh
+    Run.objects.filter(pk=played.run.pk).update(state="succeeded")
+    assert "rollouts/fresh/" not in text_of(client_for(rita), asked[1])
+
+
+def test_a_project_shows_all_of_its_runs(
+    played: Played, make_run: Callable[..., Run], rita: User, client_for: ClientFor
+) -> None:
+    make_run(name="silent")
+    url = reverse("project-rollouts", args=[played.run.project.slug])
+    page = text_of(client_for(rita), url)
+    assert page.count('class="found-row"') == 8 and "night · Step 1, group 0" in page and ">silent<" not in page
+    assert text_of(client_for(rita), f"{url}?run={played.run.pk}&outcome=solved").count('class="found-row"') == 1
+
+
+def test_the_run_page_leads_here(played: Played, rita: User, client_for: ClientFor) -> None:
+    page = text_of(client_for(rita), reverse("run-detail", args=[played.run.project.slug, played.run.pk]))
+    assert page.count(f'href="{address(played.run)[:-1]}"') >= 1
+
+
+def test_a_page_costs_few_queries_however_many_rows(played: Played, alice: User, client_for: ClientFor) -> None:
+    client = client_for(alice)
+    many, one = (queries_of(client, address(played.run, query)) for query in ("reward_to=9", "outcome=solved"))
+    assert many == one <= 15 and queries_of(client, address(played.run)) < many
+
+
+def test_the_api_finds_the_same(played: Played, rita: User, client_for: ClientFor) -> None:
+    def ask(tail: str, status: int = 200) -> Any:
+        answer = client_for(rita).get(f"/api/v1/runs/{played.run.pk}/rollouts{tail}")
+        assert answer.status_code == status, answer.content
+        return answer.json()
+
+    found = ask("?q=9+*+5&sort=-reward&per_page=1")
+    assert (found["total"], found["more"], found["query"]) == (2, False, "q=9+%2A+5&sort=-reward")
+    item = found["items"][0]
+    assert (item["id"], item["outcome"], item["tools"]) == (str(played.rows["right"].pk), "solved", ["calculator"])
+    assert item["snippet"] == {"turn": 1, "before": "I ask the calculator: ", "said": "9 * 5", "after": " is 45."}
+    second = ask(f"?q=9+*+5&sort=-reward&per_page=1&after={found['next']}")
+    assert [row["id"] for row in second["items"]] == [str(played.rows["wrong"].pk)] and second["next"] is None
+    spread = ask("/spread?outcome=failed")
+    assert spread["rows"] == 3 and spread["outcomes"] == [{"value": "failed", "count": 3}]
+    assert {item["name"] for item in spread["histograms"]} >= {"reward", "part_tool_call"}
+    assert ask("?outcome=won", 422)["message"] == "Outcome: there is no “won”."
+    assert "two Chinese characters" in ask("?q=*", 422)["message"]
+    project = client_for(rita).get(f"/api/v1/projects/{played.run.project.slug}/rollouts?outcome=solved").json()
+    assert [row["id"] for row in project["items"]] == [str(played.rows["right"].pk)]

@@ -1,0 +1,146 @@
+"""The rollout inspector: the address is the view."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+from uuid import UUID
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.cache import patch_vary_headers
+from django.views.decorators.http import require_GET
+
+from webapp.common.outcomes import Outcome
+from webapp.people.teams.access import can_edit, project_for
+from webapp.people.teams.models import Role
+from webapp.reading.inspector import page
+from webapp.reading.inspector.categories import categories_in
+from webapp.reading.inspector.figures import Figures, figures_of
+from webapp.reading.inspector.filters import CHOICES, MEASURES, PART, Filters, Span, filters_of, number_text
+from webapp.reading.inspector.finding import View
+from webapp.reading.inspector.saved_views import views_of
+from webapp.reading.inspector.scope import Scope, address_of, carried, project_scope, run_scope
+from webapp.runs.numbering import changed
+from webapp.runs.records.access import own_run
+from webapp.runs.states import TERMINAL
+
+
+def scope_of(request: HttpRequest, slug: str, pk: UUID | None, need: Role = Role.VIEWER) -> Scope:
+    """What the address is about, if the person may see it: a run, or runs of the project."""
+    if pk is not None:
+        return run_scope(*own_run(request, slug, pk, need=need))
+    return project_scope(project_for(request.user, slug, need=need), request.GET.getlist("run"))
+
+
+@login_required
+@require_GET
+def rollout_list(request: HttpRequest, slug: str, pk: UUID | None = None) -> HttpResponse:
+    """Rollouts under the address's filters, with how they are spread; what the form asks for anew is a part of it."""
+    scope = scope_of(request, slug, pk)
+    view = View(scope, filters_of(request.GET))
+    titles = page.component_names(scope)
+    figures = figures_of(view, list(titles))
+    context = found_context(request, view, figures, titles)
+    part = getattr(request, "htmx", None) and not request.htmx.history_restore_request  # type: ignore[attr-defined]
+    if not part:
+        everything = View(scope, Filters())  # the form offers what there is, not what is left
+        context |= form_context(view, figures if view.filters == Filters() else figures_of(everything, []), titles)
+    response = render(request, "inspector/_found.html" if part else "inspector/list.html", context)
+    patch_vary_headers(response, ["HX-Request"])
+    return response
+
+
+def found_context(request: HttpRequest, view: View, figures: Figures, titles: dict[str, str]) -> dict[str, Any]:
+    """What was found: rows, counts, bars."""
+    scope, filters = view.scope, view.filters
+    rows, after = view.page(request.GET.get("after", "")[:300], page.PER_PAGE)
+    pairs = filters.pairs()
+    return {
+        "project": scope.project,
+        "run": scope.run,
+        "scope": scope,
+        "filters": filters,
+        "searched": view.searched,
+        "count": view.count,
+        "chips": page.chips(view, counted=not rows),
+        "histograms": page.drawn(figures, filters, titles),
+        "sampled": figures.rows if figures.sampled else 0,
+        "blocks": page.blocks(rows, filters),
+        "sorts": page.sort_links(filters),
+        "next": f"?{urlencode([*pairs, ('after', after)])}" if after else "",
+        "begun": bool(request.GET.get("after")),
+        "here": f"?{urlencode(pairs)}",
+        "opened": carried(scope.run, pairs),
+        "save_url": f"{address_of(scope.project, scope.run, 'rollouts-save')}?{urlencode(pairs)}",
+        "fresh_url": _fresh_url(view),
+        "can_edit": can_edit(scope.project),
+    }
+
+
+def _fresh_url(view: View) -> str:
+    """Where the page of a run at work asks what has come since; empty for one that has ended, and for several."""
+    run = view.scope.run
+    if run is None or run.state in TERMINAL:
+        return ""
+    asked = urlencode([*view.filters.pairs(), ("since", str(run.seq))])
+    return f"{address_of(view.scope.project, run, 'rollouts-fresh')}?{asked}"
+
+
+def form_context(view: View, figures: Figures, titles: dict[str, str]) -> dict[str, Any]:
+    """What the form offers."""
+    scope = view.scope
+    counts = dict(figures.values["outcome"])
+    outcomes = [(item.value, counts.get(item.value, 0)) for item in Outcome]
+    stages = [str(each["stage"]) for run in scope.runs for each in run.health.get("stages") or []]
+    held_out = any("held_out" in run.health for run in scope.runs)
+    measures = [(name, item.title, item.help) for name, item in MEASURES.items()]
+    measures += [(f"{PART}{name}", title, "") for name, title in titles.items()]
+    return {
+        "on": {name: view.filters.one(name) for name in CHOICES},
+        "outcomes": page.options(view, "outcome", outcomes),
+        "tools": page.options(view, "tool", figures.values["tool"]),
+        "boundaries": page.options(view, "boundary", figures.values["boundary"]),
+        "categories": page.options(view, "category", categories_in(scope)),
+        "stages": page.options(view, "stage", [(each, 0) for each in dict.fromkeys(stages)]),
+        "held_out": held_out or bool(view.filters.one("held_out")),
+        "runs": page.options(view, "run", [(str(run.pk), 0) for run in scope.runs]) if scope.run is None else [],
+        "measures": [_measure(view.filters, *each) for each in measures],
+        "bounded": bool(view.filters.spans.keys() - {"step"}),
+        "steps": _steps(scope, figures),
+        "views": views_of(scope),
+    }
+
+
+def _steps(scope: Scope, figures: Figures) -> dict[str, int] | None:
+    """The first and the last step of the slider; ``None`` where there is nothing to choose."""
+    found = next((item for item in figures.histograms if item.name == "step"), None)
+    if found is None:
+        return None
+    high = max(int(found.high), *(run.step for run in scope.runs))  # the figures may be a sample
+    low = min(int(found.low), 1)
+    return {"low": low, "high": high} if high > low else None
+
+
+def _measure(filters: Filters, name: str, title: Any, about: Any) -> dict[str, Any]:
+    span = filters.spans.get(name, Span())
+    low, high, below = (None if value is None else number_text(value) for value in span)
+    return {"name": name, "title": title, "help": about, "low": low, "high": high, "below": below}
+
+
+@login_required
+@require_GET
+def rollouts_fresh(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """How many rollouts of the view began or went on since the page was made; asked while a run is at work."""
+    scope = scope_of(request, slug, pk)
+    raw = request.GET.get("since", "")
+    since = int(raw) if raw.isascii() and raw.isdigit() and len(raw) < 19 else 0
+    view = View(scope, filters_of(request.GET))
+    number = changed(view.rows, since).order_by()[:1000].count() if view.searched is None else 0
+    context = {
+        "number": number,
+        "url": f"{address_of(scope.project, scope.run)}?{urlencode(view.filters.pairs())}",
+        "again": request.get_full_path() if scope.run and scope.run.state not in TERMINAL else "",
+    }
+    return render(request, "inspector/_fresh.html", context)

@@ -1,0 +1,88 @@
+"""The socket of a rewound rollout: as the playground's, with episodes that begin where a recorded one stood."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.http import Http404
+
+from training.rollout.rewinding import Rewound
+from webapp.environments.models import Environment
+from webapp.environments.playground.consumer import PlayConsumer
+from webapp.environments.playground.episode import Played
+from webapp.live.watching import FORBIDDEN, GONE, LOGIN, Closed, user_now
+from webapp.people.teams.models import Role, User
+from webapp.reading.access import rollout_for
+from webapp.reading.rewinding.commands import REWINDING, Rewind
+from webapp.reading.rewinding.models import Branch
+from webapp.reading.rewinding.scene import Scene, environment_of, scene_of
+from webapp.reading.rewinding.scoring import scored
+from webapp.reading.rewinding.services import Took, branch_keep
+from webapp.reading.rewinding.telling import check_view
+from webapp.runs.rollouts.models import Rollout
+
+
+class RewindConsumer(PlayConsumer):
+    """One tab that goes on by hand from a turn of a recorded rollout."""
+
+    known = REWINDING
+    judges = True
+    scene: Scene | None = None
+
+    def _find(self, *, again: bool) -> tuple[User, Environment]:
+        user = user_now(self.scope)
+        if not user.is_authenticated:
+            raise Closed(LOGIN)
+        rollout_id: UUID = self.scope["url_route"]["kwargs"]["rollout_id"]
+        try:
+            self.rollout: Rollout = rollout_for(user, rollout_id, need=Role.EDITOR)
+            return user, environment_of(self.rollout)  # type: ignore[return-value]
+        except PermissionDenied as exc:
+            raise Closed(FORBIDDEN) from exc
+        except Http404 as exc:
+            raise Closed(FORBIDDEN if again else GONE) from exc
+        except ValidationError as exc:  # the page has said why
+            raise Closed(GONE) from exc
+
+    async def _begin(self, command: Rewind) -> None:
+        scene = await self._aside(scene_of, self.rollout)
+        kept = scene.kept(command.turn)
+        play, again = await self._fresh()
+        found = await play.rewind(scene.recording, kept, tools=scene.tools, origin=scene.origin, again=again)
+        episode = play.episode
+        assert episode is not None  # noqa: S101 - a replay that came to an end made one
+        self.scene = scene
+        same = found.difference is None and found.checked
+        self.took = Took(command.turn, len(episode.messages), same)
+        episode.past = {"rollout": str(self.rollout.pk), "turn": command.turn}
+        await self._opened(command.turn, episode, found)
+
+    async def _opened(self, turn: int, episode: Played, found: Rewound) -> None:
+        await self._state(
+            "opened",
+            messages=episode.messages,
+            prompt=episode.prompt_length,
+            seconds=found.seconds,
+            seed=episode.seed,
+            turn=turn,
+            check=check_view(found),
+        )
+
+    async def _left(self, episode: Played) -> None:
+        if self.scene is not None:
+            await self._aside(self._kept, self.scene, episode)
+
+    async def _over(self, episode: Played) -> None:
+        """Score the branch as the rollout was scored, and keep it."""
+        if self.scene is None:
+            return
+        branch = await self._aside(self._kept, self.scene, episode)
+        told = {"id": str(branch.pk), "outcome": branch.outcome, "outcome_title": branch.get_outcome_display()}
+        score = {"parts": branch.parts, "missing": branch.missing, "reward": branch.reward}
+        await self._say("scored", **score, branch=told)
+
+    def _kept(self, scene: Scene, episode: Played) -> Branch:
+        score = scored(episode.scored_as(), scene.components, scene.step, self.user_id)
+        user = User.objects.filter(pk=self.user_id).first()
+        return branch_keep(rollout=self.rollout, user=user, episode=episode, took=self.took, score=score)

@@ -1,0 +1,130 @@
+"""Rollouts of runs that continued from a turn of a recorded one, as branches of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from django.db.models import Count, F, Q, QuerySet
+from django.utils.translation import gettext as _
+
+from webapp.common.failures import failure
+from webapp.common.text import finite
+from webapp.evaluation.suites.contestants import title_of_contestant
+from webapp.reading.rewinding.models import Branch, Continuation
+from webapp.reading.rewinding.scene import recorded_messages
+from webapp.runs.models import Run
+from webapp.runs.rollouts.models import Rollout, RolloutStatus, Turn
+from webapp.runs.states import TERMINAL
+
+Messages = list[dict[str, Any]]
+MAX_PLAYED = 64
+"""Branches of runs that a page lists; the runs have all of theirs."""
+
+
+class Continuing(NamedTuple):
+    """A run that continues from a turn: how many of its rollouts are over, of how many."""
+
+    run: Run
+    turn: int
+    player: str
+    done: int
+    wanted: int
+
+
+def continuing(rollout: Rollout) -> list[Continuing]:
+    """The runs that continue from a turn of this rollout and have not ended, the newest first."""
+    newest = Q(run__rollouts__attempt=F("run__attempt"))
+    over = Count("run__rollouts", filter=newest & ~Q(run__rollouts__status=RolloutStatus.RUNNING))
+    rows = Continuation.objects.filter(rollout=rollout).exclude(run__state__in=TERMINAL).annotate(over=over)
+    return [
+        Continuing(each.run, each.turn, title_of_contestant(each.contestant), each.over, _wanted(each.run))
+        for each in rows.select_related("run").order_by("-run__created_at")
+    ]
+
+
+def _wanted(run: Run) -> int:
+    return int(run.config.get("rollout", {}).get("num_generations") or 0)
+
+
+def played_of(rollout: Rollout, only: UUID | None = None) -> list[Branch]:
+    """What those runs played, the newest first; ``only``: the one that this rollout is."""
+    rows = _over(rollout) if only is None else _over(rollout).filter(pk=only)
+    rows = rows.select_related("run__created_by", "run__continuation").order_by("-started_at", "-index")
+    found = list(rows[:MAX_PLAYED])
+    if not found:
+        return []
+    said, recorded = _said(found), recorded_messages(rollout)
+    return [_branch(each, rollout, each.run.continuation, said.get(each.pk, []), recorded) for each in found]
+
+
+def played_count(rollout: Rollout) -> int:
+    """How many of them a page lists."""
+    return _over(rollout)[:MAX_PLAYED].count()
+
+
+def _over(rollout: Rollout) -> QuerySet[Rollout]:
+    """The rollouts that continued from this one and are over, as the newest attempt played them."""
+    rows = Rollout.objects.filter(run__continuation__rollout=rollout, attempt=F("run__attempt"))
+    return rows.exclude(status=RolloutStatus.RUNNING)
+
+
+def played_branch(pk: UUID) -> Branch | None:
+    """The branch that a rollout is; ``None`` where it continued from nothing."""
+    rollout = Rollout.objects.filter(run__continuation__rollout__isnull=False, pk=pk).first()
+    if rollout is None:
+        return None
+    origin = Rollout.objects.filter(continuations__run=rollout.run_id).first()
+    return next(iter(played_of(origin, pk)), None) if origin is not None else None
+
+
+def _said(rollouts: Sequence[Rollout]) -> dict[UUID, list[Messages]]:
+    """The messages of each rollout's turns, in order."""
+    found: dict[UUID, list[Messages]] = {}
+    for turn in Turn.objects.filter(rollout__in=rollouts).defer("words").order_by("rollout", "number"):
+        found.setdefault(turn.rollout_id, []).append(turn.written)
+    return found
+
+
+def _branch(
+    played: Rollout,
+    origin: Rollout,
+    went: Continuation,
+    said: list[Messages],
+    recorded: Messages,
+) -> Branch:
+    messages = [message for turn in said for message in turn]
+    start = _start(messages, went.turn)
+    branch = Branch(
+        id=played.pk,
+        rollout=origin,
+        turn=went.turn,
+        player=title_of_contestant(went.contestant),
+        messages=messages,
+        prompt_length=len(said[0]) if said else 0,
+        start=start,
+        done=played.status == RolloutStatus.COMPLETED,
+        env_reward=finite(played.env_reward),
+        env_parts=played.env_parts,
+        parts=played.parts,
+        missing=_missing(played),
+        reward=finite(played.reward),
+        outcome=played.outcome,
+        same=messages[:start] == recorded[:start],
+        created_by=played.run.created_by,
+        created_at=played.finished_at or played.started_at,
+    )
+    branch.played = played
+    return branch
+
+
+def _start(messages: Messages, turn: int) -> int:
+    """The place of the policy's ``turn``th message, or the end of those that has fewer."""
+    places = [place for place, message in enumerate(messages) if message.get("role") == "assistant"]
+    return places[turn - 1] if len(places) >= turn else len(messages)
+
+
+def _missing(played: Rollout) -> dict[str, str]:
+    told = failure(played.error)
+    return {_("excluded"): f"{told.title} {told.detail}".strip()} if told is not None else {}

@@ -1,0 +1,124 @@
+"""Keeping branches, and making data of them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.utils.translation import gettext as _
+
+from training.data.pairs import CHOSEN, REJECTED
+from training.rewards.verdict import verdict_of
+from webapp.common.outcomes import outcome_of
+from webapp.common.text import clean_json
+from webapp.datasets.appending import dataset_append
+from webapp.datasets.models import Dataset
+from webapp.datasets.rollout_rows import tools_of
+from webapp.environments.playground.episode import Played
+from webapp.people.teams.audit import audit
+from webapp.people.teams.models import AuditAction, User
+from webapp.reading.rewinding.models import Branch
+from webapp.reading.rewinding.scene import first_other, recorded_messages
+from webapp.reading.rewinding.scoring import Scored
+from webapp.runs.rollouts.models import Rollout, Turn
+from webapp.runs.rollouts.outcome import judge_functions
+from webapp.runs.states import TERMINAL
+
+MAX_BRANCHES = 40
+"""Of one rollout; the oldest ones beyond go."""
+
+
+class Took(NamedTuple):
+    """From which turn a branch went on, how many messages stood before it, and whether they were the recorded ones."""
+
+    turn: int
+    start: int
+    same: bool
+
+
+def branch_keep(
+    *, rollout: Rollout, user: User | None, episode: Played, took: Took, score: Scored, player: str = ""
+) -> Branch:
+    """Keep an episode that went on from a turn of a rollout; ``player`` is the policy that played it."""
+    verdict = verdict_of(episode.parts, score.parts, judge_functions(rollout.run))
+    branch = Branch(
+        rollout=rollout,
+        turn=took.turn,
+        player=player,
+        messages=[message.model_dump(mode="json", exclude_none=True) for message in episode.messages],
+        prompt_length=episode.prompt_length,
+        start=took.start,
+        tools=clean_json(episode.tools),
+        done=episode.done,
+        env_reward=episode.reward,
+        env_parts=dict(episode.parts),
+        parts=score.parts,
+        missing=score.missing,
+        reward=score.reward,
+        outcome=outcome_of(verdict.value if verdict else None),
+        same=took.same,
+        created_by=user,
+    )
+    with transaction.atomic():
+        branch.save(force_insert=True)
+        kept = (
+            Branch.objects.filter(rollout=rollout).order_by("-created_at").values_list("pk", flat=True)[:MAX_BRANCHES]
+        )
+        Branch.objects.filter(rollout=rollout).exclude(pk__in=list(kept)).delete()
+    return branch
+
+
+def branch_delete(*, branch: Branch) -> None:
+    """Forget a branch; what was made of it stays. Raises ``ValidationError`` where it is a run's rollout."""
+    if branch.played is not None:
+        raise ValidationError(_("A run played this branch: it goes with its run."))
+    with transaction.atomic():
+        audit(AuditAction.BRANCH_DELETED, branch, project=branch.rollout.run.project)
+        branch.delete()
+
+
+def branch_save(*, branch: Branch, user: User | None, kind: Literal["row", "pair"], name: str) -> Dataset:
+    """Add a branch to a dataset: as a demonstration, or against the recorded rollout. Raises ``ValidationError``."""
+    if branch.played is not None:
+        branch.tools = _tools(branch.played)
+    row = _row(branch) if kind == "row" else _pair(branch)
+    row["provenance"] = {"source": "rewind", "rollout": str(branch.rollout_id), "turn": branch.turn}
+    row["provenance"] |= {"reward": branch.reward, "done": branch.done}
+    project = branch.rollout.run.project
+    return dataset_append(project=project, user=user, name=name, rows=[row], file_name="branches.jsonl")
+
+
+def _tools(played: Rollout) -> list[dict[str, Any]] | None:
+    """The tools that its prompt had: the run's journal tells them once its last rollout is over."""
+    if played.run.state not in TERMINAL:
+        raise ValidationError(_("Wait until the run that plays it has ended: its tools are not known before."))
+    return tools_of([played.run], {played.pk}).get(played.pk)
+
+
+def _row(branch: Branch) -> dict[str, Any]:
+    row: dict[str, Any] = {"messages": branch.messages}
+    return row | ({"tools": branch.tools} if branch.tools else {})
+
+
+def _pair(branch: Branch) -> dict[str, Any]:
+    """The better of the branch and the recorded rollout against the other, after what both of them were told."""
+    rollout = branch.rollout
+    if branch.reward is None or rollout.reward is None:
+        raise ValidationError(_("A pair needs the rewards of both; one of them is missing."))
+    if branch.reward == rollout.reward:
+        raise ValidationError(_("Both have the same reward, so neither is preferred."))
+    if not branch.same:
+        raise ValidationError(
+            _("The environment answered otherwise than recorded, so the two were told different things.")
+        )
+    behind = first_other(rollout, branch.start)
+    if Turn.objects.filter(rollout=rollout, number__gte=behind, wrote="").exclude(parse_error="").exists():
+        raise ValidationError(_("The recorded rollout has a call that could not be read: what it wrote is not known."))
+    recorded = recorded_messages(rollout)
+    ours, theirs = branch.messages[branch.start :], recorded[branch.start :]
+    if ours == theirs:
+        raise ValidationError(_("Both say the same."))
+    better, worse = (ours, theirs) if branch.reward > rollout.reward else (theirs, ours)
+    row: dict[str, Any] = {"prompt": recorded[: branch.start], CHOSEN: better, REJECTED: worse}
+    return row | ({"tools": branch.tools} if branch.tools else {})

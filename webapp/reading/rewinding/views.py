@@ -1,0 +1,73 @@
+"""The page of a rewound rollout."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils.translation import get_language
+from django.views.decorators.http import require_GET
+
+from webapp.datasets.selectors import latest_datasets
+from webapp.environments.selectors import health_view
+from webapp.people.teams.models import Project, Role
+from webapp.reading.access import own_rollout
+from webapp.reading.rewinding.scene import Scene, scene_of
+from webapp.reading.rewinding.selectors import branch_count
+from webapp.reading.rewinding.strings import rewind_strings
+from webapp.rewards.selectors import component_titles
+from webapp.runs.config import component_titles as titles_of
+from webapp.runs.rollouts.models import Rollout
+from webapp.runs.rollouts.selectors import rollout_view
+
+MAX_NAMES = 200
+
+
+@login_required
+@require_GET
+def rollout_rewind(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """Go on from a turn of a recorded rollout; everything that moves comes over the socket."""
+    project, rollout = own_rollout(request, slug, pk, need=Role.EDITOR)
+    context: dict[str, Any] = {
+        "project": project,
+        "rollout": rollout,
+        "run": rollout.run,
+        "view": rollout_view(rollout),
+    }
+    try:
+        scene = scene_of(rollout)
+    except ValidationError as exc:
+        context["refused"] = " ".join(exc.messages)
+        return render(request, "rewinding/rewind.html", context)
+    asked = str(request.GET.get("turn", "1"))
+    turn = int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 6 else 1
+    return render(request, "rewinding/rewind.html", context | _player(project, rollout, scene, turn))
+
+
+def _player(project: Project, rollout: Rollout, scene: Scene, turn: int) -> dict[str, Any]:
+    """What the player needs, at a turn that there is."""
+    environment = scene.environment
+    begin = max(1, min(turn, scene.last))
+    return {
+        "environment": environment,
+        "health": health_view(environment),
+        "turn": begin,
+        "last": scene.last,
+        "names": list(latest_datasets(project).values_list("name", flat=True)[:MAX_NAMES]),
+        "components": list(component_titles(project).items()),
+        "strings": rewind_strings(),
+        "branches": branch_count(rollout),
+        "page": {
+            "socket": f"/ws/rollouts/{rollout.pk}/rewind/?language={get_language() or ''}",
+            "turn": begin,
+            "last": scene.last,
+            "titles": titles_of(scene.components),
+            "branches": reverse("branch-list", args=[project.slug, rollout.pk]),
+            "weights": {part.name: part.weight for part in scene.components},
+        },
+    }
