@@ -31,7 +31,7 @@ urlpatterns = [
     path("p/<slug:slug>/votes/", include("webapp.evaluation.votes.urls")),
     path("p/<slug:slug>/chats/", include("webapp.chat.urls")),
     path("p/<slug:slug>/models/", include("webapp.runs.registry.urls")),
-    path("p/<slug:slug>/models/", include("webapp.model_pages.urls")),
+    path("p/<slug:slug>/models/", include("webapp.results.model_pages.urls")),
     path("p/<slug:slug>/", include("webapp.runs.deletion.urls")),
     path("deletions/<uuid:pk>/retry/", removal_again, name="removal-retry"),
 ]

@@ -19,14 +19,14 @@ from webapp.api.conditional import IfMatch, held, require_match, tagged
 from webapp.api.idempotency import once
 from webapp.api.listing import Dated, Named, page_of
 from webapp.api.schemas import ModelIn, ModelNew, PushIn, model_out, push_out
-from webapp.model_pages.card import card_of
-from webapp.model_pages.lineage import Node, children, lineage
-from webapp.model_pages.origins import origins_of
-from webapp.model_pages.scores import Score, scores
 from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.audit import audit
 from webapp.people.teams.models import AuditAction, Role
 from webapp.people.teams.sudo import Act, ask
+from webapp.results.model_pages.card import card_of
+from webapp.results.model_pages.lineage import Node, children, lineage
+from webapp.results.model_pages.origins import origins_of
+from webapp.results.model_pages.scores import Score, scores
 from webapp.runs.registry.describing import model_describe, model_mark
 from webapp.runs.registry.download import model_files, tar_bytes, tar_of, with_card
 from webapp.runs.registry.models import ModelKind, ModelPush, RegisteredModel

@@ -28,6 +28,7 @@ from webapp.launch.preflight import preflight
 from webapp.launch.yaml_text import YamlProblem, config_from_text
 from webapp.people.teams.access import can_edit, object_for, project_for, projects_of
 from webapp.people.teams.models import Project, Role, TokenScope
+from webapp.results.summary.summary import summary_out, summary_read
 from webapp.runs.advisories.selectors import advisories_of, advisory_out
 from webapp.runs.metrics.selectors import curves, metric_names
 from webapp.runs.models import Run
@@ -35,7 +36,6 @@ from webapp.runs.records.listing import list_view, run_lines, runs_sorted
 from webapp.runs.records.marks import ARCHIVABLE, run_label, run_star, runs_archive
 from webapp.runs.records.selectors import runs_with_ages
 from webapp.runs.rollouts.selectors import step_rollouts
-from webapp.summary.summary import summary_out, summary_read
 
 router = Router(tags=["runs"])
 MAX_METRICS = 100

@@ -13,10 +13,10 @@ from django.utils.translation import ngettext
 
 from webapp.common.figures import NOTHING, duration, figure, percent
 from webapp.launch.learned.overlap import Overlap
+from webapp.results.summary.facts import REWARD, SUCCESS, Best, Cost, Gain, HeldOut
+from webapp.results.summary.summary import Summary
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
-from webapp.summary.facts import REWARD, SUCCESS, Best, Cost, Gain, HeldOut
-from webapp.summary.summary import Summary
 
 
 class Act(NamedTuple):

@@ -28,9 +28,10 @@ from webapp.evaluation.comparison.official import bfcl_score_files, official_of
 from webapp.foreign.report import import_report
 from webapp.launch.checked import check_view
 from webapp.launch.testbed import policy_table
-from webapp.model_pages.page import model_of_run
 from webapp.people.teams.access import can_edit
 from webapp.people.teams.models import Project, Role, User
+from webapp.results.model_pages.page import model_of_run
+from webapp.results.summary.summary import ENDED, summary_of
 from webapp.run_pages import page
 from webapp.run_pages.ended import Reader, context_of, told
 from webapp.run_pages.flight import flight_of
@@ -46,7 +47,6 @@ from webapp.runs.records.selectors import run_view, stalled
 from webapp.runs.registry.models import Checkpoint
 from webapp.runs.rollouts.selectors import newest_rollouts, rollout_view
 from webapp.runs.states import RunState
-from webapp.summary.summary import ENDED, summary_of
 
 CHILDREN_SHOWN, CHECKPOINTS_SHOWN = 5, 100
 CHECKED = frozenset({RunState.DRAFT, RunState.QUEUED})

@@ -14,11 +14,11 @@ from django.core.management import CommandError, call_command
 from training import journal as j
 from training.config import JobConfig, config_to_yaml
 from webapp.common.storage import run_dir
+from webapp.results.summary.facts import taken_by
 from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Run
 from webapp.runs.registry.models import RegisteredModel
 from webapp.runs.states import RunState
-from webapp.summary.facts import taken_by
 
 pytestmark = pytest.mark.django_db
 

@@ -27,11 +27,11 @@ from webapp.launch.forms import RunForm
 from webapp.launch.learned.overlap import Overlap, _together, sources_of
 from webapp.launch.memory import decisive
 from webapp.launch.preflight import preflight
-from webapp.model_pages.origins import parts_words
 from webapp.people.teams.models import Project, User
 from webapp.reading.courses import courses_of
 from webapp.reading.parts import config_for, spec_of
 from webapp.reading.visits import tasks_of, visits_of
+from webapp.results.model_pages.origins import parts_words
 from webapp.rewards.lab.recorded import Rows, found_in
 from webapp.rewards.selectors import runs_using as runs_of_spec
 from webapp.run_pages.page import config_texts

@@ -17,12 +17,12 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from webapp.common.pages import add_errors
-from webapp.model_pages.card import card_of
-from webapp.model_pages.forms import AboutForm, CardForm, PushForm
-from webapp.model_pages.page import page_data
 from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.models import Project, Role, User
 from webapp.people.teams.sudo import Act, ask
+from webapp.results.model_pages.card import card_of
+from webapp.results.model_pages.forms import AboutForm, CardForm, PushForm
+from webapp.results.model_pages.page import page_data
 from webapp.runs.registry.describing import model_describe, model_mark
 from webapp.runs.registry.download import README
 from webapp.runs.registry.models import ModelMark, RegisteredModel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import URLPattern, path
 
-from webapp.model_pages import views
+from webapp.results.model_pages import views
 
 urlpatterns: list[URLPattern] = [
     path("<uuid:pk>/", views.model_detail, name="model-detail"),

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from tests.webapp.model_pages.conftest import Past
+from tests.webapp.results.model_pages.conftest import Past
 from training.data.schema import Message, Row
 from training.starter import build_starter
-from webapp.model_pages.origins import origins_of
-from webapp.model_pages.serving import Way, ways
 from webapp.people.teams.models import Project, User
+from webapp.results.model_pages.origins import origins_of
+from webapp.results.model_pages.serving import Way, ways
 from webapp.runs.registry.models import ModelKind, RegisteredModel
 
 pytestmark = pytest.mark.django_db

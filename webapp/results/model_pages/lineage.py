@@ -10,7 +10,8 @@ from django.utils.translation import gettext as _
 
 from training.config import METHODS
 from webapp.common.text import translated
-from webapp.model_pages.origins import (
+from webapp.people.teams.models import Project
+from webapp.results.model_pages.origins import (
     Origins,
     Stage,
     dataset_words,
@@ -18,7 +19,6 @@ from webapp.model_pages.origins import (
     parts_words,
     spec_name,
 )
-from webapp.people.teams.models import Project
 from webapp.runs.models import Run
 from webapp.runs.registry.models import ModelKind, RegisteredModel
 from webapp.runs.registry.weights import Weights, runs_with, weights_of_model

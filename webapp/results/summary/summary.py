@@ -9,13 +9,9 @@ from urllib.parse import urlencode
 from django.urls import reverse
 
 from webapp.engine.resuming import GoingOn, whole_checkpoints
-from webapp.model_pages.page import RunModel, model_of_run
-from webapp.runs.advisories.selectors import AdvisoryView, advisories_of
-from webapp.runs.models import Run
-from webapp.runs.registry.models import Checkpoint
-from webapp.runs.states import TERMINAL, RunState
-from webapp.summary.advice import Advice, Seen, advice_of
-from webapp.summary.facts import (
+from webapp.results.model_pages.page import RunModel, model_of_run
+from webapp.results.summary.advice import Advice, Seen, advice_of
+from webapp.results.summary.facts import (
     Best,
     Cost,
     Gain,
@@ -27,6 +23,10 @@ from webapp.summary.facts import (
     run_id,
     taken_by,
 )
+from webapp.runs.advisories.selectors import AdvisoryView, advisories_of
+from webapp.runs.models import Run
+from webapp.runs.registry.models import Checkpoint
+from webapp.runs.states import TERMINAL, RunState
 
 ENDED = frozenset({*TERMINAL, RunState.PAUSED})
 

@@ -16,12 +16,12 @@ from django.utils.translation import gettext as _
 
 from training.evaluation.paired import ALPHA, Z_ALPHA
 from webapp.common.figures import figure, percent
+from webapp.results.summary.facts import REWARD, SUCCESS, Best, HeldOut
 from webapp.runs.advisories.selectors import AdvisoryView
 from webapp.runs.config import config_of
 from webapp.runs.metrics.ends import Ends
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
-from webapp.summary.facts import REWARD, SUCCESS, Best, HeldOut
 
 MOST = 4
 SOLVED, HARDLY = 0.95, 0.02

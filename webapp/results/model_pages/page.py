@@ -13,14 +13,14 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from webapp.common.failures import failure
-from webapp.model_pages.card import card_text
-from webapp.model_pages.forms import AboutForm, CardForm, PushForm
-from webapp.model_pages.lineage import children, lineage
-from webapp.model_pages.origins import Origins, origins_of, origins_of_checkpoint
-from webapp.model_pages.scores import Score, headline, scores, scores_of
-from webapp.model_pages.serving import ways
 from webapp.people.teams.access import can_edit
 from webapp.people.teams.models import Project
+from webapp.results.model_pages.card import card_text
+from webapp.results.model_pages.forms import AboutForm, CardForm, PushForm
+from webapp.results.model_pages.lineage import children, lineage
+from webapp.results.model_pages.origins import Origins, origins_of, origins_of_checkpoint
+from webapp.results.model_pages.scores import Score, headline, scores, scores_of
+from webapp.results.model_pages.serving import ways
 from webapp.runs.models import Run
 from webapp.runs.registry.models import Checkpoint, ModelKind, ModelMark, RegisteredModel
 from webapp.runs.registry.pushing import push_on

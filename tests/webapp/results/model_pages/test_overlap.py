@@ -11,7 +11,7 @@ import pytest
 from django.core.cache import cache
 from django.urls import reverse
 
-from tests.webapp.model_pages.conftest import Past
+from tests.webapp.results.model_pages.conftest import Past
 from training.config import JobConfig
 from training.data.identity import IDENTITIES_NAME
 from webapp.datasets import identities
@@ -22,10 +22,10 @@ from webapp.evaluation.comparison.verdicts import Verdict, _marked
 from webapp.evaluation.suites.results import board_of
 from webapp.evaluation.suites.services import suite_create
 from webapp.launch.learned.overlap import Overlap, overlap_of, overlap_of_held_out, overlaps_of
-from webapp.model_pages.card import card_of
-from webapp.model_pages.origins import origins_of
-from webapp.model_pages.scores import scores
 from webapp.people.teams.models import User
+from webapp.results.model_pages.card import card_of
+from webapp.results.model_pages.origins import origins_of
+from webapp.results.model_pages.scores import scores
 from webapp.runs.models import Run
 
 pytestmark = pytest.mark.django_db

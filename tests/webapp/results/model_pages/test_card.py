@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from tests.webapp.model_pages.conftest import COMMIT, Past
-from webapp.model_pages.card import card_of, table
+from tests.webapp.results.model_pages.conftest import COMMIT, Past
 from webapp.people.teams.models import Project, User
+from webapp.results.model_pages.card import card_of, table
 from webapp.runs.models import Run
 from webapp.runs.registry.describing import model_describe
 from webapp.runs.registry.models import ModelKind, RegisteredModel

@@ -12,7 +12,7 @@ from training.shares import share_interval
 from webapp.common.figures import duration, figure, percent
 from webapp.common.text import translated
 from webapp.launch.learned.overlap import Overlap, overlap_of_held_out
-from webapp.model_pages.scores import Score
+from webapp.results.model_pages.scores import Score
 from webapp.runs.config import config_of
 from webapp.runs.metrics.ends import Ends, Spent, Taken, taken
 from webapp.runs.models import Run

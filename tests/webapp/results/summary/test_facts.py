@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from tests.webapp.results.summary.conftest import Ended, points
 from tests.webapp.runs_pages.test_resume_pages import _saved
-from tests.webapp.summary.conftest import Ended, points
 from webapp.engine.resuming import whole_checkpoints
+from webapp.results.summary.facts import REWARD, SUCCESS, Cost, best_of, gains_of, held_out_of, nearest, taken_by
+from webapp.results.summary.facts import cost_of as cost_from
 from webapp.runs.config import config_of
 from webapp.runs.metrics.ends import Ends
 from webapp.runs.models import Attempt, Run
-from webapp.summary.facts import REWARD, SUCCESS, Cost, best_of, gains_of, held_out_of, nearest, taken_by
-from webapp.summary.facts import cost_of as cost_from
 
 pytestmark = pytest.mark.django_db
 

@@ -12,14 +12,14 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from tests.webapp.model_pages.conftest import COMMIT, Past
+from tests.webapp.results.model_pages.conftest import COMMIT, Past
 from training.config import JobConfig
 from webapp.evaluation.comparison.boards import boards
 from webapp.launch.preflight import preflight
-from webapp.model_pages.lineage import children, lineage
-from webapp.model_pages.origins import origins_of
-from webapp.model_pages.scores import scores
 from webapp.people.teams.models import Project, User
+from webapp.results.model_pages.lineage import children, lineage
+from webapp.results.model_pages.origins import origins_of
+from webapp.results.model_pages.scores import scores
 from webapp.runs.models import Run
 from webapp.runs.registry.models import Checkpoint, ModelKind, RegisteredModel
 from webapp.runs.registry.weights import weights_of_run

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
+from tests.webapp.results.summary.conftest import Ended
 from tests.webapp.runs_pages.test_resume_pages import _saved
-from tests.webapp.summary.conftest import Ended
 from webapp.engine.resuming import whole_checkpoints
+from webapp.results.summary.advice import Advice, Seen, advice_of
+from webapp.results.summary.facts import best_of, held_out_of, taken_by
 from webapp.runs.advisories.models import Advisory
 from webapp.runs.advisories.selectors import advisories_of
 from webapp.runs.models import Run
-from webapp.summary.advice import Advice, Seen, advice_of
-from webapp.summary.facts import best_of, held_out_of, taken_by
 
 pytestmark = pytest.mark.django_db
 CLONE, BRANCH, EVALUATE = "/new?from=1", "/new?resume=1", "/new?kind=evaluate"

@@ -15,8 +15,8 @@ from webapp.evaluation.comparison.boards import interval_of, report_of_run
 from webapp.evaluation.comparison.contestants import LEAST, MOST, Contestant, Played
 from webapp.evaluation.comparison.figures import Cell, Column, cell, known_columns, left_out_text
 from webapp.launch.learned.overlap import Overlap, overlap_of
-from webapp.model_pages.origins import Origins, dataset_words, environment_name
 from webapp.people.teams.models import Project
+from webapp.results.model_pages.origins import Origins, dataset_words, environment_name
 from webapp.runs.config import config_of
 from webapp.runs.models import Run
 from webapp.runs.registry.models import RegisteredModel

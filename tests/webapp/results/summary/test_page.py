@@ -11,13 +11,13 @@ from django.test import Client
 from django.urls import reverse
 
 from tests.growth import MOST_QUERIES, queries_of
+from tests.webapp.results.summary.conftest import Ended, points
+from tests.webapp.results.summary.test_advice import found
 from tests.webapp.runs_pages.test_resume_pages import _saved
-from tests.webapp.summary.conftest import Ended, points
-from tests.webapp.summary.test_advice import found
+from webapp.results.summary.summary import ENDED
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.registry.models import Checkpoint
 from webapp.runs.states import RunState
-from webapp.summary.summary import ENDED
 
 pytestmark = pytest.mark.django_db
 NEWEST = {"step": 18, "success": 0.5, "low": 0.4, "high": 0.6}
