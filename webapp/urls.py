@@ -8,12 +8,12 @@ from webapp.runs.deletion.views import removal_again
 
 handler500 = "webapp.common.errors.server_error"
 urlpatterns = [
-    path("", include("webapp.home.urls")),
+    path("", include("webapp.site.home.urls")),
     path("", include("webapp.people.teams.urls")),
     path("", include("webapp.people.notifications.urls")),
     path("", include("webapp.engine.doctor.urls")),
     path("api/v1/", include("webapp.api.urls")),
-    path("p/<slug:slug>/runs/", include("webapp.run_pages.urls")),
+    path("p/<slug:slug>/runs/", include("webapp.site.run_pages.urls")),
     path("p/<slug:slug>/rollouts/", include("webapp.reading.urls")),
     path("p/<slug:slug>/pins/", include("webapp.runs.pins.urls")),
     path("p/<slug:slug>/rollouts/", include("webapp.reading.rewinding.urls")),

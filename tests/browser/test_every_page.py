@@ -32,7 +32,7 @@ pytestmark = [
     pytest.mark.django_db(transaction=True),
     pytest.mark.timeout(580),
 ]
-PLAIN = {"staticfiles": {"BACKEND": "tests.webapp.runs_pages.test_lean.Plain"}}
+PLAIN = {"staticfiles": {"BACKEND": "tests.webapp.site.run_pages.test_lean.Plain"}}
 SKIPPED = re.compile(
     r"/(log|config|verl|download|rows|export|events|logout|language)/|\.csv|openapi\.json|/card/|\?(before|page|sort)="
 )

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.client.conftest import Tool, answered, logged_in, refused
-from tests.webapp.runs_pages.test_resume_pages import _saved, parent
+from tests.webapp.site.run_pages.test_resume_pages import _saved, parent
 from webapp.evaluation.sharing.models import SavedComparison, SharedLink
 from webapp.evaluation.votes.models import VoteRound
 from webapp.people.notifications.events import notify

@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from tests.webapp.runs_pages.test_resume_pages import _form_values, _saved, parent
+from tests.webapp.site.run_pages.test_resume_pages import _form_values, _saved, parent
 from webapp.people.teams.models import User
 from webapp.runs.models import Run
 from webapp.runs.registry.models import Checkpoint

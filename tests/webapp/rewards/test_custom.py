@@ -24,8 +24,8 @@ from webapp.rewards.custom.examples import EXAMPLES
 from webapp.rewards.custom.testing import code_test
 from webapp.rewards.models import RewardCase, RewardSpec
 from webapp.rewards.services import reward_spec_save
-from webapp.run_pages.page import custom_code
 from webapp.runs.rollouts.models import Rollout, Turn
+from webapp.site.run_pages.page import custom_code
 
 CODE = "def reward(episode):\r\n    print(episode['question'])\r\n    return len(episode['final_answer']) / 100\r\n"
 PLAIN = CODE.replace("\r\n", "\n")

@@ -26,9 +26,9 @@ from webapp.engine.resuming import GoingOn
 from webapp.engine.supervisor import supervise
 from webapp.engine.trainer import OUTPUT_NAME, PROCESS_NAME, Trainer
 from webapp.people.teams.models import Project, User
-from webapp.run_pages.page import next_act
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.states import RunState
+from webapp.site.run_pages.page import next_act
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -34,11 +34,11 @@ from webapp.reading.visits import tasks_of, visits_of
 from webapp.results.model_pages.origins import parts_words
 from webapp.rewards.lab.recorded import Rows, found_in
 from webapp.rewards.selectors import runs_using as runs_of_spec
-from webapp.run_pages.page import config_texts
 from webapp.runs.config import all_components, config_at, stack_weights
 from webapp.runs.differences import differences
 from webapp.runs.records.reports import event_text, held_text
 from webapp.runs.rollouts.models import Rollout, Turn
+from webapp.site.run_pages.page import config_texts
 
 SUCCESS = [{"name": "task_success", "weight": 1.0}]
 

@@ -19,12 +19,12 @@ from webapp.engine.outcome import MAX_OTHER_DEATHS, attempt_end, worker_lost
 from webapp.engine.resuming import GoingOn, can_resume, newest_checkpoint, pin_used, resume_from
 from webapp.engine.services import run_create, run_resume, run_stop
 from webapp.engine.supervisor import Supervisor, supervise
-from webapp.run_pages.page import next_act
 from webapp.runs.models import Attempt, Run, RunEvent
 from webapp.runs.registry.models import Checkpoint
 from webapp.runs.registry.selectors import checkpoints_of
 from webapp.runs.registry.services import model_delete, model_register
 from webapp.runs.states import RunState
+from webapp.site.run_pages.page import next_act
 
 pytestmark = pytest.mark.django_db
 

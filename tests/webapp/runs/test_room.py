@@ -13,10 +13,10 @@ from django.utils import timezone
 
 from webapp.engine import output, recovery, room
 from webapp.engine.resuming import GoingOn
-from webapp.run_pages.page import next_act
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.registry.models import Checkpoint
 from webapp.runs.states import RunState
+from webapp.site.run_pages.page import next_act
 
 GB = 1 << 30
 FULL = {"code": "storage_full", "boundary": "storage", "message": "The disk /data has 1 GiB free", "hint": ""}

@@ -27,11 +27,11 @@ from webapp.launch.preflight import preflight
 from webapp.people.teams.models import Project, User
 from webapp.rewards.lab.recorded import Rows, found_in
 from webapp.rewards.selectors import runs_using as runs_of_spec
-from webapp.run_pages.templatetags.events import event_kind
 from webapp.runs.config import all_components, common_components, config_at, stage_at
 from webapp.runs.records.reports import REPORT_KINDS, event_text
 from webapp.runs.records.selectors import run_view
 from webapp.runs.rollouts.models import Rollout, Turn
+from webapp.site.run_pages.templatetags.events import event_kind
 
 PARTS = [{"name": "task_success", "weight": 1.0}]
 

@@ -15,9 +15,9 @@ from django.utils import timezone
 from tests.working import claimed
 from webapp.common import work
 from webapp.datasets.models import Dataset
-from webapp.home import clock, health
 from webapp.people.teams.models import Project, User
 from webapp.runs.models import ReaperMark, RunImport
+from webapp.site.home import clock, health
 
 pytestmark = pytest.mark.django_db
 

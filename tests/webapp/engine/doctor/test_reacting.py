@@ -9,7 +9,7 @@ import pytest
 from django.utils import timezone
 
 from tests.training.doctor.planted import FAULTS, planted
-from tests.webapp.runs_pages.test_resume_pages import _saved
+from tests.webapp.site.run_pages.test_resume_pages import _saved
 from training.algorithms.checkpoints import outdated
 from webapp.common.storage import attempt_dir
 from webapp.common.text import in_words

@@ -13,7 +13,7 @@ from django.urls import reverse
 from tests.growth import MOST_QUERIES, queries_of
 from tests.webapp.results.summary.conftest import Ended, points
 from tests.webapp.results.summary.test_advice import found
-from tests.webapp.runs_pages.test_resume_pages import _saved
+from tests.webapp.site.run_pages.test_resume_pages import _saved
 from webapp.results.summary.summary import ENDED
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.registry.models import Checkpoint

@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from tests.training.doctor.planted import FAULTS, planted
-from tests.webapp.runs_pages.test_resume_pages import _saved
+from tests.webapp.site.run_pages.test_resume_pages import _saved
 from webapp.engine.doctor.looking import look
 from webapp.runs.advisories.models import Advisory
 from webapp.runs.models import Run

@@ -16,9 +16,9 @@ from webapp.people.teams.models import Project, User
 from webapp.reading.parts import parts_of
 from webapp.rewards.lab import page as lab_page
 from webapp.rewards.models import RewardSpec
-from webapp.run_pages import page
 from webapp.runs.config import component_curves, config_of, scored_components, stack_weights
 from webapp.runs.rollouts.models import Rollout
+from webapp.site.run_pages import page
 
 Clients = Callable[..., Client]
 Make = Callable[..., Any]

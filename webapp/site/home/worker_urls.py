@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from django.urls import path
 
-from webapp.home import worker_views as views
+from webapp.site.home import worker_views as views
 
 urlpatterns = [path("", views.worker_list, name="worker-list")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 from django.urls import URLPattern, path
 
-from webapp.home import health, views, worker_views
+from webapp.site.home import health, views, worker_views
 
 urlpatterns: list[URLPattern] = [
     path("", views.home, name="home"),

@@ -10,10 +10,10 @@ from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
 from webapp.engine.room import fault_text
-from webapp.home.clock import clock_age, is_late
-from webapp.home.places import all_loads
-from webapp.home.workers import worker_lines
 from webapp.people.teams.models import User
+from webapp.site.home.clock import clock_age, is_late
+from webapp.site.home.places import all_loads
+from webapp.site.home.workers import worker_lines
 
 
 @login_required

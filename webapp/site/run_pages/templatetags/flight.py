@@ -6,8 +6,8 @@ from django import template
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from webapp.run_pages.flight import Box, Dot
 from webapp.runs.rollouts.models import RolloutStatus
+from webapp.site.run_pages.flight import Box, Dot
 
 register = template.Library()
 _BOX = '<div id="{}" class="flights" data-size="{}" data-shape="{}">{}</div>'

@@ -13,7 +13,6 @@ from django.views.decorators.http import require_GET
 
 from webapp.common.pages import url_or_none
 from webapp.common.static_files import PLOTLY
-from webapp.home.selectors import demo_is_pending, home_projects, project_counts, shelves
 from webapp.people.teams.access import project_for
 from webapp.people.teams.forms import MemberForm
 from webapp.people.teams.models import User
@@ -23,6 +22,7 @@ from webapp.runs.records.cells import heads
 from webapp.runs.records.columns import SHORT, columns_named
 from webapp.runs.records.listing import run_list
 from webapp.runs.records.rows import table_rows
+from webapp.site.home.selectors import demo_is_pending, home_projects, project_counts, shelves
 
 NEWEST_RUNS = 6
 

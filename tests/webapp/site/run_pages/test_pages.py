@@ -19,12 +19,12 @@ from webapp.common.storage import attempt_dir
 from webapp.common.strings import run_strings
 from webapp.engine.services import run_stop
 from webapp.people.teams.models import Project, User
-from webapp.run_pages import page
 from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.records.selectors import run_view, stalled
 from webapp.runs.rollouts.models import Rollout, Turn
 from webapp.runs.states import RunState
+from webapp.site.run_pages import page
 
 Clients = Callable[..., Client]
 Make = Callable[..., Any]

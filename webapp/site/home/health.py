@@ -17,8 +17,8 @@ from django.views.decorators.http import require_GET
 
 from training.machine import write_refusal
 from webapp.common.errors import DATABASE_AWAY
-from webapp.home.clock import clock_age, is_late
-from webapp.home.places import all_loads
+from webapp.site.home.clock import clock_age, is_late
+from webapp.site.home.places import all_loads
 
 KEPT_S = 1.0
 """Whoever asks more often gets the same answer."""

@@ -6,7 +6,7 @@ from django.urls import URLPattern, URLResolver, include, path
 
 from webapp.foreign import export_views, figure_views
 from webapp.reading.urls import run_urlpatterns as reading
-from webapp.run_pages import curve_table, held_out, list_views, pairs, views
+from webapp.site.run_pages import curve_table, held_out, list_views, pairs, views
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("webapp.launch.urls")),

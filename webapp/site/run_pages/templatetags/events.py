@@ -6,7 +6,7 @@ from django import template
 from django.utils.translation import gettext_noop as _
 
 from webapp.common.text import translated
-from webapp.run_pages.page import event_words
+from webapp.site.run_pages.page import event_words
 
 register = template.Library()
 

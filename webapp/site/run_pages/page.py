@@ -36,7 +36,6 @@ from webapp.engine.room import disk_text, fault_text
 from webapp.engine.trainer import output_tail
 from webapp.foreign.figure_exports import has_ended
 from webapp.foreign.report import import_report
-from webapp.run_pages.flight import environment_of
 from webapp.runs.config import all_components, component_titles, config_of, of_step, stack_weights
 from webapp.runs.differences import Changed, differences
 from webapp.runs.metrics.selectors import metric_names, newest_values
@@ -44,6 +43,7 @@ from webapp.runs.models import Run, RunEvent
 from webapp.runs.records.reports import REPORT_KINDS, event_text, report_text
 from webapp.runs.records.selectors import event_view
 from webapp.runs.states import TERMINAL, RunState
+from webapp.site.run_pages.flight import environment_of
 
 EVENTS_PAGE = 200
 EVENT_KINDS = ("state", "attempt", "warning", *REPORT_KINDS)  # phases and log lines would bury them

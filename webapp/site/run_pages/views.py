@@ -32,11 +32,6 @@ from webapp.people.teams.access import can_edit
 from webapp.people.teams.models import Project, Role, User
 from webapp.results.model_pages.page import model_of_run
 from webapp.results.summary.summary import ENDED, summary_of
-from webapp.run_pages import page
-from webapp.run_pages.ended import Reader, context_of, told
-from webapp.run_pages.flight import flight_of
-from webapp.run_pages.held_out import held_out_of
-from webapp.run_pages.times import room_for, times_of
 from webapp.runs.advisories.selectors import Advised, advised
 from webapp.runs.models import Run
 from webapp.runs.records.access import own_run
@@ -47,6 +42,11 @@ from webapp.runs.records.selectors import run_view, stalled
 from webapp.runs.registry.models import Checkpoint
 from webapp.runs.rollouts.selectors import newest_rollouts, rollout_view
 from webapp.runs.states import RunState
+from webapp.site.run_pages import page
+from webapp.site.run_pages.ended import Reader, context_of, told
+from webapp.site.run_pages.flight import flight_of
+from webapp.site.run_pages.held_out import held_out_of
+from webapp.site.run_pages.times import room_for, times_of
 
 CHILDREN_SHOWN, CHECKPOINTS_SHOWN = 5, 100
 CHECKED = frozenset({RunState.DRAFT, RunState.QUEUED})

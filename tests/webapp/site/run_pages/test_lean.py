@@ -15,13 +15,13 @@ from django.utils import timezone
 from whitenoise.storage import CompressedManifestStaticFilesStorage
 
 from webapp.common.static_files import PLOTLY, HashedStorage, collected, fingerprint, imported_by, note_collected
-from webapp.run_pages import page
 from webapp.runs.models import RunEvent
+from webapp.site.run_pages import page
 
 ROOT = Path(__file__).resolve().parents[3]
 Clients = Callable[..., Client]
 HASHED = re.compile(r"\.[0-9a-f]{12}\.")
-PLAIN = {"staticfiles": {"BACKEND": "tests.webapp.runs_pages.test_lean.Plain"}}
+PLAIN = {"staticfiles": {"BACKEND": "tests.webapp.site.run_pages.test_lean.Plain"}}
 
 
 class Plain(HashedStorage):
