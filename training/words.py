@@ -1,8 +1,8 @@
 """The one type of sentence that can be said in another language: a template and its values travel with the text.
 
 ``sentence`` makes one. It is its own English text; in JSON it is ``{"template", "values"}``, with ``"plural"`` where it
-counts, so that a page can translate the template and fill in the values again (``webapp.common.text.in_words``). A value may
-itself be a sentence. A place in a template is ``{name}``; ``%(name)s`` is read as well.
+counts, so that a page can translate the template and fill in the values again (``webapp.common.text.in_words``). A
+value may itself be a sentence. A place in a template is ``{name}``; ``%(name)s`` is read as well.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The Celery application. Queues are pools of places (``webapp/common/work.py``): `train` has one for each device, `endpoint`
-those of runs and chats that ask an endpoint alone, `short` and `long` those of people's work."""
+"""The Celery application. Queues are pools of places (``webapp/common/work.py``): `train` has one for each device,
+`endpoint` those of runs and chats that ask an endpoint alone, `short` and `long` those of people's work."""
 
 from __future__ import annotations
 

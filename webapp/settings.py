@@ -215,7 +215,8 @@ DATABASES = {
         },
     }
 }
-# Connections that each web server hands from request to request (webapp/common/contention.py); 0: each request opens its own.
+# Connections that each web server hands from request to request (webapp/common/contention.py); 0: each request opens
+# its own.
 DATABASE_POOL = env_int("TILTYARD_DATABASE_POOL", 20, least=0)
 # Uploads stay out of the web root, readable by us only, and are streamed by a counting handler.
 MAX_UPLOAD_BYTES = env_int("TILTYARD_MAX_UPLOAD_BYTES", 2 * 1024**3)

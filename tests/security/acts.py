@@ -21,7 +21,7 @@ UNAUDITED = {
     "password/mail/": "asks for the password first; tests/security/test_logins.py looks at its row",
     "site/people/<uuid:pk>/link/": "an administrator's; tests/security/test_logins.py looks at its row",
     "site/people/<uuid:pk>/active/": "an administrator's; tests/security/test_logins.py looks at its row",
-    "site/tokens/<uuid:pk>/revoke/": "an administrator's; tests/webapp/people/teams/test_token_ends.py looks at its row",
+    "site/tokens/<uuid:pk>/revoke/": "an administrator's; tests/webapp/people/teams/test_token_ends.py has its row",
     "tokens/": "asks for the password first; tests/webapp/people/teams/test_tokens.py looks at its row",
     "deletions/<uuid:pk>/retry/": "goes on with a deletion whose row stands already",
     "notifications/read/": "marks the person's own list",

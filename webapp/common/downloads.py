@@ -1,7 +1,7 @@
 """Large files from addresses that the outbound policy allows, followed through redirects that are each checked.
 
-1. Every address, the first and those that it redirects to, passes ``webapp.common.outbound.target_with_query``; a redirect may
-   carry a query, because signed addresses of file stores do.
+1. Every address, the first and those that it redirects to, passes ``webapp.common.outbound.target_with_query``; a
+   redirect may carry a query, because signed addresses of file stores do.
 2. The body goes to a file piece by piece, at most so many bytes; the file is whole or not there.
 3. Silence ends it after ``SILENCE_LIMIT_S``, and the whole after the limit that is given.
 """

@@ -66,8 +66,8 @@ def run_strings() -> dict[str, str]:
 
 @_by_language
 def report_strings() -> dict[str, str]:
-    """Waiting, and what the trainer reports about itself; ``webapp/runs/records/reports.py`` and ``lib/reports.js`` fill
-    them in."""
+    """Waiting, and what the trainer reports about itself; ``webapp/runs/records/reports.py`` and ``lib/reports.js``
+    fill them in."""
     return {
         "held": _("Step {step} waits: {what} Next try in {next}; without success the run pauses in {left}."),
         "held_now": _("Step {step} waits: {what} Trying again now; without success the run pauses in {left}."),

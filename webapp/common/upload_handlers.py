@@ -1,7 +1,7 @@
 """Counting what is uploaded, file by file.
 
-``webapp.people.body_limit`` refuses a body before it is read; this says the same to WSGI servers and tests, and counts files
-rather than bodies.
+``webapp.people.body_limit`` refuses a body before it is read; this says the same to WSGI servers and tests, and counts
+files rather than bodies.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 1. What decides about memory is taken from the config (``decisive``): two forms that differ in their data, rewards or
    names alone ask for the same.
 2. What was worked out for the same within ``KEPT`` is found at once. Else a row is written, and a worker makes the
-   table (``webapp.common.work``) in a process of its own: PyTorch traces the model for seconds, and is never imported here.
+   table (``webapp.common.work``) in a process of its own: PyTorch traces the model for seconds, and is never imported
+   here.
 3. A person has one estimate at a time in a project: the next one takes the place of the one that is still open, whose
    process ends with it.
 """

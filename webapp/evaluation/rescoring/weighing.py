@@ -1,8 +1,8 @@
 """Recorded rollouts under a spec that their run may not have had: what each component says of each of them.
 
 A value is the recorded one where the run scored by the same function with the same parameters and categories, else the
-one that was computed from the transcript (``webapp.evaluation.rescoring.scoring``). Missing is never 0: a rollout of which a
-component that counts is missing has no reward.
+one that was computed from the transcript (``webapp.evaluation.rescoring.scoring``). Missing is never 0: a rollout of
+which a component that counts is missing has no reward.
 """
 
 from __future__ import annotations

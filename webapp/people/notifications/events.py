@@ -1,7 +1,8 @@
 """The one way to tell that something happened: ``notify``, called in the transaction of the change itself.
 
 The event is a row of that transaction, so it is there exactly when the change is. A message then asks for a worker; if
-it is lost, ``webapp.common.work`` asks again. This room lies below runs and models: they call it, it knows none of them.
+it is lost, ``webapp.common.work`` asks again. This room lies below runs and models: they call it, it knows none of
+them.
 """
 
 from __future__ import annotations

@@ -190,7 +190,8 @@ class Machine(UuidModel):
 
 
 class LoginThrottle(models.Model):
-    """Failed logins of one account, one address or both, within a window; ``webapp.people.teams.throttle`` has the rules."""
+    """Failed logins of one account, one address or both, within a window; ``webapp.people.teams.throttle`` has the
+    rules."""
 
     key = models.CharField(max_length=64, primary_key=True)
     failures = models.PositiveIntegerField()
