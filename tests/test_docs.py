@@ -309,7 +309,7 @@ def test_the_tables_of_the_inspector_are_current() -> None:
 
 
 def test_the_page_of_command_lines_has_every_command_of_ours() -> None:
-    ours = {path.stem for path in ROOT.glob("webapp/*/management/commands/[a-z]*.py")}
+    ours = {path.stem for path in ROOT.glob("webapp/**/management/commands/[a-z]*.py")}
     assert ours == set(docs_code.COMMANDS)
     programs = {f"envs.{path.parent.name}.__main__" for path in ROOT.glob("envs/*/__main__.py")}
     assert programs == {name for name in docs_code.PROGRAMS if name.startswith("envs.")}
