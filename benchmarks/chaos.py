@@ -46,7 +46,7 @@ def storm(folder: Path, faults: int, minutes: float, seed: int, steps: int) -> d
     """One storm; its figures."""
     disk = set_up(folder)
     from tests.chaos import storm as parts
-    from tests.ops.test_up import Upped
+    from tests.webapp.ops.test_up import Upped
     from webapp.common.host.embedded import free_port
     from webapp.engine import outbox
     from webapp.runs.nudge import Nudger

@@ -15,7 +15,7 @@ import polib
 import pytest
 
 from tests import docs_code, inspector_docs
-from tests.ops.test_migrations import RELEASE
+from tests.webapp.ops.test_migrations import RELEASE
 from training import metrics
 from training.data import problems
 from training.data.facts import IGNORED
@@ -51,7 +51,7 @@ TERMINAL = (
 )
 COVERED = {
     "make demo": "tests/test_readme.py::test_a_fresh_clone_makes_the_demo",
-    "make up": "tests/ops/test_up.py",
+    "make up": "tests/webapp/ops/test_up.py",
     "make test": "this suite",
     "make bench": "benchmarks/, run by hand for docs/performance.md",
     "make help": "test_make_help_lists_every_target",

@@ -28,7 +28,7 @@ from django.db import DatabaseError, InterfaceError, connections
 
 from tests.chaos.services import alive, descendants, signal_tree, wait_until
 from tests.chaos.truth import assert_exact
-from tests.ops.test_up import ROOT, Upped
+from tests.webapp.ops.test_up import ROOT, Upped
 from training.presets import presets
 from webapp.common.env import database_from_url
 from webapp.common.storage import attempt_dir, run_dir

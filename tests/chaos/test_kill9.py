@@ -18,7 +18,7 @@ from django.contrib.sessions.backends.db import SessionStore
 from tests.chaos.house import House, gone
 from tests.chaos.services import alive, wait_until
 from tests.chaos.truth import assert_exact
-from tests.live.conftest import Tab
+from tests.webapp.live.conftest import Tab
 from webapp.common.workers.models import Worker
 from webapp.engine.services import run_stop
 from webapp.runs.models import Attempt, Run

@@ -11,7 +11,7 @@ from django.conf import settings as site_settings
 from tiltyard_client.api import Tiltyard
 
 from tests.client.conftest import Tool, answered, logged_in, refused
-from tests.webapp.runs.test_foreign_imports import LOG
+from tests.webapp.foreign.test_foreign_imports import LOG
 from tests.working import at_once, done
 from webapp.datasets.models import Dataset
 from webapp.people.teams.models import Project, User

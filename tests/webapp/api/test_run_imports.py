@@ -10,7 +10,7 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
-from tests.webapp.runs.test_foreign_imports import DUMP, LOG
+from tests.webapp.foreign.test_foreign_imports import DUMP, LOG
 from tests.working import done
 from webapp.common.storage import import_dir
 from webapp.people.teams.models import AuditEntry, Project, User

@@ -27,7 +27,7 @@ from webapp.common.contention import LOCALS, ContextLocal, look_without_locks, s
 from webapp.common.host.embedded import free_port
 from webapp.ops.programs import web_program
 
-ROOT = Path(__file__).resolve().parents[2] / "webapp"
+ROOT = Path(__file__).resolve().parents[3] / "webapp"
 LIMIT_S = 20.0
 UNKNOWN = {settings.SESSION_COOKIE_NAME: "x" * 32}  # has a page look into the database
 

@@ -19,7 +19,7 @@ from webapp.people.teams.models import User
 from webapp.runs.rollouts.models import Rollout
 from webapp.runs.states import RunState
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 CHINESE = {
     "environment_timeout": "等待环境应答超时",
     "trainer_died": "训练进程意外结束",

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from django.db import transaction
 
+from tests.webapp.engine.conftest import job, queued, quick
 from tests.webapp.people.notifications.conftest import Service, work_off
-from tests.webapp.runs.conftest import job, queued, quick
 from training.errors import Boundary, ErrorInfo
 from webapp.common import work
 from webapp.common.storage import attempt_dir

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from envs.wire import Message, ResetRequest, StepRequest, ToolCall
-from tests.webapp.playground.conftest import Seat
+from tests.webapp.environments.playground.conftest import Seat
 from tests.webapp.reading.conftest import play, tasks, trained
 from training.config import EnvironmentConfig
 from training.rollout.conversation import heard, opening

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.live.conftest import in_db
+from tests.webapp.live.conftest import in_db
 from tests.webapp.reading.rewinding.conftest import TALK
 from webapp.datasets.models import Dataset
 from webapp.people.teams.models import AuditEntry, User

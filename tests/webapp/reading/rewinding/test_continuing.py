@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.webapp.playground.conftest import sessions
+from tests.webapp.environments.playground.conftest import sessions
 from webapp.environments.models import Environment
 from webapp.environments.playground.seats import leave, seats_taken, take
 from webapp.people.teams.models import User

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.webapp.playground.conftest import sessions
+from tests.webapp.environments.playground.conftest import sessions
 from tests.webapp.reading.rewinding.conftest import TALK
 from training.errors import EnvironmentUnreachable
 from webapp.environments.models import Environment

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.live.conftest import in_db
-from tests.webapp.playground.conftest import sessions
+from tests.webapp.environments.playground.conftest import sessions
+from tests.webapp.live.conftest import in_db
 from tests.webapp.reading.rewinding.conftest import Tab
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment

@@ -18,7 +18,7 @@ from webapp.common.static_files import PLOTLY, HashedStorage, collected, fingerp
 from webapp.runs.models import RunEvent
 from webapp.site.run_pages import page
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 Clients = Callable[..., Client]
 HASHED = re.compile(r"\.[0-9a-f]{12}\.")
 PLAIN = {"staticfiles": {"BACKEND": "tests.webapp.site.run_pages.test_lean.Plain"}}

@@ -14,7 +14,7 @@ from django.utils import translation
 from webapp.common.static_files import PLOTLY
 from webapp.common.strings import strings_for
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 SCRIPTS = sorted((ROOT / "static/js").rglob("*.js"))
 OURS = [
     "app.js",

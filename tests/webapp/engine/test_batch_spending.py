@@ -1,0 +1,31 @@
+"""P4: figures of an endpoint's use that are none were taken in, and an infinite cost stood for ever."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.webapp.engine.test_batch import batch_of
+from training import journal as j
+
+
+@pytest.mark.parametrize(
+    ("tokens", "cost", "used"),
+    [
+        (500.0, 0.5, (500, 0.5)),
+        (0.0, 0.0, (0, 0.0)),
+        (1e15, 1e12, (10**15, 1e12)),
+        (500.0, -0.5, (500, None)),
+        (500.0, 2e12, (500, None)),
+        (500.0, float("nan"), (500, None)),
+        (-1.0, 0.5, None),
+        (2e15, 0.5, None),
+        (1e300, 0.5, None),
+        (float("inf"), 0.5, None),
+        (1.5, 0.5, None),
+    ],
+)
+def test_what_a_run_used_of_its_endpoint_is_taken_in_range(
+    tokens: float, cost: float, used: tuple[int, float | None] | None
+) -> None:
+    batch = batch_of(j.Metrics(step=3, values={"endpoint/tokens": tokens, "endpoint/cost": cost}))
+    assert [found[:2] for found in batch.used.values()] == ([] if used is None else [used])
