@@ -1,0 +1,1 @@
+"""What all rooms share: background work, files, ids, outbound HTTP, texts, figures. It knows no run, person or page."""

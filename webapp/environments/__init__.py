@@ -1,0 +1,1 @@
+"""Environments, the keeper of their servers, and the playground."""

@@ -1,0 +1,1 @@
+"""Who is better: comparisons, suites, sharing, votes, rescoring."""

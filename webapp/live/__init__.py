@@ -1,0 +1,1 @@
+"""Websockets: a snapshot of a run, then its changes."""

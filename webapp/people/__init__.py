@@ -1,0 +1,1 @@
+"""People, teams, projects and roles; and what they are notified of."""

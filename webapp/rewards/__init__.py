@@ -1,0 +1,1 @@
+"""Reward specs, custom components, and the lab that tries them on recorded rollouts."""

@@ -1,0 +1,1 @@
+"""The front page, a project at a glance, and the pages of runs."""
