@@ -70,7 +70,7 @@ def main(names: list[str]) -> int:
         if name not in NAMES + LONG:
             print(f"There is no benchmark {name!r}; there are: {', '.join(NAMES + LONG)}.", file=sys.stderr)
             return 2
-        argv = [sys.executable, str(HERE / f"{name}.py")]
+        argv = [sys.executable, "-m", f"benchmarks.{name}"]
         limit = LONG_LIMIT_S if name in LONG else LIMIT_S
         done = subprocess.run(argv, capture_output=True, text=True, timeout=limit, cwd=HERE.parent)
         failed = failed or done.returncode != 0

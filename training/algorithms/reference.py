@@ -84,5 +84,5 @@ _PAIRS = """
 *Preference pairs* on a run that played (also `POST /api/v1/runs/<id>/pairs`) makes a dataset of its rollouts: for every
 task of a step the one with the highest and the one with the lowest reward, where they differ by at least the minimum
 gap. Excluded rollouts have no part in it, and those with calls that could not be read are passed over: runs from
-before version 0.2.0 did not record their text as it was written.
+before version 0.3.0 did not record their text as it was written.
 """
