@@ -12,6 +12,7 @@ from django.conf import settings
 from django.test import Client
 
 from tests.logins import aged
+from tests.plugin import NO_CHROMIUM
 from webapp.people.teams.models import User
 
 if TYPE_CHECKING:
@@ -42,10 +43,9 @@ def chromium() -> Iterator[Browser]:
     """
     path = next((found for name in NAMES if (found := shutil.which(name))), None)
     if path is None:
-        missing = "needs Chromium on the PATH (Debian: apt-get install chromium)"
         if os.environ.get("CI"):
-            pytest.fail(missing)
-        pytest.skip(missing)
+            pytest.fail(NO_CHROMIUM)
+        pytest.skip(NO_CHROMIUM)
     from playwright.sync_api import sync_playwright
 
     before = os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE")

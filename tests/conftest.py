@@ -30,7 +30,7 @@ from webapp.people.teams.models import Membership, Project, Role, Team, User
 from webapp.rewards.models import RewardSpec
 from webapp.runs.models import Run
 
-pytest_plugins = ["tests.servers", "tests.browsers", "tests.evaluations", "tests.emptying"]
+pytest_plugins = ["tests.processes", "tests.servers", "tests.browsers", "tests.evaluations", "tests.emptying"]
 ROOT = Path(__file__).resolve().parents[1]
 SEED_DATA = ROOT.parent / "shared" / "data"
 ROW = {

@@ -23,14 +23,16 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
+from tests.pure import set_library_environment
 from training.garbage import freeze_for_good
-from webapp.common.host.embedded import Embedded, free_port
+from webapp.common.host.embedded import Embedded
 from webapp.ops.catalogues import catalogues_compile
 
 ROOT = Path(__file__).resolve().parents[1]
 TEMPLATE = "tiltyard_template"
 FOLDER_VARIABLE = "TILTYARD_TEST_FOLDER"
 REDIS_VARIABLE = "TILTYARD_TEST_REDIS_URL"
+NO_CHROMIUM = "needs Chromium on the PATH (Debian: apt-get install chromium)"
 
 
 def _start_services() -> None:
@@ -84,21 +86,12 @@ def _set_environment() -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
     (folder / "static").mkdir(exist_ok=True)
     number = int(worker.removeprefix("gw")) + 1 if worker else 0
-    tools_port = free_port()
     os.environ |= {
         "REDIS_URL": os.environ[REDIS_VARIABLE].removesuffix("/0") + f"/{number}",
         "TILTYARD_DATA_DIR": str(folder),
-        "TILTYARD_TEST_TOOLS_PORT": str(tools_port),
-        "TILTYARD_OUTBOUND_ALLOW": f"127.0.0.1:{tools_port}",
         "TILTYARD_DATABASE_POOL": "0",  # a pool would keep a test's database from being dropped; servers have one
-        "HF_HUB_OFFLINE": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-        "PYTHONPATH": str(Path(__file__).resolve().parents[1]),
     }
-    for name in ("TILTYARD_DEBUG", "TILTYARD_HTTPS", "TILTYARD_HOSTS", "TILTYARD_ORIGINS"):
-        os.environ.pop(name, None)
-    if worker:  # several processes share the cores: one thread each beats four that fight
-        os.environ.setdefault("OMP_NUM_THREADS", "1")
+    set_library_environment()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -139,3 +132,12 @@ def pytest_collection_finish() -> None:
 def pytest_runtest_teardown() -> None:
     """A test may have imported a library."""
     _put_imports_aside()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """The last line says what a missing Chromium left out: dots do not."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    skipped = reporter.stats.get("skipped", []) if reporter is not None else []
+    left_out = sum(isinstance(report.longrepr, tuple) and NO_CHROMIUM in report.longrepr[2] for report in skipped)
+    if left_out and "PYTEST_XDIST_WORKER" not in os.environ:
+        print(f"{left_out} browser tests were left out: {NO_CHROMIUM}.")

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.servers import ROOT, celery_processes
+from tests.processes import ROOT
+from tests.servers import celery_processes
 from training.config import JobConfig
 from training.rewards.custom.episode import plain_episode
 from training.rewards.custom.params import code_hash

@@ -17,7 +17,8 @@ from django.core.management import call_command
 from django.test import Client, override_settings
 from django.utils import timezone
 
-from tests.servers import make_child_env, running, wait_for_http
+from tests.processes import running, wait_for_http
+from tests.servers import make_child_env
 from training.config import JobConfig, RewardComponent
 from webapp.common.host.embedded import free_port
 from webapp.ops.programs import web_program

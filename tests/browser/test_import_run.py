@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.servers import make_child_env, running
+from tests.processes import running
+from tests.servers import make_child_env
 from webapp.people.teams.models import Project, User
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.servers import ROOT
+from tests.processes import ROOT
 from training.journal import JOURNAL_NAME, CheckpointSaved, Metrics, RolloutStarted, TurnAdded, read_events
 from webapp.common.storage import attempt_dir
 from webapp.datasets.models import Dataset

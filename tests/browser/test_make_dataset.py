@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.servers import make_child_env, running
+from tests.processes import running
+from tests.servers import make_child_env
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Kind
 from webapp.environments.services import environment_launch

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.servers import make_child_env, running
+from tests.processes import running
+from tests.servers import make_child_env
 from webapp.datasets.models import Dataset
 from webapp.people.teams.models import Project, User
 

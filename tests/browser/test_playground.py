@@ -18,7 +18,8 @@ from envs.tools.tasks import draw_task
 from envs.webshop.generator import generated_catalogue
 from envs.webshop.session import Shop
 from envs.webshop.validate import perfect_steps
-from tests.servers import ROOT, make_child_env, running, wait_for_http
+from tests.processes import ROOT, running, wait_for_http
+from tests.servers import make_child_env
 from webapp.common.host.embedded import free_port
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from benchmarks.demos import DEMOS, FIGURES, learned
-from tests.servers import celery_processes, make_child_env, running
+from tests.processes import running
+from tests.servers import celery_processes, make_child_env
 from training.data.reader import load_rows
 from training.presets import presets
 from training.rewards.scoring import score_episode

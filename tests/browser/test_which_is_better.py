@@ -25,7 +25,8 @@ from django.urls import reverse
 
 from tests.browser.test_journey import wait_until
 from tests.browser.way import KEY, LIMIT_MS, Clever, Way
-from tests.servers import ROOT, celery_processes, make_child_env, running, wait_for_http
+from tests.processes import ROOT, running, wait_for_http
+from tests.servers import celery_processes, make_child_env
 from webapp.common.figures import percent
 from webapp.common.host.embedded import free_port
 from webapp.evaluation.sharing.models import SavedComparison

@@ -16,7 +16,7 @@ from django.test import Client
 from tests.chaos.house import ROOT, House, gone
 from tests.chaos.services import alive, wait_until
 from tests.chaos.truth import assert_exact
-from tests.servers import wait_for_http
+from tests.processes import wait_for_http
 from training.config import JobConfig
 from webapp.common.host.embedded import free_port
 from webapp.common.storage import attempt_dir

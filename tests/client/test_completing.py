@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.client.conftest import Tool
-from tests.servers import ROOT
+from tests.processes import ROOT
 from webapp.common.host.embedded import free_port
 from webapp.people.teams.models import Project, User
 from webapp.runs.registry.models import ModelKind, RegisteredModel

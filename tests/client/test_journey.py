@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.servers import ROOT
+from tests.processes import ROOT
 from webapp.people.teams.models import Project, User
 from webapp.people.teams.tokens import token_create
 from webapp.runs.models import Run

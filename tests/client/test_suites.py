@@ -12,7 +12,7 @@ import pytest
 from tiltyard_client.suites import suite_of
 
 from tests.client.conftest import Tool, answered, refused
-from tests.servers import ROOT
+from tests.processes import ROOT
 from training.config import JobConfig
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment

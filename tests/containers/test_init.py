@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from tests.chaos.services import wait_until
-from tests.servers import running
+from tests.processes import running
 from webapp.common.env import database_from_url
 from webapp.common.host import ready
 from webapp.common.host.embedded import free_port, redis_bin

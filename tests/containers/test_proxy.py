@@ -11,7 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.servers import ROOT, make_child_env, running, wait_for_http
+from tests.processes import ROOT, running, wait_for_http
+from tests.servers import make_child_env
 from webapp.common.host.embedded import free_port
 from webapp.ops.programs import web_program
 from webapp.people.teams.models import LoginThrottle

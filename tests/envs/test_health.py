@@ -16,7 +16,7 @@ from threading import Thread
 import pytest
 
 from envs.base import health
-from tests.servers import port_is_free
+from tests.processes import port_is_free
 from webapp.common.host.embedded import free_port
 
 

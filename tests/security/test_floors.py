@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from tests.servers import ROOT
+from tests.processes import ROOT
 from training import floors
 from webapp.common.host import embedded
 from webapp.ops.hashes import hashed, pins

@@ -12,9 +12,9 @@ import pytest
 from django.db import transaction
 from django.test import Client, RequestFactory
 
+from tests.processes import ROOT
 from tests.security.routes import API, BODIES, FILES, TABLE
 from tests.security.test_authorisation_matrix import ROUTES, _address, cast, objects  # noqa: F401 - fixtures
-from tests.servers import ROOT
 from webapp.api import urls  # noqa: F401 - adds the operations
 from webapp.api.base import api
 from webapp.common.middleware import CleanAddressMiddleware

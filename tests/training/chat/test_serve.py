@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.servers import ROOT
+from tests.processes import ROOT
 
 COMMAND = [sys.executable, "-m", "training", "chat"]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.servers import ROOT
+from tests.processes import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 SIZE = 1 << 30

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from envs.wire import StepRequest, ToolCall
-from tests.servers import running, wait_for_http
+from tests.processes import running, wait_for_http
 from tests.training.helpers import (
     ScriptedEngine,
     call_text,

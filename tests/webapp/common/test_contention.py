@@ -22,7 +22,8 @@ from django.utils import timezone, translation
 from django.utils.translation import gettext, trans_real
 
 from tests.chaos.services import wait_until
-from tests.servers import make_child_env, port_is_free, running, wait_for_http
+from tests.processes import port_is_free, running, wait_for_http
+from tests.servers import make_child_env
 from webapp.common.contention import LOCALS, ContextLocal, look_without_locks, share_connections
 from webapp.common.host.embedded import free_port
 from webapp.ops.programs import web_program

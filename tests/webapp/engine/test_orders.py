@@ -19,7 +19,7 @@ from django.test import Client
 from django.utils import timezone
 
 from tests.chaos.services import wait_until
-from tests.servers import running, wait_for_http
+from tests.processes import running, wait_for_http
 from tests.webapp.engine.conftest import in_thread
 from training.config import JobConfig
 from training.rollout.orders import ORDERS_NAME

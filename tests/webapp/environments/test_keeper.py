@@ -15,7 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.servers import make_child_env, port_is_free, running
+from tests.processes import port_is_free, running
+from tests.servers import make_child_env
 from webapp.common.storage import environment_dir, environments_dir, replica_log
 from webapp.environments.models import Environment, Replica, ReplicaState
 from webapp.environments.services import environment_delete, environment_launch, environment_restart, environment_scale

@@ -14,7 +14,7 @@ import pytest
 from django.core.exceptions import ValidationError
 from openenv.validation.parsers.openenv_yaml import OpenEnvYamlParser
 
-from tests.servers import ROOT
+from tests.processes import ROOT
 from webapp.environments import services
 from webapp.environments.builtin import builtin_of_image, builtins
 from webapp.environments.launchers import docker

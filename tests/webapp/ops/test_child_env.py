@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.servers import ROOT, running, wait_for_http
+from tests.processes import ROOT, running, wait_for_http
 from webapp.common.host.embedded import free_port, write_private
 from webapp.environments.tokens import site_token
 from webapp.ops.programs import tools_program

@@ -15,7 +15,8 @@ import pytest
 from django.db import InternalError, OperationalError
 from django.utils import timezone
 
-from tests.servers import make_child_env, running
+from tests.processes import running
+from tests.servers import make_child_env
 from webapp.engine import lease as leases
 from webapp.ops import clockwork
 from webapp.ops.clockwork import JOBS, Clockwork, Job

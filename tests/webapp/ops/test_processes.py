@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import psutil
 
 from tests.disks import read_only
-from tests.servers import ROOT
+from tests.processes import ROOT
 from training.sessions import folder_id
 from webapp.common.host.processes import Known, Ledger, alive, end, family, known
 from webapp.ops.console import Console

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from django.db import OperationalError
 
-from tests.servers import ROOT, running, wait_for_http
+from tests.processes import ROOT, running, wait_for_http
 from training.config import METHODS
 from webapp.common.host.embedded import free_port
 from webapp.ops import follow as following

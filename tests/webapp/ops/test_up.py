@@ -21,7 +21,7 @@ import psutil
 import psycopg
 import pytest
 
-from tests.servers import port_is_free
+from tests.processes import port_is_free
 from webapp.common.host.embedded import free_port
 from webapp.common.host.processes import Known, Ledger, alive, end, family
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers import ROOT
+from tests.processes import ROOT
 from webapp.common.host.embedded import Service
 from webapp.ops.console import Console
 from webapp.ops.options import UpOptions

@@ -12,7 +12,8 @@ import psutil
 import pytest
 
 from tests.chaos.services import wait_until
-from tests.servers import make_child_env, running, wait_for_http
+from tests.processes import running, wait_for_http
+from tests.servers import make_child_env
 from webapp.common.host.embedded import free_port
 from webapp.ops.programs import web_program
 

@@ -1,0 +1,78 @@
+"""Processes that tests start, and the tools environment server among them. Nothing here knows Django."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from webapp.common.host.embedded import die_with_parent
+
+ROOT = Path(__file__).resolve().parents[1]
+START_LIMIT_S = 60.0
+STOP_LIMIT_S = 15.0
+
+
+def wait_for_http(url: str, child: subprocess.Popen[bytes], log: Path, *, limit_s: float = START_LIMIT_S) -> None:
+    """Wait until the address answers anything; a dead child or the limit fails the test with the log's end."""
+    deadline = time.monotonic() + limit_s
+    while child.poll() is None and time.monotonic() < deadline:
+        try:
+            urllib.request.urlopen(url, timeout=2).close()
+            return
+        except urllib.error.HTTPError:
+            return
+        except OSError:
+            time.sleep(0.1)
+    pytest.fail(f"{url} does not answer; log:\n{log.read_text()[-3000:]}")
+
+
+@contextmanager
+def running(argv: list[str], log: Path, env: dict[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """A child in its own process group that dies with us."""
+    with log.open("wb") as file:
+        child = subprocess.Popen(
+            argv,
+            cwd=ROOT,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            start_new_session=True,
+            preexec_fn=die_with_parent,
+        )
+    try:
+        yield child
+    finally:
+        child.terminate()
+        try:
+            child.wait(timeout=STOP_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait(timeout=STOP_LIMIT_S)
+
+
+@pytest.fixture(scope="session")
+def tools_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """URL of a running ``python -m envs.tools``; outbound checks allow its address."""
+    port = int(os.environ["TILTYARD_TEST_TOOLS_PORT"])
+    log = tmp_path_factory.mktemp("tools") / "log"
+    with running([sys.executable, "-m", "envs.tools", "--port", str(port)], log) as child:
+        url = f"http://127.0.0.1:{port}"
+        wait_for_http(f"{url}/health", child, log)
+        yield url
+
+
+def port_is_free(port: int) -> bool:
+    """Whether nothing listens on this loopback port."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0

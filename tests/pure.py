@@ -1,0 +1,43 @@
+"""What tests need that know no database: loaded by ``tests/training/pytest.ini`` and ``tests/envs/pytest.ini``.
+
+These two files make `python -m pytest tests/training/…` start in seconds: pytest takes the configuration next to the
+tests, so neither Django nor PostgreSQL nor Redis is started. Run from above (`python -m pytest tests`), the same tests
+are part of the whole, with ``tests/plugin.py``.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from webapp.common.host.embedded import free_port
+
+ROOT = Path(__file__).resolve().parents[1]
+pytest_plugins = ["tests.processes"]
+
+
+def set_library_environment() -> None:
+    """The environment of tests and of the programs that they start: nothing of the caller's own settings."""
+    tools_port = free_port()
+    os.environ |= {
+        "TILTYARD_TEST_TOOLS_PORT": str(tools_port),
+        "TILTYARD_OUTBOUND_ALLOW": f"127.0.0.1:{tools_port}",
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "PYTHONPATH": str(ROOT),
+    }
+    for name in ("TILTYARD_DEBUG", "TILTYARD_HTTPS", "TILTYARD_HOSTS", "TILTYARD_ORIGINS"):
+        os.environ.pop(name, None)
+    if "PYTEST_XDIST_WORKER" in os.environ:  # several processes share the cores: one thread each beats four that fight
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The markers of pyproject.toml."""
+    set_library_environment()
+    options = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"]["ini_options"]
+    for marker in options["markers"]:
+        config.addinivalue_line("markers", marker)
