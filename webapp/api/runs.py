@@ -35,7 +35,7 @@ from webapp.runs.models import Run
 from webapp.runs.records.listing import list_view, run_lines, runs_sorted
 from webapp.runs.records.marks import ARCHIVABLE, run_label, run_star, runs_archive
 from webapp.runs.records.selectors import runs_with_ages
-from webapp.runs.rollouts.selectors import step_rollouts
+from webapp.runs.rollouts.selectors import newest_of_step, step_rollouts
 
 router = Router(tags=["runs"])
 MAX_METRICS = 100
@@ -235,16 +235,15 @@ def run_metrics(
 def run_rollouts(request: HttpRequest, run_id: UUID, step: int, page: int = 1, per_page: int = 50) -> dict[str, Any]:
     """Rollouts of one step with their turns, a page at a time."""
     run = _run(request, run_id)
-    found = step_rollouts(run, min(step, 2**31 - 1))
-    size, rollouts = max(1, min(per_page, MAX_PAGE_ROWS)), found["rollouts"]
-    first = (max(1, page) - 1) * size
-    shown = rollouts[first : first + size]
-    ids = {rollout["id"] for rollout in shown}
+    step, page, size = min(step, 2**31 - 1), max(1, page), max(1, min(per_page, MAX_PAGE_ROWS))
+    total = newest_of_step(run, step).count()
+    first = min((page - 1) * size, total)
+    found = step_rollouts(run, step, slice(first, first + size))
     return {
-        "items": shown,
-        "turns": [turn for turn in found["turns"] if turn["rollout"] in ids],
+        "items": found["rollouts"],
+        "turns": found["turns"],
         "groups": found["groups"],
-        "page": max(1, page),
-        "pages": max(1, -(-len(rollouts) // size)),
-        "total": len(rollouts),
+        "page": page,
+        "pages": max(1, -(-total // size)),
+        "total": total,
     }

@@ -12,6 +12,7 @@ from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout, RolloutGroup, RolloutStatus, Turn
 from webapp.runs.rollouts.words import TEXTS
 
+ALL = slice(None)
 CONTENT_MAX = 200_000  # characters of one message on a screen; the database keeps all
 
 
@@ -96,7 +97,7 @@ def current_step(run: Run) -> int | None:
     return newest
 
 
-def newest_rollouts(run: Run, step: int | None) -> list[Rollout]:
+def newest_of_step(run: Run, step: int | None) -> QuerySet[Rollout]:
     """The rollouts of one step, as its newest attempt made it, by group and index; ``None`` means ``current_step``."""
     rows = Rollout.objects.filter(run=run, held_out=False)
     if step is None:
@@ -106,18 +107,24 @@ def newest_rollouts(run: Run, step: int | None) -> list[Rollout]:
     else:
         rows = rows.filter(step=step)
     attempt = Subquery(rows.order_by("-attempt").values("attempt")[:1])
-    return list(rows.filter(attempt=attempt).order_by("group", "index"))
+    return rows.filter(attempt=attempt).order_by("group", "index")
 
 
-def step_rollouts(run: Run, step: int) -> dict[str, list[dict[str, Any]]]:
-    """``{rollouts, turns, groups}`` of one step, as its newest attempt made it."""
-    rollouts = newest_rollouts(run, step)
-    if not rollouts:
-        return {"rollouts": [], "turns": [], "groups": []}
+def newest_rollouts(run: Run, step: int | None) -> list[Rollout]:
+    """``newest_of_step`` as a list."""
+    return list(newest_of_step(run, step))
+
+
+def step_rollouts(run: Run, step: int, shown: slice = ALL) -> dict[str, list[dict[str, Any]]]:
+    """``{rollouts, turns, groups}`` of one step, as its newest attempt made it: of its rollouts those that are
+    ``shown`` with their turns, and all of its groups."""
+    rows = newest_of_step(run, step)
+    rollouts = list(rows[shown])
     turns = Turn.objects.filter(rollout__in=[rollout.pk for rollout in rollouts]).order_by("rollout", "number")
-    groups = RolloutGroup.objects.filter(run=run, attempt=rollouts[0].attempt, step=step).order_by("group")
+    attempt = Subquery(rows.order_by().values("attempt")[:1])
+    groups = RolloutGroup.objects.filter(run=run, attempt=attempt, step=step).order_by("group")
     return {
         "rollouts": [rollout_view(rollout) for rollout in rollouts],
-        "turns": [turn_view(turn) for turn in turns],
+        "turns": [turn_view(turn) for turn in turns] if rollouts else [],
         "groups": [group_view(group) for group in groups],
     }

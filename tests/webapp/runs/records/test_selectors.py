@@ -7,6 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from training import journal as j
@@ -121,6 +123,22 @@ def test_a_step_shows_what_its_newest_attempt_played(written: Any) -> None:
     found = step_rollouts(run, 3)
     assert [row["task"] for row in found["rollouts"]] == ["tenth attempt"]
     assert [group["attempt"] for group in found["groups"]] == [10]
+
+
+def test_a_page_of_a_step_reads_the_turns_of_that_page_alone(written: Any) -> None:
+    """Fifty of four thousand rollouts cost as much as all of them."""
+    w = written()
+    for index in range(5):
+        name = f"r{index}"
+        w.write(j.RolloutStarted(rollout=name, step=1, group=0, index=index, task=name))
+        w.write(j.TurnAdded(rollout=name, turn=0, messages=[{"role": "user", "content": name}]))
+    w.project()
+    with CaptureQueriesContext(connection) as asked:
+        found = step_rollouts(w.run, 1, slice(2, 4))
+    assert [row["task"] for row in found["rollouts"]] == ["r2", "r3"]
+    assert [turn["messages"][0]["content"] for turn in found["turns"]] == ["r2", "r3"]
+    assert "LIMIT 2 OFFSET 2" in asked[0]["sql"] and len(asked) == 3
+    assert step_rollouts(w.run, 1, slice(5, 9))["rollouts"] == step_rollouts(w.run, 1, slice(5, 9))["turns"] == []
 
 
 def test_the_newest_rollouts_are_those_of_the_current_step(make_run: Any, django_assert_num_queries: Any) -> None:
