@@ -131,7 +131,7 @@ def _written_metrics(tree: ast.AST) -> Iterator[str]:
 
 
 def test_every_metric_that_training_writes_is_documented() -> None:
-    """H2: this module claimed to look at metric names and did not. A name is a row of the page, or fits a pattern."""
+    """This module claimed to look at metric names and did not. A name is a row of the page, or fits a pattern."""
     rows = re.findall(r"^\| `([^`]+)` \|", (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8"), re.M)
     known = re.compile("|".join(re.escape(row).replace("<name>", "[^/]+") for row in rows))
     written = {
@@ -183,7 +183,7 @@ def rows_of(text: str, heading: str) -> list[list[str]]:
 
 
 def test_every_error_code_is_documented_with_its_boundary_and_what_it_does_to_a_run() -> None:
-    """H2: fifteen codes were on no page."""
+    """Fifteen codes were on no page."""
     told = {row[0].strip("`"): row[1:3] for row in rows_of(page("errors.md"), "## Of runs and rollouts")}
     classes = {(c.code, c.boundary.value, "yes" if c.pauses else "no") for c in docs_code.error_classes()}
     written = {(code, boundary, "no") for code, boundary in docs_code.written_codes()}
@@ -246,7 +246,7 @@ MADE_AT_RUN_TIME = {"config.yaml"}
 
 @pytest.mark.parametrize("name", ["docs/architecture.md", "docs/INVARIANTS.md", "CONTRIBUTING.md"])
 def test_every_file_that_the_map_names_exists_and_holds_what_it_says(name: str) -> None:
-    """H10. A short path is one that some file ends with, such as `engine/lease.py`."""
+    """A short path is one that some file ends with, such as `engine/lease.py`."""
     spoken = SPOKEN_PATHS.findall((ROOT / name).read_text(encoding="utf-8"))
     assert len(spoken) > (40 if "architecture" in name else 1)
     done = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True)

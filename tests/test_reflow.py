@@ -1,4 +1,4 @@
-"""Long lines of templates are cut where nothing that a browser shows changes, and only there (H9)."""
+"""Long lines of templates are cut where nothing that a browser shows changes, and only there."""
 
 from __future__ import annotations
 

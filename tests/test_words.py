@@ -1,12 +1,17 @@
-"""The words of the pages (W8): plain English in the field's terms, and one Chinese word for each notion.
+"""The words of the pages: plain English in the field's terms, and one Chinese word for each notion.
 
-The tables below are this file's own: they are not read from the code that they judge.
+Comments and docstrings are in plain English too: none names the code of a paper that a reader does not have. The tables
+below are this file's own: they are not read from the code that they judge.
 """
 
 from __future__ import annotations
 
+import ast
+import io
 import re
 import subprocess
+import tokenize
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -76,6 +81,12 @@ ONE_WORD = (
 )
 """An English noun and the one Chinese word for it."""
 
+CODE = r"(?<![\w-])(?:[A-Z]{1,2}\d{1,2}|[A-Z]-[a-z])(?![\w-]|\.\d)"
+"""A letter and a number, or two letters with a hyphen: a reader cannot know what it means."""
+
+REAL_NAMES = {"BF16", "BM25", "FP8", "NF4", "T4"}
+"""These look like codes, and the field knows them. A part of a longer name, such as Search-R1, is no code either."""
+
 
 @cache
 def _texts() -> tuple[tuple[str, str], ...]:
@@ -125,3 +136,33 @@ def test_a_notion_has_one_chinese_word(english: str, chinese: str) -> None:
     noun = re.compile(english, re.IGNORECASE)
     wrong = [(said, shown) for said, shown in _texts() if noun.search(_quoted_apart(said)) and chinese not in shown]
     assert not wrong
+
+
+def _remarks(name: str, text: str) -> Iterator[str]:
+    """The comments and docstrings of a file, and what looks like a reference in its other strings."""
+    yield from re.findall(rf" \({CODE}(?:, {CODE})*\)|[\"'`]{CODE}: ", text)
+    if not name.endswith(".py"):
+        yield from re.findall(r"(?://|/\*|^\s*\*|\{?#\s|<!--).*", text, re.MULTILINE)
+        return
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.value.value
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.string
+
+
+def test_comments_and_docstrings_say_rules_without_codes() -> None:
+    """A code of a paper that is not in the repository is a riddle."""
+    kinds = ("*.py", "*.js", "*.css", "*.html", "*.toml", "*.yaml", "*.yml", "*.sh", "Makefile", "*Dockerfile")
+    done = subprocess.run(["git", "ls-files", "-z", *kinds], cwd=ROOT, capture_output=True, check=True)
+    names = [name for name in done.stdout.decode().split("\0") if name and "/vendor/" not in name]
+    assert len(names) > 1000
+    found = []
+    for name in names:
+        text = (ROOT / name).read_text(encoding="utf-8")
+        if {*re.findall(CODE, text)} <= REAL_NAMES:  # most files: nothing to parse
+            continue
+        codes = {code for remark in _remarks(name, text) for code in re.findall(CODE, remark)} - REAL_NAMES
+        found += [f"{name}: {', '.join(sorted(codes))}"] if codes else []
+    assert not found

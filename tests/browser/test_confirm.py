@@ -1,4 +1,4 @@
-"""P6 in a browser: a choice that is dangerous asks for the password, and goes on with what was chosen."""
+"""In a browser a dangerous choice asks for the password, and continues with what was chosen."""
 
 from __future__ import annotations
 

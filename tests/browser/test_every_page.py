@@ -1,7 +1,7 @@
 """Every page that links lead to, as `up` serves it: nothing fails to load, the console is silent, nothing overflows,
 and axe finds nothing that keeps a person out.
 
-Icons made by scripts came from a file that only the clone serves (404 under `up`), and no test looked (W7).
+Icons made by scripts came from a file that only the clone serves (404 under `up`), and no test looked.
 """
 
 from __future__ import annotations

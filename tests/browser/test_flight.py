@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 
 def test_the_grid_of_a_step_keeps_its_shape(tab: Any, trainer: Trainer) -> None:
-    """It was empty for most of a step, then 64 lines for a second, and everything below it jumped (W4)."""
+    """It was empty for most of a step, then 64 lines for a second, and everything below it jumped."""
     tab.wait_for_selector(".flight-cell[data-status=running]")
     cells, box = tab.locator("#flight .flight-cell"), tab.locator(".watch-flight")
     assert cells.count() == 64, "one for each rollout that the step will have"

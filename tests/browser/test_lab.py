@@ -118,11 +118,11 @@ def test_a_weight_is_moved_looked_at_saved_and_launched(
     assert "note" in alarm.inner_text() and "final_answer" in alarm.inner_text()
     assert page.locator("#component-final_answer [data-alarm]").inner_text() == "note"
 
-    assert page.locator("#lab-groups .rollout[tabindex='0']").count() == 1, "one tab stop for all cards (W7)"
+    assert page.locator("#lab-groups .rollout[tabindex='0']").count() == 1, "one tab stop for all cards"
     assert page.locator("#lab-groups .rollout:not([tabindex])").count() == 0
     page.click("#lab-how summary")
     page.select_option("#lab-aggregation", "normalize_then_sum")
-    page.locator("#lab-scale-idle:visible").wait_for()  # the choice below it had no effect, and could be made (W7)
+    page.locator("#lab-scale-idle:visible").wait_for()  # the choice below it had no effect, and could be made
     assert page.is_disabled("#lab-scale")
     page.select_option("#lab-aggregation", "sum_then_normalize")
     assert page.is_enabled("#lab-scale") and not page.is_visible("#lab-scale-idle")
@@ -144,7 +144,7 @@ def test_a_weight_is_moved_looked_at_saved_and_launched(
     page.fill("#component-task_success [data-weight]", "1000")
     page.locator("#component-task_success [data-problem]:visible").wait_for()
     assert "at most 100" in page.inner_text("#component-task_success [data-problem]")
-    # It said "see the detail" with none, "as saved" and "Weights sum to 0" (W7).
+    # It said "see the detail" with none, "as saved" and "Weights sum to 0".
     assert page.inner_text("#lab-error-title") == "Fix the marked fields; the figures wait until then."
     page.fill("#component-task_success [data-weight]", "")
     page.locator("#lab-changed:text-is('1 to fix')").wait_for()
@@ -240,7 +240,7 @@ def test_credit_to_turns_is_tried_on_a_set(
 def test_the_form_of_a_launch_offers_no_choice_without_effect(
     project: Project, bob: User, page_for: Callable[..., Any]
 ) -> None:
-    """The scale of advantages could be chosen where each component is divided by its own spread (W7)."""
+    """The scale of advantages could be chosen where each component is divided by its own spread."""
     desk = Desk(page_for(bob), project)
     page = desk.page
     page.goto(f"/p/{project.slug}/runs/new/")

@@ -1,6 +1,6 @@
 """The product's settings for the processes that chaos tests kill, but for a trainer that trains nothing.
 
-Leases, graces, limits and beats are what people run with (H1, R1): with shorter ones a test says nothing about them.
+Leases, graces, limits and beats are what people run with: with shorter ones a test says nothing about them.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""R1 at length: the environment's server is away for three minutes under a real run with default settings."""
+"""The environment's server is away for three minutes under a real run with default settings."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def test_one_of_two_servers_killed_costs_the_run_nothing(kept_house: House) -> N
 
 
 def test_the_only_server_killed_holds_the_step_and_costs_the_run_nothing(kept_house: House) -> None:
-    """R1, with default settings: three steps that nobody answered had ended the run for good in 5 s."""
+    """With default settings, three steps that no server answered had ended the run for good in 5 s."""
     environment = _launch(kept_house, "one", 1)
     run = _train(kept_house, environment, 80)
     kept_house.reaches(run, 5, 120)

@@ -1,4 +1,4 @@
-"""kill -9 of every part in turn, with real workers: the run ends right, the database is the journal (D1, R1-R4, D7)."""
+"""kill -9 of every part in turn, with real workers: the run ends right, the database is the journal."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from webapp.runs.states import RunState
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(150)]
 SCRIPT = "sleep-25"
-SEEN_S = 30  # R3: a lease of 20 s, a look every five
+SEEN_S = 30  # a lease of 20 s, a look every five
 
 
 def _succeeded(house: House, run: Run, attempts: int) -> None:
@@ -55,7 +55,7 @@ def test_the_worker(house: House) -> None:
 
 
 def test_real_workers_tell_who_they_are_and_what_they_do(house: House) -> None:
-    """R8: nobody could see which worker had which run, on what."""
+    """Nobody could see which worker had which run, on what."""
     run = house.launch(SCRIPT, 120)
     house.reaches(run, 3)
     worker = Worker.objects.get(name=Run.objects.get(pk=run.pk).lease_worker, queues=["train"])
@@ -137,7 +137,7 @@ def test_the_web(house: House) -> None:
 
 
 def test_a_zombie_worker(house: House) -> None:
-    """R2: stopped for longer than its lease, taken over, and woken: it writes nothing and lets go."""
+    """Stopped for longer than its lease, taken over, and woken: it writes nothing and lets go."""
     run = house.launch(SCRIPT, 10_000, save_every=10)
     trainer = house.reaches(run, 15)
     frozen = house.freeze("train", spare={trainer})
@@ -166,7 +166,7 @@ def test_a_zombie_worker(house: House) -> None:
 
 
 def test_a_worker_that_is_told_to_end_hands_its_run_back(house: House) -> None:
-    """R8: a deploy. The trainer is stopped, the run queued again, and the worker leaves by itself."""
+    """A deploy. The trainer is stopped, the run queued again, and the worker leaves by itself."""
     run = house.launch(SCRIPT, 80, save_every=5)
     trainer = house.reaches(run, 12)
     worker = house.processes.pop("train")
@@ -179,7 +179,7 @@ def test_a_worker_that_is_told_to_end_hands_its_run_back(house: House) -> None:
 
 
 def test_the_same_message_twenty_times_trains_once(house: House) -> None:
-    """R1 with real messages and two workers."""
+    """With real messages and two workers."""
     house.worker("train", name="second")
     run = house.launch(SCRIPT, 60)
     sender = Celery(broker=house.redis.url)

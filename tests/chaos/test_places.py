@@ -1,4 +1,4 @@
-"""F14: a training run and evaluations of an endpoint, with real workers: a place for a device, two for endpoints."""
+"""A training run and evaluations of an endpoint, with real workers: a place for a device, two for endpoints."""
 
 from __future__ import annotations
 

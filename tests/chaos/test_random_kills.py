@@ -1,4 +1,4 @@
-"""D1 and R3 at length: random kills at random moments of 500-step runs, exact equality; deaths seen in time."""
+"""Random kills at random moments of 500-step runs, exact equality; deaths seen in time."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_random_kills_lose_and_double_nothing(house: House) -> None:
 
 
 def test_deaths_of_workers_are_seen_in_time(house: House) -> None:
-    """R3: p95 of the time from kill -9 to the database."""
+    """The 95th percentile of the time from kill -9 to the database."""
     took = []
     for _ in range(20):
         run = house.launch("sleep-30", 500)
@@ -82,7 +82,7 @@ def test_deaths_of_workers_are_seen_in_time(house: House) -> None:
 
 
 def test_a_death_is_seen_while_ten_long_jobs_wait(house: House) -> None:
-    """C1: two uploads took both places of the one worker that also reaped; a death was noticed after 191 s."""
+    """Two uploads took both places of the one worker that also reaped; a death was noticed after 191 s."""
     line = json.dumps({"messages": [{"role": "user", "content": "x" * 60}, {"role": "assistant", "content": "y"}]})
     text = f"{line}\n".encode() * 150_000
     jobs = [

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def test_json_that_was_asked_for_is_json_also_where_it_fails(
     tool: Tool, home: Path, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
-    """P13: a script that reads the output met a sentence."""
+    """A script that reads the output met a sentence."""
     if at == "run":
         failed = answered(tool("run", "show", "nothing-there", "--json"), 1)
         assert failed["ok"] is False and failed["code"] and failed["message"]

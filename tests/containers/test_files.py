@@ -107,7 +107,7 @@ def test_trainers_have_time_to_save() -> None:
 
 
 def test_endpoints_are_asked_beside_whatever_trains() -> None:
-    """F14: an evaluation that needs no device waited for the one that a training run had. In both profiles."""
+    """An evaluation that needs no device waited for the one that a training run had. In both profiles."""
     asking, running = SERVICES["worker-endpoint"], SERVICES["worker"]
     assert "profiles" not in asking and "deploy" not in asking
     assert asking["command"] == ["program", "worker-endpoint"] and asking["networks"] == running["networks"]
@@ -258,7 +258,7 @@ def test_an_environment_installs_what_it_imports_as_the_lock_pins_it(name: str) 
 
 @pytest.mark.parametrize("name", HERE)
 def test_an_environment_server_loads_no_package_that_its_image_lacks(name: str) -> None:
-    """V8: OpenEnv's page and clients were 464 of the 730 MB of each image, and no server uses them."""
+    """OpenEnv's page and clients were 464 of the 730 MB of each image, and no server uses them."""
     absent = ("gradio", "pandas", "openai", "PIL", "fastmcp", "mcp", "rich", "typer", "huggingface_hub", "torch")
     code = f"""
 import importlib, sys

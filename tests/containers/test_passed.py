@@ -86,7 +86,7 @@ NOT_PASSED = {
 
 
 def test_every_setting_reaches_a_container() -> None:
-    """C8: forty of them did not, without a word: no mail, no token of the hub, no key of a judge."""
+    """Forty of them did not, without a word: no mail, no token of the hub, no key of a judge."""
     table = (ROOT / "docs" / "settings.md").read_text().partition("## Set by Tiltyard itself")[0]
     rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
     documented = {name for row in rows for name in re.findall(r"`([A-Z_<>]+)`", row)}

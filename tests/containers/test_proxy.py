@@ -1,4 +1,4 @@
-"""S-d: the proxies of docs/proxy.md, real and in front of the real web server. Behind them all shared one address."""
+"""The proxies of docs/proxy.md, real and in front of the real web server. Behind them all shared one address."""
 
 from __future__ import annotations
 

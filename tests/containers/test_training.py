@@ -202,7 +202,7 @@ def chromium() -> Iterator[Any]:
 
 
 def test_a_killed_environment_holds_its_step_and_costs_nothing(composed: Composed, visitor: Visitor, slug: str) -> None:
-    """R1, with default settings."""
+    """With default settings the step waits for the server, and no rollout is excluded."""
     steps = 60
     run = launch(visitor, slug, "survives", environment="webshop", steps=steps)
     path = f"runs/{run}"
@@ -240,7 +240,7 @@ def block(containing: str) -> str:
 def test_the_pages_backup_is_restored_into_empty_volumes(
     composed: Composed, visitor: Visitor, slug: str, tmp_path: Path
 ) -> None:
-    """Fault 1: the commands of the page ended in an empty installation that was healthy."""
+    """The commands of the page ended in an empty installation that was healthy."""
     pages = ("projects", f"projects/{slug}/datasets", f"projects/{slug}/environments", f"projects/{slug}/runs")
     before = [[one["name"] for one in visitor.get(path)["items"]] for path in pages]
     assert re.search(r"Backed up \d+ runs, 2 datasets, 1 people", composed.typed(block("prepare backup"), tmp_path))

@@ -144,7 +144,7 @@ def test_any_outgoing_error_is_cleaned(text: str) -> None:
 
 
 def test_a_server_carries_neither_openenvs_page_nor_its_clients() -> None:
-    """They are most of what importing OpenEnv takes, in time and in memory; nothing here uses them (V8)."""
+    """They are most of what importing OpenEnv takes, in time and in memory; nothing here uses them."""
     code = (
         "import sys, envs.base.server\n"
         "assert not {'gradio', 'pandas', 'fastmcp', 'mcp', 'openai'} & sys.modules.keys()\n"

@@ -1,4 +1,4 @@
-"""S-b for environment servers: every wait of a connection ends, and idle ones are in nobody's way. Real sockets."""
+"""Environment servers: every wait of a connection ends, and idle connections are in no one's way. Real sockets."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_a_client_that_keeps_its_connection_goes_on(quick: Server) -> None:
 
 
 def test_a_socket_that_reads_nothing_is_cut_with_its_descriptor_and_one_line(quick: Server) -> None:
-    """V6: each left three tracebacks in the log, and its connection stayed for as long as the client did."""
+    """Each left three tracebacks in the log, and its connection stayed for as long as the client did."""
     before = open_descriptors(quick)
     row = {"conversation": [{"role": "user", "content": "a" * 60_000}] * 15}
     reset = frame(json.dumps({"type": "reset", "data": {"task": row}}))

@@ -1,4 +1,4 @@
-"""V1: what a policy writes in its worst moments costs every server milliseconds, and twice as much of it twice as long.
+"""What a policy writes in its worst moments costs every server milliseconds, and twice as much of it twice as long.
 
 Texts are read on the event loop, for everybody. A quadratic search in one of them froze the server for minutes.
 """
@@ -27,7 +27,7 @@ from envs.webshop.session import Shop
 from envs.wire import StepRequest, ToolCall
 from tests.growth import assert_linear, assert_quick
 
-REPEATS = 32_000  # those of the finding
+REPEATS = 32_000
 LIMIT_S = 0.1
 THOUGHT = "<think>a</think>"
 TEXTS: dict[str, Callable[[int], str]] = {
@@ -151,7 +151,7 @@ FILLINGS = {"arrays": "[],", "objects": "{},", "numbers": "1,", "texts": '"",'}
 
 @pytest.mark.parametrize("filling", FILLINGS)
 def test_a_megabyte_of_values_is_refused_before_anybody_walks_it(filling: str) -> None:
-    """V6: a reset of a megabyte of empty arrays held the loop for a second."""
+    """A reset of a megabyte of empty arrays held the loop for a second."""
     values = FILLINGS[filling] * (MAX_FRAME_BYTES // len(FILLINGS[filling]) - 50)
     frame = f'{{"type": "reset", "data": {{"task": {{"\\u00e9": [{values}1]}}}}}}'
 

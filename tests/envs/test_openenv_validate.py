@@ -1,4 +1,4 @@
-"""V7: OpenEnv's own validator, the field's bar for a server, against each of ours; and what ``/mcp`` answers."""
+"""OpenEnv's own validator, the field's bar for a server, against each of ours; and what ``/mcp`` answers."""
 
 from __future__ import annotations
 

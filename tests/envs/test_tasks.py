@@ -137,7 +137,7 @@ def test_task_modules_load_neither_openenv_nor_fastapi() -> None:
 
 
 def test_tasks_are_different_as_long_as_there_are_others() -> None:
-    """The demo's 512 tasks were 188 (W7)."""
+    """The demo's 512 tasks were 188."""
     rows = [str(task.row["conversation"]) for task in generate_tasks(256, difficulty="starter")]
     assert len(set(rows)) == 256
     assert len(list(generate_tasks(400, difficulty="starter"))) == 400, "there are 336; the others repeat"

@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { inOrder, marksFor } from "../../static/js/lib/specs.js";
 import { flatRange, smooth, stepSpan } from "../../static/js/lib/series.js";
 
-test("a constant stays one line when it is smoothed, not the rounding of its average (W7)", () => {
+test("a constant stays one line when it is smoothed, not the rounding of its average", () => {
   const constant = Array.from({ length: 200 }, () => 0.1);
   assert.deepEqual(new Set(smooth(constant, 0.9)), new Set([0.1]));
   const rounded = constant.map((value, at) => value * (1 + (at % 2) * 1e-15));
@@ -13,12 +13,12 @@ test("a constant stays one line when it is smoothed, not the rounding of its ave
   assert.notDeepEqual(smooth([0, 1, 0, 1], 0.9), [0, 1, 0, 1]);
 });
 
-test("components come in the order of the spec, so that each has the same colour as in the lab (W7)", () => {
+test("components come in the order of the spec, so that each has the same colour as in the lab", () => {
   const names = ["rewards/a/mean", "rewards/b/mean", "rewards/extra/mean", "reward"];
   assert.deepEqual(inOrder(names, ["b", "a"]), ["rewards/b/mean", "rewards/a/mean", "rewards/extra/mean"]);
 });
 
-test("charts share one axis of steps, although some figures come more rarely (W7)", () => {
+test("charts share one axis of steps, although some figures come more rarely", () => {
   assert.deepEqual(stepSpan([[1, 2, 3, 4, 5, 6], [5], []]), [1, 6]);
   assert.deepEqual(stepSpan([[3], [3, 4]]), [2.5, 4.5]);
   assert.equal(stepSpan([[], []]), null);

@@ -72,7 +72,7 @@ test("only real changes count", () => {
   assert.deepEqual(sliderRange(0.3), { low: 0, high: 1, step: 0.01 });
 });
 
-test("a spec with a wrong field is not “as saved”, and its weights do not sum to 0 (W7)", () => {
+test("a spec with a wrong field is not “as saved”, and its weights do not sum to 0", () => {
   const [a, b] = [canonical({ name: "a", weight: 0.3 }), canonical({ name: "b", weight: 0.7 })];
   const saved = [a, b];
   const fields = (/** @type {any[]} */ ...parts) => parts.map((part, at) => ({ name: "ab"[at], part }));
@@ -82,7 +82,7 @@ test("a spec with a wrong field is not “as saved”, and its weights do not su
   assert.deepEqual(standing(saved, []), { changed: ["a", "b"], wrong: 0, sum: 0 });
 });
 
-test("the spread is chosen only where advantages are divided by it (W7)", () => {
+test("the spread is chosen only where advantages are divided by it", () => {
   assert.deepEqual([scaleMatters("sum_then_normalize"), scaleMatters("normalize_then_sum")], [true, false]);
 });
 

@@ -231,7 +231,7 @@ const snapshot = (/** @type {object} */ more = {}) => ({
   ...more,
 });
 
-test("a first frame has the curves that are shown, and the names of all (R11)", () => {
+test("a first frame has the curves that are shown, and the names of all", () => {
   const state = emptyState();
   assert.ok(applyFrame(state, snapshot()).has("points"));
   assert.deepEqual(state.curves.get("reward"), {
@@ -246,7 +246,7 @@ test("a first frame has the curves that are shown, and the names of all (R11)", 
   assert.equal(state.curves.has("env/steps"), false);
 });
 
-test("a curve that was left out does not begin in the middle: its points wait until it is asked for (R11)", () => {
+test("a curve that was left out does not begin in the middle: its points wait until it is asked for", () => {
   const state = emptyState();
   applyFrame(state, snapshot());
   applyFrame(state, {
@@ -270,7 +270,7 @@ test("a curve that was left out does not begin in the middle: its points wait un
   assert.deepEqual(state.curves.get("env/steps")?.values, [6, 7, 8, 9]);
 });
 
-test("a metric that is new after the first frame is whole from its first point (R11)", () => {
+test("a metric that is new after the first frame is whole from its first point", () => {
   const state = emptyState();
   applyFrame(state, snapshot());
   applyFrame(state, {
@@ -281,7 +281,7 @@ test("a metric that is new after the first frame is whole from its first point (
   assert.deepEqual(state.curves.get("new")?.values, [1]);
 });
 
-test("the first frame's step is whole only when it was asked for, and its whole rows replace cut ones (R11)", () => {
+test("the first frame's step is whole only when it was asked for, and its whole rows replace cut ones", () => {
   const state = emptyState();
   applyFrame(state, snapshot());
   assert.equal(state.whole.has(1), false);

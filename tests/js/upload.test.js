@@ -54,7 +54,7 @@ function leaving(window) {
   return event.defaultPrevented;
 }
 
-test("a page that is left during an upload asks first, and no longer once it ended (W7)", () => {
+test("a page that is left during an upload asks first, and no longer once it ended", () => {
   const stopped = desk();
   assert.equal(leaving(stopped.window), true);
   stopped.nodes["upload-cancel"].onclick();

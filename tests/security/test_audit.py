@@ -1,4 +1,4 @@
-"""S-g: every unsafe address leaves a row in the audit, or is listed with the reason why it does not."""
+"""Every unsafe address leaves a row in the audit, or is listed with the reason why it does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""S22, S24, S25, S27: every address × method × persona, and every socket × persona, against one table."""
+"""Every address × method × persona, and every socket × persona, against one table."""
 
 from __future__ import annotations
 

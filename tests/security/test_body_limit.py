@@ -1,4 +1,4 @@
-"""S2, S-a: a body that is too large is refused before it is read, also under ASGI, where Django would spool it first.
+"""A body that is too large is refused before it is read, also under ASGI, where Django would spool it first.
 
 Each body is streamed to the application itself; what counts is how much of it the application asked for.
 """
@@ -71,7 +71,7 @@ cookie_of = sync_to_async(session_of)
 @pytest.mark.parametrize("path", ["/login/", "/p/mill/datasets/new/", "/api/v1/projects/mill/datasets", "/nowhere/"])
 @pytest.mark.parametrize("cookie", ["", "x", "a" * 32])
 async def test_a_made_up_cookie_spools_nothing(path: str, cookie: str, project: Any) -> None:
-    """S-a: any cookie of the right name let anybody spool 2 GiB on any address, /login/ among them."""
+    """Any cookie of the right name let anybody spool 2 GiB on any address, /login/ among them."""
     status, taken = await stream(path.replace("mill", project.slug), cookie=cookie)
     assert status == 413 and taken <= SMALL + CHUNK
 

@@ -1,4 +1,4 @@
-"""P13: pages and answers of a person stayed in the disk cache and behind the back button of a shared browser."""
+"""Pages and answers of a person stayed in the disk cache and behind the back button of a shared browser."""
 
 from __future__ import annotations
 

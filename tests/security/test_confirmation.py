@@ -1,4 +1,4 @@
-"""P6: every dangerous act asks again who is there, in the browser and over the API; a token is its own proof."""
+"""Every dangerous act asks again who is there, in the browser and over the API; a token is its own proof."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""S-b: 1,050 idle connections made every answer of the web server 503; no head or body had a time limit."""
+"""1,050 idle connections made every answer of the web server 503; no head or body had a time limit."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def test_a_refusal_of_a_large_body_is_read_by_who_sends_it(web: int) -> None:
 
 
 async def test_open_sockets_take_no_request_its_place() -> None:
-    """F1: uvicorn compared them with the limit of requests, so 999 open tabs closed every page to everybody."""
+    """Uvicorn compared them with the limit of requests, so 999 open tabs closed every page to everybody."""
     async with serving(limit_concurrency=8) as port, contextlib.AsyncExitStack() as tabs:
         sockets = [await tabs.enter_async_context(connect(f"ws://127.0.0.1:{port}/")) for _ in range(20)]
         assert len(connections._sockets) == 20

@@ -1,4 +1,4 @@
-"""S-f: no floor of versions was asserted, and Redis 6.2 was used without a word."""
+"""No floor of versions was asserted, and Redis 6.2 was used without a word."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""S-c: 6 KB of `[` in the YAML tab cost 50 s of a core: the scanner's time grew with the square of the depth."""
+"""6 KB of `[` in the YAML tab cost 50 s of a core: the scanner's time grew with the square of the depth."""
 
 from __future__ import annotations
 

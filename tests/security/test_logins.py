@@ -1,4 +1,4 @@
-"""S-d: fifty failures from one address refused the right password too, counts died with the web process, nobody could
+"""Fifty failures from one address refused the right password too, counts died with the web process, nobody could
 reset a forgotten password or keep a person out."""
 
 from __future__ import annotations

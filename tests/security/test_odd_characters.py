@@ -1,4 +1,4 @@
-"""P3: NUL and half surrogate pairs, which PostgreSQL refuses, in addresses and bodies: no answer of ours is a 5xx."""
+"""NUL and half surrogate pairs, which PostgreSQL refuses, in addresses and bodies: no answer of ours is a 5xx."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""S10 to S13: no address that a person types leads where it must not, and no server holds us for long."""
+"""No address that a person types leads where it must not, and no server holds us for long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""S40: text that people, files and servers bring in comes out escaped on every page that shows it."""
+"""Text that people, files and servers bring in comes out escaped on every page that shows it."""
 
 from __future__ import annotations
 

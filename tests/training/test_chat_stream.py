@@ -228,7 +228,7 @@ def test_a_key_that_is_repeated_is_not_kept(stub: Stub) -> None:
     ],
 )
 def test_a_key_over_the_border_of_two_pieces_is_not_shown(stub: Stub, pieces: tuple[str, ...]) -> None:
-    """P7: each piece was searched by itself."""
+    """Each piece was searched by itself."""
     stub.replies = [streams(*pieces, END)]
     reply, heard = _complete(stub, key="sk-0123456789abcdef")
     assert reply.message["content"] == "Your key is ***."

@@ -1,4 +1,4 @@
-"""One way to run a child with limits, in place of five (H7)."""
+"""One way to run a child with limits, in place of five."""
 
 from __future__ import annotations
 

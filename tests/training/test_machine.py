@@ -122,7 +122,7 @@ def test_the_quota_of_a_container_is_read(tmp_path: Path, files: dict[str, str],
 
 
 def test_threads_are_the_containers_share_not_the_machines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """64 threads on 2 cores of a container were many times slower than 2 (T11)."""
+    """64 threads on 2 cores of a container were many times slower than 2."""
     monkeypatch.setattr(os, "cpu_count", lambda: 64)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
     for quota, expected in ((1.5, 2), (None, 8), (0.2, 1), (16.0, 8)):
@@ -141,7 +141,7 @@ def test_an_operator_says_with_how_many_threads_trainers_compute(monkeypatch: py
 
 
 def test_bfloat16_only_where_the_gpu_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was forced on every CUDA device (T11)."""
+    """It was forced on every CUDA device."""
     import torch
 
     for able, expected in ((True, torch.bfloat16), (False, None)):

@@ -211,7 +211,7 @@ def test_a_signal_stops_a_grpo_run_that_waits_for_a_hung_environment(
 def test_a_stopped_run_goes_on_in_the_same_folder_and_repeats_no_name(
     tmp_path: Path, starter_folder: Path, children: Any
 ) -> None:
-    """By default nothing was saved, and a second start in the folder named its rollouts like the first (R3, T11)."""
+    """By default nothing was saved, and a second start in the folder named its rollouts like the first."""
     run_dir = tmp_path / "run"
     with scripted_server() as url:
         over = {
@@ -261,7 +261,7 @@ def test_the_watchdog_ends_a_phase_that_does_not_listen(tmp_path: Path) -> None:
 def test_the_watchdog_waits_for_a_save_that_is_at_work_and_says_what_is_lost(
     tmp_path: Path, at_work: str, saved: int
 ) -> None:
-    """C3: an update that took longer than the grace ended the run as if all were well, and eight steps were gone."""
+    """An update that took longer than the grace ended the run as if all were well, and eight steps were gone."""
     script = (
         "import sys, time, pathlib, training.main as m; m.Job.stop_grace = lambda job: 0.5\n"
         "m.patience = lambda grace_s: 3.0 if sys.argv[3] == '1' else 60.0\n"

@@ -45,7 +45,7 @@ def test_a_row_names_only_what_exists(kind: str) -> None:
 
 @pytest.mark.parametrize("folder", ["training", "webapp"])
 def test_only_the_table_knows_the_kinds(folder: str) -> None:
-    """H4: `kind` was compared in 40 places, so a new method touched 15 files."""
+    """`kind` was compared in 40 places, so a new method touched 15 files."""
     wrong = []
     for path in (ROOT / folder).rglob("*.py"):
         if "migrations" in path.parts:

@@ -51,7 +51,7 @@ def test_a_job_that_can_run_passes_every_check(tmp_path: Path, starter_folder: P
 def test_a_family_that_cannot_be_sampled_right_is_refused_by_name_and_a_slow_one_is_told(
     tmp_path: Path, starter_folder: Path, server: str
 ) -> None:
-    """Preflight was green for models whose every rollout then failed (T3)."""
+    """Preflight was green for models whose every rollout then failed."""
 
     def model_check(family: str, **over: Any) -> Check:
         folder = tmp_path / family
@@ -96,7 +96,7 @@ def test_each_fault_fails_its_own_check_with_a_hint(
 def test_more_rollouts_than_slots_is_a_remark(
     tmp_path: Path, starter_folder: Path, server: str, over: dict[str, Any], plays: int
 ) -> None:
-    """W9: they wait for their turn, so nothing is refused for it."""
+    """They wait for their turn, so nothing is refused for it."""
     groups = good(tmp_path, starter_folder, server)
     groups["rollout"] = {"prompts_per_step": 8, "num_generations": 4}
     groups["environment"] |= over
@@ -110,7 +110,7 @@ def test_more_rollouts_than_slots_is_a_remark(
 def test_openenvs_own_servers_show_their_one_session_before_the_launch(
     tmp_path: Path, starter_folder: Path, slots: int, says: str
 ) -> None:
-    """V2: preflight said ok, and 6 of 8 rollouts were excluded."""
+    """Preflight said ok, and 6 of 8 rollouts were excluded."""
     with openenv_server(slots) as url:
         groups = good(tmp_path, starter_folder, url)
         groups["environment"] = {"url": url, "protocol": "openenv-text"}

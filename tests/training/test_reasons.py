@@ -1,4 +1,4 @@
-"""Python's and the system's own error texts reached people: "[Errno 28] …", "Expecting value: line 1 column 1" (W7)."""
+"""Python's and the system's own error texts reached people: "[Errno 28] …", "Expecting value: line 1 column 1"."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""P7: secrets that a server repeats were taken out in one form only."""
+"""Secrets that a server repeats were taken out in one form only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A journal is continued, and asked for its last step and attempt, without being read whole (T11)."""
+"""A journal is continued, and asked for its last step and attempt, without being read whole."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Full:
 def test_a_line_that_does_not_fit_leaves_nothing_behind_and_the_last_word_takes_the_reserve(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half a line stayed, the next event was glued to it, and the last word was lost (R6)."""
+    """Half a line stayed, the next event was glued to it, and the last word was lost."""
     book = Journal(tmp_path)
     book.keep_reserve()
     assert (tmp_path / RESERVE_NAME).stat().st_blocks * 512 >= 256 << 10

@@ -1,4 +1,4 @@
-"""One type of sentence crosses from the library to the pages; there were five, each with its own way into JSON (H7)."""
+"""One type of sentence crosses from the library to the pages; there were five, each with its own way into JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person typed wrongly is told in their language; it was Python's English: "Expecting value: line 1 …" (W7)."""
+"""What a person typed wrongly is told in their language; it was Python's English: "Expecting value: line 1 …"."""
 
 from __future__ import annotations
 

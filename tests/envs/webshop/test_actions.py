@@ -21,7 +21,7 @@ from tests.growth import assert_quick
         ("search[a]b]", Action("search", "a]b")),
         ("search[a]\nclick[b]", Action("search", "a")),
         ("search[[]", Action("search", "[")),
-        # As upstream: its expression takes the last opening bracket (V6).
+        # As upstream: its expression takes the last opening bracket.
         ("search[x] and click[y]", None),
         ("search[a [b] c]", None),
         ("click[a [b] c]", None),
@@ -81,7 +81,7 @@ def upstream_action(text: str) -> Action | None:
 
 
 def test_every_text_is_read_as_upstream_reads_it() -> None:
-    """V6: ``search[x] and click[y]`` and ``search[a [b] c]`` acted here and not there."""
+    """``search[x] and click[y]`` and ``search[a [b] c]`` acted here and not there."""
     pieces = [
         "search",
         "click",

@@ -102,7 +102,7 @@ def test_wrong_queries_are_refused(client: AgentGymClient, query: dict[str, Any]
 
 @pytest.mark.parametrize("written", ["12", 12.0, " 12 ", "12.0"])
 def test_numbers_are_read_as_upstream_reads_them(shop: Shop, client: AgentGymClient, written: str | float) -> None:
-    """V6: upstream's models take ``"12"`` and ``12.0`` for 12, as pandas and forms write it."""
+    """Upstream's models take ``"12"`` and ``12.0`` for 12, as pandas and forms write it."""
     number = client.post("/create").body
     opened = client.post("/reset", env_idx=str(number), session_id=written)
     assert opened.status == 200

@@ -88,7 +88,7 @@ def test_caps_are_above_the_price_and_the_same_each_time(real_shop: Shop, websho
 
 
 def test_the_real_data_proves_itself_from_both_sides(real_shop: Shop) -> None:
-    """V6: ``validate --data`` said false of 12 goals that upstream's reward caps, ``/validate`` true of four others."""
+    """``validate --data`` said false of 12 goals that upstream's reward caps, ``/validate`` true of four others."""
     summary = validate(real_shop, 200)
     assert summary["ok"] is True
     assert (summary["capped"], summary["gold_failures"]) == (12, [])

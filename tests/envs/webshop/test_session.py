@@ -56,7 +56,7 @@ def test_an_item_page_and_its_sub_pages() -> None:
     [([""], " [SEP] "), (["a", "", "b"], " [SEP] a [SEP]  [SEP] b"), ([" \n "], ""), ("", " [SEP] "), ([], "")],
 )
 def test_an_empty_feature_is_a_text_of_its_page(bullets: list[str] | str, shown: str) -> None:
-    """V6: 69 of 1,000 real products have one, and their page lacked its last separator."""
+    """69 of 1,000 real products have one, and their page lacked its last separator."""
     page = sub_page("i", product(small_description=bullets), "Features")
     assert page.observation == f"Instruction: [SEP] i [SEP] Back to Search [SEP] < Prev{shown}"
 

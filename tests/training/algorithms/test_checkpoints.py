@@ -98,7 +98,7 @@ def test_the_newest_is_by_number_not_by_name(tmp_path: Path) -> None:
 
 
 def test_a_torn_checkpoint_that_was_named_gives_way_to_the_next_older_one(tmp_path: Path) -> None:
-    """It sent the run to step 0, with whole ones beside it, and said "set aside" of a folder that stood (R2)."""
+    """It sent the run to step 0, with whole ones beside it, and said "set aside" of a folder that stood."""
     for step in (3, 6, 9):
         write_whole(tmp_path / f"checkpoint-{step}", step, fill)
     flip(tmp_path / "checkpoint-6" / "weights.safetensors")

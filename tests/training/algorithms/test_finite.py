@@ -1,4 +1,4 @@
-"""No update from a loss or gradient that is not finite, and no checkpoint of weights that are not (T1)."""
+"""No update from a loss or gradient that is not finite, and no checkpoint of weights that are not."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_fewer_than_the_limit_or_none_go_on(make_job: MakeJob, run: dict[str, in
 
 @pytest.mark.usefixtures("no_health")
 def test_a_policy_that_a_large_update_destroyed_is_named(make_job: MakeJob) -> None:
-    """A learning rate of 1 ended *succeeded* without a word (E6)."""
+    """A learning rate of 1 ended *succeeded* without a word."""
     with scripted_server() as url:
         job = still_job(make_job, url, optim={"learning_rate": 1.0}, run={"max_steps": 30, "save_every": 0})
         with pytest.raises(NoGradient) as caught:

@@ -375,7 +375,7 @@ def test_two_mini_batches_are_two_steps_of_one_sampling(make_job: MakeJob, start
 
 @pytest.mark.usefixtures("no_health")
 def test_several_visible_gpus_are_one_device(make_job: MakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The trainer split batches over all GPUs that a process sees, which ended it: "does not support" (T8)."""
+    """The trainer split batches over all GPUs that a process sees, which ended it: "does not support"."""
     from transformers import TrainingArguments
 
     original = TrainingArguments._setup_devices.func

@@ -1,4 +1,4 @@
-"""Excluded and masked rollouts leave no trace in the gradient (T5), whatever the loss and the batches."""
+"""Excluded and masked rollouts leave no trace in the gradient, whatever the loss and the batches."""
 
 from __future__ import annotations
 

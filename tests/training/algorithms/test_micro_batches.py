@@ -1,4 +1,4 @@
-"""Padding that is left out changes nothing but its cost (E1): gradients, log-probabilities, values and figures."""
+"""Padding that is left out changes nothing but its cost: gradients, log-probabilities, values and figures."""
 
 from __future__ import annotations
 

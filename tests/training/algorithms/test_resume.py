@@ -166,7 +166,7 @@ def resumed_run(make_job: MakeJob, monkeypatch: pytest.MonkeyPatch, instants: li
 
 @pytest.mark.slow
 def test_a_run_cut_within_its_updates_is_bitwise_the_same(make_job: MakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four updates a sampling: a checkpoint within them restarted misaligned, the loss differing by 0.79 (T6)."""
+    """Four updates a sampling: a checkpoint within them restarted misaligned, the loss differing by 0.79."""
     instants = [after_update(2, "kill"), after_update(2, "stop"), after_update(7, "kill"), after_update(11, "stop")]
     last = resumed_run(make_job, monkeypatch, instants)
     assert of_type(last.run_dir, "run_started")[0].from_step == 12  # finished before its stop

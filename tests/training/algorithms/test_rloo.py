@@ -170,7 +170,7 @@ def test_the_options_of_grpo_say_nothing_about_it() -> None:
 def test_the_pull_does_not_hang_on_what_the_sampler_says(
     make_job: MakeJob, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """Its log-probabilities differ by what was batched beside a turn, so no two runs were bitwise the same (E9)."""
+    """Its log-probabilities differ by what was batched beside a turn, so no two runs were bitwise the same."""
     original, weights = rollouts.trl_batch, []
     for shift in (0.0, 1e-3):
 

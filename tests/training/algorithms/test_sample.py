@@ -109,7 +109,7 @@ def test_without_a_dataset_the_environment_draws_the_tasks(make_job: MakeJob, tm
 
 
 def test_a_stopped_run_goes_on_after_its_last_step(make_job: MakeJob, tmp_path: Path) -> None:
-    """Earlier attempts were guessed by folders named 1, 2, … beside the run's own (H6)."""
+    """Earlier attempts were guessed by folders named 1, 2, … beside the run's own."""
     with scripted_server() as url:
         first = sample(make_job, url, "first", run={"max_steps": 3})
         write = first.journal.write

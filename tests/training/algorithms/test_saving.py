@@ -1,4 +1,4 @@
-"""When a run saves, what it keeps, and what it still saves when it is asked to end (R3, R6, T6, T9)."""
+"""When a run saves, what it keeps, and what it still saves when it is asked to end."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def grpo(make_job: MakeJob, name: str, url: str, **groups: Any) -> Job:
 
 
 def test_by_default_a_stop_loses_nothing_that_was_trained(make_job: MakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing at all was saved by default (R3)."""
+    """Nothing at all was saved by default."""
     job = make_job(**SFT, run={"max_steps": 50})
     at(job, monkeypatch, "metrics", 3, job.stop.set)
     with pytest.raises(StopRequested):
@@ -78,7 +78,7 @@ def test_a_stop_while_rollouts_are_sampled_saves_the_step_before(
 def test_a_stop_within_an_update_leaves_before_the_weights_move_where_the_grace_is_too_short(
     make_job: MakeJob, monkeypatch: pytest.MonkeyPatch, update_s: float, expected: int
 ) -> None:
-    """C3: its update took longer than the grace, and all steps since the last checkpoint were lost."""
+    """Its update took longer than the grace, and all steps since the last checkpoint were lost."""
     job = make_job(**SFT, run={"max_steps": 9, "save_every_minutes": 0})
     keep_room = Job.keep_room
 
@@ -134,7 +134,7 @@ def test_with_both_off_only_a_stop_saves(make_job: MakeJob) -> None:
 
 
 def test_the_last_step_can_be_gone_on_from(make_job: MakeJob) -> None:
-    """It was no checkpoint, so that a finished run could not be extended (T9). Cut off before the model, it ends."""
+    """It was no checkpoint, so that a finished run could not be extended. Cut off before the model, it ends."""
     job = make_job(**SFT, run={"max_steps": 3})
     run_sft(job)
     longer = make_job("longer", **SFT, run={"max_steps": 5}, resume_from=job.run_dir)
@@ -149,7 +149,7 @@ def test_the_last_step_can_be_gone_on_from(make_job: MakeJob) -> None:
 
 
 def test_checkpoints_stand_only_where_all_updates_of_a_sampling_are_done(make_job: MakeJob) -> None:
-    """Two mini batches, twice: four updates a sampling; the step asked for is rounded up (T6)."""
+    """Two mini batches, twice: four updates a sampling; the step asked for is rounded up."""
     with scripted_server() as url:
         job = grpo(
             make_job,
@@ -199,7 +199,7 @@ def test_the_newest_and_the_best_are_kept(make_job: MakeJob, monkeypatch: pytest
 
 
 def test_a_later_attempt_removes_what_earlier_ones_left(make_job: MakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Retention never looked into the folders of earlier attempts: what they left stayed for good (R5)."""
+    """Retention never looked into the folders of earlier attempts: what they left stayed for good."""
     rewards = {1: 0.1, 2: 0.8, 3: 0.2, 4: 0.4}
     monkeypatch.setattr(JournalCallback, "_figures", lambda self: {"reward": rewards[self.job.step]})
     first = make_job("1", **SFT, run={"max_steps": 3, "save_every": 1, "keep_last": 0})
@@ -219,7 +219,7 @@ def test_a_later_attempt_removes_what_earlier_ones_left(make_job: MakeJob, monke
 def test_a_full_disk_pauses_before_it_is_full_and_keeps_what_stands(
     make_job: MakeJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The save of step 2 does not fit beside the reserve; the checkpoint of step 1 stays whole (R6)."""
+    """The save of step 2 does not fit beside the reserve; the checkpoint of step 1 stays whole."""
     job = make_job(**SFT, run={"max_steps": 4, "save_every": 1})
     usage = shutil.disk_usage(job.run_dir)
     small = type(usage)(usage.total, usage.total, 3 << 20)
@@ -272,7 +272,7 @@ def test_a_disk_that_fills_up_does_not_stop_a_stop(make_job: MakeJob, monkeypatc
 
 
 def test_the_grace_follows_the_last_save_and_begins_with_an_estimate(make_job: MakeJob) -> None:
-    """A model whose save takes 20 s was killed after 7.5 s (R3)."""
+    """A model whose save takes 20 s was killed after 7.5 s."""
     job = make_job(**SFT, run={"max_steps": 1})
     assert job.stop_grace() == 6.5
     job.save_seconds, job.update_seconds = 20.0, 4.0
@@ -285,7 +285,7 @@ def test_the_grace_follows_the_last_save_and_begins_with_an_estimate(make_job: M
 
 
 def test_lora_leaves_its_adapter_beside_the_merged_model(make_job: MakeJob, starter_folder: Path) -> None:
-    """Only the merged model was left (T9)."""
+    """Only the merged model was left."""
     job = make_job(**SFT, model={"source": str(starter_folder), "lora_rank": 4}, run={"max_steps": 2})
     run_sft(job)
     final = of_type(job.run_dir, "checkpoint")[-1]
@@ -307,7 +307,7 @@ def test_lora_leaves_its_adapter_beside_the_merged_model(make_job: MakeJob, star
 
 
 def test_what_a_default_became_is_recorded(make_job: MakeJob, starter_folder: Path) -> None:
-    """1e-6 was the default of SFT and LoRA too; the revision of a model was not recorded (T11)."""
+    """1e-6 was the default of SFT and LoRA too; the revision of a model was not recorded."""
     job = make_job(kind="sft", sft=SFT["sft"], optim={"learning_rate": 0}, run={"max_steps": 1})
     run_sft(job)
     assert of_type(job.run_dir, "run_started")[0].resolved == {"optim.learning_rate": "2e-05"}
@@ -323,7 +323,7 @@ def test_what_a_default_became_is_recorded(make_job: MakeJob, starter_folder: Pa
 def test_a_resumed_run_tells_from_where_what_was_lost_and_what_was_checked(
     make_job: MakeJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A torn checkpoint is really set aside, the one before it is taken, and both are said (R2)."""
+    """A torn checkpoint is really set aside, the one before it is taken, and both are said."""
     first = make_job("runs/1", **SFT, run={"max_steps": 9, "save_every": 2})
     at(first, monkeypatch, "metrics", 7, lambda: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):

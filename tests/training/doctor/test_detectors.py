@@ -191,6 +191,6 @@ def test_an_entropy_that_falls_little_by_little_is_told_of_at_a_tenth() -> None:
 
 
 def test_what_a_destroyed_policy_does_is_not_told_beside_it() -> None:
-    """It was advised to raise the limits and the temperature, and to take harder tasks (E6)."""
+    """It was advised to raise the limits and the temperature, and to take harder tasks."""
     found = {one.code for one in seen(planted(FAULTS["no_gradient"])) if one.last > 40}
     assert "no_gradient" in found and not found & {"no_spread", "zero_advantages", "truncation", "entropy_fall"}

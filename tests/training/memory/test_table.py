@@ -99,7 +99,7 @@ def test_a_processor_keeps_holes_between_activations(folder: Path) -> None:
 
 
 def test_no_gradient_is_there_while_it_samples_and_only_one_rollout_is_needed(folder: Path) -> None:
-    """7B with all weights was told 28 GiB of gradients that are not there, LoRA the half of what is free (E3)."""
+    """7B with all weights was told 28 GiB of gradients that are not there, LoRA the half of what is free."""
     model = _small()
     job = _job(folder, rollout__prompts_per_step=512, optim__micro_batch_size=8)
     need = memory_of(job, model, device_named("h100"))

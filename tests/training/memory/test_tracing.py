@@ -144,7 +144,7 @@ def test_what_cannot_be_traced_is_a_sentence(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("recompute", [True, False])
 def test_a_deep_model_is_told_what_its_own_depth_needs(recompute: bool) -> None:
     """At 4 layers the most is the layer that is computed again, at 56 the end of the forward, where autocast holds a
-    copy of every weight: a line through the most of 2 and 4 layers was up to 10 GiB short for 7B (E3)."""
+    copy of every weight: a line through the most of 2 and 4 layers was up to 10 GiB short for 7B."""
     config, shape = _config("llama"), Shape(1, 100, 100)
     config.num_hidden_layers = 56
     full = _any_most(config, shape, MIXED, How(recompute=recompute))

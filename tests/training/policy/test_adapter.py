@@ -18,7 +18,7 @@ from training.policy.adapter import lora_config
     ],
 )
 def test_alpha_follows_the_rank_unless_it_is_set(model: dict[str, object], alpha: int, factor: float) -> None:
-    """It was 32 whatever the rank, so that a rank of 64 counted a half (E10)."""
+    """It was 32 whatever the rank, so that a rank of 64 counted a half."""
     from peft import get_peft_model
     from transformers import AutoModelForCausalLM, LlamaConfig
 

@@ -157,7 +157,7 @@ def check_with(tolerance: Tolerance, *, copies: bool = True) -> SamplerCheck:
     ("first", "most"), [(0.004, 0.02), (1e-4, HALF.floor), (0.04, HALF.mean), (0.0, HALF.floor), (4.1e-4, 2.05e-3)]
 )
 def test_a_later_mean_is_held_against_the_first_of_the_attempt(first: float, most: float) -> None:
-    """Five times the first, never less than the floor, never more than the constant (E2)."""
+    """Five times the first, never less than the floor, never more than the constant."""
     check = check_with(HALF)
     assert check(1, [apart_by(first)])["sampling/logprob_gap_mean"] == pytest.approx(first)
     check.renew()

@@ -78,7 +78,7 @@ def test_new_weights_forget_what_was_computed_with_the_old(engine: Engine, tiny:
 
 
 def test_busy_time_counts_work_in_progress_and_turns_and_tokens(engine: Any) -> None:
-    """It was added when the worker ended, and read when the last turn had just been answered (T7)."""
+    """It was added when the worker ended, and read when the last turn had just been answered."""
 
     async def long() -> tuple[float, float, Sample]:
         began = time.monotonic()
@@ -104,7 +104,7 @@ def test_busy_time_counts_work_in_progress_and_turns_and_tokens(engine: Any) -> 
 
 
 def test_a_run_without_an_environment_books_its_generation_as_generation(tmp_path: Path, tokenizer: Any) -> None:
-    """All of it was booked as environment (T7)."""
+    """All of it was booked as environment."""
     model = tiny_model("qwen3")
     model.resize_token_embeddings(len(tokenizer))
     engine = engine_of(model)
@@ -137,7 +137,7 @@ class Seeds:
 
 
 def test_every_turn_of_every_rollout_draws_with_its_own_seed(tmp_path: Path, tokenizer: Any) -> None:
-    """One seed for all turns of an episode survived every test (H1): each turn would draw the same numbers again."""
+    """One seed for all turns of an episode survived every test: each turn would draw the same numbers again."""
 
     def score(episode: Episode) -> Score:
         return Score(parts={}, total=0.0)

@@ -174,7 +174,7 @@ def test_it_ends_with_its_run_whatever_killed_that(tmp_path: Path, mode: Callabl
 def test_nothing_stays_of_its_folder_whatever_killed_its_run(
     tmp_path: Path, mode: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also while it still starts: nobody was left to remove it (E10)."""
+    """Also while it still starts: nobody was left to remove it."""
     (place := tmp_path / "places").mkdir()
     monkeypatch.setenv("TMPDIR", str(place))
     run, session = started_by_another(tmp_path)

@@ -1,4 +1,4 @@
-"""A reward has one bound, wherever it comes from; beyond it the rollout is excluded with a typed error (T10)."""
+"""A reward has one bound, wherever it comes from; beyond it the rollout is excluded with a typed error."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ READERS["behaviour_of"] = behaviour_of
 
 @pytest.mark.parametrize("name", sorted(READERS))
 def test_no_text_costs_more_than_its_length(name: str) -> None:
-    """T13: ``Thought:`` 8,192 times cost 5 CPU seconds, each doubling four times as much."""
+    """``Thought:`` 8,192 times cost 5 CPU seconds, each doubling four times as much."""
     for piece in PIECES:
         most = min(COUNT, 256_000 // len(piece))
         assert_linear(lambda count, piece=piece: scoring(READERS[name], piece, count), most, limit_s=0.1)

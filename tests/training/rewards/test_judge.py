@@ -110,7 +110,7 @@ def test_a_mark_is_scaled_and_asked_for_once(judge: Judge) -> None:
 
 @pytest.mark.parametrize("count", [None, -500_000, 1e30, "7"])
 def test_tokens_that_a_judge_does_not_count_are_counted_as_such(judge: Judge, count: Any) -> None:
-    """P4: they would lower or spoil what judges have cost; missing is not 0."""
+    """They would lower or spoil what judges have cost; missing is not 0."""
     message = {"choices": [{"message": {"role": "assistant", "content": judge.reply}}]}
     judge.reply = json.dumps({**message, "usage": {"prompt_tokens": count, "completion_tokens": 10}}).encode()
     before = usage.of("m")
@@ -185,7 +185,7 @@ def test_retries_what_may_pass_and_nothing_else(judge: Judge) -> None:
 
 
 def test_a_busy_judge_is_asked_again_when_it_says(judge: Judge) -> None:
-    """T12: a 429 got one retry after half a second, and ``Retry-After`` was never read."""
+    """A 429 got one retry after half a second, and ``Retry-After`` was never read."""
     judge.statuses, judge.retry_after = [429], "2"
     began = time.monotonic()
     assert ask(judge, timeout_s=10, attempts=1) == 0.8
@@ -193,7 +193,7 @@ def test_a_busy_judge_is_asked_again_when_it_says(judge: Judge) -> None:
 
 
 def test_a_busy_judge_is_asked_with_growing_pauses_within_the_limit(judge: Judge) -> None:
-    """T12: without ``Retry-After`` too it may take several refusals, and never longer than the limit."""
+    """Without ``Retry-After`` too it may take several refusals, and never longer than the limit."""
     judge.statuses = [429] * 3
     assert ask(judge, timeout_s=20, attempts=1) == 0.8 and len(judge.asked) == 4
     gaps = [later - earlier for earlier, later in zip(judge.times, judge.times[1:], strict=False)]
@@ -233,7 +233,7 @@ def test_what_retry_after_asks_for(value: str | None, seconds: float | None) -> 
 
 
 def test_equal_transcripts_asked_at_once_are_one_request(judge: Judge) -> None:
-    """T12: 40 transcripts made 102 requests."""
+    """40 transcripts made 102 requests."""
     judge.delay_s = 0.3
     marks: list[float] = []
     threads = [threading.Thread(target=lambda: marks.append(ask(judge))) for _ in range(40)]

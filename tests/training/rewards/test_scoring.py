@@ -161,7 +161,7 @@ def test_any_episode_has_parts_between_0_and_1(messages: list[Message], prompt: 
 
 @pytest.mark.parametrize("value", [1.0001e6, -2e6, 1e300, 10**400])
 def test_a_value_beyond_the_limit_excludes_its_rollout(monkeypatch: pytest.MonkeyPatch, value: Any) -> None:
-    """T10: a huge finite reward crashed the trainer where the group's squares were summed."""
+    """A huge finite reward crashed the trainer where the group's squares were summed."""
     with pytest.raises(RewardFault, match="`odd` gave"):
         score_episode(GOLD_EN, fake(monkeypatch, value))
 

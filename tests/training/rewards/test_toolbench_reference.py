@@ -122,7 +122,7 @@ def latest_total(turns: list[Turn]) -> float:
     ("spec", "total"), [(SEED_SPEC, seed_total), (MIDDLE_SPEC, middle_total), (LATEST_SPEC, latest_total)]
 )
 def test_random_episodes_score_as_the_documents_say(spec: Any, total: Any) -> None:
-    """T13: the format part of the seed version differed in 127 and 31 of 400 episodes."""
+    """The format part of the seed version differed in 127 and 31 of 400 episodes."""
     rng = random.Random(13)
     differing = []
     for number in range(EPISODES):
@@ -134,7 +134,7 @@ def test_random_episodes_score_as_the_documents_say(spec: Any, total: Any) -> No
 
 
 def test_no_part_leaves_its_declared_range() -> None:
-    """T13: ``toolbench_call_share`` reached −1 with a declared range of 0 to 1."""
+    """``toolbench_call_share`` reached −1 with a declared range of 0 to 1."""
     rng = random.Random(14)
     parts = [item.name for spec in (SEED_SPEC, MIDDLE_SPEC, LATEST_SPEC) for item in spec]
     lowest = dict.fromkeys(parts, float("inf"))
@@ -150,7 +150,7 @@ def test_no_part_leaves_its_declared_range() -> None:
 
 
 def test_the_latest_version_adds_the_pass_reward_where_there_is_a_judge(monkeypatch: pytest.MonkeyPatch) -> None:
-    """T13: it was left out. It is added as it is, so its weight is 1."""
+    """It was left out. It is added as it is, so its weight is 1."""
     assert [item.name for item in latest_spec()] == ["toolbench_turns", "toolbench_last_turn"]
     judge = {"url": "http://127.0.0.1:9/v1", "model": "m"}
     replies.clear()

@@ -64,7 +64,7 @@ HUGE = (1e308, -1e308, 1.7e308, 1e200, math.inf, -math.inf, math.nan)
 
 @pytest.mark.parametrize("scale", ["group", "batch", "none"])
 def test_no_recorded_reward_however_large_raises(scale: Literal["group", "batch", "none"]) -> None:
-    """A reward of 1e200 ended the trainer with ``OverflowError`` (T10); recorded runs of others may hold any float."""
+    """A reward of 1e200 ended the trainer with ``OverflowError``; recorded runs of others may hold any float."""
     for first in HUGE:
         for second in (*HUGE, 0.0, 1.0):
             found = group_statistics([first, second, None, 1.0], scale=scale, batch_std=reward_std([first, second]))

@@ -203,7 +203,7 @@ def test_the_bearer_token_is_sent_when_there_is_one(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_token_that_the_server_repeats_is_in_no_observation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """P7: what a server says goes into rollouts, errors and logs."""
+    """What a server says goes into rollouts, errors and logs."""
 
     async def repeat(connection: Any, frame: dict[str, Any], turn: int) -> str:
         shown = connection.request.headers.get("Authorization")

@@ -23,7 +23,7 @@ from training.rewards.base import Episode, Score
 def test_three_bad_steps_take_a_minute_and_then_the_run_pauses(
     tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """R1: steps that took no time burnt the three of ``failure_pause_steps`` in 5 s. A judge may be back by then."""
+    """Steps that took no time burnt the three of ``failure_pause_steps`` in 5 s. A judge may be back by then."""
 
     def no_judge(episode: Episode) -> Score:
         raise RewardFault("The judge cannot be reached.")
@@ -46,7 +46,7 @@ def test_three_bad_steps_take_a_minute_and_then_the_run_pauses(
 
 @pytest.mark.parametrize(("share", "bad"), [(0.5, False), (0.49, True)])
 def test_exactly_the_failure_share_is_not_more_than_it(tmp_path: Path, tokenizer: Any, share: float, bad: bool) -> None:
-    """H1: "more than this share" was never tried at equality."""
+    """No test tried "more than this share" at equality."""
 
     def first_group_fails(episode: Episode) -> Score:
         if "red" in episode.messages[0].content:
@@ -64,7 +64,7 @@ def test_exactly_the_failure_share_is_not_more_than_it(tmp_path: Path, tokenizer
 
 
 def test_the_tokens_of_a_finished_rollout_are_those_that_were_sampled(tmp_path: Path, tokenizer: Any) -> None:
-    """H1: the journal's last word on a rollout's tokens could be anything."""
+    """The journal's last word on a rollout's tokens could be anything."""
     with scripted_server() as url:
         bench = Bench(tmp_path, tokenizer, url)
         result = bench.collect()

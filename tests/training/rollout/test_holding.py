@@ -57,7 +57,7 @@ class KillsAt(ScriptedEngine):
 
 
 def test_a_server_that_is_killed_in_mid_step_and_started_again_costs_nothing(tmp_path: Path, tokenizer: Any) -> None:
-    """R1: three steps that nobody answered took no time, and the run had failed for good in 5 s."""
+    """Three steps that nobody answered took no time, and the run had failed for good in 5 s."""
     port, restarted = free_port(), threading.Event()
     url, said = f"http://127.0.0.1:{port}", ["It is 42."]
     engine = KillsAt(tokenizer, said)
@@ -99,7 +99,7 @@ def test_a_server_that_is_killed_in_mid_step_and_started_again_costs_nothing(tmp
 def test_an_environment_that_never_comes_back_pauses_the_run_after_the_patience(
     tmp_path: Path, tokenizer: Any, clock: Clock
 ) -> None:
-    """R1: by default the step is held for ten minutes, with growing pauses, then the run pauses with its reason."""
+    """By default the step is held for ten minutes, with growing pauses, then the run pauses with its reason."""
     bench = Bench(tmp_path, tokenizer, f"http://127.0.0.1:{free_port()}")
     with pytest.raises(EnvironmentUnreachable, match=r"could not be reached for 10 min \(\d+ tries\)") as caught:
         bench.collect()

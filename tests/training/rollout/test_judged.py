@@ -37,7 +37,7 @@ def test_a_step_tells_what_its_judge_was_asked(tmp_path: Path, tokenizer: Any, j
 
 def test_a_later_attempt_knows_what_judges_said_before(tmp_path: Path) -> None:
     def job(attempt: int) -> Job:
-        folder = tmp_path / f"attempt {attempt}"  # a folder's name means nothing (H6)
+        folder = tmp_path / f"attempt {attempt}"  # a folder's name means nothing
         earlier = tuple(tmp_path / f"attempt {number}" for number in range(1, attempt))
         return Job(job_config(), folder, Journal(folder), threading.Event(), attempt, earlier=earlier)
 

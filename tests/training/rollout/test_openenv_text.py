@@ -119,7 +119,7 @@ def test_a_server_without_health_is_no_server() -> None:
 
 
 def test_a_question_in_an_unusual_field_is_found_and_a_move_that_is_none_is_told() -> None:
-    """V4 and V5, with OpenEnv's own parts: the episode began without its question, and a wrong move excluded it."""
+    """With OpenEnv's own parts: the episode began without its question, and a wrong move excluded it."""
     with openenv_server() as url:
         config = settings(url, "openenv-text", options={"action_field": "move"})
         first, wrong, last = play(config, [say("go up"), say("right")])

@@ -80,7 +80,7 @@ def page(status: str, body: bytes = b"<!doctype html><h1>We will be back soon</h
 
 @pytest.mark.parametrize("status", ["500 Internal Server Error", "200 OK", "404 Not Found", "403 Forbidden"])
 def test_a_page_of_an_outage_is_waited_for(tmp_path: Path, tokenizer: Any, status: str) -> None:
-    """C2: 45 s of a maintenance page excluded all rollouts of three steps, and paused the run for the night."""
+    """45 s of a maintenance page excluded all rollouts of three steps, and paused the run for the night."""
     port = free_port()
     with tools_server(port):
         front = Front(port)

@@ -171,7 +171,7 @@ def said(text: str = "ok", **over: Any) -> Observation:
 
 
 def test_each_turn_has_a_seed_of_its_own() -> None:
-    """H1: the same seed for every turn passed all tests."""
+    """The same seed for every turn passed all tests."""
     session = Session(Observation(), said(), said(), said(done=True, reward=1.0))
     found, _seen, engine, _template = play(session)
     assert [seed for _prompt, _room, seed, _episode in engine.asked] == [100, 101, 102]

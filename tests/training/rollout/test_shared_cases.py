@@ -1,4 +1,4 @@
-"""Every shared case of a model's turn (A, F, G) and of a chat template (B, O), by value."""
+"""Every shared case of a model's turn and of a chat template, by value."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def text(name: str) -> str:
         ("a4_turn_pythonic_marks.txt", "lfm2_2_5"),
     ],
 )
-def test_a_the_familys_dialect(name: str, template: str) -> None:
+def test_the_familys_dialect(name: str, template: str) -> None:
     dialect = ChatTemplate(tokenizer_for(text_of(template))).family.dialect
     for read in (DIALECTS[dialect], ANYONE):  # by the model's own template, and for an endpoint
         turn = read(text(name), "c", [STOCK])
@@ -54,7 +54,7 @@ def test_a_the_familys_dialect(name: str, template: str) -> None:
         ("f4_toolbench_action_in_think.txt", "toolbench", "ask", [("stock", {"item": "lamp"})]),
     ],
 )
-def test_f_calls_inside_reasoning(name: str, dialect: str, said: str, calls: Any) -> None:
+def test_calls_inside_reasoning(name: str, dialect: str, said: str, calls: Any) -> None:
     turn = DIALECTS[dialect](text(name), "c")
     assert (turn.text, [(call.name, call.arguments) for call in turn.tool_calls], turn.parse_error) == (
         said,
@@ -65,12 +65,12 @@ def test_f_calls_inside_reasoning(name: str, dialect: str, said: str, calls: Any
 
 
 @pytest.mark.parametrize("name", ["g1_parameters.txt", "g2_spread.txt", "g3_args.txt"])
-def test_g_arguments_under_other_names(name: str) -> None:
+def test_arguments_under_other_names(name: str) -> None:
     turn = DIALECTS["hermes"](text(name), "c")
     assert turn.tool_calls == [] and 'no "arguments"' in (turn.parse_error or "")
 
 
-def test_b1_a_template_without_tools(starter_folder: Path, tmp_path: Path) -> None:
+def test_a_template_without_tools(starter_folder: Path, tmp_path: Path) -> None:
     folder = model_with(text("b1_template_without_tools.jinja"), starter_folder, tmp_path / "model")
     data = tmp_path / "rows.jsonl"
     data.write_text('{"messages": [{"role": "user", "content": "a"}], "tools": [{"name": "stock"}]}\n')
@@ -78,7 +78,7 @@ def test_b1_a_template_without_tools(starter_folder: Path, tmp_path: Path) -> No
     assert (check.ok, check.hard) == (False, True) and check.message == "The chat template leaves tool calls out."
 
 
-def test_o1_the_end_of_a_turn_is_learned() -> None:
+def test_the_end_of_a_turn_is_learned() -> None:
     tokenizer = tokenizer_for(text("o1_template_stop_not_learned.jinja"))
     row = row_from_dict({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "hello"}]})
     labels = encode_rows([row], tokenizer, 512).examples[0]["labels"]

@@ -21,7 +21,7 @@ from training.rewards.base import Episode, Score
 
 @pytest.mark.parametrize("sessions", [0, 1])
 def test_eight_rollouts_are_played_on_one_slot_one_after_another(tmp_path: Path, tokenizer: Any, sessions: int) -> None:
-    """V2: OpenEnv's own servers take one session; 6 of 8 rollouts were excluded."""
+    """OpenEnv's own servers take one session; 6 of 8 rollouts were excluded."""
     port = free_port()
     with tools_server(port, "--slots", "1"):
         url = f"http://127.0.0.1:{port}"
@@ -33,7 +33,7 @@ def test_eight_rollouts_are_played_on_one_slot_one_after_another(tmp_path: Path,
 
 
 def test_a_server_that_does_not_tell_its_slots_shows_them_by_refusing(tmp_path: Path, tokenizer: Any) -> None:
-    """V2, V3: as OpenEnv's own servers do it, the refusal comes before the first word and the socket is closed."""
+    """As OpenEnv's own servers do it, the refusal comes before the first word and the socket is closed."""
     port = free_port()
     taken: list[int] = []
     refused: list[int] = []
@@ -64,7 +64,7 @@ def test_a_server_that_does_not_tell_its_slots_shows_them_by_refusing(tmp_path: 
 def test_a_server_that_is_full_of_others_is_waited_for_and_named_full(
     tmp_path: Path, tokenizer: Any, clock: Clock
 ) -> None:
-    """V3: 74 of 76 refusals were told as "hung up"."""
+    """74 of 76 refusals were told as "hung up"."""
 
     async def full(socket: Any) -> None:
         await socket.send(error("CAPACITY_REACHED", "Server at capacity"))
@@ -80,7 +80,7 @@ def test_a_server_that_is_full_of_others_is_waited_for_and_named_full(
 def test_openenvs_default_of_one_session_plays_a_whole_step_and_wrong_actions_are_paid_for(
     tmp_path: Path, tokenizer: Any
 ) -> None:
-    """V2 and V5: the ``openenv`` package's own server, untouched, and everything at its default here."""
+    """The ``openenv`` package's own server, untouched, and everything at its default here."""
     engine = ScriptedEngine(tokenizer, ["go up", "right"])
     place = {"protocol": "openenv-text", "options": {"action_field": "move"}}
 

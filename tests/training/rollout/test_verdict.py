@@ -23,7 +23,7 @@ class Session:
 
 @pytest.mark.parametrize(("known", "asked", "reward"), [(None, 1, 0.25), (0.0, 0, 0.0), (1.0, 0, 1.0)])
 async def test_a_verdict_that_is_known_is_not_asked_for_again(known: float | None, asked: int, reward: float) -> None:
-    """H1: it could ask although the verdict was known, a 0.0 included, and nothing noticed."""
+    """It could ask although the verdict was known, a 0.0 included, and nothing noticed."""
     trajectory, session = Trajectory(env_reward=known), Session()
     await Player._give_up(cast(Any, None), trajectory, cast(Any, session))
     assert len(session.asked) == asked and all(request.final for request in session.asked)

@@ -206,7 +206,7 @@ def test_errors_have_one_shape(
 def test_an_unknown_address_is_404_for_a_good_token_and_401_for_another(
     client_for: Callable[..., Client], bob: User, project: Project, address: str
 ) -> None:
-    """P8: a typing error answered "log in first", and the client said that the token was not taken any more."""
+    """A typing error answered "log in first", and the client said that the token was not taken any more."""
     token, text = token_create(user=bob, name="script", role="viewer")
     nobody = client_for(None)
     for words, status in ((f"Bearer {text}", 404), (f"bearer {text}", 404), (f"Bearer {text}x", 401), (text, 401)):

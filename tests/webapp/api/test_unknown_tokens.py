@@ -1,4 +1,4 @@
-"""P12: sixty wrong tokens in a row were answered like the first one."""
+"""Sixty wrong tokens in a row were answered like the first one."""
 
 from __future__ import annotations
 

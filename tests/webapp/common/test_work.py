@@ -1,4 +1,4 @@
-"""Claimed work, by what happens to rows. Imports stand for every kind: all kinds are this one thing (H3, R9)."""
+"""Claimed work, by what happens to rows. Imports stand for every kind: all kinds are this one thing."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_of_many_claimers_at_once_one_gets_it(item: RunImport) -> None:
 
 def test_who_lost_the_work_changes_nothing(item: RunImport, kind: Any) -> None:
     """Progress, outcome, failure and time-out all carry the token; the last two did not, and ended a successor's work
-    (``check_time_out``, ``export_time_out``, ``import_time_out``, ``order_fail``; R9)."""
+    (``check_time_out``, ``export_time_out``, ``import_time_out``, ``order_fail``)."""
     late = work.claim(RunImport, item.pk)
     assert late is not None
     RunImport.objects.update(token="")  # as ``look`` leaves it
@@ -114,7 +114,7 @@ def test_who_lost_the_work_changes_nothing(item: RunImport, kind: Any) -> None:
 def test_silent_work_is_found_and_living_work_is_not(
     item: RunImport, sent: list[str], heard_ago_s: int, found: bool
 ) -> None:
-    """A worker that is heard of keeps its work (H1: counting it as silent passed every test)."""
+    """A worker that is heard of keeps its work: counting it as silent passed every test."""
     taken = work.claim(RunImport, item.pk)
     assert taken is not None
     age(item, heard_ago_s)
@@ -163,7 +163,7 @@ def test_what_nobody_took_is_asked_for_again(
 
 @pytest.mark.parametrize("shift", [timedelta(days=400), -timedelta(days=400)])
 def test_the_clocks_of_web_and_workers_do_not_matter(item: RunImport, sent: list[str], shift: timedelta) -> None:
-    """``at`` and ``created_at`` were of two machines' clocks (R9)."""
+    """``at`` and ``created_at`` were of two machines' clocks."""
     taken = work.claim(RunImport, item.pk)
     assert taken is not None
     real = RunImport.objects.get().heard_at

@@ -117,7 +117,7 @@ def _dies(error: BaseException) -> work.Kind[Dataset]:
 
 
 def test_a_worker_that_lost_its_check_changes_nothing(project: Project, bob: User) -> None:
-    """Neither its outcome nor its failure, nor its running out of time, which rejected the successor's work (R9)."""
+    """Neither its outcome nor its failure, nor its running out of time, which rejected the successor's work."""
     dataset = _create(project, bob)
     late = claimed(dataset)
     Dataset.objects.update(token="another")
@@ -167,7 +167,7 @@ def _rows(first: int, last: int) -> bytes:
 
 
 def test_several_files_are_one_dataset(project: Project, bob: User, client_for: Callable[..., Client]) -> None:
-    """The command line took several files, the form one (D4)."""
+    """The command line took several files, the form one."""
     files = {"part-10.jsonl": _rows(20, 24), "part-2.jsonl": _rows(0, 20)}
     made = _upload_all(client_for(bob), project, files)
     assert made.status_code == 200, made.content

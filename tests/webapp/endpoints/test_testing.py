@@ -137,7 +137,7 @@ def test_every_finding_is_said_in_the_reader_s_language(make_endpoint: Callable[
 
 
 def test_a_key_among_the_models_is_not_shown(make_endpoint: Callable[..., Endpoint], stub: Stub) -> None:
-    """P7: the list of models was kept as it came."""
+    """The list of models was kept as it came."""
     stub.models = [f"model-of-{KEY}", "other"]
     stub.replies = [says(None, "tool_calls", tool_calls=[ADD])]
     tested = endpoint_test(make_endpoint())
@@ -148,7 +148,7 @@ def test_a_key_among_the_models_is_not_shown(make_endpoint: Callable[..., Endpoi
 def test_counts_out_of_range_are_uncounted_and_take_nothing_back(
     make_endpoint: Callable[..., Endpoint], stub: Stub, count: str
 ) -> None:
-    """P4: an answer undid the limit of a day, and a larger one was an error 500."""
+    """An answer undid the limit of a day, and a larger one was an error 500."""
     endpoint = make_endpoint(price_in=1.0, price_out=1.0, currency="usd")
     turn_used(endpoint, read=1000, written=0)
     usage = f'"usage": {{"prompt_tokens": {count}, "completion_tokens": 3}}'

@@ -1,4 +1,4 @@
-"""P4: figures of an endpoint's use that are none were taken in, and an infinite cost stood for ever."""
+"""Figures of an endpoint's use that are none were taken in, and an infinite cost stood for ever."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""C5: a restored copy finds the notes of its original's trainers, which are at work, and must kill none of them."""
+"""A restored copy finds the notes of its original's trainers, which are at work, and must kill none of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""C0: a data folder that can only be read costs a pause, which ends by itself, and says so wherever somebody looks."""
+"""A data folder that can only be read costs a pause, which ends by itself, and says so wherever somebody looks."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ def locked() -> Iterator[Callable[..., Any]]:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("mode", ["ACCESS EXCLUSIVE", "SHARE"])  # ALTER TABLE; CREATE INDEX
 def test_a_look_that_cannot_come_through_leaves_no_mark(queued: Any, awake: None, locked: Any, mode: str) -> None:
-    """R7: the mark was renewed although the look failed, so a table locked for longer than a lease looked like silence
+    """The mark was renewed although the look failed, so a table locked for longer than a lease looked like silence
     of every worker, and a healthy trainer was killed."""
     run = queued()
     leases.claim(run.pk)
@@ -233,7 +233,7 @@ def test_progress_starts_the_count_again(queued: Any) -> None:
 @pytest.mark.timeout(240)
 @pytest.mark.django_db(transaction=True)
 def test_a_trainer_survives_a_table_locked_for_45_seconds(queued: Any, settings: Any, locked: Any) -> None:
-    """R7, with the default lease, beats and reaper: the run goes on in its first attempt, and nothing is lost."""
+    """With the default lease, beats and reaper the run continues in its first attempt, and nothing is lost."""
     settings.LEASE_TTL_S, settings.LEASE_BEAT_S, settings.STOP_GRACE_S = 20, 5, 8
     run, over = queued("sleep-200", steps=100_000), threading.Event()
 

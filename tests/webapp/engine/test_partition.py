@@ -1,4 +1,4 @@
-"""R6: a worker that cannot reach the database for too long kills its trainer by itself."""
+"""A worker that cannot reach the database for too long kills its trainer by itself."""
 
 from __future__ import annotations
 

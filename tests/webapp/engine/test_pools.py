@@ -1,4 +1,4 @@
-"""F14: a place is a device. What only asks an endpoint has places of its own, and neither kind waits for the other."""
+"""A place is a device. What only asks an endpoint has places of its own, and neither kind waits for the other."""
 
 from __future__ import annotations
 

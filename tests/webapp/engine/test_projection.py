@@ -73,7 +73,7 @@ def _turn(name: str, number: int) -> j.TurnAdded:
 
 @pytest.mark.parametrize("batches", [1, 2])
 def test_a_rollout_that_begins_anew_keeps_none_of_its_lost_turns(written: Any, batches: int) -> None:
-    """R1: its environment was lost after turn 3, and played again it ends after turn 1."""
+    """Its environment was lost after turn 3, and played again it ends after turn 1."""
     w = written()
     w.write(j.RolloutStarted(rollout="a", step=1, group=0, index=0), *(_turn("a", number) for number in range(4)))
     w.write(j.RolloutStarted(rollout="b", step=1, group=0, index=1), _turn("b", 0))
@@ -93,7 +93,7 @@ def test_a_rollout_that_begins_anew_keeps_none_of_its_lost_turns(written: Any, b
 
 
 def test_the_last_word_on_tokens_and_turns_is_the_rollouts_end(written: Any) -> None:
-    """H1: what was counted while it was in flight is not what stays."""
+    """What was counted while it was in flight is not what stays."""
     w = written()
     w.write(j.RolloutStarted(rollout="a", step=1, group=0, index=0), _turn("a", 1), _turn("a", 2))
     w.project()
@@ -266,7 +266,7 @@ def test_excluded_rollouts_keep_their_error(written: Any) -> None:
 
 
 def test_ten_thousand_points_a_second(written: Any) -> None:
-    """D2 on one core: 60,000 points are in the database within six seconds (measured: about one)."""
+    """On one core 60,000 points are in the database within six seconds (measured: about one)."""
     w = written()
     names = [f"m/{number}" for number in range(60)]
     w.write(*[j.Metrics(step=step, values=dict.fromkeys(names, 1.0)) for step in range(1, 1001)])

@@ -1,4 +1,4 @@
-"""C4: a run that loses its worker keeps its place in the queue, and goes before those that were queued later."""
+"""A run that loses its worker keeps its place in the queue, and goes before those that were queued later."""
 
 from __future__ import annotations
 

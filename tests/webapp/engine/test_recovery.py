@@ -1,4 +1,4 @@
-"""C2: what time can fix is resumed by time, bounded, and off where a project says so."""
+"""What time can fix is resumed by time, bounded, and off where a project says so."""
 
 from __future__ import annotations
 

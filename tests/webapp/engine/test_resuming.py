@@ -1,4 +1,4 @@
-"""Anything that has a whole checkpoint can go on: from which one, as the same run or as a child (R2, R4)."""
+"""Anything that has a whole checkpoint can go on: from which one, as the same run or as a child."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _saved(run: Run, attempt: int, step: int, **over: Any) -> Checkpoint:
 
 
 def test_the_newest_checkpoint_is_that_of_the_latest_attempt(queued: Any) -> None:
-    """R2: after a damaged checkpoint sent a run back, its new steps were ordered behind the older, higher ones."""
+    """After a damaged checkpoint sent a run back, its new steps were ordered behind the older, higher ones."""
     run = queued()
     _saved(run, 1, 40)
     newest = _saved(run, 2, 8)
@@ -66,7 +66,7 @@ def test_what_something_starts_from_is_pinned_before_a_later_attempt_begins(
 
 
 def test_a_damaged_checkpoint_is_marked_and_passed_over(written: Any, client_for: Any, rita: Any) -> None:
-    """R2: it stayed the newest in the database, and the page named it as one to start from."""
+    """It stayed the newest in the database, and the page named it as one to start from."""
     w = written()
     w.write(j.RunStarted(kind="grpo", total_steps=20))
     for step in (2, 4, 6):
@@ -106,7 +106,7 @@ def test_a_checkpoint_of_an_earlier_attempt_is_marked_by_a_later_one(queued: Any
 @pytest.mark.django_db(transaction=True)  # beats come from a thread with its own connection
 @pytest.mark.parametrize("ended", ["failed", "cancelled", "paused"])
 def test_a_run_that_ended_goes_on_as_a_new_attempt_of_itself(queued: Any, ended: str) -> None:
-    """R4: `failed` was final although a whole checkpoint stood there and messages promised to resume."""
+    """`failed` was final although a whole checkpoint stood there and messages promised to resume."""
     run = queued("sleep-1", steps=8, save_every=3)
     Run.objects.filter(pk=run.pk).update(config=_with(run, "mode-fail/at-5"))
     supervise(run.pk)
@@ -170,7 +170,7 @@ def test_a_persons_resume_starts_the_count_of_crashes_again(queued: Any) -> None
 
 
 def test_the_death_of_a_worker_is_not_a_crash_of_the_run(queued: Any) -> None:
-    """R4: three workers that died inside one save interval ended a healthy run as `crash_loop`."""
+    """Three workers that died inside one save interval ended a healthy run as `crash_loop`."""
     run = queued()
     for _ in range(4):
         attempt_end(claim(run.pk), worker_lost("w"))
@@ -194,7 +194,7 @@ def _dies(run: Run, first: int, last: int) -> str:
 
 
 def test_trainers_killed_on_their_way_back_are_no_crash_loop(queued: Any) -> None:
-    """R4: three kills inside one save interval, each at another step, ended a healthy run as `crash_loop`."""
+    """Three kills inside one save interval, each at another step, ended a healthy run as `crash_loop`."""
     run = queued()
     assert [_dies(run, 0, last) for last in (30, 12, 25, 7, 18)] == ["queued"] * 5
     assert _dies(run, 0, 31) == "queued"
@@ -318,7 +318,7 @@ def test_what_the_trainer_reports_about_itself_is_kept_with_the_run(written: Any
 
 
 def test_a_trainer_is_told_the_folders_of_the_attempts_before_it(queued: Any) -> None:
-    """The library guessed them: numbered folders beside its own (H6)."""
+    """The library guessed them: numbered folders beside its own."""
     run = queued()
     attempt_end(claim(run.pk))
     first = run_dir(run.pk) / "1"
@@ -370,7 +370,7 @@ def test_an_attempt_that_begins_anew_says_why_and_what_was_lost(queued: Any) -> 
     ],
 )
 def test_the_page_says_which_steps_a_stop_has_not_saved(make_run: Any, step: int, told: str) -> None:
-    """C3: a run that was ended in the middle of an update looked like one that had saved everything."""
+    """A run that was ended in the middle of an update looked like one that had saved everything."""
     run = make_run(state=RunState.PAUSED, attempt=1, step=step)
     _saved(run, 1, 6)
     begins = "Resume continues from the checkpoint of step 6, attempt 1."

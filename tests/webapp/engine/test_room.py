@@ -1,4 +1,4 @@
-"""Room on the disk: what is printed is bounded, and a run that a full disk paused goes on once there is room (D6)."""
+"""Room on the disk: what is printed is bounded, and a run that a full disk paused goes on once there is room."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FULL = {"code": "storage_full", "boundary": "storage", "message": "The disk /dat
 
 
 def test_output_keeps_its_beginning_and_its_end(tmp_path: Path) -> None:
-    """R5: `output.log` had no bound."""
+    """`output.log` had no bound."""
     path = tmp_path / "output.log"
     lines = b"".join(b"line %08d\n" % number for number in range(1_000_000))  # 14 MB
     path.write_bytes(lines)
@@ -72,7 +72,7 @@ def _set_disk(monkeypatch: pytest.MonkeyPatch, found: room.Disk) -> None:
 
 @pytest.mark.django_db
 def test_a_run_that_a_full_disk_paused_goes_on_once_there_is_room(make_run: Any, free: Any, project: Any) -> None:
-    """R6: the hint said "resume the run", which would have paused again at once."""
+    """The hint said "resume the run", which would have paused again at once."""
     run = make_run(state=RunState.PAUSED, attempt=1, error=FULL)
     other = make_run(state=RunState.PAUSED, attempt=1, error={**FULL, "code": "not_finite"})
     fields = {"attempt": 1, "step": 4, "path": "1/checkpoint-4", "seq": 0, "created_at": timezone.now()}

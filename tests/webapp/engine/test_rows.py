@@ -1,4 +1,4 @@
-"""F7: a batch's rows are made before the transaction that locks the run begins, and arrive as they were."""
+"""A batch's rows are made before the transaction that locks the run begins, and arrive as they were."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Only legal transitions, whatever is asked in whatever order; ends are final; the history is complete (R12)."""
+"""Only legal transitions, whatever is asked in whatever order; ends are final; the history is complete."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from webapp.runs.models import Attempt, Run, RunEvent
 from webapp.runs.states import LEASED, TERMINAL, TRANSITIONS, RunState
 
 pytestmark = pytest.mark.django_db
-# Written out, so that a move that becomes legal by mistake is found (H1): nothing here is read from the table.
+# Written out, so that a move that becomes legal by mistake is found: nothing here is read from the table.
 LEGAL = {
     "draft": {"queued", "cancelled"},
     "queued": {"preparing", "cancelled", "failed"},

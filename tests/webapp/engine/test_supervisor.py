@@ -137,7 +137,7 @@ def test_a_stop_between_steps_lets_the_trainer_say_so(queued: Any) -> None:
 
 
 def test_a_paused_run_goes_on_from_its_checkpoint(queued: Any) -> None:
-    """It may not end before the pause arrives, however slow the machine is (H2): so it gets few steps only after."""
+    """It may not end before the pause arrives, however slow the machine is: so it gets few steps only after."""
     run = queued("sleep-10", steps=100_000, save_every=5)
     thread = in_thread(run)
     wait_until(lambda: Checkpoint.objects.filter(run=run).exists(), 60)
@@ -154,7 +154,7 @@ def test_a_paused_run_goes_on_from_its_checkpoint(queued: Any) -> None:
 
 
 def test_a_trainer_that_saves_for_long_is_let_finish(queued: Any, settings: Any) -> None:
-    """R3: a save that took longer than the fixed grace was killed halfway, and all since the last one was lost."""
+    """A save that took longer than the fixed grace was killed halfway, and all since the last one was lost."""
     settings.STOP_GRACE_S = 0.5
     options = {"save_every": 5, "fields": {"health": {"save_seconds": 1.5}}}
     run = queued("sleep-10/save-1500", steps=100_000, **options)
@@ -174,7 +174,7 @@ def test_a_trainer_that_saves_for_long_is_let_finish(queued: Any, settings: Any)
 def test_the_grace_is_the_trainers_own_and_a_moment_for_its_last_words(
     save_s: float | None, update_s: float | None, grace_s: float, settings: Any
 ) -> None:
-    """C3: the trainer allowed an update of two minutes, its supervisor half a minute: it was always killed in it."""
+    """The trainer allowed an update of two minutes, its supervisor half a minute: it was always killed in it."""
     settings.STOP_GRACE_S = 8
     known = {"save_seconds": save_s, "update_seconds": update_s}
     run = Run(health={name: value for name, value in known.items() if value}, step_seconds=9.0)
@@ -185,7 +185,7 @@ def test_the_grace_is_the_trainers_own_and_a_moment_for_its_last_words(
 def test_a_trainer_that_works_gets_more_time_to_save_and_not_for_ever(
     queued: Any, settings: Any, monkeypatch: pytest.MonkeyPatch, script: str, saved: bool
 ) -> None:
-    """C3: on a busy machine an update took 9 s in place of one, and eight steps were lost without a word."""
+    """On a busy machine an update took 9 s in place of one, and eight steps were lost without a word."""
     settings.STOP_GRACE_S = 0.5
     monkeypatch.setattr(trainer, "patience", lambda grace_s: 20.0 if saved else 3.0)
     run = queued(f"sleep-10/save-1/{script}", steps=100_000)
@@ -243,7 +243,7 @@ def test_a_reference_that_has_gone_fails_the_run_by_name(queued: Any) -> None:
 def test_the_trainer_sees_no_secrets_of_ours_and_what_it_needs_to_fetch_a_model(
     queued: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Token and proxies did not reach it, so that a gated model could not be trained (T11)."""
+    """Token and proxies did not reach it, so that a gated model could not be trained."""
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "canary")
     needed = {"HF_TOKEN": "hf_mine", "HTTPS_PROXY": "http://proxy:3128", "no_proxy": "localhost"}
     for name, value in needed.items():

@@ -48,7 +48,7 @@ def test_preflight_sums_free_slots_and_offers_replicas(
     assert stopped.message == "No server of environment “mine” runs." and not stopped.hard
     answering(environment, 2)
     short = next(item for item in preflight(project, config).checks if item.offer)
-    assert short.ok, "W9: those that find no slot wait for their turn, and nothing is refused for it"
+    assert short.ok, "those that find no slot wait for their turn, and nothing is refused for it"
     assert short.message == "It plays 12 at a time, and one step has 32 rollouts."
     assert short.hint.endswith("playing a step takes about 3 times as long.")
     assert short.offer is not None and short.offer.more == 3  # 20 more sessions of 8 a replica

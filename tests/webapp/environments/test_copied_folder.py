@@ -1,4 +1,4 @@
-"""C5: rows and notes of a restored copy name servers of its original; the copy's keeper ends none of them."""
+"""Rows and notes of a restored copy name servers of its original; the copy's keeper ends none of them."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def test_probes_are_limited(
     assert tried[0].status_code == 302 and "Retry-After" not in tried[0].headers
     assert tried[-1].status_code == 429 and tried[-1]["Retry-After"] == "60"
     tested = client.post(f"/api/v1/environments/{environment.pk}/check")
-    assert tested.status_code == 429 and tested["Retry-After"] == "60", "P12: a script has to know when to come back"
+    assert tested.status_code == 429 and tested["Retry-After"] == "60", "a script has to know when to come back"
 
 
 def test_environment_in_use_is_not_removed(

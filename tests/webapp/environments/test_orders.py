@@ -197,7 +197,7 @@ def test_an_order_is_written_once(shop: Environment, bob: User) -> None:
 
 
 def test_a_late_worker_hands_nothing_in(shop: Environment, bob: User) -> None:
-    """The dataset and the end of the order are one transaction; a lost order left a second dataset behind (R9)."""
+    """The dataset and the end of the order are one transaction; a lost order left a second dataset behind."""
     order = _ask(shop, bob, count=2)
     late = claimed(order)
     DatasetOrder.objects.update(token="")  # as ``look`` leaves one whose worker fell silent

@@ -259,7 +259,7 @@ def test_scaling_over_the_page(
 def test_figures_of_a_server_that_are_none_are_left_out_and_named(
     project: Project, bob: User, serve: Callable[..., None], figures: dict[str, Any], left_out: str
 ) -> None:
-    """P4: an infinite one could not be stored, and the look at every environment failed of it."""
+    """An infinite one could not be stored, and the look at every environment failed of it."""
     serve(HEALTH | figures)
     found = examine(Server("http://s:1"))
     assert [item.sentence for item in found.doubtful] == [

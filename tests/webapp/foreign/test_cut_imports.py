@@ -1,4 +1,4 @@
-"""F7: an import of minutes is many short transactions, shown once it is whole; one that is cut leaves nothing."""
+"""An import of minutes is many short transactions, shown once it is whole; one that is cut leaves nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A launch opens the run's page at once; a worker checks the run and queues it (W5)."""
+"""A launch opens the run's page at once; a worker checks the run and queues it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The forecast of the disk (R5): known sizes, by hand."""
+"""The forecast of the disk: known sizes, by hand."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def test_clone_is_prefilled_with_a_free_name(
 def test_a_spec_from_the_lab_replaces_only_the_spec(
     project: Project, bob: User, make_run: Any, make_reward_spec: Any, client_for: Callable[..., Client]
 ) -> None:
-    """It used to take the dataset, the environment and the model, and to drop every other option (W1)."""
+    """It used to take the dataset, the environment and the model, and to drop every other option."""
     spec = make_reward_spec()
     source = make_run(
         config=JobConfig.model_validate(
@@ -295,7 +295,7 @@ def test_the_trainer_is_asked_in_a_process_of_its_own(
 def test_a_finding_is_said_while_the_next_one_is_made(
     config: JobConfig, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
-    """All of them came at the end, after up to 33 seconds without a sign (W5)."""
+    """All of them came at the end, after up to 33 seconds without a sign."""
     script, go = tmp_path / "python", tmp_path / "go"
     first = '{"check": "model", "ok": true, "message": "m"}'
     wait = f"while [ ! -e {go} ]; do sleep 0.05; done"

@@ -171,7 +171,7 @@ def test_a_problems_answer_is_what_its_lines_say() -> None:
 def test_a_machine_without_a_gpu_gets_the_size_that_it_can_run(
     project: Project, bob: User, client_for: Callable[..., Client]
 ) -> None:
-    """The card opened in Full where nothing could train it (W9)."""
+    """The card opened in Full where nothing could train it."""
     now = timezone.now()
     worker = Worker.objects.create(name="train@a", queues=["train"], device="CPU", started_at=now, beat_at=now)
     client, page = client_for(bob), reverse("run-new", args=[project.slug])
@@ -221,7 +221,7 @@ def test_a_demo_makes_its_own_world_beside_the_test_size(project: Project, bob: 
 
 
 def test_an_environment_is_made_with_the_sessions_of_one_step(project: Project, bob: User) -> None:
-    """It had 128, and the launch was refused because a step plays 512 at once (W9)."""
+    """It had 128, and the launch was refused because a step plays 512 at once."""
     webshop = presets()["webshop"]
     needs_make.needs_make(project=project, user=bob, preset=webshop, size="full")
     assert webshop.config_for("full").rollouts_per_step == 512

@@ -1,4 +1,4 @@
-"""What is wrong with an option stands beside that option, wherever it was found out (H7).
+"""What is wrong with an option stands beside that option, wherever it was found out.
 
 Sentences used to begin with their option, and eight places took them apart again, each in its own way.
 """

@@ -1,4 +1,4 @@
-"""Whatever a config says, the form and the YAML say it back: nothing is rounded, dropped or reset (H2)."""
+"""Whatever a config says, the form and the YAML say it back: nothing is rounded, dropped or reset."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ async def test_the_twenty_first_socket_is_one_too_many(watched: Watched, alice: 
 async def test_one_socket_too_many_in_all_is_told_to_come_later(
     watched: Watched, alice: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F1: they have a limit of their own. It is accepted first: a browser learns no code of a socket that never was."""
+    """They have a limit of their own. It is accepted first: a browser learns no code of a socket that never was."""
     monkeypatch.setattr(watching, "SOCKETS_ALL", len(watching.Watcher.open_sockets) + 2)
     first, second = await _open(watched, alice), await _open(watched, alice)
     third = await _open(watched, alice)
@@ -210,7 +210,7 @@ def test_nonsense_is_no_frame(text: str) -> None:
 
 
 def test_ten_thousand_random_frames_never_raise() -> None:
-    """L5: the parser takes anything a client can send."""
+    """The parser takes anything a client can send."""
     dice = random.Random(5)
     for _ in range(10_000):
         letters = [*b'",:[]e{}', dice.randrange(0x110000)]
@@ -239,7 +239,7 @@ class LossyLayer(RedisChannelLayer):
 
 
 async def test_snapshot_and_changes_equal_a_fresh_snapshot(watched: Watched, alice: Any) -> None:
-    """L1: whatever is lost on the way, a tab ends where a new tab begins."""
+    """Whatever is lost on the way, a tab ends where a new tab begins."""
     old = channel_layers.set("default", LossyLayer(**settings.CHANNEL_LAYERS["default"]["CONFIG"]))
     try:
         socket = await _open(watched, alice)
@@ -320,7 +320,7 @@ async def test_sockets_share_their_reads(watched: Watched, alice: Any, rita: Any
 
 
 async def test_a_nudge_becomes_a_frame_quickly(watched: Watched, alice: Any, monkeypatch: Any) -> None:
-    """L2 on an idle machine: from the commit to the tab in well under a second (measured: see docs/live.md)."""
+    """On an idle machine: from the commit to the tab in well under a second (measured: see docs/live.md)."""
     monkeypatch.setattr(consumers.RunConsumer, "look_s", 30.0)
     monkeypatch.setattr(watching, "BEAT_S", 30.0)
     socket = await _open(watched, alice)
@@ -352,7 +352,7 @@ def test_frames_are_cut_and_resume_safely() -> None:
     "value", [float("nan"), float("inf"), 2**60, "\ud800", "\x00", "</script>", "x" * 1_000_000, "\u2028"]
 )
 def test_every_value_is_json(value: Any) -> None:
-    """L4."""
+    """Every frame is JSON that a browser can parse."""
     text = encode({"value": value, "deep": [{"value": value}]})
     assert text.isascii() and "NaN" not in text and "Infinity" not in text
     assert set(json.loads(text)) == {"value", "deep"}

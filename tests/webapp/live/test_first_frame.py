@@ -1,4 +1,4 @@
-"""R11: the first frame of a long run was 3.35 MB, and each tab read it anew."""
+"""The first frame of a long run was 3.35 MB, and each tab read it anew."""
 
 from __future__ import annotations
 

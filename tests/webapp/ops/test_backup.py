@@ -71,7 +71,7 @@ def test_what_was_packed_is_unpacked_as_it_was(folder: Path, tmp_path: Path) -> 
 def test_a_file_that_grows_or_shrinks_while_it_is_read_is_whole_lines(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """C7: `tar` ended with 1 on every journal that was being written, which a nightly script takes for no backup."""
+    """`tar` ended with 1 on every journal that was being written, which a nightly script takes for no backup."""
     journal = folder / "runs/a/1/journal.jsonl"
 
     for number, (change, wanted) in enumerate([("one\ntwo\n", "one\n"), ("", "\n\n\n\n")]):

@@ -1,4 +1,4 @@
-"""S-e: `up` gave the tools server the operator's whole environment, and no token."""
+"""`up` gave the tools server the operator's whole environment, and no token."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_only_the_tools_server_is_shown_its_token(settings: Any) -> None:
 
 
 def test_one_list_says_what_a_child_may_know() -> None:
-    """H7: five places copied variables of ours for a child, each by a list of its own."""
+    """Five places copied variables of ours for a child, each by a list of its own."""
     copies = []
     for folder in ("webapp", "training"):
         for path in (ROOT / folder).rglob("*.py"):

@@ -152,7 +152,7 @@ def test_a_job_that_hangs_ends_the_process(tmp_path: Path) -> None:
 def test_a_lost_worker_is_noticed_without_a_broker_and_without_workers(
     make_run: Callable[..., Run], tmp_path: Path
 ) -> None:
-    """C1: two uploads took both places of the worker that gave runs back, and 191 s passed until a death was seen."""
+    """Two uploads took both places of the worker that gave runs back, and 191 s passed until a death was seen."""
     run = make_run(state=RunState.QUEUED, queued_at=timezone.now())
     assert leases.claim(run.pk) is not None
     Run.objects.filter(pk=run.pk).update(lease_beat_at=timezone.now() - timedelta(minutes=5))

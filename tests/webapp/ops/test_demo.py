@@ -79,7 +79,7 @@ def test_following_ends_with_how_the_reward_rose(make_run: Any) -> None:
 
 @pytest.mark.django_db
 def test_following_outlasts_an_outage_of_the_database(make_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """R10: `demo --follow` ended with a traceback when PostgreSQL was killed."""
+    """`demo --follow` ended with a traceback when PostgreSQL was killed."""
     run, output, reads = make_run(name="r", state=RunState.RUNNING), io.StringIO(), []
     refresh = Run.refresh_from_db
 

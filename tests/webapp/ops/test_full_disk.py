@@ -1,4 +1,4 @@
-"""C0: everything of `manage.py up` on one small disk, which fills up and has room again."""
+"""Everything of `manage.py up` on one small disk, which fills up and has room again."""
 
 from __future__ import annotations
 

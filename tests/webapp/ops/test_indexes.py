@@ -17,7 +17,7 @@ LARGE = {"rollouts_rollout", "rollouts_turn", "rollouts_rolloutgroup", "metrics_
 
 @pytest.mark.django_db
 def test_no_index_of_a_large_table_is_the_beginning_of_another() -> None:
-    """Of five million rollouts such indexes took 0.7 GB, and each row was written into all of them (F10)."""
+    """Of five million rollouts such indexes took 0.7 GB, and each row was written into all of them."""
     with connection.cursor() as cursor:
         cursor.execute(INDEXES)
         found = [(table, name, keys, unique, kinds) for table, name, keys, unique, kinds in cursor.fetchall()]

@@ -1,4 +1,4 @@
-"""Migrations of large tables: begun again after they were cut off, and the rows are the same (F9, F10)."""
+"""Migrations of large tables: begun again after they were cut off, and the rows are the same."""
 
 from __future__ import annotations
 

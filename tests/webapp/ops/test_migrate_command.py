@@ -1,4 +1,4 @@
-"""F9: `manage.py migrate`, which the way back to an older version names, ran under the web's 15 s a statement."""
+"""`manage.py migrate`, which the way back to an older version names, ran under the web's 15 s a statement."""
 
 from __future__ import annotations
 

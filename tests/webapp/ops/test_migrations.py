@@ -1,4 +1,4 @@
-"""D9: every migration since 0.1.0 goes back, and what people made survives the way there and back."""
+"""Every migration since 0.1.0 goes back, and what people made survives the way there and back."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def test_the_ledger_survives_rubbish(tmp_path: Path) -> None:
 
 
 def test_a_copied_ledger_names_nobody(tmp_path: Path) -> None:
-    """C5: what a copy of a data folder remembers are the processes of its original, and they are at work."""
+    """What a copy of a data folder remembers are the processes of its original, and they are at work."""
     (original := tmp_path / "original").mkdir()
     with child(SLEEP) as process:
         one = known(psutil.Process(process.pid))
@@ -96,7 +96,7 @@ def test_a_copied_ledger_names_nobody(tmp_path: Path) -> None:
 
 
 def test_a_note_that_cannot_be_written_is_told_once_until_one_was(tmp_path: Path) -> None:
-    """C0: processes come and go, so that what is noted is right for a moment; each time it was told anew."""
+    """Processes come and go, so that what is noted is right for a moment; each time it was told anew."""
     output = io.StringIO()
     up = Up(UpOptions(tmp_path, ROOT), Console(output))
     up._manager = SimpleNamespace(child=SimpleNamespace(pid=os.getpid()))  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""C0: the data folder of `manage.py up` becomes one that can only be read, and can be written again."""
+"""The data folder of `manage.py up` becomes one that can only be read, and can be written again."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 def test_a_start_is_given_up_where_its_processor_time_stands_still_alone(clock: SimpleNamespace) -> None:
-    """C6: with 120 s on the clock, a busy machine ended everything that had come up."""
+    """With 120 s on the clock, a busy machine ended everything that had come up."""
     progress = Progress(120, 30)
     for minute in range(1, 20):
         clock.now += 100

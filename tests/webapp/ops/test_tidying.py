@@ -1,4 +1,4 @@
-"""C12: sessions and notes of deletions were kept for ever."""
+"""Sessions and notes of deletions were kept for ever."""
 
 from __future__ import annotations
 

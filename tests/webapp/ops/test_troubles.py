@@ -1,4 +1,4 @@
-"""R10: tracebacks and bare 500s where the database was away, the folder read-only, the key short or the disk full."""
+"""Tracebacks and bare 500s where the database was away, the folder read-only, the key short or the disk full."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def up() -> Iterator[Callable[..., Upped]]:
 
 
 def check_static_files(origin: str) -> None:
-    """W6: under `up` nothing was compressed, and browsers asked for every file again after a minute."""
+    """Under `up` nothing was compressed, and browsers asked for every file again after a minute."""
     page = httpx.get(f"{origin}/login/").text
     files = re.findall(r'(?:src|href)="(/static/[^"#]+)"', page)
     assert len(files) > 8 and all(re.search(r"\.[0-9a-f]{12}\.", file) for file in files)
@@ -123,7 +123,7 @@ def check_static_files(origin: str) -> None:
 
 
 def check_environments(one: Upped) -> None:
-    """P9: seven of nine programs had the operator's whole environment. ``up`` itself is the operator's own."""
+    """Seven of nine programs had the operator's whole environment. ``up`` itself is the operator's own."""
     known, up_itself = {}, psutil.Process(one.process.pid)
     for process in up_itself.children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):

@@ -1,4 +1,4 @@
-"""P9: seven of the nine programs of `up` had the operator's whole environment."""
+"""Seven of the nine programs of `up` had the operator's whole environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of a run that changed after a number, from indexes of blocks of numbers (F10)."""
+"""Rows of a run that changed after a number, from indexes of blocks of numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tab may say to the playground's socket. Anything else is no command and closes it (``L5``)."""
+"""What a tab may say to the playground's socket. Anything else is no command and closes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether an installation is well: the clockwork, what waits, and what monitors are told (C1)."""
+"""Whether an installation is well: the clockwork, what waits, and what monitors are told."""
 
 from __future__ import annotations
 

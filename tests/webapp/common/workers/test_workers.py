@@ -1,4 +1,4 @@
-"""Workers are seen, and one that has another data folder leaves all work alone (R8)."""
+"""Workers are seen, and one that has another data folder leaves all work alone."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_another_folder_is_named_and_never_adopted_by_itself(folder: Path, text:
 
 
 def test_a_worker_with_another_folder_claims_nothing(folder: Path, make_run: Any, monkeypatch: Any) -> None:
-    """R8: it claimed any run, found none of its files, and failed the run for good."""
+    """It claimed any run, found none of its files, and failed the run for good."""
     monkeypatch.setattr("webapp.engine.outbox._send", lambda row: False)
     DataFolder.objects.create(pk=1)
     run = make_run(state=RunState.QUEUED)

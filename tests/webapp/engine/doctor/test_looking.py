@@ -187,7 +187,7 @@ def test_a_run_that_somebody_else_looks_at_is_left_to_them(
 def test_every_lively_run_gets_its_look_however_many_there_are(
     running: Run, record: Any, make_run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F12: of more than twenty, only those that were heard last were ever looked at."""
+    """Of more than twenty, only those that were heard last were ever looked at."""
     monkeypatch.setattr(looking, "RUNS_AT_ONCE", 2)
     runs = [running, *(make_run(name=f"run {n}", state=RunState.RUNNING, attempt=1) for n in range(4))]
     ended = make_run(name="ended", state=RunState.SUCCEEDED, attempt=1, finished_at=timezone.now())

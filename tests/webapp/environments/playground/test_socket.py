@@ -332,7 +332,7 @@ def test_nonsense_is_no_command(text: str) -> None:
 
 
 def test_ten_thousand_random_frames_never_raise() -> None:
-    """L5: the parser takes anything a client can send."""
+    """The parser takes anything a client can send."""
     dice = random.Random(7)
     for _number in range(10_000):
         good = dice.choice([*BAD[:-2], RESET])

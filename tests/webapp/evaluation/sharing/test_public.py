@@ -117,7 +117,7 @@ def test_it_speaks_the_language_of_the_browser(secret: str, language: str, sente
 def test_guesses_are_limited_by_address_and_close_no_link_that_exists(
     secret: str, saved: SavedComparison, bob: User
 ) -> None:
-    """P10: thirty wrong secrets closed every shared link to all behind that address."""
+    """Thirty wrong secrets closed every shared link to all behind that address."""
     revoked, ended = link_create(saved=saved, user=bob, days=7)
     link_revoke(revoked)
     guesser, reader = Client(REMOTE_ADDR="10.0.0.9"), Client(REMOTE_ADDR="10.0.0.10")

@@ -32,7 +32,7 @@ def test_a_part_that_nobody_could_play_is_refused_by_name(
     option: str,
     sentence: str,
 ) -> None:
-    """P13: a suite of data that is not there was saved, and failed when somebody first played it."""
+    """A suite of data that is not there was saved, and failed when somebody first played it."""
     parts = [part("easy"), part("hard", **groups)]
     body = {"name": "exam", "parts": parts}
     answer = client_for(alice).post(f"/api/v1/projects/{project.slug}/suites", body, content_type="application/json")

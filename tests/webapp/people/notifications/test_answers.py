@@ -145,7 +145,7 @@ def test_the_request_is_a_post_of_json_under_our_name(service: Service, make_cha
 def test_a_part_of_the_address_that_a_server_repeats_is_not_shown(
     service: Service, make_channel: Callable[..., Channel], said: str
 ) -> None:
-    """P7: whoever knows the path of a webhook may post there, and frameworks repeat it in their 404."""
+    """Whoever knows the path of a webhook may post there, and frameworks repeat it in their 404."""
     channel = make_channel("json", url=service.url("/services/T0/S3cretS3cret?access_token=s3cret-in-url"))
     service.say((404, {}, said))
     told = str(channel_test(channel).told)

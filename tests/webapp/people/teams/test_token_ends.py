@@ -1,4 +1,4 @@
-"""P5: a token ends for good with what it stands for, and owners see and end what reaches their projects."""
+"""A token ends for good with what it stands for, and owners see and end what reaches their projects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deleting: hidden at once, gone by a worker, refused while used; nothing could be deleted before (R5)."""
+"""Deleting: hidden at once, gone by a worker, refused while used; nothing could be deleted before."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def test_changes_in_small_bites_are_all_the_changes(written: Any) -> None:
 
 
 def test_a_step_shows_what_its_newest_attempt_played(written: Any) -> None:
-    """H1: nothing noticed when a step that was played again showed the rollouts of its oldest attempt."""
+    """Nothing noticed when a step that was played again showed the rollouts of its oldest attempt."""
     w = written()
     w.write(j.RolloutStarted(rollout="old", step=3, group=0, index=0, task="first attempt"))
     w.project()

@@ -97,7 +97,7 @@ def test_page_registers_and_removes(
 
 
 def test_no_model_stands_twice_in_the_list_of_a_launch(project: Project, bob: User, make_run: Any) -> None:
-    """A trained model that was registered stood there as itself and as its run's final model (W7)."""
+    """A trained model that was registered stood there as itself and as its run's final model."""
     finals = {}
     for name in ("warm-up", "nameless"):
         fields = {"attempt": 1, "step": 9, "path": "1/model", "bytes": 1, "seq": 1, "created_at": timezone.now()}

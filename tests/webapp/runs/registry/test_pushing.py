@@ -327,7 +327,7 @@ def test_over_the_api(hub: Any, model: RegisteredModel, client_for: Any, bob: Us
 def test_a_token_that_the_hub_repeats_is_kept_nowhere(
     hub: Any, model: RegisteredModel, bob: User, client_for: Any, settings: Any, form: str
 ) -> None:
-    """P7: the operator's token stood in the error of a push, which the project reads."""
+    """The operator's token stood in the error of a push, which the project reads."""
     settings.HUB_TOKEN = "hub-secret-of-the-site"
     told = form.format(settings.HUB_TOKEN)
     hub.answers["/api/repos/create"] = (403, {"error": f"refused {told}"})

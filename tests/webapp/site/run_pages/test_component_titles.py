@@ -1,4 +1,4 @@
-"""Reward components have one name and one colour on every page (W7)."""
+"""Reward components have one name and one colour on every page."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.django_db
 def test_a_component_has_one_name_and_one_colour_on_every_page(
     project: Project, bob: User, client_for: Callable[..., Client], make_run: Any
 ) -> None:
-    """The lab had titles in the order of the spec, the run page names by alphabet, in English (W7)."""
+    """The lab had titles in the order of the spec, the run page names by alphabet, in English."""
     parts = [{"name": "task_success", "weight": 1.0}, {"name": "exact", "function": "numeric_match", "weight": 0.5}]
     run = make_run(config=JobConfig.model_validate({"rewards": {"components": parts}}))
     lab = lab_page.functions()
@@ -60,7 +60,7 @@ def test_a_stage_of_its_own_order_gives_no_component_another_colour(make_run: An
 
 
 def test_a_draft_knows_the_components_of_the_spec_it_names(project: Project, bob: User, make_run: Any) -> None:
-    """A page opened at the launch named its curves task_success and exact until it was loaded again (W7)."""
+    """A page opened at the launch named its curves task_success and exact until it was loaded again."""
     parts = [{"name": "exact", "function": "numeric_match", "weight": 0.5}]
     RewardSpec.objects.create(project=project, name="mine", version=2, components=parts, created_by=bob)
     run = make_run(config=JobConfig.model_validate({"rewards": {"spec": "reward:mine@2"}}))
@@ -73,7 +73,7 @@ def test_a_draft_knows_the_components_of_the_spec_it_names(project: Project, bob
 def test_the_page_of_a_rollout_names_components_as_the_run_does(
     project: Project, rita: User, client_for: Clients, make_run: Make
 ) -> None:
-    """It had their raw names by alphabet, without colours, in English (W7)."""
+    """It had their raw names by alphabet, without colours, in English."""
     parts = [{"name": "tool_necessity", "weight": 1.0}, {"name": "final_answer", "weight": 0.5}]
     run = make_run(config=JobConfig.model_validate({"rewards": {"components": parts}}))
     values = {"final_answer": 1.0, "gone": 0.25, "tool_necessity": 0.5}

@@ -50,7 +50,7 @@ def test_a_row_a_step_and_a_column_a_metric(make_run: Any, client_for: Any, rita
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
 def test_no_text_becomes_two_cells(separator: str, make_run: Any, client_for: Any, rita: Any) -> None:
-    """P11: spreadsheets that separate lists by `;` read the second half of such a name as a formula."""
+    """Spreadsheets that separate lists by `;` read the second half of such a name as a formula."""
     run, names = make_run(), ("a;=HYPERLINK(1)", "b,=1+1", 'c";=1', 'd;"=1', "e;-1;@x")
     for name in names:
         points(run, name, {1: 0.5})

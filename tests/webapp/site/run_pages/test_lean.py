@@ -1,4 +1,4 @@
-"""W6: Plotly's megabyte came with every tab, and files that nobody had hashed or compressed."""
+"""Plotly's megabyte came with every tab, and files that nobody had hashed or compressed."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_script_brings_all_that_it_imports_each_once() -> None:
 
 
 def test_every_page_names_the_modules_of_its_script() -> None:
-    """F13: but for the run page, they were fetched layer by layer, five to seven of them."""
+    """But for the run page, they were fetched layer by layer, five to seven of them."""
     scripts = {f"js/pages/{path.name}" for path in (ROOT / "static/js/pages").glob("*.js")}
     used, bare = set(), []
     for path in (ROOT / "templates").rglob("*.html"):

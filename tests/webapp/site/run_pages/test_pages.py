@@ -278,7 +278,7 @@ def test_log_and_config_are_files(client_for: Clients, make_run: Make, rita: Use
 
 
 def test_the_log_does_not_say_again_what_the_events_say(client_for: Clients, make_run: Make, rita: User) -> None:
-    """Every change of state and every warning stood in both tabs (W7); the file that is downloaded has all of it."""
+    """Every change of state and every warning stood in both tabs; the file that is downloaded has all of it."""
     run = make_run(attempt=1)
     told = [
         ("state", {"from": "queued", "to": "preparing"}),
@@ -365,7 +365,7 @@ def test_a_config_of_another_version_does_not_break_the_page(client_for: Clients
 
 
 def test_a_run_without_a_kl_weight_has_no_empty_tile(make_run: Any) -> None:
-    """It showed a dash for the whole run (W7)."""
+    """It showed a dash for the whole run."""
     names = {}
     for beta in (0.0, 0.04):
         run = make_run(config=JobConfig.model_validate({"grpo": {"beta": beta}}))
@@ -376,7 +376,7 @@ def test_a_run_without_a_kl_weight_has_no_empty_tile(make_run: Any) -> None:
 def test_only_owners_see_the_servers_folders(
     project: Project, alice: User, rita: User, client_for: Callable[..., Client], make_run: Any
 ) -> None:
-    """The config showed everybody the server's paths (W7)."""
+    """The config showed everybody the server's paths."""
     written = JobConfig.model_validate({"data": {"train": "dataset:rows@1"}, "optim": {"learning_rate": 2e-4}})
     meant = written.model_copy(deep=True)
     meant.data.train, meant.environment.url = "/srv/data/rows.jsonl", "http://10.0.0.7:8000"

@@ -61,7 +61,7 @@ def test_a_run_that_waits_for_nothing_shows_no_wait(client_for: Any, make_run: A
 
 
 def test_what_the_trainer_reported_stands_where_a_person_looks(client_for: Any, make_run: Any, rita: Any) -> None:
-    """R2: "was set aside" was said of a folder that had not moved, in the log alone."""
+    """The log alone said "was set aside", of a folder that had not moved."""
     resumed = {
         "source": "1/checkpoint-6",
         "step": 6,
@@ -115,7 +115,7 @@ def test_the_page_says_how_much_of_its_time_a_run_has_used(client_for: Any, make
 def test_the_page_offers_resume_only_where_there_is_something_to_go_on_from(
     client_for: Any, make_run: Any, bob: Any, rita: Any
 ) -> None:
-    """R4: messages promised to resume a failed run, and no button did."""
+    """Messages promised to resume a failed run, and no button did."""
     error = {"code": "too_many_failures", "boundary": "environment", "message": "12 of 16", "hint": ""}
     without = make_run(state=RunState.FAILED, attempt=1, step=3, error=error)
     page = client_for(bob).get(_url(without)).content.decode()
