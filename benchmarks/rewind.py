@@ -58,7 +58,7 @@ class Actor(Player):
         turn = next(self.scripts[task.episode_id], ParsedTurn("That is all."))
         return Answered([END], [0.0], True, turn=turn, message=Message(role="assistant", content=turn.text))
 
-    def _read(self, sample: Sample, prefix: str, tools: Tools | None) -> ParsedTurn:
+    def _parse_sample(self, sample: Sample, prefix: str, tools: Tools | None) -> ParsedTurn:
         assert isinstance(sample, Answered)
         return sample.turn
 

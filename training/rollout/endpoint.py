@@ -154,7 +154,7 @@ class EndpointPlayer(Player):
         }
         if trajectory.tools and not self.tells_tools:
             body["tools"] = trajectory.tools
-        reply = await self._ask(body)
+        reply = await self._wait_for_reply(body)
         turn = turn_of(reply, self.parse, f"call_{trajectory.turns}_", trajectory.tools)
         asked = reply.tokens["prompt_tokens"] or len(trajectory.prompt_ids) + len(trajectory.completion_ids)
         sampled = reply.tokens["completion_tokens"] or written_tokens(turn, reply)
@@ -173,7 +173,7 @@ class EndpointPlayer(Player):
             return [written(message) for message in trajectory.messages]
         return in_words(trajectory.messages, trajectory.tools)
 
-    async def _ask(self, body: dict[str, Any]) -> Reply:
+    async def _wait_for_reply(self, body: dict[str, Any]) -> Reply:
         """One answer, waited for while the endpoint is away. Raises ``EndpointAway`` when the patience is spent."""
         while True:
             async with self.wait.places:
@@ -187,11 +187,11 @@ class EndpointPlayer(Player):
                     return reply
             await asyncio.sleep(pause)
 
-    def _read(self, sample: Sample, prefix: str, tools: Tools | None) -> ParsedTurn:
-        return sample.turn if isinstance(sample, Answered) else super()._read(sample, prefix, tools)
+    def _parse_sample(self, sample: Sample, prefix: str, tools: Tools | None) -> ParsedTurn:
+        return sample.turn if isinstance(sample, Answered) else super()._parse_sample(sample, prefix, tools)
 
-    def _said(self, sample: Sample, parsed: ParsedTurn) -> Message:
-        return sample.message if isinstance(sample, Answered) else super()._said(sample, parsed)
+    def _recorded_message(self, sample: Sample, parsed: ParsedTurn) -> Message:
+        return sample.message if isinstance(sample, Answered) else super()._recorded_message(sample, parsed)
 
 
 def turn_of(reply: Reply, parse: Parse, prefix: str, tools: Tools | None = None) -> ParsedTurn:

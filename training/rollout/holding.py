@@ -153,9 +153,9 @@ class Hold(Wait):
         return await asyncio.shield(self._asking)
 
     async def _ask_all(self, *, strictly: bool) -> bool:
-        return any(await asyncio.gather(*(self._ask(url, strictly) for url in addresses(self._config))))
+        return any(await asyncio.gather(*(self._is_answering(url, strictly) for url in addresses(self._config))))
 
-    async def _ask(self, url: str, strictly: bool) -> bool:
+    async def _is_answering(self, url: str, strictly: bool) -> bool:
         try:
             await ask_server(self._config, url)
         except TiltyardError as error:  # whoever answers nonsense answers; the episode will say what is wrong

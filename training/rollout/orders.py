@@ -50,14 +50,14 @@ class Orders:
         if now - self._looked < LOOK_S:
             return
         self._looked = now
-        for order in self._read():
+        for order in self._read_new_orders():
             told = self._flying.get(order.rollout)
             if told is not None and not told.done():
                 told.set_result(order)
             elif self._mark in order.rollout:
                 self._late(order)
 
-    def _read(self) -> list[Order]:
+    def _read_new_orders(self) -> list[Order]:
         """The orders of the lines that are new. A line that is no order is passed over: nobody but us writes them."""
         try:
             with open(self._path, "rb") as file:

@@ -159,9 +159,9 @@ class Replicas:
             self._asking = asyncio.create_task(self._ask_all())
 
     async def _ask_all(self) -> None:
-        await asyncio.gather(*(self._ask(replica) for replica in self.all))
+        await asyncio.gather(*(self._check_replica(replica) for replica in self.all))
 
-    async def _ask(self, replica: Replica) -> None:
+    async def _check_replica(self, replica: Replica) -> None:
         began = time.monotonic()
         try:
             facts = await ask_server(self.config, replica.url)
@@ -213,7 +213,7 @@ class ReplicaSession:
     async def reset(self, request: ResetRequest) -> Observation:
         """Begin the episode, on the next replica if the first one turns out to be full or gone."""
         with self._named():
-            return await self._begin(request)
+            return await self._begin_episode(request)
 
     async def step(self, request: StepRequest) -> Observation:
         """Play one turn; a lost server is made good where that is sure to be the same episode."""
@@ -240,7 +240,7 @@ class ReplicaSession:
                 error.message = f"{self._config.name or 'environment'} at {self._url}: {error.message}"
             raise
 
-    async def _begin(self, request: ResetRequest) -> Observation:
+    async def _begin_episode(self, request: ResetRequest) -> Observation:
         self._reset, self._steps = request, []
         inner, url = self._open_inner(), self._url
         try:

@@ -80,7 +80,7 @@ class Rewound:
 
     def compare(self, turn: int, recorded: Sequence[Message], now: Sequence[Message]) -> None:
         """Note whether an answer is the recorded one."""
-        other = _told(turn, recorded, now)
+        other = _first_difference(turn, recorded, now)
         if other is not None:
             self.differing.append(turn)
             self.difference = self.difference or other
@@ -122,7 +122,7 @@ async def replay(
     return found
 
 
-def _told(turn: int, recorded: Sequence[Message], now: Sequence[Message]) -> Difference | None:
+def _first_difference(turn: int, recorded: Sequence[Message], now: Sequence[Message]) -> Difference | None:
     """The first message in which two answers differ."""
     for at in range(max(len(recorded), len(now))):
         old, new = recorded[at : at + 1], now[at : at + 1]

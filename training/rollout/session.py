@@ -107,7 +107,7 @@ class BaseSession:
     async def reset(self, request: ResetRequest) -> Observation:
         """Begin the episode."""
         async with self._waits.stage("reset", self._config.reset_timeout_s):
-            return await self._begin(request)
+            return await self._begin_episode(request)
 
     async def step(self, request: StepRequest) -> Observation:
         """Play one turn; all calls of the turn share its limit."""
@@ -122,7 +122,7 @@ class BaseSession:
         except (TimeoutError, TiltyardError, OSError):
             return
 
-    async def _begin(self, request: ResetRequest) -> Observation:
+    async def _begin_episode(self, request: ResetRequest) -> Observation:
         raise NotImplementedError
 
     async def _play(self, request: StepRequest) -> Observation:

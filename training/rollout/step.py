@@ -94,7 +94,7 @@ class Step:
 
     async def run_one(self, position: int) -> Rollout:
         """Play, score and journal the rollout at a position of the step."""
-        started, task = self._begin(position)
+        started, task = self._prepare_rollout(position)
         self._c.write(started)
         rollout = await self._unless_ordered(started, task, self._once(started, task))
         self._finish(rollout, started.group, started.index)
@@ -135,7 +135,7 @@ class Step:
         """The step that schedules of rewards go by."""
         return self.step
 
-    def _begin(self, position: int) -> tuple[RolloutStarted, Task]:
+    def _prepare_rollout(self, position: int) -> tuple[RolloutStarted, Task]:
         group, index = divmod(position, self._size)
         row_index = self._indices[position]
         row = self._c.rows[row_index]

@@ -59,7 +59,7 @@ class _Stream:
             for step, rows in steps:
                 if self._ending:
                     break
-                await self._begin(step, rows)
+                await self._start_step(step, rows)
             while self._open and not self._ending:
                 await asyncio.wait(self._open[0][1])
                 self._close_ended()
@@ -77,7 +77,7 @@ class _Stream:
     def _ending(self) -> bool:
         return self._c.fatal is not None or self._c._ending
 
-    async def _begin(self, step: int, rows: Sequence[int]) -> None:
+    async def _start_step(self, step: int, rows: Sequence[int]) -> None:
         """Start a step's rollouts as slots become free."""
         work = self._c._step(step, rows)
         self._c.holds(step)
@@ -130,8 +130,8 @@ class TaskStep(Step):
         episode = mix_seed(seed, task) % 2**31 if self._past is None else self._past.seed
         return episode, mix_seed(seed, task, index)
 
-    def _begin(self, position: int) -> tuple[RolloutStarted, Task]:
-        started, task = super()._begin(position)
+    def _prepare_rollout(self, position: int) -> tuple[RolloutStarted, Task]:
+        started, task = super()._prepare_rollout(position)
         return started, replace(task, past=self._past)
 
     @property
@@ -143,7 +143,7 @@ class TaskStep(Step):
 
     async def run_one(self, position: int) -> Rollout:
         """Play and score it, again where it failed outside the policy; journal the last try."""
-        started, task = self._begin(position)
+        started, task = self._prepare_rollout(position)
         self._c.write(started)
         rollout = await self._unless_ordered(started, task, self._tries(started, task))
         self._finish(rollout, started.group, started.index)
@@ -173,8 +173,8 @@ class HeldOutStep(TaskStep):
 
     mark = "e"
 
-    def _begin(self, position: int) -> tuple[RolloutStarted, Task]:
-        started, task = super()._begin(position)
+    def _prepare_rollout(self, position: int) -> tuple[RolloutStarted, Task]:
+        started, task = super()._prepare_rollout(position)
         return started.model_copy(update={"held_out": True}), task
 
     @property

@@ -77,7 +77,7 @@ class ChatTemplate:
         """
         try:
             with deadline(PROBES_S):
-                return family_of(self._plain, self.control)
+                return family_of(self._rendered, self.control)
         except OutOfTime:
             text = _("The chat template takes more than %(seconds)s seconds to render a few short messages.")
             raise ModelError(sentence(text, seconds=f"{PROBES_S:g}"), hint=HINT) from None
@@ -170,9 +170,9 @@ class ChatTemplate:
 
         A template that is for conversations with tools alone gets two probes, where it is asked without any.
         """
-        return render_with_tools(self._plain, messages, tools, generate)
+        return render_with_tools(self._rendered, messages, tools, generate)
 
-    def _plain(self, messages: list[dict[str, Any]], tools: Tools | None, generate: bool) -> str:
+    def _rendered(self, messages: list[dict[str, Any]], tools: Tools | None, generate: bool) -> str:
         return self._render(messages, tools, generate=generate)
 
     def _apply_template(self, messages: str, tools: str | None, generate: bool) -> str:

@@ -180,7 +180,7 @@ class Player:
         began = time.monotonic()
         session: Session | None = None
         try:
-            session, first = await self._begin(task, trajectory)
+            session, first = await self._reset_session(task, trajectory)
             self._prompt(task, trajectory, first)
             on_turn(PlayedTurn(list(trajectory.messages), seconds=time.monotonic() - began))
             done = first is not None and first.done
@@ -202,7 +202,7 @@ class Player:
             trajectory.seconds = time.monotonic() - began
         return trajectory
 
-    async def _begin(self, task: Task, trajectory: Trajectory) -> tuple[Session | None, Observation | None]:
+    async def _reset_session(self, task: Task, trajectory: Trajectory) -> tuple[Session | None, Observation | None]:
         """Open a session and reset it; a failure is tried again, because nothing was learned or lost yet."""
         if self.open_session is None:
             return None, None
@@ -337,18 +337,18 @@ class Player:
         trajectory.completion_ids += sample.ids
         trajectory.mask += [1] * len(sample.ids)
         trajectory.logprobs += sample.logprobs
-        parsed = self._read(sample, f"call_{trajectory.turns}_", trajectory.tools)
+        parsed = self._parse_sample(sample, f"call_{trajectory.turns}_", trajectory.tools)
         trajectory.turns += 1
         trajectory.version = sample.version if trajectory.version is None else min(trajectory.version, sample.version)
         trajectory.parse_errors += parsed.parse_error is not None
-        trajectory.messages.append(self._said(sample, parsed))
+        trajectory.messages.append(self._recorded_message(sample, parsed))
         return parsed
 
-    def _said(self, sample: Sample, parsed: ParsedTurn) -> Message:
+    def _recorded_message(self, sample: Sample, parsed: ParsedTurn) -> Message:
         """What was sampled as it is recorded."""
         return parsed.message()
 
-    def _read(self, sample: Sample, prefix: str, tools: Tools | None) -> ParsedTurn:
+    def _parse_sample(self, sample: Sample, prefix: str, tools: Tools | None) -> ParsedTurn:
         """What was sampled as a message; the ids of its calls begin with ``prefix``."""
         text = self.template.decode(sample.ids)
         return self.parse(text, prefix, tools).read_from(text)

@@ -63,26 +63,26 @@ class Worker(Piped):
         command = [sys.executable, *OPTIONS, str(PROGRAM), str(memory), *_loading(library)]
         super().__init__(command, env=ENVIRONMENT, stderr=subprocess.DEVNULL)
         try:
-            self._begin(code)
+            self._load_code(code)
         except BaseException:
             self.kill()
             raise
 
-    def _begin(self, code: str) -> None:
+    def _load_code(self, code: str) -> None:
         deadline = time.monotonic() + START_LIMIT_S
         reply = self._answer(self._exchange(b"", deadline, START_LIMIT_S))
         if "seccomp" not in reply.get("confined", ()):
             raise SandboxProblem(problem_from({"kind": "unavailable", **reply}))
         # Compiling is the code's own doing, so it has the limits of a call.
         deadline = time.monotonic() + max(self._limits.seconds, 2.0)
-        reply = self._answer(self._exchange(_line({"code": code}), deadline, self._limits.seconds))
+        reply = self._answer(self._exchange(_json_line({"code": code}), deadline, self._limits.seconds))
         if reply.get("ready") is not True:
             raise SandboxProblem(self._worded(problem_from(reply)))
 
     def call(self, episode: dict[str, Any]) -> Answer:
         """The code's number for an episode. Raises ``SandboxProblem``; check ``alive`` afterwards."""
         ticket = secrets.token_hex(8)
-        line = _line({"id": ticket, "limit_s": self._limits.seconds, "episode": episode})
+        line = _json_line({"id": ticket, "limit_s": self._limits.seconds, "episode": episode})
         if len(line) > MAX_REQUEST_BYTES:
             raise SandboxProblem(Problem("episode", str(MAX_REQUEST_BYTES >> 20)))
         began = time.monotonic()
@@ -167,5 +167,5 @@ def _loading(library: str) -> list[str]:
     return [library, sysconfig.get_path("purelib")] if library else []
 
 
-def _line(request: dict[str, Any]) -> bytes:
+def _json_line(request: dict[str, Any]) -> bytes:
     return (json.dumps(request) + "\n").encode()

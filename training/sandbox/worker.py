@@ -87,13 +87,13 @@ def _no_file(*_rest: Any, **_named: Any) -> NoReturn:
     raise Refused("file", "open")
 
 
-def _say(answer: dict[str, Any]) -> None:
+def _write_answer(answer: dict[str, Any]) -> None:
     data = (json.dumps(answer) + "\n").encode()
     while data:
         data = data[os.write(1, data) :]
 
 
-def _line(error: BaseException) -> int | None:
+def _failing_line(error: BaseException) -> int | None:
     """The last line of the code itself that the error went through."""
     if isinstance(error, SyntaxError):
         return error.lineno
@@ -113,10 +113,10 @@ def _problem(error: BaseException) -> dict[str, Any]:
         kind, text = error.kind, error.what
     elif isinstance(error, OSError) and error.errno == 1:
         kind = "refused"
-    return {"kind": kind, "text": str(text)[:MAX_TEXT], "line": _line(error)}
+    return {"kind": kind, "text": str(text)[:MAX_TEXT], "line": _failing_line(error)}
 
 
-def _value(value: Any) -> dict[str, Any]:
+def _checked_number(value: Any) -> dict[str, Any]:
     """The value as a number, or what it is instead; the parent looks at it again."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return {"kind": "type", "text": type(value).__name__[:MAX_TEXT], "line": None}
@@ -135,7 +135,7 @@ def _play(code: CodeType, names: dict[str, Any], episode: Any) -> dict[str, Any]
     function = own.get("reward")
     if not callable(function):
         return {"kind": "no_function", "text": "", "line": None}
-    return _value(function(episode))
+    return _checked_number(function(episode))
 
 
 def _answer(code: CodeType, names: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
@@ -189,10 +189,10 @@ def main() -> NoReturn:
     try:
         done = confine(int(sys.argv[1]))
     except Unavailable as exc:
-        _say({"kind": "unavailable", "text": str(exc)[:MAX_TEXT]})
+        _write_answer({"kind": "unavailable", "text": str(exc)[:MAX_TEXT]})
         _end(3)
     sys.addaudithook(_hook)
-    _say({"confined": done})
+    _write_answer({"confined": done})
     code = None
     try:
         code = compile(next(requests)["code"], FILE, "exec", dont_inherit=True)
@@ -200,11 +200,11 @@ def main() -> NoReturn:
         _end(0)
     except (SyntaxError, ValueError, MemoryError, RecursionError, OverflowError) as error:
         kind = "memory" if isinstance(error, MemoryError) else "syntax"
-        _say({**_problem(error), "kind": kind})
+        _write_answer({**_problem(error), "kind": kind})
         _end(0)
-    _say({"ready": True})
+    _write_answer({"ready": True})
     for request in requests:
-        _say(_answer(code, names, request))
+        _write_answer(_answer(code, names, request))
     _end(0)
 
 

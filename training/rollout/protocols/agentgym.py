@@ -96,21 +96,21 @@ class AgentGymSession(BaseSession):
         self._link = HttpLink(config, url)
         self._number: int | str | None = None
 
-    async def _begin(self, request: ResetRequest) -> Observation:
+    async def _begin_episode(self, request: ResetRequest) -> Observation:
         task = task_number(request.task, self._options.task_field)
         if self._number is None:
-            self._number = _number(await self._ask("POST", "/create", self._options.create_body or None))
+            self._number = _number(await self._ask_json("POST", "/create", self._options.create_body or None))
         body = {**self._me(), self._options.reset_field: task, **self._options.reset_body}
         self._reward = None
-        text = _text(await self._ask("POST", "/reset", body))
+        text = _text(await self._ask_json("POST", "/reset", body))
         if text is None:
-            text = _text(await self._ask("GET", "/observation", params=self._me()))
+            text = _text(await self._ask_json("GET", "/observation", params=self._me()))
         if text is None:
             raise EnvironmentProtocolError("The environment gave no observation after reset.")
         return Observation(messages=[Message(role="user", content=text)])
 
     async def _play(self, request: StepRequest) -> Observation:
-        answer = await self._ask("POST", "/step", {**self._me(), "action": action_text(request)})
+        answer = await self._ask_json("POST", "/step", {**self._me(), "action": action_text(request)})
         text = _text(answer)
         if not isinstance(answer, dict) or text is None:
             raise EnvironmentProtocolError("The answer to /step has no `observation` or `state`.")
@@ -130,16 +130,16 @@ class AgentGymSession(BaseSession):
     def _me(self) -> dict[str, Any]:
         return {self._options.id_field: self._number}
 
-    async def _ask(self, method: str, path: str, body: Any = None, params: dict[str, Any] | None = None) -> Any:
+    async def _ask_json(self, method: str, path: str, body: Any = None, params: dict[str, Any] | None = None) -> Any:
         """The JSON of an answer; a busy server is asked again, as AgentGym's clients do."""
         for _attempt in range(BUSY_TRIES):
             answer = await self._link.ask(method, path, body, params=params)
             if answer.status != 503:
-                return self._read(answer, path)
+                return self._checked_json(answer, path)
             await asyncio.sleep(BUSY_PAUSE_S)
         raise EnvironmentFull(f"The environment is too busy for {path} (HTTP 503).")
 
-    def _read(self, answer: Answer, path: str) -> Any:
+    def _checked_json(self, answer: Answer, path: str) -> Any:
         if answer.status in (404, 500) and path == "/step":  # what upstream answers for a number it does not know
             raise SessionLost(f"The environment no longer plays this episode (HTTP {answer.status}).")
         if answer.status == 422 and path == "/reset":

@@ -163,7 +163,7 @@ class McpSession(BaseSession):
         self._link = McpLink(config, url)
         self._wanted = options.tools
 
-    async def _begin(self, request: ResetRequest) -> Observation:
+    async def _begin_episode(self, request: ResetRequest) -> Observation:
         try:
             await self._link.initialize()
             listed = await self._list()

@@ -60,7 +60,7 @@ class OpenEnvSession(BaseSession):
         """Connect."""
         await self._socket.open()
 
-    async def _ask(self, kind: str, data: dict[str, Any]) -> dict[str, Any]:
+    async def _ask_observation(self, kind: str, data: dict[str, Any]) -> dict[str, Any]:
         """The observation of one frame; its reward and its end are taken note of."""
         answer = parse_frame(await self._socket.exchange(kind, data))
         self._rewarded(answer.get("reward"))
@@ -71,7 +71,7 @@ class OpenEnvSession(BaseSession):
         named = {field: request.task[field] for field in self._reset_fields if field in request.task}
         known = {"seed": request.seed, "episode_id": request.episode_id, "task": request.task}
         self._reward = None
-        return await self._ask("reset", {**known, **named})
+        return await self._ask_observation("reset", {**known, **named})
 
     async def _end(self) -> None:
         await self._socket.close()

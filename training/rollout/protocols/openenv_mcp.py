@@ -40,10 +40,10 @@ class McpEnvironmentSession(OpenEnvSession):
         super().__init__(config, url, options)
         self._wanted = options.tools
 
-    async def _begin(self, request: ResetRequest) -> Observation:
+    async def _begin_episode(self, request: ResetRequest) -> Observation:
         first = await self._reset(request)
         over, reward = self._over, self._reward
-        listed = await self._ask("step", {"type": "list_tools"})
+        listed = await self._ask_observation("step", {"type": "list_tools"})
         metadata = listed.get("metadata")
         if isinstance(metadata, dict) and metadata.get("error"):
             raise EnvironmentFault(f"The environment could not list its tools: {str(metadata['error'])[:300]}")
@@ -59,7 +59,7 @@ class McpEnvironmentSession(OpenEnvSession):
 
     async def _call(self, call: ToolCall) -> str:
         action = {"type": "call_tool", "tool_name": call.name, "arguments": call.arguments}
-        answer = await self._ask("step", action)
+        answer = await self._ask_observation("step", action)
         if error := answer.get("error"):
             return f"Error: {_mapping(error).get('message') or error!s}"
         return mcp_result(answer.get("result"))

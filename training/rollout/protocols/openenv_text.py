@@ -48,7 +48,7 @@ class TextSession(OpenEnvSession):
         self._action_field = options.action_field
         self._observation_field = options.observation_field
 
-    async def _begin(self, request: ResetRequest) -> Observation:
+    async def _begin_episode(self, request: ResetRequest) -> Observation:
         text = self._text(body := await self._reset(request))
         if text is None and (self._observation_field or not _has_question(request.task) or _unread(body)):
             raise self._unreadable(body)
@@ -57,7 +57,7 @@ class TextSession(OpenEnvSession):
 
     async def _play(self, request: StepRequest) -> Observation:
         try:
-            body = await self._ask("step", {self._action_field: request.message})
+            body = await self._ask_observation("step", {self._action_field: request.message})
         except MessageRefused as refused:
             return self._not_understood(refused)
         text = self._text(body)

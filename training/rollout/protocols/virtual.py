@@ -73,7 +73,7 @@ class VirtualSession(BaseSession):
         self._apis: dict[str, Api] = {}
         self._finished = False
 
-    async def _begin(self, request: ResetRequest) -> Observation:
+    async def _begin_episode(self, request: ResetRequest) -> Observation:
         self._apis = {api.function: api for api in row_apis(request.task)}
         self._finished = False
         tools = [api.schema for api in self._apis.values()] + [finish_schema()]
