@@ -79,20 +79,20 @@ def _opened(extra: dict[str, Any]) -> str:
 
 
 def _expected(extra: dict[str, Any]) -> int:
-    found = (_plain(row_value(extra, name)) for name in EXPECTED)
+    found = (_canonical(row_value(extra, name)) for name in EXPECTED)
     value = next((value for value in found if value not in ("", [], {})), "")
     return _hash(_text(value)) if value else 0
 
 
-def _plain(value: Any) -> Any:
+def _canonical(value: Any) -> Any:
     """A value as every format spells it: JSON in texts read, lists of one opened, fields without a value left out."""
     if isinstance(value, str):
         return _plain_words(value)
     if isinstance(value, dict):
-        kept = {str(name): _plain(item) for name, item in value.items()}
+        kept = {str(name): _canonical(item) for name, item in value.items()}
         return {name: item for name, item in kept.items() if item not in ("", [], {})}
     if isinstance(value, list | tuple):
-        found = [_plain(item) for item in value]
+        found = [_canonical(item) for item in value]
         return found[0] if len(found) == 1 else found
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
@@ -103,7 +103,7 @@ def _plain_words(text: str) -> Any:
     text = text.strip()
     if text[:1] in ("{", "["):
         try:
-            return _plain(json.loads(text))
+            return _canonical(json.loads(text))
         except (ValueError, RecursionError):
             pass
     return _THOUSANDS.sub("", plain_text(text.rpartition(_FINAL)[2]))

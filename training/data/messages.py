@@ -71,7 +71,7 @@ def messages_of(items: list[Any]) -> Messages:
     roles: list[str] = []
     joins = False
     for number, item in enumerate(items, 1):
-        made, is_call = _read(item, number)
+        made, is_call = _read_item(item, number)
         if is_call and joins:  # calls in messages of their own belong to the turn before them
             _join(messages[-1], made[0])
             others[-1] = _others(item) | others[-1]
@@ -100,7 +100,7 @@ def _others(item: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in item.items() if name not in taken}
 
 
-def _read(item: Any, number: int) -> tuple[list[Message], bool]:
+def _read_item(item: Any, number: int) -> tuple[list[Message], bool]:
     """The messages of one item, and whether it is a bare call that belongs to the turn before it."""
     where = f"message {number}"
     if not isinstance(item, dict):

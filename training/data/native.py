@@ -62,7 +62,7 @@ def read_native(row: Row) -> Row:
     found: list[tuple[int, _Said]] = []
     calling = False
     for place, message in enumerate(row.messages):
-        said = _read(message, place + 1, calling) or _of_family(row, place)
+        said = _split_message(message, place + 1, calling) or _of_family(row, place)
         if said is not None:
             found.append((place, said))
         calling = bool((said.messages[-1] if said else message).tool_calls)
@@ -71,7 +71,7 @@ def read_native(row: Row) -> Row:
     return row
 
 
-def _read(message: Message, number: int, after_call: bool) -> _Said | None:
+def _split_message(message: Message, number: int, after_call: bool) -> _Said | None:
     """What a message is made of where it holds calls or results as text; ``None`` where it does not."""
     if message.role == "assistant":
         if CALL not in message.content or message.tool_calls:

@@ -141,7 +141,7 @@ def _arguments(given: Value, schema: Any, of_arrow: bool) -> Value:
     properties = _properties(schema)
     made: Value = {}
     for name, value in given.items():
-        kept = _value(value, (properties or {}).get(name), of_arrow)
+        kept = _without_nulls(value, (properties or {}).get(name), of_arrow)
         unknown = properties is not None and name not in properties
         is_null = value is None or (_is_nothing(value) and (unknown or not kept))
         if not is_null or _means_something(name, schema, properties, of_arrow):
@@ -171,12 +171,12 @@ def _listed(schema: Value, key: str) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
-def _value(value: Any, schema: Any, of_arrow: bool) -> Any:
+def _without_nulls(value: Any, schema: Any, of_arrow: bool) -> Any:
     if isinstance(value, dict):
         return _arguments(value, schema, of_arrow)
     if isinstance(value, list):
         items = schema.get("items") if isinstance(schema, dict) else None
-        return [_value(item, items, of_arrow) if isinstance(item, dict | list) else item for item in value]
+        return [_without_nulls(item, items, of_arrow) if isinstance(item, dict | list) else item for item in value]
     return value
 
 

@@ -57,7 +57,7 @@ def plain_text(text: str) -> str:
 def split_rows(rows: Sequence[Row], share: float) -> Split:
     """Hold out about ``share`` (0 to 1) of the groups, one at least. Both sides may be uneven: groups are not cut."""
     keys = [task_key(row) for row in rows]
-    places = {key: _place(key) for key in set(keys)}
+    places = {key: _unit_hash(key) for key in set(keys)}
     chosen = {key for key, place in places.items() if place < share}
     if not chosen and places and share > 0:
         chosen = {min(places, key=lambda key: places[key])}
@@ -66,7 +66,7 @@ def split_rows(rows: Sequence[Row], share: float) -> Split:
     return Split(train, held_out, len(chosen))
 
 
-def _place(key: str) -> float:
+def _unit_hash(key: str) -> float:
     """A number from 0 to 1 that the key alone decides."""
     return place_bits(key) / 2**64
 

@@ -89,7 +89,7 @@ def _call(node: ast.expr) -> Found:
     for keyword in node.keywords:
         if keyword.arg is None:
             raise Unreadable(f"{name[:64]} unpacks its arguments; write name=value.")
-        values[keyword.arg] = _value(keyword.value, name)
+        values[keyword.arg] = _literal_value(keyword.value, name)
     return checked(name, values)
 
 
@@ -104,7 +104,7 @@ def _name(node: ast.expr) -> str:
     return ".".join([node.id, *reversed(parts)])
 
 
-def _value(node: ast.expr, name: str, depth: int = 0) -> Any:
+def _literal_value(node: ast.expr, name: str, depth: int = 0) -> Any:
     """A literal as JSON has it."""
     if depth > 32:
         raise Unreadable(f"An argument of {name[:64]} is nested too deeply.")
@@ -120,11 +120,11 @@ def _value(node: ast.expr, name: str, depth: int = 0) -> Any:
             if not isinstance(value, bool) and abs(value) != float("inf"):
                 return -value if isinstance(sign, ast.USub) else value
         case ast.List(elts=items) | ast.Tuple(elts=items):
-            return [_value(item, name, depth + 1) for item in items]
+            return [_literal_value(item, name, depth + 1) for item in items]
         case ast.Dict(keys=keys, values=items):
             if all(isinstance(key, ast.Constant) and isinstance(key.value, str) for key in keys):
                 pairs = zip(keys, items, strict=True)
-                return {str(getattr(key, "value", "")): _value(item, name, depth + 1) for key, item in pairs}
+                return {str(getattr(key, "value", "")): _literal_value(item, name, depth + 1) for key, item in pairs}
     raise Unreadable(f"An argument of {name[:64]} is not a plain value.")
 
 

@@ -68,7 +68,7 @@ def _arguments(written: str, at: int) -> tuple[dict[str, Any], int]:
         key = _KEY.match(written, at)
         if key is None:
             raise Unreadable("A call has an argument without a name; write name=value.")
-        given[key[1]], at = _value(written, key.end())
+        given[key[1]], at = _parse_value(written, key.end())
         at = skip_spaces(written, at)
         at += written.startswith(",", at)
         if at >= len(written):
@@ -76,7 +76,7 @@ def _arguments(written: str, at: int) -> tuple[dict[str, Any], int]:
     return given, at + 1
 
 
-def _value(written: str, at: int) -> tuple[Any, int]:
+def _parse_value(written: str, at: int) -> tuple[Any, int]:
     if written.startswith("'", at):
         end = _TEXT_ENDS.search(written, at + 1)
         if end is None:

@@ -27,7 +27,7 @@ def tagged(opening: str, argument: str, value_end: str, closing: str, mark: str,
         given: dict[str, Any] = {}
         # Without a closing tag the pattern would try every character of the rest, for each broken call.
         while last.search(text, at) is not None and (found := pair.match(text, at)) is not None:
-            given[found["key"].strip()] = _value(found, parameters)
+            given[found["key"].strip()] = _argument_value(found, parameters)
             at = found.end()
         closed = end.match(text, at)
         if closed is None:
@@ -37,7 +37,7 @@ def tagged(opening: str, argument: str, value_end: str, closing: str, mark: str,
     return Form(re.compile(opening), read, closing_mark, mark)
 
 
-def _value(found: re.Match[str], parameters: dict[str, Any]) -> Any:
+def _argument_value(found: re.Match[str], parameters: dict[str, Any]) -> Any:
     text = found["value"]
     if text.startswith("<![CDATA[") and text.endswith("]]>"):
         return text[9:-3]

@@ -44,7 +44,7 @@ def typed(text: str, types: set[str]) -> Any:
     """The value that ``text`` stands for. Raises ``Unreadable`` for a number that is not finite."""
     if types == {"string"}:
         return text
-    found, value = _read(text.strip(), may_be_text="string" in types or not types)
+    found, value = _parse_literal(text.strip(), may_be_text="string" in types or not types)
     if not found:
         return text
     if not types:
@@ -54,7 +54,7 @@ def typed(text: str, types: set[str]) -> Any:
     return value if fits or "string" not in types else text
 
 
-def _read(text: str, *, may_be_text: bool) -> tuple[bool, Any]:
+def _parse_literal(text: str, *, may_be_text: bool) -> tuple[bool, Any]:
     """Whether it is a JSON value, or one as Python prints it, and that value."""
     try:
         return True, json_decoder.decode(text)

@@ -60,7 +60,7 @@ def main(argv: list[str] | None = None) -> int:
         sys.stderr.write(f"{exc.filename or args.output}: {exc.strerror}.\n")
         return 1
     if not args.progress:
-        _say(report, args.output / REPORT_NAME)
+        _print_report(report, args.output / REPORT_NAME)
     return EXIT_USAGE if report.verdict == "rejected" else 0
 
 
@@ -87,7 +87,7 @@ def _limits(args: argparse.Namespace) -> CheckLimits:
     )
 
 
-def _say(report: ImportReport, path: Path) -> None:
+def _print_report(report: ImportReport, path: Path) -> None:
     print(report.message)
     if report.verdict != "rejected":
         print(

@@ -40,7 +40,7 @@ def _recognise(path: Path) -> str:
     return "It has lines such as “step:1 - critic/score/mean:0.5”." if holds(path, _STEP_BYTES) else ""
 
 
-def _read(path: Path, notes: Notes) -> Iterator[Item]:
+def _read_items(path: Path, notes: Notes) -> Iterator[Item]:
     number = offset = 0
     at: float | None = None
     with open_regular(path) as file:
@@ -50,7 +50,7 @@ def _read(path: Path, notes: Notes) -> Iterator[Item]:
             if found := _TIME.search(line[:400]):
                 at = _seconds(found[1] + b" " + found[2]) or at
             if b"step:" in line:
-                item = _line(line, number, offset, at)
+                item = _figures_of_line(line, number, offset, at)
                 if item is not None:
                     yield item
             while not line.endswith(b"\n") and len(line) == MAX_LINE_BYTES:  # the rest of a very long line
@@ -65,7 +65,7 @@ def _seconds(text: bytes) -> float | None:
         return None
 
 
-def _line(line: bytes, number: int, offset: int, at: float | None) -> Item | None:
+def _figures_of_line(line: bytes, number: int, offset: int, at: float | None) -> Item | None:
     """A line's figures; ``None`` for a line that only looks as if it had some."""
     text = COLOUR.sub("", line.decode("utf-8", "replace")).replace("\0", "").rstrip()
     found = _STEP.search(text)
@@ -116,5 +116,5 @@ READER = Reader(
     about="What verl prints: the lines `step:1 - key:0.676 - …` are read, all others are passed over and kept as the "
     "run's output. A number that is not readable is named and the rest of its line kept.",
     recognise=_recognise,
-    read=_read,
+    read=_read_items,
 )

@@ -148,7 +148,7 @@ def _read_mlflow(path: Path, notes: Notes) -> Iterator[Item]:
     query = "SELECT step, timestamp, key, value, is_nan FROM metrics WHERE run_uuid = ? ORDER BY step, timestamp"
     for number, offset, (step, at, name, value, is_nan) in _numbered(path, query, ids.get(chosen, chosen)):
         try:
-            yield Item(number, offset, Figures(step_of(step), {_name(name): _value(value, is_nan)}, _milliseconds(at)))
+            yield Item(number, offset, Figures(step_of(step), {_name(name): _figure(value, is_nan)}, _milliseconds(at)))
         except BadRow as exc:
             yield Item(number, offset, reason=exc.sentence)
 
@@ -159,7 +159,7 @@ def _name(name: Any) -> str:
     return name
 
 
-def _value(value: Any, is_nan: Any) -> float:
+def _figure(value: Any, is_nan: Any) -> float:
     number = number_of(value)
     if number is None and not is_nan:
         raise BadRow(_("it holds no figure"))

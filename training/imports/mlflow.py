@@ -48,7 +48,7 @@ def _look(_path: Path, notes: Notes) -> None:
         notes.shared.runs.append(run)
 
 
-def _read(path: Path, notes: Notes) -> Iterator[Item]:
+def _read_items(path: Path, notes: Notes) -> Iterator[Item]:
     folder, metric = _parts(notes.name)
     names = [run.rsplit("/", 1)[-1] for run in notes.shared.runs]
     if len(names) > 1 and one_run(names, notes.run) != folder.rsplit("/", 1)[-1]:
@@ -82,6 +82,6 @@ READER = Reader(
     about="`mlruns/<experiment>/<run>/metrics/<name>`, one file or an archive of a run's folder: lines of time, value "
     "and step. A metric's name is its path below `metrics`; parameters, tags and artifacts are passed over.",
     recognise=_recognise,
-    read=_read,
+    read=_read_items,
     look=_look,
 )

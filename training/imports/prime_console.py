@@ -22,7 +22,7 @@ def _recognise(path: Path) -> str:
     return "It has lines such as “Step 1 | Time: 4.20s | Reward: 0.5”." if holds(path, _STEP_BYTES) else ""
 
 
-def _read(path: Path, _notes: Notes) -> Iterator[Item]:
+def _read_items(path: Path, _notes: Notes) -> Iterator[Item]:
     offset = 0
     with open_regular(path) as file:
         for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_BYTES), b""), 1):
@@ -59,5 +59,5 @@ READER = Reader(
     about="What prime-rl's trainer and orchestrator print: the lines `Step 1 | Time: 4.20s | Reward: 0.5 | …` are "
     "read; names become lower case with underscores, units are left out.",
     recognise=_recognise,
-    read=_read,
+    read=_read_items,
 )

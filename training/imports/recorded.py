@@ -76,7 +76,7 @@ def _trajectories(row: dict[str, Any]) -> list[dict[str, Any]]:
     return [_object(each) for each in listed] if isinstance(listed, list) else [row]
 
 
-def _said(row: dict[str, Any]) -> list[Any]:
+def _trajectory_messages(row: dict[str, Any]) -> list[Any]:
     """The messages of a trajectory; a choice holds one."""
     listed = row.get("messages_and_choices", row.get("messages"))
     if not isinstance(listed, list):
@@ -93,7 +93,7 @@ def _asked(messages: list[Any]) -> int:
 def _art_places(row: dict[str, Any], notes: Notes) -> Iterator[Place]:
     step, grouped = row_step(row, notes, default=FIRST), "trajectories" in row
     for each in _trajectories(row):
-        messages = _said(each)
+        messages = _trajectory_messages(each)
         prompt = _text_key(messages[: _asked(messages)])
         named = {name: _object(each.get("metadata")).get(name, each.get(name)) for name in GROUP_KEYS}
         yield step, group_key({"uid": f"line {_text_key(row)}"} if grouped else named, prompt)
@@ -102,7 +102,7 @@ def _art_places(row: dict[str, Any], notes: Notes) -> Iterator[Place]:
 def _art(row: dict[str, Any], notes: Notes) -> Iterator[Sampled]:
     """A trajectory of ART, or a group of them: messages and a reward, numbers beside it as metrics."""
     for each, (step, key) in zip(_trajectories(row), _art_places(row, notes), strict=True):
-        raw = _said(each)
+        raw = _trajectory_messages(each)
         messages = messages_of(raw, "assistant")
         yield Sampled(
             step=step,

@@ -90,7 +90,7 @@ class Recorder:
         given = {name for name in values if name in _COMPUTED or name.startswith("rewards/")}
         self._given.setdefault(row.step, set()).update(given)
         self._note(row.step, values)
-        self._write(Metrics(step=row.step, values=values), at)
+        self._write_event(Metrics(step=row.step, values=values), at)
 
     def rollout(self, row: Sampled) -> None:
         """Take in one rollout: its turns, its reward, its place."""
@@ -101,7 +101,7 @@ class Recorder:
         turns = turns_of(row.messages, row.prompt)
         spoken = sum(turn[0].role == "assistant" for turn in turns[1:])
         task = next((item.content for item in reversed(row.messages[: row.prompt]) if item.role == "user"), "")
-        self._write(
+        self._write_event(
             RolloutStarted(
                 rollout=name,
                 step=row.step,
@@ -113,9 +113,9 @@ class Recorder:
             step.at,
         )
         for number, messages in enumerate(turns):
-            self._write(TurnAdded(rollout=name, turn=number, messages=messages), step.at)
+            self._write_event(TurnAdded(rollout=name, turn=number, messages=messages), step.at)
         missing = row.reward is None
-        self._write(
+        self._write_event(
             RolloutFinished(
                 rollout=name,
                 status="excluded" if missing else "completed",
@@ -152,7 +152,7 @@ class Recorder:
         if group.summed:
             self._doubt(group)
         names = [f"{number}/{group.number}/{index}" for index in range(len(group.rewards))]
-        self._write(
+        self._write_event(
             GroupScored(
                 step=number,
                 group=group.number,
@@ -187,15 +187,15 @@ class Recorder:
             values = {name: value for name, value in computed.items() if name not in self._given.get(number, ())}
             if values:
                 self._note(number, values)
-                self._write(Metrics(step=number, values=values), step.at)
+                self._write_event(Metrics(step=number, values=values), step.at)
         report = self.report
         report.groups = sum(len(step.groups) for step in self._steps.values())
         report.metrics = len(self._names)
         report.steps = len(self._times)
         if report.last_step and self._last:  # the run's last figures are those of its last step, whatever came last
-            self._write(Metrics(step=report.last_step, values=self._last), self._last_at)
-        self._write(LogLine(message=_sentence(report)), self._last_at)
-        self._write(
+            self._write_event(Metrics(step=report.last_step, values=self._last), self._last_at)
+        self._write_event(LogLine(message=_sentence(report)), self._last_at)
+        self._write_event(
             RunFinished(status="succeeded", step=report.last_step), max(self._times.values(), default=self.begun)
         )
         self._body.close()
@@ -225,7 +225,7 @@ class Recorder:
             self._last |= values
             self._last_at = self._times.get(step, self.begun)
 
-    def _write(self, event: Event, at: float) -> None:
+    def _write_event(self, event: Event, at: float) -> None:
         self._count += 1
         event.n, event.t = self._count, at
         line = event.model_dump_json().encode() + b"\n"

@@ -53,7 +53,7 @@ def run_import(
     for given in files:  # paths are absolute and names follow a `=`, so none can look like a flag
         command += ["--input", str(given.path.absolute()), f"--name={given.name}"]
     code, in_time = run_limited(command, output / LOG_NAME, limits.wall_s, on_progress)
-    report = _read(output / REPORT_NAME) if in_time and code in (0, 2) else None
+    report = _read_report(output / REPORT_NAME) if in_time and code in (0, 2) else None
     if report is None:
         (output / JOURNAL_NAME).unlink(missing_ok=True)
         report = ImportReport()
@@ -62,7 +62,7 @@ def run_import(
     return report
 
 
-def _read(path: Path) -> ImportReport | None:
+def _read_report(path: Path) -> ImportReport | None:
     """The child's report, or ``None`` when it left none that can be read."""
     try:
         if path.stat().st_size > MAX_REPORT_BYTES:

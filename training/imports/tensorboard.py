@@ -113,7 +113,7 @@ def _scalars(summary: bytes, notes: Notes) -> dict[str, float]:
     for number, kind, value in fields(summary):
         if (number, kind) != (1, _BYTES):
             continue
-        tag, scalar = _value(value)
+        tag, scalar = _tag_and_scalar(value)
         if scalar is None:
             notes.left_out.setdefault(tag, _("its values are not numbers"))
         elif tag:
@@ -121,7 +121,7 @@ def _scalars(summary: bytes, notes: Notes) -> dict[str, float]:
     return values
 
 
-def _value(data: bytes) -> tuple[str, float | None]:
+def _tag_and_scalar(data: bytes) -> tuple[str, float | None]:
     """Tag and scalar of one value of a summary; ``None`` for texts, pictures and histograms."""
     tag, scalar = "", None
     for number, kind, value in fields(data):
@@ -162,7 +162,7 @@ def _recognise(path: Path) -> str:
     return "It begins as TensorBoard's event files do." if is_events else ""
 
 
-def _read(path: Path, notes: Notes) -> Iterator[Item]:
+def _read_items(path: Path, notes: Notes) -> Iterator[Item]:
     with open_regular(path) as file:
         for number, record in enumerate(records(file), 1):
             offset = file.tell()
@@ -185,5 +185,5 @@ READER = Reader(
     about="`events.out.tfevents.*`, as TensorBoard, verl and Hugging Face's Trainer write them: every scalar is a "
     "figure of its step. Checksums are compared; texts, pictures and histograms are named and left out.",
     recognise=_recognise,
-    read=_read,
+    read=_read_items,
 )

@@ -41,13 +41,13 @@ def _recognise(path: Path) -> str:
             if b"{'" not in line and _SWIFT_BYTES not in line:
                 continue
             text = _text(line)
-            begins = _begin(text)
+            begins = _figures_start(text)
             if begins is not None and _values(text[begins:])[0]:
                 return "It has lines such as {'loss': 0.5, 'reward': 0.25}."
     return ""
 
 
-def _read(path: Path, notes: Notes) -> Iterator[Item]:
+def _read_items(path: Path, notes: Notes) -> Iterator[Item]:
     number = offset = step = 0
     bar: int | None = None
     with open_regular(path) as file:
@@ -55,7 +55,7 @@ def _read(path: Path, notes: Notes) -> Iterator[Item]:
             offset += len(line)
             number += 1
             text = _text(line)
-            begins = _begin(text)
+            begins = _figures_start(text)
             bar = _bar(text if begins is None else text[:begins], bar)
             if begins is None:
                 continue
@@ -83,7 +83,7 @@ def _text(line: bytes) -> str:
     return text.replace('"', "'") if _SWIFT_BYTES in line else text
 
 
-def _begin(text: str) -> int | None:
+def _figures_start(text: str) -> int | None:
     """Where a line of figures begins; ``None`` for any other line."""
     found = _BEGINS.search(text) if "{'" in text else None
     if found is None:
@@ -136,5 +136,5 @@ READER = Reader(
     "They name no step; it is taken from the progress bar before them, or they are numbered in their order, and the "
     "report says which. OpenRLHF's lines `Global step 3: {…}` name it, and so do ms-swift's (`global_step/max_steps`).",
     recognise=_recognise,
-    read=_read,
+    read=_read_items,
 )

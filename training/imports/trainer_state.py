@@ -42,7 +42,7 @@ def _is_row(line: bytes) -> bool:
     return isinstance(value, dict) and "log_history" not in value
 
 
-def _read(path: Path, notes: Notes) -> Iterator[Item]:
+def _read_items(path: Path, notes: Notes) -> Iterator[Item]:
     log = _log(path)
     size = path.stat().st_size
     for number, entry in enumerate(log, 1):
@@ -96,5 +96,5 @@ READER = Reader(
     about="`trainer_state.json` of a checkpoint of Hugging Face's Trainer or of TRL: each entry of `log_history` gives "
     "the figures of its step. The newest checkpoint has the whole log.",
     recognise=_recognise,
-    read=_read,
+    read=_read_items,
 )

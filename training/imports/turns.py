@@ -29,7 +29,7 @@ def split_texts(prompt: str, completion: str) -> tuple[list[Message], int, str]:
     """
     markup = _markup(prompt)
     if markup is None:
-        return [Message(role="user", content=prompt), _said(completion, 0)], 1, ""
+        return [Message(role="user", content=prompt), _assistant_message(completion, 0)], 1, ""
     begun = pieces(markup, prompt, "")
     if begun and begun[-1][0] == "assistant" and not begun[-1][1].strip():
         begun.pop()  # the mark that asks the model to speak
@@ -38,7 +38,7 @@ def split_texts(prompt: str, completion: str) -> tuple[list[Message], int, str]:
     number = len(messages)
     for index, (role, text) in enumerate(followed):
         if role == "assistant":
-            messages.append(_said(text, index))
+            messages.append(_assistant_message(text, index))
         elif text or index:
             messages.append(Message(role=role, content=text))  # type: ignore[arg-type]
     return messages, number, markup.name
@@ -52,7 +52,7 @@ def _markup(prompt: str) -> Markup | None:
     return PLAIN if begins_so and prompt.endswith("\nassistant\n") else None
 
 
-def _said(text: str, turn: int) -> Message:
+def _assistant_message(text: str, turn: int) -> Message:
     """What the model said, with the calls in it; a call that cannot be read, or too many of them, stay text."""
     parsed = hermes.parse(text, f"call_{turn}_") if 0 < text.count(hermes.OPEN) <= hermes.MAX_CALLS else None
     if parsed is None or parsed.parse_error or not parsed.tool_calls:
@@ -63,7 +63,7 @@ def _said(text: str, turn: int) -> Message:
 def messages_of(value: Any, role: str) -> list[Message]:
     """Messages of a column that holds a text or a list of chat messages. Raises ``BadRow``."""
     if isinstance(value, str):
-        return [_said(value, 0) if role == "assistant" else Message(role=role, content=value)]  # type: ignore[arg-type]
+        return [_assistant_message(value, 0) if role == "assistant" else Message(role=role, content=value)]  # type: ignore[arg-type]
     if isinstance(value, dict):
         value = [value]
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
@@ -81,7 +81,7 @@ def _message(item: dict[str, Any], number: int) -> Message:
         next((shown_text(item[key]) for key in REASONING if item.get(key)), None) if role == "assistant" else None
     )
     if role == "assistant" and not calls:
-        said = _said(text, number)
+        said = _assistant_message(text, number)
         return said.model_copy(update={"reasoning": reasoning or said.reasoning})
     name = item.get("name")
     return Message(

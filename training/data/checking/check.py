@@ -94,7 +94,7 @@ def check_file(
         report.format.note([*found.opened.evidence, *found.reasons])
         if _asks(found, ask):
             report.verdict = "unsure"
-            _say(report, sentence(_("Choose how the file is to be read.")))
+            _set_message(report, sentence(_("Choose how the file is to be read.")))
         else:
             statistics = Statistics(_measure(tokenizer, report), preview)
             _stream(found, output_dir, max_rows, statistics, Checks(checking or CheckOptions()), on_progress)
@@ -102,11 +102,11 @@ def check_file(
             _judge(report, max_rows)
     except DataError as exc:
         report.verdict = "rejected"
-        _say(report, exc.message, exc.hint)
+        _set_message(report, exc.message, exc.hint)
         report.link = IMPORT_RUN if isinstance(exc, RunFile) else ""
     except MemoryError:
         report.verdict = "rejected"
-        _say(
+        _set_message(
             report, sentence(_("Reading the file needs more memory than a check may use. Split it into smaller files."))
         )
     if report.verdict in ("rejected", "unsure"):
@@ -122,7 +122,7 @@ def _asks(source: Source, ask: Ask) -> bool:
     return ask == "always" or (ask == "unsure" and not chosen and source.recognised.asks)
 
 
-def _say(report: Report, *texts: str) -> None:
+def _set_message(report: Report, *texts: str) -> None:
     report.message = " ".join(text for text in texts if text)
     report.told = [Sentence.of(text) for text in texts if text]
 
@@ -221,22 +221,26 @@ def _judge(report: Report, max_rows: int) -> None:
     """Set verdict and message from the counts."""
     every = report.rows + report.bad_rows
     if every > max_rows:
-        _say(report, sentence(_("The file has more than {count} rows. Split it into smaller files."), count=max_rows))
+        _set_message(
+            report, sentence(_("The file has more than {count} rows. Split it into smaller files."), count=max_rows)
+        )
     elif not every:
         is_lines = report.format.name == "jsonl"
-        _say(report, sentence(_("The file has no rows, only empty lines.") if is_lines else _("The file has no rows.")))
+        _set_message(
+            report, sentence(_("The file has no rows, only empty lines.") if is_lines else _("The file has no rows."))
+        )
     elif not report.rows:
         first = report.bad[0]
         why = sentence(_("Line {line}: {reason}."), line=first.line, reason=first.reason)
         why.values["reason"] = first.sentence
-        _say(report, sentence(_("None of the {count} rows can be used."), count=every), why)
+        _set_message(report, sentence(_("None of the {count} rows can be used."), count=every), why)
     elif report.bad_rows:
         report.verdict = "bad_rows"
         values = {"rows": report.rows, "count": every, "bad": report.bad_rows}
-        _say(report, sentence(_("{rows} of {count} rows can be used; {bad} are left out."), **values))
+        _set_message(report, sentence(_("{rows} of {count} rows can be used; {bad} are left out."), **values))
     else:
         report.verdict = "ok"
-        _say(report, sentence(_("All {count} rows can be used."), count=report.rows))
+        _set_message(report, sentence(_("All {count} rows can be used."), count=report.rows))
 
 
 def _measure(tokenizer: Path | None, report: Report) -> Measure:

@@ -81,7 +81,7 @@ def unpack(given: Given, folder: Path, first: int) -> list[Given]:
             for member in members:
                 _refuse(member)
                 target = folder / str(first + len(found))
-                cap -= _write(archive, member, target, cap)
+                cap -= _unpack_member(archive, member, target, cap)
                 found.append(Given(target, member.filename))
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as exc:
         raise DataError(
@@ -112,7 +112,7 @@ def _refuse(member: zipfile.ZipInfo) -> None:
         raise DataError(_("The archive is encrypted."), hint=_("Pack the files without a password."))
 
 
-def _write(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path, cap: int) -> int:
+def _unpack_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path, cap: int) -> int:
     """Unpack one member, counting what really comes out: its header may lie."""
     with archive.open(member) as source:
         size = _copy(source, target, cap)

@@ -83,10 +83,10 @@ def open_bundle(path: Path) -> Bundle:
             sentence(_("The {what} holds no {endings} file."), what=what, endings=", ".join(ENDINGS)),
             hint=_("Add the file with the rows."),
         )
-    return Bundle([_plain(each, number, held) for number, each in enumerate(chosen)], left_out, what, held)
+    return Bundle([_unpacked(each, number, held) for number, each in enumerate(chosen)], left_out, what, held)
 
 
-def _plain(given: Given, number: int, held: _Folder | None) -> Given:
+def _unpacked(given: Given, number: int, held: _Folder | None) -> Given:
     """The file itself, unpacked where it is a gzip file inside."""
     if not is_gzip(given.path):
         return given

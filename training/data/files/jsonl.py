@@ -37,13 +37,13 @@ def read_values(path: Path) -> Iterator[Raw]:
                 continue
             try:
                 text = decoded(line, start).strip()
-                value, ignored = _value(text)
+                value, ignored = _parse_object(text)
                 yield Raw(number, offset, value, None, "" if "\r" in text or ignored else text, ignored)
             except RowError as exc:
                 yield Raw(number, offset, None, RowError("cut_off") if not ended and exc.code == "json" else exc)
 
 
-def _value(text: str) -> tuple[dict[str, Any], tuple[Ignored, ...]]:
+def _parse_object(text: str) -> tuple[dict[str, Any], tuple[Ignored, ...]]:
     """One line as an object, and what was kept out of it. Raises ``RowError``."""
     value, ignored = row_loads(text)
     if not isinstance(value, dict):

@@ -24,7 +24,7 @@ def _recognise(sample: Sample) -> tuple[int, str] | None:
     )
 
 
-def _read(raws: Iterator[Raw], options: ReadOptions) -> Iterator[Record]:
+def _read_records(raws: Iterator[Raw], options: ReadOptions) -> Iterator[Record]:
     return converted(raws, lambda value: mapped_row(value, MAPPING, options.shape))
 
 
@@ -46,7 +46,7 @@ FORMAT = DataFormat(
     rank=0.9,
     learned="The answers of `history`, and with shape `sft` the `output`.",
     recognise=_recognise,
-    read=_read,
+    read=_read_records,
     write=write,
     written_as="json",
     options=("cut", "shape"),

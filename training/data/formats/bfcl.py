@@ -102,7 +102,7 @@ def _see(watch: Watch, version: str, path: Path) -> None:
         ) from exc
 
 
-def _read(raws: Iterator[Raw], options: ReadOptions) -> Iterator[Record]:
+def _read_records(raws: Iterator[Raw], options: ReadOptions) -> Iterator[Record]:
     watch = Watch(options.version)
     documents = read_documents(options.documents, watch) if options.documents else None
     answers = read_answers(options.answers, watch) if options.answers else None
@@ -202,7 +202,7 @@ FORMAT = DataFormat(
     rank=0.96,
     learned="Nothing: rows are questions.",
     recognise=_recognise,
-    read=_read,
+    read=_read_records,
     write=write,
     options=("answers", "documents", "version"),
 )

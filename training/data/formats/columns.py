@@ -58,7 +58,7 @@ def _recognise(sample: Sample) -> tuple[int, str] | None:
     return fits(sample, lambda row: row.get(key) is not None, sentence(_("have a column `{name}`"), name=key))
 
 
-def _read(raws: Iterator[Raw], options: ReadOptions) -> Iterator[Record]:
+def _read_records(raws: Iterator[Raw], options: ReadOptions) -> Iterator[Record]:
     first: list[Raw] = []
     mapping = options.mapping
     if mapping is None:
@@ -160,7 +160,7 @@ FORMAT = DataFormat(
     rank=0.3,
     learned="The assistant's turns of the column with messages or with earlier turns; with shape `sft` the answer.",
     recognise=_recognise,
-    read=_read,
+    read=_read_records,
     options=("cut", "mapping", "shape"),
     takes_messages=True,
 )

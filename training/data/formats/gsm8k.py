@@ -36,7 +36,7 @@ def split_answer(answer: str) -> tuple[str, str]:
     return reasoning.strip(), final.strip()
 
 
-def _read(raws: Iterator[Raw], options: ReadOptions) -> Iterator[Record]:
+def _read_records(raws: Iterator[Raw], options: ReadOptions) -> Iterator[Record]:
     def convert(value: Value) -> Row:
         if isinstance(value.get("prompt"), str):
             return _hello_row(value)
@@ -102,7 +102,7 @@ FORMAT = DataFormat(
     rank=0.95,
     learned="With shape `sft` the worked answer, and HelloAgents' `completion`; else nothing.",
     recognise=_recognise,
-    read=_read,
+    read=_read_records,
     write=write,
     options=("cut", "shape"),
 )

@@ -33,7 +33,7 @@ def _marked(value: Value) -> tuple[str, Markup] | None:
     return None
 
 
-def _read(raws: Iterator[Raw], options: ReadOptions) -> Iterator[Record]:
+def _read_records(raws: Iterator[Raw], options: ReadOptions) -> Iterator[Record]:
     return converted(raws, lambda value: _convert(value, options.shape))
 
 
@@ -70,6 +70,6 @@ FORMAT = DataFormat(
     rank=0.96,
     learned="The assistant's turns; an answer in a column of its own with shape `sft`.",
     recognise=_recognise,
-    read=_read,
+    read=_read_records,
     options=("cut", "shape"),
 )

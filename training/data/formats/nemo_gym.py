@@ -27,7 +27,7 @@ def _recognise(sample: Sample) -> tuple[int, str] | None:
     )
 
 
-def _read(raws: Iterator[Raw], options: ReadOptions) -> Iterator[Record]:
+def _read_records(raws: Iterator[Raw], options: ReadOptions) -> Iterator[Record]:
     return converted(raws, lambda value: _convert(value, options.shape))
 
 
@@ -142,7 +142,7 @@ FORMAT = DataFormat(
     rank=0.97,
     learned="The assistant's turns of `input`; with shape `sft` also those of `response`, if rewarded.",
     recognise=_recognise,
-    read=_read,
+    read=_read_records,
     options=("cut", "shape"),
     write=write,
 )

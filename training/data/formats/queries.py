@@ -50,7 +50,7 @@ def _convert(value: Value) -> Row:
     return make_row([plain("user", text)], dict(value), offered=names)
 
 
-def _read(raws: Iterator[Raw], options: ReadOptions) -> Iterator[Record]:
+def _read_records(raws: Iterator[Raw], options: ReadOptions) -> Iterator[Record]:
     wanted = read_ids(options.ids) if options.ids else None
     for raw in raws:
         if raw.value is not None and _is_ids(raw.value):
@@ -94,7 +94,7 @@ FORMAT = DataFormat(
     rank=0.96,
     learned="Nothing: rows are questions.",
     recognise=_recognise,
-    read=_read,
+    read=_read_records,
     write=write,
     written_as="json",
     options=("cut", "ids"),

@@ -30,7 +30,7 @@ def _recognise(sample: Sample) -> tuple[int, str] | None:
     )
 
 
-def _read(raws: Iterator[Raw], options: ReadOptions) -> Iterator[Record]:
+def _read_records(raws: Iterator[Raw], options: ReadOptions) -> Iterator[Record]:
     for raw in raws:
         for record in converted([raw], _convert):
             yield record._replace(ignored=(*record.ignored, *_left(raw.value or {})))
@@ -79,6 +79,6 @@ FORMAT = DataFormat(
     rank=0.98,
     learned="The assistant's turns of the path that reached an answer; nothing of a search without one.",
     recognise=_recognise,
-    read=_read,
+    read=_read_records,
     written_as="json",
 )

@@ -28,7 +28,7 @@ def _recognise(sample: Sample) -> tuple[int, str] | None:
     return fits(sample, test, _("have a list under `prompt`, with `reward_model` or `extra_info`"))
 
 
-def _read(raws: Iterator[Raw], options: ReadOptions) -> Iterator[Record]:
+def _read_records(raws: Iterator[Raw], options: ReadOptions) -> Iterator[Record]:
     watch = Watch(options.version)
 
     def convert(value: Value) -> Row:
@@ -121,7 +121,7 @@ FORMAT = DataFormat(
     rank=0.95,
     learned="The assistant's turns of `prompt`, where there are any.",
     recognise=_recognise,
-    read=_read,
+    read=_read_records,
     write=write,
     written_as="parquet",
     options=("cut", "version"),

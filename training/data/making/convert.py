@@ -94,7 +94,7 @@ def convert(source: Path, options: ConvertOptions, on_progress: Callable[[int], 
         done = _spool(opened, spool, target, options, on_progress)
         parts, done.lineage = _parts(len(spool), options)
         for path, numbers in zip(outputs, parts, strict=True):
-            done.outputs[str(path)] = _write(path, target, _Part(spool, numbers, _is_guide(opened, target)))
+            done.outputs[str(path)] = _write_part(path, target, _Part(spool, numbers, _is_guide(opened, target)))
     return done
 
 
@@ -183,7 +183,7 @@ class _Part:
         return self._spool.lines(self._numbers)
 
 
-def _write(path: Path, target: str, part: _Part) -> int:
+def _write_part(path: Path, target: str, part: _Part) -> int:
     path = path.expanduser()
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".parquet":

@@ -39,7 +39,7 @@ class Losses:
 def differences(row: Row, again: Row) -> list[str]:
     """Names of what is in ``row`` and not in ``again``. How turns are cut into messages does not matter."""
     found = []
-    if _said(row) != _said(again):
+    if _role_texts(row) != _role_texts(again):
         found.append(MESSAGES)
     if not row.is_plain or not again.is_plain or row.others or _reasoning(row):
         found += _beside_texts(row, again)
@@ -47,7 +47,7 @@ def differences(row: Row, again: Row) -> list[str]:
     return found
 
 
-def _said(row: Row) -> list[tuple[str, str]]:
+def _role_texts(row: Row) -> list[tuple[str, str]]:
     return [(message.role, message.content) for message in row.messages if message.content]
 
 
