@@ -200,7 +200,7 @@ async def _tries(
                 raise
         else:
             if answer.status == 200:
-                return answer.reply or _read(endpoint, answer.data)
+                return answer.reply or _parse_reply(endpoint, answer.data)
             if answer.status in UNKNOWN_OPTION and on_text is not None:
                 on_text = None  # perhaps it does not stream: once more, in one piece
                 continue
@@ -335,7 +335,7 @@ def retry_after(value: str | None, now: float) -> float | None:
         return None
 
 
-def _read(endpoint: Endpoint, data: bytes) -> Reply:
+def _parse_reply(endpoint: Endpoint, data: bytes) -> Reply:
     try:
         return read_reply(data)
     except UNREADABLE as exc:

@@ -91,7 +91,7 @@ class Streamed:
 
     def _choice(self, choice: dict[str, Any]) -> None:
         delta = choice.get("delta") or {}
-        self._said(spoken(delta.get("content")))
+        self._feed_text(spoken(delta.get("content")))
         for name, piece in (("reasoning_content", thought(delta)), ("refusal", refused(delta))):
             if piece:
                 self._apart.setdefault(name, []).append(piece)
@@ -102,7 +102,7 @@ class Streamed:
             self._call(call)
         self.finish = str(choice.get("finish_reason") or "") or self.finish
 
-    def _said(self, content: str) -> None:
+    def _feed_text(self, content: str) -> None:
         """A piece of its text; half of a surrogate pair at its end waits for the other half."""
         whole = self._half + content
         self._half = whole[-1:] if "\ud800" <= whole[-1:] <= "\udbff" else ""

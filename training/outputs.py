@@ -104,12 +104,12 @@ class Outputs:
         if self._failed:
             return
         try:
-            self._write(event, line)
+            self._write_files(event, line)
         except OSError as exc:  # a full disk: the journal's own write says so to the run
             self._failed = True
             sys.stderr.write(f"Metrics and log of the run are no longer written: {exc}\n")
 
-    def _write(self, event: Event, line: str) -> None:
+    def _write_files(self, event: Event, line: str) -> None:
         if line:
             if self._log is None:
                 self._log_path.parent.mkdir(parents=True, exist_ok=True)

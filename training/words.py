@@ -102,11 +102,11 @@ def _data(value: Any) -> Any:
     return value.data if isinstance(value, Sentence) else value
 
 
-def _value(found: Any) -> str | int | Sentence:
+def _parsed_value(found: Any) -> str | int | Sentence:
     return Sentence.of(found) if isinstance(found, Mapping) else value_of(found)
 
 
-Value = Annotated[str | int | Sentence, PlainValidator(_value), PlainSerializer(_data)]
+Value = Annotated[str | int | Sentence, PlainValidator(_parsed_value), PlainSerializer(_data)]
 """A value of a sentence, as a field of a model."""
 
 

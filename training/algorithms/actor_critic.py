@@ -60,7 +60,7 @@ class ActorCriticTrainer(PullInRewardTrainer):
         # AdamW moves each weight by the rate, and hidden states are about 1 in size once they are normalised.
         self.head_rate = self.options.critic_learning_rate or HEAD_REACH / self.head.weight.shape[1]
         self._explained: deque[float] = deque(maxlen=PATIENCE)
-        self._said: set[str] = set()
+        self._warned: set[str] = set()
         self._rewards: torch.Tensor = torch.empty(0)
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
@@ -113,7 +113,7 @@ class ActorCriticTrainer(PullInRewardTrainer):
             values = begins * mask
         advantages, returns = estimate(rewards, values, mask, gamma=options.gamma, lam=options.lam)
         output["advantages"] = whitened(advantages, mask) if options.whiten_advantages else advantages
-        self._tell(values, returns, mask)
+        self._report_values(values, returns, mask)
         if begins is not None:
             values = self._warmed_up(output, values, returns, mask)
         output["values"], output["returns"] = values, returns
@@ -124,7 +124,7 @@ class ActorCriticTrainer(PullInRewardTrainer):
 
         def forward(packed: Packed) -> list[torch.Tensor]:
             with values_read(self._bare, packed.of_completions, reaches_base=False) as found:
-                self._read(packed)
+                self._forward_body(packed)
                 return found
 
         ids, marks, keep = forward_inputs(output)
@@ -159,11 +159,11 @@ class ActorCriticTrainer(PullInRewardTrainer):
             for places in dealt_by_length(marks.sum(1).tolist(), **self._sizes):
                 packed, found = lay_out(ids[places], marks[places], keep), list[torch.Tensor]()
                 with hidden_read(self._bare, found.append):
-                    self._read(packed)
+                    self._forward_body(packed)
                 sums.add(packed.states_of(found[0], own[places]), returns[places][own[places]])
         return sums
 
-    def _read(self, packed: Packed) -> None:
+    def _forward_body(self, packed: Packed) -> None:
         """A forward of the model without its output layer."""
         with self.accelerator.autocast():
             causal_of(self._bare).base_model(**packed.inputs, use_cache=False)
@@ -214,7 +214,7 @@ class ActorCriticTrainer(PullInRewardTrainer):
                 hint="Lower ppo.critic_learning_rate or the gradient limit, then resume the run.",
             )
 
-    def _tell(self, values: torch.Tensor, returns: torch.Tensor, mask: torch.Tensor) -> None:
+    def _report_values(self, values: torch.Tensor, returns: torch.Tensor, mask: torch.Tensor) -> None:
         """The sampling's figures of the head, and a word where it has been of no use for long."""
         own = mask.bool()
         if not bool(own.any()):
@@ -231,19 +231,19 @@ class ActorCriticTrainer(PullInRewardTrainer):
     def _judge(self, best: float, usual: float) -> None:
         """Say once each what the last samplings show of the head."""
         if best < LEAST_EXPLAINED:
-            self._say(
+            self._warn_once(
                 f"The value head has been worse than none for {PATIENCE} samplings in a row: its error varies more "
                 "than twice as much as the returns. Advantages are mostly noise. Lower ppo.critic_learning_rate; if it "
                 "has ended near one value, look whether the rewards still differ."
             )
         elif usual <= 0:
-            self._say(
+            self._warn_once(
                 f"The values explain nothing of the returns: {usual:.2g} of their variance in the middle one of the "
                 f"last {PATIENCE} samplings, where a constant explains 0. Raise ppo.critic_warmup or "
                 "ppo.critic_learning_rate, play more rollouts a step, or take a method without values (grpo, rloo)."
             )
 
-    def _say(self, text: str) -> None:
-        if (first := text.split(":")[0]) not in self._said:
-            self._said.add(first)
+    def _warn_once(self, text: str) -> None:
+        if (first := text.split(":")[0]) not in self._warned:
+            self._warned.add(first)
             self.callback.job.log(text, "warning")

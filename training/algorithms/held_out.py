@@ -68,7 +68,9 @@ def choose_tasks(
     played = drawn_tasks(job.config, [place for place in split.held_out if place in can])
     _require(played, "evaluate.share", "None of the held-out tasks fits rollout.max_prompt_tokens.")
     found = leaks([rows[place] for place in played], [rows[place] for place in train])
-    _tell(job, TasksHeldOut(source="share", rows=played, groups=split.groups, **_alike(found.alike, found.looked_at)))
+    _record_held_out(
+        job, TasksHeldOut(source="share", rows=played, groups=split.groups, **_alike(found.alike, found.looked_at))
+    )
     return Tasks(train, rows, played)
 
 
@@ -92,7 +94,7 @@ def _of_parts(job: Job, rows: list[Row], template: ChatTemplate, parts: Sequence
             found = leaks([rows[place] for place in drawn], [rows[place] for place in train])
             groups = len({task_key(row) for place, row in enumerate(rows) if place in held and part.own([place])})
             of_part = {"part": part.name, "rows": [place - part.begin for place in drawn], "groups": groups}
-            _tell(job, TasksHeldOut(source="share", **of_part, **_alike(found.alike, found.looked_at)))
+            _record_held_out(job, TasksHeldOut(source="share", **of_part, **_alike(found.alike, found.looked_at)))
             played += drawn
     return Tasks(train, rows, played)
 
@@ -106,7 +108,7 @@ def _other_dataset(job: Job, rows: list[Row], fits: list[int], template: ChatTem
     played = [place for number, place in enumerate(drawn) if number not in same]
     _require(played, "evaluate.data", "Every task of the held-out dataset is in the training dataset too.")
     groups = len({task_key(others[place]) for place in played})
-    _tell(
+    _record_held_out(
         job,
         TasksHeldOut(
             source="dataset", rows=played, groups=groups, leaked=len(same), **_alike(found.alike, found.looked_at)
@@ -124,7 +126,7 @@ def _require(places: list[int], option: str, message: str) -> None:
         raise ConfigError(message, option=option, hint="Choose another share or dataset.")
 
 
-def _tell(job: Job, event: TasksHeldOut) -> None:
+def _record_held_out(job: Job, event: TasksHeldOut) -> None:
     job.journal.write(event)
     whose = f" of part {event.part}" if event.part else ""
     job.log(f"{len(event.rows)} tasks{whose} are held out; nothing is learned from them.")

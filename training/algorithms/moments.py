@@ -54,9 +54,9 @@ class SmallAdamW(torch.optim.Optimizer):
         super().load_state_dict(state_dict)
         for parameter, state in self.state.items():
             for name in MOMENTS:
-                state[name] = state[name].to(self._place(parameter), self._dtype)
+                state[name] = state[name].to(self._device_of(parameter), self._dtype)
 
-    def _place(self, parameter: Tensor) -> torch.device:
+    def _device_of(self, parameter: Tensor) -> torch.device:
         return torch.device("cpu") if self._offload else parameter.device
 
     def _update(self, parameter: Tensor, group: dict[str, Any]) -> None:
@@ -64,7 +64,7 @@ class SmallAdamW(torch.optim.Optimizer):
         if not state:
             state["step"] = 0
             for name in MOMENTS:
-                state[name] = torch.zeros(parameter.shape, dtype=self._dtype, device=self._place(parameter))
+                state[name] = torch.zeros(parameter.shape, dtype=self._dtype, device=self._device_of(parameter))
         state["step"] += 1
         beta1, beta2 = group["betas"]
         grad = parameter.grad.float()  # type: ignore[union-attr]

@@ -77,9 +77,9 @@ class JobSampler:
         weights = self._weights(model, autocast) if self.copies else None
         self._loop = loop = self._loop or Loop()
         if self._server is not None:
-            servers = [self._asleep or self._own(loop, self._server)]
+            servers = [self._asleep or self._own_server(loop, self._server)]
         else:
-            servers = [self._other(loop, url) for url in config.vllm.urls]
+            servers = [self._other_server(loop, url) for url in config.vllm.urls]
         changed = check.renew if weights is not None else _nothing
         more = {"make_room": free_cached_memory} if self._asleep is not None else {}
         self._engine = VllmEngine(loop, servers, draw, weights=weights, log=log, changed=changed, **more)
@@ -109,14 +109,14 @@ class JobSampler:
     def _put_to_sleep(self, server: VllmServer) -> Server:
         """It has the device to itself while it starts, and leaves it before the trainer's model comes."""
         self._loop = loop = Loop()
-        found = self._own(loop, server)
+        found = self._own_server(loop, server)
         try:
             loop.call(found.sleep(keeps=server.plan.lora_rank > 0))
         except Gone as gone:
             raise SamplerDied(f"vLLM does not sleep: {gone}", hint=SLEEP_HINT) from gone
         return found
 
-    def _own(self, loop: Loop, server: VllmServer) -> Server:
+    def _own_server(self, loop: Loop, server: VllmServer) -> Server:
         """The server that the run started, once it is ready."""
         client = self._client(loop, "http://vllm", server.socket)
         self._job.log("Waiting for vLLM to start.")
@@ -127,7 +127,7 @@ class JobSampler:
             loop.call(found.read_any_format())
         return found
 
-    def _other(self, loop: Loop, url: str) -> Server:
+    def _other_server(self, loop: Loop, url: str) -> Server:
         """A server that runs already. Raises ``SamplerDied`` unless it answers and its window is long enough."""
         client, needed = self._client(loop, url), self._job.config.longest_text
         try:

@@ -50,7 +50,7 @@ class Course:
         self.why: Why = "resumed" if checkpoint is not None else "first"
         if self.stages:
             step = checkpoint_step(checkpoint)
-            self._enter(self._found(step, stage_of(checkpoint) if checkpoint is not None else None))
+            self._enter(self._resumed_stage(step, stage_of(checkpoint) if checkpoint is not None else None))
 
     @property
     def stages(self) -> list[Stage]:
@@ -81,7 +81,7 @@ class Course:
     @property
     def other_rows(self) -> list[Row]:
         """The rows of the other stages' datasets."""
-        own = _place(self.job.config)
+        own = _rows_key(self.job.config)
         return [row for place, rows in self._rows.items() if place != own for row in rows]
 
     def started(self, rows: int, device: str) -> None:
@@ -121,7 +121,7 @@ class Course:
     def _enter(self, mark: StageMark) -> None:
         self.job.stage, self.job.config = mark, self._courses[mark.number - 1]
 
-    def _found(self, step: int, mark: StageMark | None) -> StageMark:
+    def _resumed_stage(self, step: int, mark: StageMark | None) -> StageMark:
         """The stage that goes on after ``step`` of a checkpoint with this mark."""
         names = [stage.name for stage in self.stages]
         if mark is None or mark.name not in names:
@@ -143,13 +143,13 @@ class Course:
         return number < len(self.stages) and end is not None and step >= end
 
     def _rows_of(self, course: JobConfig) -> list[Row]:
-        place = _place(course)
+        place = _rows_key(course)
         if place not in self._rows:
             self._rows[place] = task_rows(course)
         return self._rows[place]
 
 
-def _place(config: JobConfig) -> tuple[str, int]:
+def _rows_key(config: JobConfig) -> tuple[str, int]:
     return config.data.train, config.data.max_rows
 
 

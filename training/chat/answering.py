@@ -68,12 +68,12 @@ class Answering:
         with reaching(Access(AllowList(place.allow), place.token)):
             session = await protocols.open_session(place.config)
             try:
-                await self._begin(session, place)
+                await self._reset_session(session, place)
                 return await self._turns(session)
             finally:
                 await asyncio.shield(session.close())
 
-    async def _begin(self, session: Session, place: Place) -> None:
+    async def _reset_session(self, session: Session, place: Place) -> None:
         """Reset the episode, and bring it to where the conversation stands."""
         task = place.task if place.task is not None else _own_words(self._messages)
         first = await session.reset(ResetRequest(task=task, seed=place.seed, episode_id=self._ask.id))
@@ -81,7 +81,7 @@ class Answering:
         self._over = first.done
         if not any(message.role == "assistant" for message in self._messages):
             added = opening(self._messages, first)[len(self._messages) :]
-            self._say(*added)
+            self._add_messages(*added)
         elif place.config.protocol not in protocols.STATELESS:
             await self._replay(session)
 
@@ -114,7 +114,7 @@ class Answering:
                 return "done"
             began = time.monotonic()
             answer = await session.step(StepRequest.of(spoken.message or turn.message(), turn.parse_error))
-            self._say(*heard(answer), seconds=time.monotonic() - began)
+            self._add_messages(*heard(answer), seconds=time.monotonic() - began)
             self._rewarded(answer)
             if answer.done:
                 return "done"
@@ -136,7 +136,7 @@ class Answering:
             self._ended.first_s = began - self._began + spoken.first_s
         self._ended.tokens += spoken.tokens
         turn = spoken.turn
-        self._say(
+        self._add_messages(
             spoken.message or turn.message(), tokens=spoken.tokens, read=spoken.read, seconds=time.monotonic() - began
         )
         return spoken
@@ -152,7 +152,7 @@ class Answering:
         if answer.reward is not None:
             self._ended.reward = answer.reward
 
-    def _say(self, *messages: Message, tokens: int = 0, read: int = 0, seconds: float = 0.0) -> None:
+    def _add_messages(self, *messages: Message, tokens: int = 0, read: int = 0, seconds: float = 0.0) -> None:
         for message in messages:
             self._messages.append(message)
             self._tell(Said(id=self._ask.id, message=message, tokens=tokens, read=read, seconds=seconds))

@@ -263,14 +263,14 @@ class JobConfig(Group):
 
     def stage(self, number: int) -> JobConfig:
         """The job of a stage, counted from 1: the run's options with its own laid over them, and no stages."""
-        return JobConfig.model_validate(self.stages[number - 1].laid_over(self._plain))
+        return JobConfig.model_validate(self.stages[number - 1].laid_over(self._base_options))
 
     def part(self, number: int) -> JobConfig:
         """The job of a part of a mix, counted from 1: the run's options with its own laid over them, and no mix."""
-        return JobConfig.model_validate(self.mix.parts[number - 1].laid_over(self._plain))
+        return JobConfig.model_validate(self.mix.parts[number - 1].laid_over(self._base_options))
 
     @property
-    def _plain(self) -> dict[str, Any]:
+    def _base_options(self) -> dict[str, Any]:
         return self.model_dump(exclude={"curriculum", "mix"})
 
     @property

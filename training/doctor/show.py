@@ -36,10 +36,10 @@ def as_text(doctor: Doctor) -> str:
     """The advisories as people read them."""
     if not doctor.advisories:
         return "No advisory."
-    return "\n\n".join(_told(each) for each in doctor.advisories)
+    return "\n\n".join(_advisory_text(each) for each in doctor.advisories)
 
 
-def _told(advisory: Advisory) -> str:
+def _advisory_text(advisory: Advisory) -> str:
     rule = RULES[advisory.code]
     when = f"since step {advisory.first}" if advisory.open else f"steps {advisory.first} to {advisory.last}, over"
     shown = f"\n  Rollouts: {', '.join(advisory.evidence.rollouts)}" if advisory.evidence.rollouts else ""

@@ -63,7 +63,7 @@ class Model:
         """
         folder = Path(source).expanduser()
         if (folder / "config.json").is_file():
-            return cls(_read(folder))
+            return cls(_load_config(folder))
         if source == "starter":
             return cls(starter_config())
         return cls(KNOWN[source].config()) if source in KNOWN else None
@@ -138,7 +138,7 @@ def _with_eager(config: Any) -> Any:
     return found
 
 
-def _read(folder: Path) -> Any:
+def _load_config(folder: Path) -> Any:
     from transformers import AutoConfig
 
     try:

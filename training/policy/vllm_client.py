@@ -85,17 +85,17 @@ class VllmClient:
     async def healthy(self) -> bool:
         """Whether it says that it works."""
         with suppress(Gone):
-            status, _body = await self._ask("GET", "/health", None, HEALTH_S)
+            status, _body = await self._request("GET", "/health", None, HEALTH_S)
             return status == 200
         return False
 
     async def get(self, path: str) -> dict[str, Any]:
         """An answer of JSON. Raises ``Gone``."""
-        return self._read(path, *await self._ask("GET", path, None, HEALTH_S))
+        return self._json_body(path, *await self._request("GET", path, None, HEALTH_S))
 
     async def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """An answer of JSON, or nothing where it is a plain text. Raises ``Gone`` for anything but success."""
-        return self._read(path, *await self._ask("POST", path, body, self._limit_s))
+        return self._json_body(path, *await self._request("POST", path, body, self._limit_s))
 
     async def complete(self, body: dict[str, Any]) -> dict[str, Any]:
         """One sampled turn. Raises ``PolicyFault`` where only this request is refused, else ``Gone``.
@@ -104,7 +104,7 @@ class VllmClient:
         seeded turn is the same turn again.
         """
         try:
-            status, answer = await self._ask("POST", "/v1/completions", body, self._limit_s)
+            status, answer = await self._request("POST", "/v1/completions", body, self._limit_s)
             again = status >= 500 and await self.healthy()
         except Hung:
             raise
@@ -113,17 +113,17 @@ class VllmClient:
                 raise
             again = True
         if again:
-            status, answer = await self._ask("POST", "/v1/completions", body, self._limit_s)
+            status, answer = await self._request("POST", "/v1/completions", body, self._limit_s)
         # 404: it has no such model, so it was started anew and has lost the adapter.
         if status != 200 and status != 404 and (status < 500 or await self.healthy()):
             raise PolicyFault(f"{self.name} refuses the turn ({status}): {_shown(answer)}")
-        return self._read("/v1/completions", status, answer)
+        return self._json_body("/v1/completions", status, answer)
 
     async def close(self) -> None:
         """Drop the connections."""
         await self._http.close()
 
-    def _read(self, path: str, status: int, answer: bytes) -> dict[str, Any]:
+    def _json_body(self, path: str, status: int, answer: bytes) -> dict[str, Any]:
         if status != 200:
             raise Gone(f"{self.name} answers {status} at {path}: {_shown(answer)}")
         try:
@@ -132,7 +132,7 @@ class VllmClient:
             return {}
         return found if isinstance(found, dict) else {}
 
-    async def _ask(self, method: str, path: str, body: dict[str, Any] | None, limit_s: float) -> tuple[int, bytes]:
+    async def _request(self, method: str, path: str, body: dict[str, Any] | None, limit_s: float) -> tuple[int, bytes]:
         content = None if body is None else json.dumps(body).encode()
         headers = {} if body is None else {"Content-Type": "application/json"}
         try:

@@ -174,7 +174,7 @@ class VllmEngine:
         if self._asleep and self._make_room is not None:
             self._make_room()
         if self._weights is not None and label != self._label:
-            self._loop.call(self._hand_over(self._write(self._weights), []))
+            self._loop.call(self._hand_over(self._write_once(self._weights), []))
             self._weights.taken()
             self._written = None
         else:
@@ -187,7 +187,7 @@ class VllmEngine:
         """See ``CopyEngine.write_weights``."""
         if self._weights is not None and self._weights.version != self._label:
             began = time.monotonic()
-            self._write(self._weights)
+            self._write_once(self._weights)
             self._synced(time.monotonic() - began)
 
     def hand_over(self, turns: Sequence[Turn]) -> list[Sample]:
@@ -203,7 +203,7 @@ class VllmEngine:
             self._synced(time.monotonic() - began - drawing_s)
         return drawn
 
-    def _write(self, weights: Weights) -> Handover:
+    def _write_once(self, weights: Weights) -> Handover:
         """What lies on the disk of these weights; they are written if that is of others."""
         if self._written is None or self._written.version != weights.version:
             self._written = weights.write()
@@ -267,7 +267,7 @@ class VllmEngine:
             return await self._turn_inside(body, episode)
 
     async def _turn_inside(self, body: dict[str, Any], episode: str) -> Sample:
-        self._begin()
+        self._start_asking()
         try:
             while True:
                 server = self._server_of(episode)
@@ -279,7 +279,7 @@ class VllmEngine:
                     sample = sample_of(answer, body["prompt"], self._draw.stop_ids)
                     return self._counted(replace(sample, version=self._version))
         finally:
-            self._end()
+            self._end_asking()
 
     def _server_of(self, episode: str) -> Server:
         """The server that has the episode, else the one with the fewest. Raises ``SamplerDied`` where none is left."""
@@ -367,12 +367,12 @@ class VllmEngine:
         if not left:
             raise _died(self._servers)
 
-    def _begin(self) -> None:
+    def _start_asking(self) -> None:
         if not self._asking:
             self._since = time.monotonic()
         self._asking += 1
 
-    def _end(self) -> None:
+    def _end_asking(self) -> None:
         self._asking -= 1
         if not self._asking:
             spent = time.monotonic() - self._since

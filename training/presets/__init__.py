@@ -130,7 +130,7 @@ class Preset(_Part):
     @property
     def sizes(self) -> tuple[Size, ...]:
         """What it comes in, the one to begin with first; a preset with nothing but *full* is small by itself."""
-        return tuple(size for size in SIZES if size == "full" or self._own(size))
+        return tuple(size for size in SIZES if size == "full" or self._size_change(size))
 
     def size_named(self, name: str) -> Size | None:
         """The size of this name, if the preset has it."""
@@ -153,12 +153,12 @@ class Preset(_Part):
 
     def run_name(self, size: Size) -> str:
         """What names of its runs begin with."""
-        return f"{self.id}-{size}" if self._own(size) else self.id
+        return f"{self.id}-{size}" if self._size_change(size) else self.id
 
     def _change(self, size: Size) -> Change:
-        return self._own(size) or Change()
+        return self._size_change(size) or Change()
 
-    def _own(self, size: Size) -> Change | None:
+    def _size_change(self, size: Size) -> Change | None:
         """What the file says of the size; a warm-up that has no such size is made as it stands."""
         return {"demo": self.demo, "full": None, "test": self.test}[size]
 

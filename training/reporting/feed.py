@@ -43,7 +43,7 @@ class Feed:
         for event in self._events():
             if isinstance(event, RunStarted):
                 if event.attempt == self._attempt:
-                    yield from self._begin(event.from_step)
+                    yield from self._missed_figures(event.from_step)
             elif isinstance(event, RunFinished):
                 self.ended = event.status if self.from_step is not None else ""
             elif self.from_step is None:
@@ -51,12 +51,12 @@ class Feed:
             elif event.step > self._told:
                 yield _figures(event)
 
-    def _begin(self, from_step: int) -> Iterator[Figures]:
+    def _missed_figures(self, from_step: int) -> Iterator[Figures]:
         """What earlier attempts came out with and could not tell; what they lost is trained again."""
         self.from_step = from_step
         if self._again:
             self._told = min(self._told, from_step)
-        lines = (event for folder in self._earlier for event in _read(folder / JOURNAL_NAME, 0)[0])
+        lines = (event for folder in self._earlier for event in _read_events(folder / JOURNAL_NAME, 0)[0])
         found = [_figures(event) for event in lines if isinstance(event, Metrics)] + self._before
         newest = {figures.step: figures for figures in found if self._told < figures.step <= from_step}
         self._before = []
@@ -64,7 +64,7 @@ class Feed:
             yield newest[step]
 
     def _events(self) -> list[Metrics | RunStarted | RunFinished]:
-        found, self._offset = _read(self._path, self._offset)
+        found, self._offset = _read_events(self._path, self._offset)
         return found
 
 
@@ -72,7 +72,7 @@ def _figures(event: Metrics) -> Figures:
     return Figures(event.step, event.t, event.values)
 
 
-def _read(path: Path, offset: int) -> tuple[list[Metrics | RunStarted | RunFinished], int]:
+def _read_events(path: Path, offset: int) -> tuple[list[Metrics | RunStarted | RunFinished], int]:
     """The events of interest in the whole lines after ``offset``, and where the next one begins."""
     found: list[Metrics | RunStarted | RunFinished] = []
     with suppress(FileNotFoundError), open(path, "rb") as file:

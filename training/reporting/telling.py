@@ -67,12 +67,12 @@ class Teller:
             last = self._wait(LOOK_S)
             for figures in chain(feed.new(), [None]):
                 identity = to.identity._replace(from_step=feed.from_step or 0)
-                if feed.from_step is not None and not self._tell(identity, figures):
+                if feed.from_step is not None and not self._send_figures(identity, figures):
                     return 1
             if feed.ended or last:
                 return self._close(feed.ended)
 
-    def _tell(self, identity: Identity, figures: Figures | None) -> bool:
+    def _send_figures(self, identity: Identity, figures: Figures | None) -> bool:
         """Whether the tracker was told; ``False`` once the run is over and it still cannot be reached.
 
         Without figures the run is only begun there: a package may take seconds to load, and has an address to say.
@@ -81,7 +81,7 @@ class Teller:
         while True:
             try:
                 if not self._open:
-                    self._begin(identity)
+                    self._open_run(identity)
                 if figures is not None:
                     self._log(figures)
             except Exception as exc:  # the boundary to a package that we do not know: it may raise anything
@@ -98,11 +98,11 @@ class Teller:
         self._call(lambda: self._reporter.log(figures))
         keep_mark(self._to.tracker, self._to.run_dir, figures.step)
 
-    def _begin(self, identity: Identity) -> None:
+    def _open_run(self, identity: Identity) -> None:
         address = self._call(lambda: self._reporter.open(identity))
         self._open = True
         if address:
-            self._say("info", f"{self._title}: {hidden(address)}")
+            self._write_message("info", f"{self._title}: {hidden(address)}")
 
     def _call(self, action: Any) -> Any:
         self._call_began = time.monotonic()
@@ -141,15 +141,15 @@ class Teller:
             if self._down:
                 return
             self._down = True
-        self._say("warning", f"{self._title} cannot be reached; the run goes on. {why}".strip())
+        self._write_message("warning", f"{self._title} cannot be reached; the run goes on. {why}".strip())
 
     def _reached(self) -> None:
         with self._lock:
             was, self._down = self._down, False
         if was:
-            self._say("info", f"{self._title} is reached again and has been told what it missed.")
+            self._write_message("info", f"{self._title} is reached again and has been told what it missed.")
 
-    def _say(self, level: str, message: str) -> None:
+    def _write_message(self, level: str, message: str) -> None:
         with suppress(OSError):  # nobody listens any more
             self._written.write(json.dumps({"level": level, "message": message}) + "\n")
             self._written.flush()

@@ -64,7 +64,7 @@ def shown_options(config: JobConfig) -> dict[str, str | int | float | bool]:
     for group in config.method.groups:
         if group != "report":
             values = getattr(config, group).model_dump(mode="json")
-            found |= {f"{group}.{name}": value for name, value in values.items() if _plain(value)}
+            found |= {f"{group}.{name}": value for name, value in values.items() if _may_be_sent(value)}
     scored = [
         part for job in (config, *(config.courses if config.mix.parts else ())) for part in job.rewards.components
     ]
@@ -72,7 +72,7 @@ def shown_options(config: JobConfig) -> dict[str, str | int | float | bool]:
     return found
 
 
-def _plain(value: object) -> bool:
+def _may_be_sent(value: object) -> bool:
     if isinstance(value, str):
         return 0 < len(value) <= MAX_TEXT_CHARS and not value.startswith(("/", ".", "~")) and "://" not in value
     return isinstance(value, bool | int | float)

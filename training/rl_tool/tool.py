@@ -48,7 +48,7 @@ class RLTrainingTool:
         except ToolError as error:
             answer = {"status": "error", "message": str(error)}
         except TiltyardError as error:
-            answer = {"status": "error", "message": _told(error.info)}
+            answer = {"status": "error", "message": _error_text(error.info)}
         except OSError as error:
             answer = {"status": "error", "message": f"文件操作失败: {error}"}
         except Exception as error:  # the boundary of the call: an answer is promised whatever happens
@@ -170,11 +170,11 @@ def _require_template(name: str) -> None:
 
 def _require_success(ended: Ended) -> None:
     if ended.error is not None:
-        raise ToolError(_told(ended.error))
+        raise ToolError(_error_text(ended.error))
     if ended.status != "succeeded":
         raise ToolError(f"训练在第 {ended.step} 步被中断")
 
 
-def _told(error: ErrorInfo) -> str:
+def _error_text(error: ErrorInfo) -> str:
     what = {Boundary.MODEL: "模型加载失败", Boundary.DATA: "数据集加载失败", Boundary.CONFIG: "参数无效"}
     return f"{what.get(error.boundary, '训练失败')}: {error.message} {error.hint}".strip()

@@ -186,7 +186,7 @@ def test_values_that_explain_nothing_are_said_with_their_number(
     monkeypatch.setattr(actor_critic, "PATIENCE", 3)
     monkeypatch.setattr(actor_critic, "explained_variance", lambda *_given: next(told))
     for _sampling in explained:
-        trainer._tell(torch.zeros(1, 2), torch.zeros(1, 2), torch.ones(1, 2))
+        trainer._report_values(torch.zeros(1, 2), torch.zeros(1, 2), torch.ones(1, 2))
     assert [level for _text, level in lines] == ["warning"] * bool(said)
     if said:
         assert lines[0][0].startswith(f"The values explain nothing of the returns: {said} of their variance")

@@ -59,28 +59,28 @@ ANSWERS = {
 
 def negate(scene: Scene) -> str:
     """The right answer, denied."""
-    return _say(scene, ANSWERS[scene.language].denied)
+    return _worded_answer(scene, ANSWERS[scene.language].denied)
 
 
 def contradict(scene: Scene) -> str:
     """The right answer, taken back for another one."""
-    return _say(scene, ANSWERS[scene.language].taken_back)
+    return _worded_answer(scene, ANSWERS[scene.language].taken_back)
 
 
 def list_answers(scene: Scene) -> str:
     """The right answer among others."""
-    return _say(scene, ANSWERS[scene.language].several)
+    return _worded_answer(scene, ANSWERS[scene.language].several)
 
 
 def paraphrase(scene: Scene) -> str:
     """The right answer, in one of four forms that the task decides."""
     forms = ANSWERS[scene.language].right
-    return _say(scene, forms[zlib.crc32(scene.task.encode()) % len(forms)])
+    return _worded_answer(scene, forms[zlib.crc32(scene.task.encode()) % len(forms)])
 
 
 def other_language(scene: Scene) -> str:
     """The right answer, in a language that the task is not in."""
-    return _say(scene, SPANISH)
+    return _worded_answer(scene, SPANISH)
 
 
 def append_prompt(scene: Scene) -> str:
@@ -101,7 +101,7 @@ def others_of(answer: str) -> list[str]:
     return []
 
 
-def _say(scene: Scene, form: str) -> str:
+def _worded_answer(scene: Scene, form: str) -> str:
     words, answer = ANSWERS[scene.language], scene.answer
     if not answer:
         return ""

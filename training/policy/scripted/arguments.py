@@ -55,11 +55,11 @@ def _tools(items: Any) -> Iterator[Tool]:
 
 def arguments_for(tool: Tool) -> dict[str, Any]:
     """Values for what the tool needs, and nothing more."""
-    value = _value({**tool.schema, "type": "object"})
+    value = _plainest_value({**tool.schema, "type": "object"})
     return value if isinstance(value, dict) else {}
 
 
-def _value(schema: Any, depth: int = 0) -> Any:
+def _plainest_value(schema: Any, depth: int = 0) -> Any:
     if not isinstance(schema, dict) or depth > MAX_DEPTH:
         return TEXT
     for key in ("const", "default"):
@@ -72,9 +72,9 @@ def _value(schema: Any, depth: int = 0) -> Any:
     if kind == "object":
         properties = schema.get("properties")
         known = properties if isinstance(properties, dict) else {}
-        return {name: _value(known.get(name), depth + 1) for name in Tool("", schema).needs}
+        return {name: _plainest_value(known.get(name), depth + 1) for name in Tool("", schema).needs}
     if kind == "array":
-        return [_value(schema.get("items"), depth + 1)]
+        return [_plainest_value(schema.get("items"), depth + 1)]
     if kind in ("integer", "number") and isinstance(schema.get("minimum"), int | float):
         return schema["minimum"]
     return _PLAIN.get(kind, TEXT)

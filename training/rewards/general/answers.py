@@ -106,8 +106,8 @@ def exact_match(episode: Episode, params: ExactParams) -> float | None:
     truths = [str(value) for value in _truths(episode, params.truth_field)]
     if not truths:
         return None
-    said = _plain(answer_text(episode, params), params)
-    return float(any(said == _plain(truth, params) for truth in truths))
+    said = _normalised(answer_text(episode, params), params)
+    return float(any(said == _normalised(truth, params) for truth in truths))
 
 
 def numeric_match(episode: Episode, params: NumericParams) -> float | None:
@@ -161,7 +161,7 @@ def _number(value: Any) -> float | None:
     return float(value) if not isinstance(value, bool) and math.isfinite(value) else None
 
 
-def _plain(text: str, params: ExactParams) -> str:
+def _normalised(text: str, params: ExactParams) -> str:
     text = text[:MAX_CHARS]
     if params.ignore_punctuation:
         text = _MARKS.sub("", text)

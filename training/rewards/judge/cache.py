@@ -32,7 +32,7 @@ class ReplyCache:
                 if path.is_file():
                     with path.open(encoding="utf-8", errors="replace") as lines:
                         for line in lines:
-                            self._read(line)
+                            self._read_line(line)
 
     def get(self, key: str) -> float | None:
         """The value that was given, or ``None``."""
@@ -61,7 +61,7 @@ class ReplyCache:
         while len(self._replies) > MAX_REPLIES:
             self._replies.popitem(last=False)
 
-    def _read(self, line: str) -> None:
+    def _read_line(self, line: str) -> None:
         """One line of the file; the last one may be cut off."""
         try:
             entry = json.loads(line)

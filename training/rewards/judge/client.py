@@ -54,7 +54,7 @@ def _start(
     context: contextvars.Context,
 ) -> None:
     """Begin asking in the caller's context, which may carry the addresses that it may reach."""
-    task = loop.create_task(_ask(endpoint, messages), context=context)
+    task = loop.create_task(_ask_judge(endpoint, messages), context=context)
     _asking.add(task)
     task.add_done_callback(lambda done: _settle(done, future))
 
@@ -70,7 +70,7 @@ def _settle(done: asyncio.Task[Any], future: concurrent.futures.Future[Any]) -> 
         future.set_result(done.result())
 
 
-async def _ask(endpoint: Endpoint, messages: list[dict[str, str]]) -> tuple[str, dict[str, int]]:
+async def _ask_judge(endpoint: Endpoint, messages: list[dict[str, str]]) -> tuple[str, dict[str, int]]:
     body = {"messages": messages, "temperature": 0, "max_tokens": endpoint.max_tokens}
     try:
         reply = await complete(endpoint, body)

@@ -117,12 +117,12 @@ def _valued(episodes: Iterable[tuple[int, Episode]], chosen: Sequence[_Chosen]) 
     """What the components say of each episode, in order; where others are asked, of several episodes at once."""
     at_once = min((_at_once(each) for each in chosen if asks_others(each.item)), default=1)
     if at_once == 1:
-        yield from ((place, _say(chosen, place, episode)) for place, episode in episodes)
+        yield from ((place, _values_of_episode(chosen, place, episode)) for place, episode in episodes)
         return
     waiting: deque[tuple[int, Future[_Values]]] = deque()
     with ThreadPoolExecutor(at_once, thread_name_prefix="scoring") as pool:
         for place, episode in episodes:
-            waiting.append((place, pool.submit(_say, chosen, place, episode)))
+            waiting.append((place, pool.submit(_values_of_episode, chosen, place, episode)))
             if len(waiting) > at_once:
                 first, future = waiting.popleft()
                 yield first, future.result()
@@ -135,11 +135,11 @@ def _at_once(each: _Chosen) -> int:
     return min(MAX_AT_ONCE, int(getattr(each.params, "concurrency", 1)))
 
 
-def _say(chosen: Sequence[_Chosen], place: int, episode: Episode) -> _Values:
-    return [(each, _ask(each, episode)) for each in chosen if each.mask[place]]
+def _values_of_episode(chosen: Sequence[_Chosen], place: int, episode: Episode) -> _Values:
+    return [(each, _value_or_error(each, episode)) for each in chosen if each.mask[place]]
 
 
-def _ask(each: _Chosen, episode: Episode) -> _Value:
+def _value_or_error(each: _Chosen, episode: Episode) -> _Value:
     if each.filling.given_up is not None:
         return each.filling.given_up
     try:
@@ -189,11 +189,11 @@ def _episodes(table: Table, places: Any) -> Iterator[tuple[int, Episode]]:
             if number != read:
                 read, row = number, {}
                 if number >= 0:
-                    row = _line(rows, table.row_offsets, number)
-            yield place, episode_from(_line(episodes, table.offsets, place), row)
+                    row = _json_line_at(rows, table.row_offsets, number)
+            yield place, episode_from(_json_line_at(episodes, table.offsets, place), row)
 
 
-def _line(file: Any, offsets: Any, place: int) -> Any:
+def _json_line_at(file: Any, offsets: Any, place: int) -> Any:
     file.seek(int(offsets[place]))
     return json.loads(file.read(int(offsets[place + 1] - offsets[place])))
 

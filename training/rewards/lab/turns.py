@@ -48,7 +48,7 @@ def turn_report(table: Table, found: Scored, advantage: Floats, scale: Scale) ->
         "recorded": int((known & found.included).sum()),
         "rollouts": int(found.included.sum()),
         "several": int(several.sum()),
-        "silent": int((several & ~_told(table)).sum()),
+        "silent": int((several & ~_gave_turn_rewards(table)).sum()),
         "pays": paid,
     }
     turns = turns_of(table, found) if paid else None
@@ -89,7 +89,7 @@ def _lengths(table: Table) -> Longs:
     return np.diff(table.said_ends, prepend=0)
 
 
-def _told(table: Table) -> Bools:
+def _gave_turn_rewards(table: Table) -> Bools:
     """Whether the environment said a reward with the answer to a turn that was not a rollout's last, or there was none
     to say it with."""
     lengths = _lengths(table)
@@ -103,7 +103,7 @@ def _told(table: Table) -> Bools:
 
 def turns_of(table: Table, found: Scored) -> Turns | None:
     """The turns whose credit is known; ``None`` where no rollout's is."""
-    lengths, kept = _lengths(table), _told(table) & found.included
+    lengths, kept = _lengths(table), _gave_turn_rewards(table) & found.included
     if table.said is None or not kept.any():
         return None
     mine = np.repeat(kept, lengths)

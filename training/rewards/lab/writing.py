@@ -147,7 +147,7 @@ class SetWriter:
         self._numbers["row"].append(self._row(record, episode.row))
         self._numbers["offsets"].append(self._episodes.tell())
         self._episodes.write(
-            _line(
+            _json_line(
                 {
                     "messages": [message.model_dump(exclude_none=True) for message in episode.messages],
                     "prompt_length": episode.prompt_length,
@@ -170,7 +170,7 @@ class SetWriter:
             if known != number:
                 return known
         self._numbers["row_offsets"].append(self._rows.tell())
-        self._rows.write(_line(row))
+        self._rows.write(_json_line(row))
         return number
 
     def finish(self) -> None:
@@ -214,7 +214,7 @@ _CODES = {np.int32: "i", np.int64: "q", np.float64: "d", np.uint8: "B", np.bool_
 _KINDS: dict[str, Any] = {name: _CODES[kind] for name, kind in _TYPES.items()}
 
 
-def _line(value: Any) -> bytes:
+def _json_line(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass") + b"\n"
 
 

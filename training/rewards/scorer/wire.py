@@ -54,10 +54,10 @@ def job_line(job: Job) -> bytes:
 
     Python's own JSON: rows of datasets may hold NaN, and pydantic goes less deep than they do.
     """
-    return _line({"cpu_s": job.cpu_s, "asked": [_plain(asked) for asked in job.asked]})
+    return _json_line({"cpu_s": job.cpu_s, "asked": [_asked_data(asked) for asked in job.asked]})
 
 
-def _plain(asked: Asked) -> dict[str, Any]:
+def _asked_data(asked: Asked) -> dict[str, Any]:
     messages = [message.model_dump(mode="json") for message in asked.episode.messages]
     whole = asked.model_dump(mode="json", exclude={"episode"})
     return {**whole, "episode": {**vars(asked.episode), "messages": messages}}
@@ -65,7 +65,7 @@ def _plain(asked: Asked) -> dict[str, Any]:
 
 def said_line(said: Said) -> bytes:
     """An answer as a line."""
-    return _line(said.model_dump(mode="json"))
+    return _json_line(said.model_dump(mode="json"))
 
 
 def job_of(line: bytes) -> Job:
@@ -78,5 +78,5 @@ def said_of(line: bytes) -> Said:
     return _SAID.validate_python(json.loads(line))
 
 
-def _line(plain: dict[str, Any]) -> bytes:
+def _json_line(plain: dict[str, Any]) -> bytes:
     return (json.dumps(plain) + "\n").encode()

@@ -54,13 +54,13 @@ def answer_of(item: RewardComponent, asked: Asked) -> Said:
             with boundary(RewardFault, f"looking for the words of `{item.name}`"):
                 found.spans = component.spans(asked.episode, params)[: asked.spans]
         if asked.values and item.name not in asked.known:
-            found.value = _value(item, component, params, asked)
+            found.value = _component_value(item, component, params, asked)
     except TiltyardError as exc:
         found.why, found.code = Sentence.of(exc.message), exc.code
     return found
 
 
-def _value(item: RewardComponent, component: Component, params: Params, asked: Asked) -> float:
+def _component_value(item: RewardComponent, component: Component, params: Params, asked: Asked) -> float:
     if component.outside and not (asked.sandbox and item.registered == CUSTOM):
         raise not_here(item)
     value = raw_value(item.name, component, params, asked.episode)

@@ -11,29 +11,29 @@ from training.rewards.toolbench.reading import BETWEEN, ending, form_of, read
 from training.words import _
 
 
-def _value(default: float, title: str, help: str) -> Any:
+def _number_field(default: float, title: str, help: str) -> Any:
     return Field(default, title=title, description=help, ge=-10, le=10, allow_inf_nan=False)
 
 
 class FunctionCallParams(Params):
     """Parameters of ``toolbench_function_call``."""
 
-    call_bonus: float = _value(0.1, _("Call bonus"), _("Added for each call that worked."))
-    error_penalty: float = _value(-0.5, _("Error penalty"), _("Added for each call that failed; below 0."))
+    call_bonus: float = _number_field(0.1, _("Call bonus"), _("Added for each call that worked."))
+    error_penalty: float = _number_field(-0.5, _("Error penalty"), _("Added for each call that failed; below 0."))
 
 
 class FinishParams(Params):
     """Parameters of ``toolbench_finish``."""
 
-    finish_bonus: float = _value(0.5, _("Finish bonus"), _("Value of an episode that ends with an answer."))
-    give_up_share: float = _value(0.5, _("Giving up"), _("Share of the bonus for giving up."))
-    other_share: float = _value(0.3, _("Other ending"), _("Share of the bonus for any other Finish."))
+    finish_bonus: float = _number_field(0.5, _("Finish bonus"), _("Value of an episode that ends with an answer."))
+    give_up_share: float = _number_field(0.5, _("Giving up"), _("Share of the bonus for giving up."))
+    other_share: float = _number_field(0.3, _("Other ending"), _("Share of the bonus for any other Finish."))
 
 
 class TokenBonusParams(Params):
     """Parameters of ``toolbench_token_bonus``."""
 
-    per_token: float = _value(0.01, _("Per token"), _("Added for each token that the model wrote."))
+    per_token: float = _number_field(0.01, _("Per token"), _("Added for each token that the model wrote."))
     chars_per_token: float = Field(
         4.0,
         title=_("Characters per token"),
@@ -46,7 +46,7 @@ class TokenBonusParams(Params):
 class CallShareParams(Params):
     """Parameters of ``toolbench_call_share``."""
 
-    single_turn_score: float = _value(
+    single_turn_score: float = _number_field(
         0.0, _("Single turn"), _("Value of an episode with one turn; the published code divides by zero there.")
     )
 
@@ -54,15 +54,15 @@ class CallShareParams(Params):
 class FinishMiddleParams(FinishParams):
     """Parameters of ``toolbench_finish_share``."""
 
-    finish_bonus: float = _value(1.0, _("Finish bonus"), _("Value of an episode that ends with an answer."))
+    finish_bonus: float = _number_field(1.0, _("Finish bonus"), _("Value of an episode that ends with an answer."))
 
 
 class LatestTurnParams(Params):
     """Parameters of ``toolbench_turns``."""
 
-    call_bonus: float = _value(0.1, _("Call bonus"), _("Added for each turn whose call worked."))
-    error_penalty: float = _value(-0.1, _("Error penalty"), _("Added for each turn whose call failed; below 0."))
-    invalid_penalty: float = _value(
+    call_bonus: float = _number_field(0.1, _("Call bonus"), _("Added for each turn whose call worked."))
+    error_penalty: float = _number_field(-0.1, _("Error penalty"), _("Added for each turn whose call failed; below 0."))
+    invalid_penalty: float = _number_field(
         -0.2, _("Invalid penalty"), _("Added for each turn without a readable call; below 0.")
     )
 
@@ -70,8 +70,10 @@ class LatestTurnParams(Params):
 class LatestFinishParams(Params):
     """Parameters of ``toolbench_last_turn``."""
 
-    finish_bonus: float = _value(0.2, _("Finish bonus"), _("Value of an episode whose last turn is a Finish."))
-    no_finish_penalty: float = _value(-0.5, _("No finish"), _("Value of an episode that ends otherwise; below 0."))
+    finish_bonus: float = _number_field(0.2, _("Finish bonus"), _("Value of an episode whose last turn is a Finish."))
+    no_finish_penalty: float = _number_field(
+        -0.5, _("No finish"), _("Value of an episode that ends otherwise; below 0.")
+    )
 
 
 def seed_format(episode: Episode, params: Params) -> float:
