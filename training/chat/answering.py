@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from envs.wire import Message, Observation, ResetRequest, StepRequest
 from training.addresses import AllowList
-from training.chat.speakers import Speaker, Spoken, Wish
+from training.chat.speakers import SamplingSettings, Speaker, SpeakerReply
 from training.chat.wire import Ask, Ended, Ending, Line, Place, Said, Text
 from training.config import JobConfig
 from training.connections import Access, reaching
@@ -120,14 +120,14 @@ class Answering:
                 return "done"
         return "turns"
 
-    async def _speak(self, number: int) -> Spoken:
+    async def _speak(self, number: int) -> SpeakerReply:
         ask, turns = self._ask, sum(message.role == "assistant" for message in self._messages)
-        wish = Wish(ask.temperature, ask.max_tokens, mix_seed(ask.seed, turns) % 2**31)
+        settings = SamplingSettings(ask.temperature, ask.max_tokens, mix_seed(ask.seed, turns) % 2**31)
         began = time.monotonic()
         spoken = await self._speaker.speak(
             self._messages,
             self._tools,
-            wish,
+            settings,
             self._parse,
             f"call_{turns}_",
             lambda text: self._tell(Text(id=ask.id, text=text)),

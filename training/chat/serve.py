@@ -22,7 +22,7 @@ from pydantic import ValidationError
 
 from envs.wire import Message
 from training.chat.answering import Answering
-from training.chat.speakers import EndpointSpeaker, ModelSpeaker, Speaker, Wish
+from training.chat.speakers import EndpointSpeaker, ModelSpeaker, SamplingSettings, Speaker
 from training.chat.wire import LINE_BYTES, Ask, Failed, Line, Open, Ready, Stop, heard_adapter
 from training.config import JobConfig
 from training.dialects import text
@@ -118,8 +118,8 @@ def _speaker(opened: Open) -> Iterator[tuple[Speaker, Ready]]:
 async def _warm(speaker: ModelSpeaker) -> None:
     """Answer a greeting, so that the first person does not wait for what every library does once."""
     greeting = [Message(role="user", content="Hello")]
-    wish = Wish(temperature=1.0, max_tokens=2, seed=0)
-    await speaker.speak(greeting, None, wish, text.parse, "", lambda _text: None)
+    settings = SamplingSettings(temperature=1.0, max_tokens=2, seed=0)
+    await speaker.speak(greeting, None, settings, text.parse, "", lambda _text: None)
 
 
 def _log(text: str) -> None:

@@ -28,7 +28,7 @@ OnText = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Wish:
+class SamplingSettings:
     """How one turn is to be drawn."""
 
     temperature: float
@@ -42,10 +42,10 @@ class Wish:
 
 
 @dataclass
-class Spoken:
-    """One turn of whoever answers. ``first_s``: seconds until its first token; ``cut``: by the limit of tokens;
-    ``read``: tokens that an endpoint read for it, 0 where nobody is paid for that; ``message``: the turn as an endpoint
-    wrote it, with what is no part of its answer."""
+class SpeakerReply:
+    """One turn of the model or endpoint that answers. ``first_s``: seconds until its first token; ``cut``: by the limit
+    of tokens; ``read``: tokens that an endpoint read for it, 0 where nobody is paid for that; ``message``: the turn as
+    an endpoint wrote it, with what is no part of its answer."""
 
     turn: ParsedTurn
     tokens: int
@@ -63,8 +63,14 @@ class Speaker(Protocol):
         ...
 
     async def speak(
-        self, messages: list[Message], tools: Tools | None, wish: Wish, parse: Parse, prefix: str, on_text: OnText
-    ) -> Spoken: ...
+        self,
+        messages: list[Message],
+        tools: Tools | None,
+        settings: SamplingSettings,
+        parse: Parse,
+        prefix: str,
+        on_text: OnText,
+    ) -> SpeakerReply: ...
 
 
 @dataclass(frozen=True)
@@ -80,13 +86,19 @@ class ModelSpeaker:
         return read_by(self.template.family, config)
 
     async def speak(
-        self, messages: list[Message], tools: Tools | None, wish: Wish, parse: Parse, prefix: str, on_text: OnText
-    ) -> Spoken:
+        self,
+        messages: list[Message],
+        tools: Tools | None,
+        settings: SamplingSettings,
+        parse: Parse,
+        prefix: str,
+        on_text: OnText,
+    ) -> SpeakerReply:
         """See ``Speaker``. Raises ``ContextFull``, ``PolicyFault``."""
         began, loop = time.monotonic(), asyncio.get_running_loop()
         with boundary(DataError, "rendering the conversation"):
             prompt = self.template.prompt_ids(messages, tools)
-        room = self._room(len(prompt), wish.max_tokens)
+        room = self._room(len(prompt), settings.max_tokens)
         pieces, first = Pieces(self.template.decode), [0.0]
 
         def hear(token: int) -> None:
@@ -98,14 +110,14 @@ class ModelSpeaker:
             with suppress(RuntimeError):  # the loop is gone: nobody listens any more
                 loop.call_soon_threadsafe(hear, token)
 
-        watch = Watch(on_token, wish.params)
+        watch = Watch(on_token, settings.params)
         with boundary(PolicyFault, "sampling"):
-            sample = await self.engine.generate(prompt, max_tokens=room, seed=wish.seed, watch=watch)
+            sample = await self.engine.generate(prompt, max_tokens=room, seed=settings.seed, watch=watch)
         if piece := pieces.rest():
             on_text(piece)
         cut = not sample.finished or not self.template.ends(sample.ids[-1])
         turn = parse(self.template.decode(sample.ids), prefix, tools)
-        return Spoken(turn, len(sample.ids), first[0] or None, cut)
+        return SpeakerReply(turn, len(sample.ids), first[0] or None, cut)
 
     def _room(self, prompt: int, wanted: int) -> int:
         """Tokens that the turn may have. Raises ``ContextFull``."""
@@ -130,8 +142,14 @@ class EndpointSpeaker:
         return choose_dialect(config)
 
     async def speak(
-        self, messages: list[Message], tools: Tools | None, wish: Wish, parse: Parse, prefix: str, on_text: OnText
-    ) -> Spoken:
+        self,
+        messages: list[Message],
+        tools: Tools | None,
+        settings: SamplingSettings,
+        parse: Parse,
+        prefix: str,
+        on_text: OnText,
+    ) -> SpeakerReply:
         """See ``Speaker``. Raises ``EndpointFault``."""
         began, first = time.monotonic(), [0.0]
 
@@ -141,9 +159,9 @@ class EndpointSpeaker:
 
         body: dict[str, Any] = {
             "messages": self._messages(messages, tools),
-            "temperature": wish.temperature,
-            "max_tokens": wish.max_tokens,
-            "seed": wish.seed,
+            "temperature": settings.temperature,
+            "max_tokens": settings.max_tokens,
+            "seed": settings.seed,
             **({"tools": tools} if tools and not self.tells_tools else {}),
         }
         reply = await complete(self.endpoint, body, hear)
@@ -153,7 +171,7 @@ class EndpointSpeaker:
         tokens = reply.tokens["completion_tokens"] or written_tokens(turn, reply)
         read = reply.tokens["prompt_tokens"] or sum(count(message.content) for message in messages)
         first_s, cut = first[0] or time.monotonic() - began, reply.ended == "length"
-        return Spoken(turn, tokens, first_s, cut, read, message_of(turn, reply))
+        return SpeakerReply(turn, tokens, first_s, cut, read, message_of(turn, reply))
 
     def _messages(self, messages: list[Message], tools: Tools | None) -> list[dict[str, Any]]:
         return in_words(messages, tools) if self.tells_tools else [written(message) for message in messages]

@@ -11,7 +11,7 @@ import pytest
 from envs.tools.tasks import draw_task
 from envs.wire import Message
 from training.chat.answering import Answering
-from training.chat.speakers import Spoken
+from training.chat.speakers import SpeakerReply
 from training.chat.wire import Ask, Ended, Line, Place, Said, Text
 from training.config import EnvironmentConfig, JobConfig
 from training.dialects import choose_dialect
@@ -30,12 +30,14 @@ class Scripted:
     def reader(self, config: JobConfig) -> Any:
         return choose_dialect(config)
 
-    async def speak(self, messages: Any, tools: Any, wish: Any, parse: Any, prefix: str, on_text: Any) -> Spoken:
-        self.seen.append((list(messages), tools, wish))
+    async def speak(
+        self, messages: Any, tools: Any, settings: Any, parse: Any, prefix: str, on_text: Any
+    ) -> SpeakerReply:
+        self.seen.append((list(messages), tools, settings))
         text = self.turns.pop(0)
         on_text(text[:3])
         on_text(text[3:])
-        return Spoken(parse(text, prefix), len(text), 0.01, self.cut)
+        return SpeakerReply(parse(text, prefix), len(text), 0.01, self.cut)
 
 
 def _ask(text: str, *before: Message, place: Place | None = None, **more: Any) -> Ask:
@@ -124,5 +126,5 @@ def test_each_turn_has_a_seed_of_its_own_and_the_same_one_again(place: Place) ->
     for _again in range(2):
         speaker = Scripted(SUM, "It is 5.")
         _answer(_ask("2 + 3?", place=place, seed=9), speaker)
-        seeds.append([wish.seed for _messages, _tools, wish in speaker.seen])
+        seeds.append([settings.seed for _messages, _tools, settings in speaker.seen])
     assert seeds[0] == seeds[1] and seeds[0][0] != seeds[0][1]
