@@ -27,7 +27,7 @@ from training.algorithms.loading import (
 from training.algorithms.mix import Segment, order_of
 from training.algorithms.rollouts import PARTS_FIELD, Prompts, Rollouts
 from training.algorithms.sampler import JobSampler
-from training.algorithms.stages import Course, StageEnd
+from training.algorithms.stages import StageEnd, StageProgress
 from training.algorithms.task_memory import Drawing, Memory, entered, read_memory
 from training.algorithms.tasks import reward_components
 from training.algorithms.token_values import TokenRecord, speller
@@ -65,38 +65,38 @@ def run_on_rollouts(
     ``trainer_class`` minimises."""
     job.journal.write(PhaseChanged(phase="preparing", step=0))
     job.keep_replies()
-    course = Course(job, job.find_checkpoint())
+    progress = StageProgress(job, job.find_checkpoint())
     while True:
-        _train_course(course, trainer_class, loss(job.config), scorer=scorer, engine=engine)
-        if not course.goes_on():
+        _train_stage(progress, trainer_class, loss(job.config), scorer=scorer, engine=engine)
+        if not progress.goes_on():
             return
         job.check_stop()
         job.journal.write(PhaseChanged(phase="preparing", step=job.step))
 
 
-def _train_course(
-    course: Course,
+def _train_stage(
+    progress: StageProgress,
     trainer_class: Callable[..., Any],
     loss: dict[str, Any],
     *,
     scorer: Scorer | None,
     engine: Engine | None,
 ) -> None:
-    job = course.job
+    job = progress.job
     config, components = job.config, reward_components(job.config)
-    segments, rows = course.parts()
+    segments, rows = progress.parts()
     for segment in segments:
         _wait_for(job, segment)
     job.check_stop()
     device = prepare_device(config)
-    folder = job.base or fetch_base(job, course.all_rows)
+    folder = job.base or fetch_base(job, progress.all_rows)
     tokenizer, note = load_tokenizer(folder)
     if note:
         job.log(note, "warning")
     template = ChatTemplate(tokenizer)
     for segment in segments:
         require_calls(template, segment.config, rows[segment.begin : segment.end])
-    tasks = choose_tasks(job, rows, template, course.other_rows, segments)
+    tasks = choose_tasks(job, rows, template, progress.other_rows, segments)
     job.check_stop()
     with ExitStack() as after:
         sampler = after.enter_context(closing(JobSampler(job, folder, device))) if engine is None else None
@@ -104,9 +104,9 @@ def _train_course(
         callback = JournalCallback(job, config.updates_per_step)
         if config.run.keep_tokens_mib:
             callback.tokens = TokenRecord(job.run_dir, config.run.keep_tokens_mib << 20, speller(tokenizer))
-        drawing = callback.saver.drawing = _drawing(job, course, rows, tasks.train)
-        order = _order(job, segments, tasks.train, course.step)
-        prompts = Prompts(order, tasks.train, course.step if job.stage else 0, course.last_step, drawing)
+        drawing = callback.saver.drawing = _drawing(job, progress, rows, tasks.train)
+        order = _order(job, segments, tasks.train, progress.step)
+        prompts = Prompts(order, tasks.train, progress.step if job.stage else 0, progress.last_step, drawing)
         rollouts = after.enter_context(closing(Rollouts(job, callback, rows, prompts, template, segments, scorer)))
         weights = [component.weight for component in components]
         arguments = rollout_arguments(config, job.run_dir, device, weights) | loss
@@ -120,8 +120,8 @@ def _train_course(
         assert engine is not None  # noqa: S101 - it was given, or is the sampler's
         rollouts.attach(engine, check, sampler.rest if sampler is not None else None)
         job.check_stop()
-        course.started(len(tasks.train), device)
-        callback.stage_end = stage_end = StageEnd(job, course.stages)
+        progress.started(len(tasks.train), device)
+        callback.stage_end = stage_end = StageEnd(job, progress.stages)
         callback.saver.origin = job.step if job.stage is not None else 0
         if config.evaluate.every:
             copied = check if sampler is not None and sampler.copies else None
@@ -138,7 +138,7 @@ def _train_course(
             )
             after.enter_context(closing(held_out))
             callback.saver.held_out = held_out.success_of
-        train(job, trainer, callback, course.checkpoint)
+        train(job, trainer, callback, progress.checkpoint)
 
 
 def _wait_for(job: Job, part: Segment) -> None:
@@ -241,16 +241,16 @@ def _order(job: Job, segments: list[Segment], places: list[int], step: int) -> l
     return order_of(segments, places, count, config.run.seed)[done * size :]
 
 
-def _drawing(job: Job, course: Course, rows: list[Row], places: list[int]) -> Drawing | None:
+def _drawing(job: Job, progress: StageProgress, rows: list[Row], places: list[int]) -> Drawing | None:
     """What draws the tasks, where that is not their order: it remembers what the checkpoint does."""
-    checkpoint = course.checkpoint
+    checkpoint = progress.checkpoint
     config, stage = job.config, job.stage.name if job.stage is not None else ""
     if config.data.draw == "order":
         return None
     memory = entered(read_memory(checkpoint), stage) if checkpoint is not None else None
     drawing = Drawing(config.data, rows, places, config.run.seed, memory or Memory(stage=stage))
     said = f"Tasks are drawn by their pass rate: {drawing.known} of {len(places)} have been played before."
-    draws = -(-(course.last_step - course.step) // config.updates_per_step) * config.rollout.prompts_per_step
+    draws = -(-(progress.last_step - progress.step) // config.updates_per_step) * config.rollout.prompts_per_step
     if draws <= len(places):
         said += f" At most {draws} are drawn from here on, so hardly any comes twice, and little is gained by it."
     if checkpoint is not None and memory is None:

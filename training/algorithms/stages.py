@@ -29,8 +29,8 @@ from training.journal import StageStarted
 Why = Literal["first", "resumed", "steps", "figure"]
 
 
-class Course:
-    """What a job trains, one after the other: its stages, or the one course of a job without any.
+class StageProgress:
+    """What a job trains, one after the other, and what of it now: its stages, or the one course of a job without any.
 
     ``config`` is that of the whole job, ``checkpoint`` the one to go on from. ``job.config`` and ``job.stage`` are
     those of the stage that is trained now.

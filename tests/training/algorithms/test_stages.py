@@ -18,7 +18,7 @@ from tests.training.helpers import of_type, scripted_server, write_rows
 from training.algorithms.checkpoints import StageMark, outdated, verify, write_whole
 from training.algorithms.grpo import run_grpo
 from training.algorithms.job import Job
-from training.algorithms.stages import Course
+from training.algorithms.stages import StageProgress
 from training.data.schema import Row
 from training.errors import ConfigError, DataError, StopRequested
 
@@ -228,7 +228,7 @@ def test_a_run_finds_its_stage_by_name_and_else_by_step(
     job = staged(make_job, "", THREE, run={"max_steps": 10})
     folder = job.run_dir / f"checkpoint-{step}"
     write_whole(folder, step, lambda folder: None, stage=mark)
-    Course(job, folder)
+    StageProgress(job, folder)
     assert job.stage is not None and (job.stage.name, job.stage.began, job.stage.ended) == (*goes_on_in, False)
 
 
