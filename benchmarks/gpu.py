@@ -28,7 +28,8 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.environment import environment_server  # noqa: E402
 from benchmarks.learning import make_data  # noqa: E402
-from training.journal import Metrics, RolloutFinished, TurnAdded, read_events  # noqa: E402
+from training.events import Metrics, RolloutFinished, TurnAdded  # noqa: E402
+from training.journal import read_events  # noqa: E402
 
 SAMPLE_EVERY_S = 3.0
 

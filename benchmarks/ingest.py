@@ -40,6 +40,7 @@ def text(dice: random.Random, size: int = 300) -> str:
 def write_journal(folder: Path, rollouts: int, turns: int) -> int:
     """The journal of one step for each 64 rollouts; how many events it has."""
     from envs.wire import Message
+    from training import events as run_events
     from training import journal as j
 
     dice, written = random.Random(5), 0
@@ -50,22 +51,22 @@ def write_journal(folder: Path, rollouts: int, turns: int) -> int:
         written += 1
         book.write(event)
 
-    write(j.RunStarted(kind="grpo", total_steps=rollouts))
+    write(run_events.RunStarted(kind="grpo", total_steps=rollouts))
     for step in range(1, rollouts // 64 + 1):
         for group in range(64 // GROUP):
             names = [f"a1-s{step}-g{group}-{index}" for index in range(GROUP)]
             for index, name in enumerate(names):
-                write(j.RolloutStarted(rollout=name, step=step, group=group, index=index, row=group, task="t"))
+                write(run_events.RolloutStarted(rollout=name, step=step, group=group, index=index, row=group, task="t"))
                 for turn in range(turns):
                     said = [Message(role="assistant", content=text(dice)), Message(role="user", content=text(dice))]
-                    write(j.TurnAdded(rollout=name, turn=turn, messages=said, tokens=80, seconds=0.2))
+                    write(run_events.TurnAdded(rollout=name, turn=turn, messages=said, tokens=80, seconds=0.2))
                 reward = dice.random()
                 ended = {"reward": reward, "parts": {"task_success": reward}, "turns": turns, "tokens": 80 * turns}
-                write(j.RolloutFinished(rollout=name, status="completed", seconds=4.0, **ended))
+                write(run_events.RolloutFinished(rollout=name, status="completed", seconds=4.0, **ended))
             advantages = [dice.uniform(-1, 1) for _ in names]
             scored = {"reward_mean": 0.5, "reward_std": 0.1, "zero_variance": False}
-            write(j.GroupScored(step=step, group=group, rollouts=names, advantages=advantages, **scored))
-        write(j.Metrics(step=step, values={f"figure/{n}": dice.random() for n in range(78)}))
+            write(run_events.GroupScored(step=step, group=group, rollouts=names, advantages=advantages, **scored))
+        write(run_events.Metrics(step=step, values={f"figure/{n}": dice.random() for n in range(78)}))
     book.close()
     return written
 

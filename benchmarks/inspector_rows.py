@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from django.db import connection
 
-from training import journal
+from training import events as run_events
 from training.config import JobConfig
 from webapp.common.outcomes import outcome_of
 from webapp.engine.batch import Batch
@@ -218,12 +218,12 @@ def turns_projected(number: int = 1000) -> float:
     rng, events = random.Random(1), []
     for place in range(number // TURNS):
         name, row = f"r{place}", _rollout(rng, run, 1, place // GROUP, place % GROUP)
-        events.append(journal.RolloutStarted(rollout=name, step=1, group=row.group, index=row.index, t=1.0))
+        events.append(run_events.RolloutStarted(rollout=name, step=1, group=row.group, index=row.index, t=1.0))
         events += [
-            journal.TurnAdded(rollout=name, turn=turn.number, messages=turn.messages, t=1.0)
+            run_events.TurnAdded(rollout=name, turn=turn.number, messages=turn.messages, t=1.0)
             for turn in _turns(rng, row)
         ]
-        events.append(journal.RolloutFinished(rollout=name, status="completed", reward=0.5, t=2.0))
+        events.append(run_events.RolloutFinished(rollout=name, status="completed", reward=0.5, t=2.0))
     began = time.perf_counter()
     batch = Batch(run, 1)
     batch.preload(events)

@@ -19,67 +19,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from training.events import (
-    JOURNAL_VERSION,
-    VERIFIED,
-    AnyEvent,
-    CheckpointSaved,
-    CheckpointsRemoved,
-    Event,
-    GroupScored,
-    Held,
-    HeldOutEvaluated,
-    LogLine,
-    Metrics,
-    Phase,
-    PhaseChanged,
-    Resumed,
-    RolloutFinished,
-    RolloutStarted,
-    RolloutStatus,
-    RunFinished,
-    RunStarted,
-    SamplerChecked,
-    StageStarted,
-    TasksHeldOut,
-    TurnAdded,
-    UpdateSkipped,
-)
+from training.events import AnyEvent, Event
 from training.tail import drop_torn_tail
-
-__all__ = [
-    "FSYNC_EVERY_S",
-    "JOURNAL_NAME",
-    "JOURNAL_VERSION",
-    "RESERVE_BYTES",
-    "RESERVE_NAME",
-    "VERIFIED",
-    "AnyEvent",
-    "CheckpointSaved",
-    "CheckpointsRemoved",
-    "Event",
-    "GroupScored",
-    "Held",
-    "HeldOutEvaluated",
-    "Journal",
-    "LogLine",
-    "Metrics",
-    "Phase",
-    "PhaseChanged",
-    "Resumed",
-    "RolloutFinished",
-    "RolloutStarted",
-    "RolloutStatus",
-    "RunFinished",
-    "RunStarted",
-    "SamplerChecked",
-    "StageStarted",
-    "TasksHeldOut",
-    "TurnAdded",
-    "UpdateSkipped",
-    "parse_event",
-    "read_events",
-]
 
 JOURNAL_NAME = "journal.jsonl"
 FSYNC_EVERY_S = 0.5

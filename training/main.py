@@ -27,7 +27,8 @@ from typing import Any
 from training.algorithms.job import Job
 from training.config import JobConfig, config_to_yaml
 from training.errors import Boundary, ErrorInfo, StopRequested, TiltyardError
-from training.journal import JOURNAL_NAME, Journal, LogLine, RunFinished
+from training.events import LogLine, RunFinished
+from training.journal import JOURNAL_NAME, Journal
 from training.machine import disk_fault
 from training.outputs import Outputs
 from training.reporting.starting import Reports

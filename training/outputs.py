@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from training.config import JobConfig
-from training.journal import Event, Metrics, RunStarted
+from training.events import Event, Metrics, RunStarted
 
 METRICS_PATH = Path("metrics") / "training_metrics.json"
 LOGS = "logs"

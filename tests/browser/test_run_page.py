@@ -11,10 +11,9 @@ from django.utils import timezone
 
 from envs.wire import Message, ToolCall
 from training.errors import Boundary, ErrorInfo
-from training.journal import (
+from training.events import (
     Event,
     GroupScored,
-    Journal,
     LogLine,
     Metrics,
     PhaseChanged,
@@ -23,6 +22,7 @@ from training.journal import (
     RunStarted,
     TurnAdded,
 )
+from training.journal import Journal
 from webapp.common.storage import attempt_dir
 from webapp.engine.history import run_transition
 from webapp.engine.lease import claim

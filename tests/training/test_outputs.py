@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from training.config import JobConfig
-from training.journal import LogLine, Metrics, RunFinished, RunStarted
+from training.events import LogLine, Metrics, RunFinished, RunStarted
 from training.main import ToldJournal
 from training.outputs import METRICS_PATH, MetricsFile, Outputs, rows_of
 

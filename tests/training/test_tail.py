@@ -12,7 +12,8 @@ import pytest
 
 from tests.training.helpers import events
 from training import tail
-from training.journal import RESERVE_NAME, Journal, LogLine, Metrics, RolloutStarted, RunFinished, RunStarted
+from training.events import LogLine, Metrics, RolloutStarted, RunFinished, RunStarted
+from training.journal import RESERVE_NAME, Journal
 from training.tail import drop_torn_tail, last_attempt, last_step, lines_backwards
 
 

@@ -21,8 +21,8 @@ from training.algorithms.stages import StageEnd
 from training.algorithms.token_values import TokenRecord
 from training.config import JobConfig
 from training.errors import NoGradient, NotFinite, StopRequested, TiltyardError
+from training.events import Metrics, PhaseChanged, UpdateSkipped
 from training.garbage import few_collections
-from training.journal import Metrics, PhaseChanged, UpdateSkipped
 from training.memory.running import dry_step, named_shortage
 
 Arguments = TypeVar("Arguments", bound=TrainingArguments)

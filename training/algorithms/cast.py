@@ -14,7 +14,8 @@ from training.chat_client import complete
 from training.config import RewardComponent
 from training.data.schema import Row
 from training.errors import ConfigError, EndpointAway, StopRequested
-from training.journal import JOURNAL_NAME, Metrics, PhaseChanged, read_events
+from training.events import Metrics, PhaseChanged
+from training.journal import JOURNAL_NAME, read_events
 from training.rollout.endpoint import Budget, EndpointPlayer, budget_of, endpoint_of, endpoint_player
 from training.rollout.holding import wait_for_environment
 from training.rollout.players import make_player

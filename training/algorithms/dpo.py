@@ -30,7 +30,7 @@ from training.data.pairs import Pair, pair_of
 from training.data.reader import load_rows
 from training.data.schema import Row
 from training.errors import ConfigError, DataError
-from training.journal import PhaseChanged
+from training.events import PhaseChanged
 from training.policy.adapter import lora_config
 from training.rollout.tokens import ChatTemplate
 

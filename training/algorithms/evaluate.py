@@ -16,8 +16,8 @@ from training.config import JobConfig, RewardComponent
 from training.data.schema import Row
 from training.evaluation.recorded import REPORT_NAME, evaluation_of
 from training.evaluation.tasks import drawn_tasks, evaluated_places
+from training.events import Metrics
 from training.garbage import few_collections
-from training.journal import Metrics
 from training.rewards.base import Episode, Score
 from training.rewards.combining import SCHEDULES_ENDED
 from training.rewards.scoring import score_episode

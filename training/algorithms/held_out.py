@@ -24,7 +24,8 @@ from training.errors import ConfigError
 from training.evaluation.figures import Try, sheet_of
 from training.evaluation.recorded import Report, report_of
 from training.evaluation.tasks import drawn_tasks
-from training.journal import JOURNAL_NAME, HeldOutEvaluated, Metrics, PhaseChanged, TasksHeldOut, read_events
+from training.events import HeldOutEvaluated, Metrics, PhaseChanged, TasksHeldOut
+from training.journal import JOURNAL_NAME, read_events
 from training.policy.check import SamplerCheck
 from training.policy.engine import Engine
 from training.rewards.combining import SCHEDULES_ENDED

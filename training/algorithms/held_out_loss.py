@@ -13,7 +13,8 @@ from typing import Any
 
 from training.algorithms.job import Job
 from training.algorithms.saving import random_states, restore_random
-from training.journal import JOURNAL_NAME, Metrics, PhaseChanged, read_events
+from training.events import Metrics, PhaseChanged
+from training.journal import JOURNAL_NAME, read_events
 
 Example = dict[str, list[int]]
 Collator = Callable[[Sequence[Example]], dict[str, Any]]

@@ -18,7 +18,8 @@ from training.algorithms.checkpoints import HubModel, StageMark, remove_leftover
 from training.algorithms.resume import find_resume
 from training.config import JobConfig
 from training.errors import StopRequested
-from training.journal import JOURNAL_NAME, CheckpointsRemoved, Journal, LogLine, Resumed, RunStarted, parse_event
+from training.events import CheckpointsRemoved, LogLine, Resumed, RunStarted
+from training.journal import JOURNAL_NAME, Journal, parse_event
 from training.machine import disk_fault, require_room
 from training.rewards.judge.cache import REPLIES_NAME, replies
 from training.stopping import stop_grace

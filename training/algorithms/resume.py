@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from training.algorithms.checkpoints import PREFIX, Manifest, numbered, step_of, verify
-from training.journal import JOURNAL_NAME, VERIFIED
+from training.events import VERIFIED
+from training.journal import JOURNAL_NAME
 from training.tail import last_step
 from training.words import Sentence, sentence
 

@@ -11,8 +11,8 @@ from training.algorithms.job import Job, row_order
 from training.algorithms.tasks import playable
 from training.config import RewardComponent
 from training.data.schema import Row
+from training.events import Metrics
 from training.garbage import few_collections
-from training.journal import Metrics
 from training.rewards.base import Episode, Score
 from training.rewards.scoring import score_episode
 from training.rollout.collector import Collector

@@ -37,7 +37,7 @@ from training.algorithms.contents import (
 from training.algorithms.job import Job
 from training.algorithms.task_memory import Drawing, Memory
 from training.errors import NotFinite, StorageFull, TiltyardError
-from training.journal import CheckpointSaved, CheckpointsRemoved, PhaseChanged
+from training.events import CheckpointSaved, CheckpointsRemoved, PhaseChanged
 from training.machine import require_room
 from training.model_check import stored_dtype
 

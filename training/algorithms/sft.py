@@ -23,7 +23,7 @@ from training.data.reader import load_rows
 from training.data.schema import Row
 from training.data.splitting import split_rows
 from training.errors import ConfigError
-from training.journal import PhaseChanged
+from training.events import PhaseChanged
 from training.policy.adapter import lora_config
 
 

@@ -24,7 +24,7 @@ from training.algorithms.tasks import reward_components, task_rows
 from training.config import JobConfig, Stage
 from training.data.schema import Row
 from training.evaluation.recorded import Report
-from training.journal import StageStarted
+from training.events import StageStarted
 
 Why = Literal["first", "resumed", "steps", "figure"]
 

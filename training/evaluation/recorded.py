@@ -8,7 +8,8 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from training.evaluation.figures import Sheet, Try, sheet_of
-from training.journal import JOURNAL_NAME, RolloutFinished, RolloutStarted, read_events
+from training.events import RolloutFinished, RolloutStarted
+from training.journal import JOURNAL_NAME, read_events
 from training.rollout.figures import SUCCESS_PART
 
 WHOLE_FILE = 1 << 50

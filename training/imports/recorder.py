@@ -16,11 +16,7 @@ from typing import BinaryIO
 from envs.wire import Message
 from training.config import DEFAULT_KIND
 from training.errors import Boundary, DataError, ErrorInfo
-from training.imports.base import Figures, Sampled
-from training.imports.names import mapped
-from training.imports.report import MAX_MAPPED, ImportReport
-from training.journal import (
-    JOURNAL_NAME,
+from training.events import (
     Event,
     GroupScored,
     LogLine,
@@ -31,6 +27,10 @@ from training.journal import (
     RunStarted,
     TurnAdded,
 )
+from training.imports.base import Figures, Sampled
+from training.imports.names import mapped
+from training.imports.report import MAX_MAPPED, ImportReport
+from training.journal import JOURNAL_NAME
 from training.rewards.advantages import GroupStatistics, group_statistics, reward_mean
 from training.words import _
 

@@ -8,7 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from training.journal import JOURNAL_NAME, Metrics, RunFinished, RunStarted, parse_event
+from training.events import Metrics, RunFinished, RunStarted
+from training.journal import JOURNAL_NAME, parse_event
 
 FOLDER_NAME = "reports"
 _WANTED = (b'"type":"metrics"', b'"type":"run_started"', b'"type":"run_finished"')

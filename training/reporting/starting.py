@@ -15,7 +15,8 @@ from pathlib import Path
 
 from training.child_env import CERTIFICATES, PLACES, PROXIES, ROOT, child_env
 from training.config import TRACKERS, JobConfig, TrackerName
-from training.journal import Journal, LogLine
+from training.events import LogLine
+from training.journal import Journal
 
 END_S, STOP_END_S = 20.0, 3.0
 MAX_LINE = 4_000

@@ -20,7 +20,8 @@ from pydantic import ValidationError
 from training.child_env import child_env
 from training.config import JobConfig, config_to_yaml
 from training.errors import ConfigError, ErrorInfo
-from training.journal import JOURNAL_NAME, RunFinished, RunStarted, parse_event, read_events
+from training.events import RunFinished, RunStarted
+from training.journal import JOURNAL_NAME, parse_event, read_events
 from training.limited import limited_child
 from training.rl_tool.asking import EvaluateAsked, RewardAsked, ToolError, TrainAsked
 from training.tail import lines_backwards

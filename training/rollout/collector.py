@@ -25,7 +25,8 @@ from training.chat_client import drop_clients, keep_clients, usage
 from training.config import JobConfig
 from training.data import Row
 from training.errors import StopRequested, StorageFull, TiltyardError
-from training.journal import Event, Journal, LogLine, PhaseChanged
+from training.events import Event, LogLine, PhaseChanged
+from training.journal import Journal
 from training.machine import disk_fault
 from training.rewards.registry import components_of
 from training.rollout.failures import FailureShare

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from training.config import RolloutConfig
 from training.errors import Boundary, RolloutEnded, StopRequested, TiltyardError, TooManyFailures
-from training.journal import Event, Held
+from training.events import Event, Held
 from training.rollout.finished import Rollout
 
 BAD_STEP_S = 20.0

@@ -30,7 +30,7 @@ from training.errors import (
     StopRequested,
     TiltyardError,
 )
-from training.journal import Event, Held
+from training.events import Event, Held
 from training.rollout.protocols import addresses, ask_server
 from training.rollout.session import SessionLost
 from training.words import _, sentence

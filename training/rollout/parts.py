@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from training.config import JobConfig
-from training.journal import Event
+from training.events import Event
 from training.rollout.holding import Hold
 from training.rollout.scoring import Scorer, Scoring
 from training.rollout.trajectory import Player

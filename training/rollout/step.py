@@ -18,7 +18,7 @@ from training.errors import (
     SamplerDisagrees,
     TiltyardError,
 )
-from training.journal import Event, GroupScored, LogLine, RolloutFinished, RolloutStarted, TurnAdded
+from training.events import Event, GroupScored, LogLine, RolloutFinished, RolloutStarted, TurnAdded
 from training.rewards.advantages import GroupStatistics, group_statistics, reward_std
 from training.rewards.combining import advantages, terms_of, total_of
 from training.rewards.verdict import OUTCOMES

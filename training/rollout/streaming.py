@@ -16,7 +16,7 @@ from dataclasses import replace
 from training.chat_client import usage
 from training.config import Signal
 from training.errors import DataError, StopRequested
-from training.journal import GroupScored, RolloutStarted
+from training.events import GroupScored, RolloutStarted
 from training.rewards.combining import SCHEDULES_ENDED
 from training.rollout.collector import Collector
 from training.rollout.failures import BAD_STEP_S

@@ -21,7 +21,8 @@ from django.utils.translation import gettext as _
 from training.data.making.dataset import Made
 from training.data.schema import RowError, check_tree, row_from_dict
 from training.errors import DataError
-from training.journal import GroupScored, parse_event
+from training.events import GroupScored
+from training.journal import parse_event
 from webapp.common.storage import dataset_dir
 from webapp.datasets.models import Dataset
 from webapp.datasets.of_runs import dataset_of_step

@@ -11,9 +11,9 @@ from uuid import UUID
 from django.utils.timezone import localdate
 from pydantic import ValidationError
 
-from training import journal
+from training import events as run_events
 from training.evaluation.recorded import Report
-from training.journal import Event
+from training.events import Event
 from training.plain import whole
 from training.redaction import redact
 from webapp.common.storage import attempt_dir, inside
@@ -77,7 +77,7 @@ class Batch:
         names: set[str] = set()
         begun: set[str] = set()
         for event in events:
-            if isinstance(event, journal.RolloutStarted):
+            if isinstance(event, run_events.RolloutStarted):
                 begun.add(event.rollout)
             else:
                 names.update([event.rollout] if hasattr(event, "rollout") else getattr(event, "rollouts", []))
@@ -94,7 +94,7 @@ class Batch:
         message = f"Journal line {line} was left out: {why}"
         self.events.append(("warning", {"code": "journal_line", "line": line, "message": clean_text(message)}, at))
 
-    def _run_started(self, event: journal.RunStarted) -> None:
+    def _run_started(self, event: run_events.RunStarted) -> None:
         step, at = checked_int(event.from_step, "step"), checked_time(event.t)
         total = checked_int(event.total_steps, "total_steps")
         self.run_changes |= {"total_steps": total, "step": step, "step_seconds": None, "last_step_at": at, "held": None}
@@ -104,7 +104,7 @@ class Batch:
         payload = event.model_dump(mode="json", include=shown)
         self.events.append(("attempt", {"number": self.attempt, **clean_json(payload)}, at))
 
-    def _stage_started(self, event: journal.StageStarted) -> None:
+    def _stage_started(self, event: run_events.StageStarted) -> None:
         """The stages until now: one that is gone on in takes the place of itself and of those after it."""
         number, of, began = (
             checked_int(event.stage, "stage"),
@@ -115,13 +115,13 @@ class Batch:
         now = {"stage": number, "of": of, "name": self._noted(event)["name"], "began": began}
         self._report("stages", [*before, now])
 
-    def _phase(self, event: journal.PhaseChanged) -> None:
+    def _phase(self, event: run_events.PhaseChanged) -> None:
         step = checked_int(event.step, "step")
         self.events.append(("phase", {"phase": event.phase, "step": step}, checked_time(event.t)))
         self.run_changes["phase"] = event.phase
         self.begins = self.begins or event.phase not in {"preparing", "saving"}
 
-    def _metrics(self, event: journal.Metrics) -> None:
+    def _metrics(self, event: run_events.Metrics) -> None:
         step, at = checked_int(event.step, "step"), checked_time(event.t)
         for name, value in event.values.items():
             self.points[clean_text(name)[:NAME_MAX], step] = value
@@ -149,7 +149,7 @@ class Batch:
     def _now(self, field: str) -> Any:
         return self.run_changes.get(field, getattr(self.run, field))
 
-    def _rollout_started(self, event: journal.RolloutStarted) -> None:
+    def _rollout_started(self, event: run_events.RolloutStarted) -> None:
         key = rollout_id(self.run.pk, self.attempt, event.rollout)
         if event.again:  # its environment was lost: the turns so far are void
             self.begun_anew.add(key)
@@ -177,7 +177,7 @@ class Batch:
             raise BadEvent(f"rollout {name[:80]!r} never started")
         return found
 
-    def _turn(self, event: journal.TurnAdded) -> None:
+    def _turn(self, event: run_events.TurnAdded) -> None:
         rollout, number = self._rollout(event.rollout), checked_int(event.turn, "turn")
         tokens = checked_int(event.tokens, "tokens")
         messages = clean_json([message.model_dump(mode="json", exclude_none=True) for message in event.messages])
@@ -199,7 +199,7 @@ class Batch:
         rollout.tokens = min(rollout.tokens + tokens, INT_MAX)
         self.rollouts[rollout.pk] = rollout
 
-    def _rollout_finished(self, event: journal.RolloutFinished) -> None:
+    def _rollout_finished(self, event: run_events.RolloutFinished) -> None:
         rollout, at = self._rollout(event.rollout), checked_time(event.t)
         turns, tokens = checked_int(event.turns, "turns"), checked_int(event.tokens, "tokens")
         rollout.turns, rollout.tokens = turns, tokens
@@ -217,7 +217,7 @@ class Batch:
         decide(rollout, self._functions)
         self.rollouts[rollout.pk] = rollout
 
-    def _group_scored(self, event: journal.GroupScored) -> None:
+    def _group_scored(self, event: run_events.GroupScored) -> None:
         step, group = checked_int(event.step, "step"), checked_int(event.group, "group")
         if len(event.rollouts) != len(event.advantages):
             raise BadEvent("rollouts and advantages differ in number")
@@ -239,7 +239,7 @@ class Batch:
             zero_variance=event.zero_variance,
         )
 
-    def _tasks_held_out(self, event: journal.TasksHeldOut) -> None:
+    def _tasks_held_out(self, event: run_events.TasksHeldOut) -> None:
         counts = {name: checked_int(getattr(event, name), name) for name in ("groups", "leaked", "alike", "looked_at")}
         said: dict[str, Any] = {"source": event.source, "tasks": len(event.rows), **counts}
         part = clean_text(event.part)[:PART_MAX]
@@ -253,7 +253,7 @@ class Batch:
             }
         self._report("held_out", {**known, **said})
 
-    def _held_out_evaluated(self, event: journal.HeldOutEvaluated) -> None:
+    def _held_out_evaluated(self, event: run_events.HeldOutEvaluated) -> None:
         step = checked_int(event.step, "step")
         try:
             report = Report.model_validate(event.report)
@@ -268,7 +268,7 @@ class Batch:
         known = self._now("health").get("held_out", {})
         self._report("held_out", {**known, "newest": found, **({"best": found} if event.best else {})})
 
-    def _checkpoint(self, event: journal.CheckpointSaved) -> None:
+    def _checkpoint(self, event: run_events.CheckpointSaved) -> None:
         folder = attempt_dir(self.run.pk, self.attempt)
         try:
             inside(folder, event.path)
@@ -297,7 +297,7 @@ class Batch:
         if seconds is not None and math.isfinite(seconds):
             self._report(name, seconds)
 
-    def _checkpoints_removed(self, event: journal.CheckpointsRemoved) -> None:
+    def _checkpoints_removed(self, event: run_events.CheckpointsRemoved) -> None:
         """Mark them, whichever attempt saved them: nothing may start from them any more."""
         at, torn = checked_time(event.t), event.why == "torn"
         paths = [self._run_path(path) for path in event.paths]
@@ -315,7 +315,7 @@ class Batch:
         head, _slash, rest = path.partition("/")
         return path if head.isdigit() and rest else f"{self.attempt}/{path}"
 
-    def _log(self, event: journal.LogLine) -> None:
+    def _log(self, event: run_events.LogLine) -> None:
         message = clean_text(redact(event.message[:LOG_MAX]))
         self.events.append(("log", {"level": event.level, "message": message}, checked_time(event.t)))
 
@@ -325,7 +325,7 @@ class Batch:
         self.events.append((payload.pop("type"), payload, checked_time(event.t)))
         return payload
 
-    def _held(self, event: journal.Held) -> None:
+    def _held(self, event: run_events.Held) -> None:
         at = checked_time(event.t)
         held = {
             "step": checked_int(event.step, "step"),
@@ -346,13 +346,13 @@ class Batch:
                 at - datetime.fromisoformat(before["since"])
             )
 
-    def _resumed(self, event: journal.Resumed) -> None:
+    def _resumed(self, event: run_events.Resumed) -> None:
         self._report("resumed", self._noted(event) | {"attempt": self.attempt})
 
-    def _sampler_checked(self, event: journal.SamplerChecked) -> None:
+    def _sampler_checked(self, event: run_events.SamplerChecked) -> None:
         self._report("sampler", self._noted(event))
 
-    def _update_skipped(self, event: journal.UpdateSkipped) -> None:
+    def _update_skipped(self, event: run_events.UpdateSkipped) -> None:
         before, step = self._now("health").get("skipped", {}), checked_int(event.step, "step")
         self._noted(event)
         self._report("skipped", {"count": int(before.get("count", 0)) + 1, "step": step, "what": event.what})
@@ -360,7 +360,7 @@ class Batch:
     def _report(self, name: str, value: Any) -> None:
         self.run_changes["health"] = {**self._now("health"), name: value}
 
-    def _run_finished(self, event: journal.RunFinished) -> None:
+    def _run_finished(self, event: run_events.RunFinished) -> None:
         self.attempt_changes["outcome"] = clean_json(event.model_dump(mode="json"))
         self.attempt_changes["last_step"] = max(
             checked_int(event.step, "step"), self.attempt_changes.get("last_step", 0)
@@ -369,22 +369,22 @@ class Batch:
 
 
 _HANDLERS: dict[type[Event], Callable[[Batch, Any], None]] = {
-    journal.RunStarted: Batch._run_started,
-    journal.StageStarted: Batch._stage_started,
-    journal.PhaseChanged: Batch._phase,
-    journal.Metrics: Batch._metrics,
-    journal.RolloutStarted: Batch._rollout_started,
-    journal.TurnAdded: Batch._turn,
-    journal.RolloutFinished: Batch._rollout_finished,
-    journal.GroupScored: Batch._group_scored,
-    journal.TasksHeldOut: Batch._tasks_held_out,
-    journal.HeldOutEvaluated: Batch._held_out_evaluated,
-    journal.CheckpointSaved: Batch._checkpoint,
-    journal.CheckpointsRemoved: Batch._checkpoints_removed,
-    journal.Resumed: Batch._resumed,
-    journal.Held: Batch._held,
-    journal.UpdateSkipped: Batch._update_skipped,
-    journal.SamplerChecked: Batch._sampler_checked,
-    journal.LogLine: Batch._log,
-    journal.RunFinished: Batch._run_finished,
+    run_events.RunStarted: Batch._run_started,
+    run_events.StageStarted: Batch._stage_started,
+    run_events.PhaseChanged: Batch._phase,
+    run_events.Metrics: Batch._metrics,
+    run_events.RolloutStarted: Batch._rollout_started,
+    run_events.TurnAdded: Batch._turn,
+    run_events.RolloutFinished: Batch._rollout_finished,
+    run_events.GroupScored: Batch._group_scored,
+    run_events.TasksHeldOut: Batch._tasks_held_out,
+    run_events.HeldOutEvaluated: Batch._held_out_evaluated,
+    run_events.CheckpointSaved: Batch._checkpoint,
+    run_events.CheckpointsRemoved: Batch._checkpoints_removed,
+    run_events.Resumed: Batch._resumed,
+    run_events.Held: Batch._held,
+    run_events.UpdateSkipped: Batch._update_skipped,
+    run_events.SamplerChecked: Batch._sampler_checked,
+    run_events.LogLine: Batch._log,
+    run_events.RunFinished: Batch._run_finished,
 }

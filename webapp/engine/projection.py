@@ -25,7 +25,8 @@ from django.db.models.functions import Now
 from django.utils import timezone
 from pydantic import ValidationError
 
-from training.journal import JOURNAL_NAME, Event, parse_event
+from training.events import Event
+from training.journal import JOURNAL_NAME, parse_event
 from webapp.common.outcomes import Outcome
 from webapp.common.storage import attempt_dir
 from webapp.common.text import clean_json

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from training.journal import RunFinished
+from training.events import RunFinished
 
 USED = "timing/hours"
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from training.event_files import EventFile
-from training.journal import JOURNAL_NAME, Metrics, parse_event
+from training.events import Metrics
+from training.journal import JOURNAL_NAME, parse_event
 from webapp.common.csv_text import csv_lines
 
 PARQUET_ROWS = 50_000

@@ -24,8 +24,9 @@ from django.utils import timezone
 
 from training.config import JobConfig, config_load
 from training.errors import Boundary, ConfigError, DataError, ErrorInfo
+from training.events import CheckpointSaved, RunStarted
 from training.imports.read import REPORT_NAME
-from training.journal import JOURNAL_NAME, CheckpointSaved, RunStarted
+from training.journal import JOURNAL_NAME
 from training.words import _
 from webapp.common.storage import attempt_dir, inside, run_dir
 from webapp.common.text import clean_text

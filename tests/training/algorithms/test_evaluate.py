@@ -16,7 +16,7 @@ from tests.training.helpers import echo_behaviour, error, observation, of_type, 
 from training.algorithms.evaluate import run_evaluate
 from training.algorithms.job import Job
 from training.errors import StopRequested, TooManyFailures
-from training.journal import Event
+from training.events import Event
 from training.rollout.past import Past, write_past
 from training.rollout.rewinding import Recording, Taken
 

@@ -15,7 +15,7 @@ from tests.training.helpers import echo_behaviour, job_config, observation, of_t
 from training.algorithms.job import Job
 from training.algorithms.sample import run_sample
 from training.errors import ConfigError, EnvironmentUnreachable, StopRequested
-from training.journal import Event, Metrics
+from training.events import Event, Metrics
 from training.rewards.advantages import group_statistics
 
 pytestmark = pytest.mark.usefixtures("no_health")

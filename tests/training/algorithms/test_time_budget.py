@@ -25,7 +25,8 @@ from training.algorithms.rloo import run_rloo
 from training.algorithms.sample import run_sample
 from training.config import JobConfig
 from training.errors import StopRequested
-from training.journal import Journal, Metrics
+from training.events import Metrics
+from training.journal import Journal
 from training.main import _Ending, _train, progress_line
 from training.words import complaint_of, option_of
 

@@ -16,7 +16,8 @@ from training.doctor.facts import StepFacts
 from training.doctor.options import DoctorOptions
 from training.doctor.reading import examine, success_in
 from training.doctor.reference import reference
-from training.journal import Journal, Metrics, RolloutFinished, RolloutStarted, StageStarted, TurnAdded
+from training.events import Metrics, RolloutFinished, RolloutStarted, StageStarted, TurnAdded
+from training.journal import Journal
 
 ROOT = Path(__file__).resolve().parents[3]
 

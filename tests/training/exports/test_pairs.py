@@ -14,8 +14,9 @@ from training.__main__ import main
 from training.data.pairs import pair_of
 from training.data.reader import load_rows
 from training.errors import ConfigError, DataError
+from training.events import Event, GroupScored, RolloutFinished, RolloutStarted, TurnAdded
 from training.exports.pairs import require_pairs, write_pairs
-from training.journal import Event, GroupScored, Journal, RolloutFinished, RolloutStarted, TurnAdded
+from training.journal import Journal
 
 
 def rollout(

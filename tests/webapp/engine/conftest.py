@@ -13,7 +13,8 @@ from django.db import connection
 from django.utils import timezone
 
 from training.config import JobConfig
-from training.journal import Event, Journal
+from training.events import Event
+from training.journal import Journal
 from webapp.common.storage import attempt_dir
 from webapp.engine import lease as leases
 from webapp.engine.history import Lease

@@ -15,7 +15,7 @@ from django.utils import translation
 from tiltyard_client import show
 
 from tests.webapp.engine.test_batch import batch_of
-from training import journal as j
+from training import events
 from training.config import JobConfig
 from training.errors import ConfigError
 from webapp.datasets.selectors import runs_using as runs_of_dataset
@@ -142,8 +142,8 @@ def test_checks_before_a_launch_look_at_every_stage(project: Project, staged: di
     assert {"Environment address · easy", "Environment address · hard"} <= set(titles)
 
 
-def begins(stage: int, name: str, began: int, **over: Any) -> j.StageStarted:
-    return j.StageStarted(
+def begins(stage: int, name: str, began: int, **over: Any) -> events.StageStarted:
+    return events.StageStarted(
         **{"stage": stage, "of": 3, "name": name, "began": began, "step": began, "why": "steps"} | over
     )
 

@@ -11,6 +11,7 @@ from django.db import connection
 from django.utils import timezone
 
 from tests.working import done
+from training import events
 from training import journal as j
 from training.errors import DataError
 from webapp.common.storage import run_dir
@@ -36,13 +37,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(projection, "BATCH_LINES", 3)
     path = tmp_path / "long"
     journal = j.Journal(path)
-    journal.write(j.RunStarted(kind="grpo", total_steps=8))
+    journal.write(events.RunStarted(kind="grpo", total_steps=8))
     for step in range(1, 9):
         name = f"a1-s{step}-g0-i0"
-        journal.write(j.RolloutStarted(rollout=name, step=step, group=0, index=0))
-        journal.write(j.RolloutFinished(rollout=name, status="completed", reward=0.5))
-        journal.write(j.Metrics(step=step, values={"reward": 0.5}))
-    journal.write(j.RunFinished(status="succeeded", step=8))
+        journal.write(events.RolloutStarted(rollout=name, step=step, group=0, index=0))
+        journal.write(events.RolloutFinished(rollout=name, status="completed", reward=0.5))
+        journal.write(events.Metrics(step=step, values={"reward": 0.5}))
+    journal.write(events.RunFinished(status="succeeded", step=8))
     journal.close()
     return path
 

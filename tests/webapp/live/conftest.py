@@ -13,6 +13,7 @@ from channels.db import database_sync_to_async
 from channels.routing import URLRouter
 from django.utils import timezone
 
+from training import events as run_events
 from training import journal as j
 from webapp.common import database_threads
 from webapp.common.storage import attempt_dir
@@ -111,7 +112,7 @@ class Watched:
         self.journal = j.Journal(attempt_dir(run.pk, lease.attempt))
         self.projector = Projector(lease)
 
-    def say(self, *events: j.Event) -> None:
+    def say(self, *events: run_events.Event) -> None:
         for event in events:
             self.journal.write(event)
         self.projector.drain()
@@ -120,13 +121,13 @@ class Watched:
     def step(self, step: int, rollouts: int = 2) -> None:
         """One whole step."""
         names = [f"{step}-{index}" for index in range(rollouts)]
-        self.say(j.PhaseChanged(phase="generating", step=step))
+        self.say(run_events.PhaseChanged(phase="generating", step=step))
         for index, name in enumerate(names):
-            self.say(j.RolloutStarted(rollout=name, step=step, group=0, index=index))
-            self.say(j.TurnAdded(rollout=name, turn=0, messages=[{"role": "user", "content": "中 </script>"}]))
-            self.say(j.RolloutFinished(rollout=name, status="completed", reward=0.5, parts={"a": None}))
+            self.say(run_events.RolloutStarted(rollout=name, step=step, group=0, index=index))
+            self.say(run_events.TurnAdded(rollout=name, turn=0, messages=[{"role": "user", "content": "中 </script>"}]))
+            self.say(run_events.RolloutFinished(rollout=name, status="completed", reward=0.5, parts={"a": None}))
         self.say(
-            j.GroupScored(
+            run_events.GroupScored(
                 step=step,
                 group=0,
                 rollouts=names,
@@ -135,7 +136,7 @@ class Watched:
                 reward_std=None,
                 zero_variance=False,
             ),
-            j.Metrics(step=step, values={"reward": step / 10, "loss": float("nan")}),
+            run_events.Metrics(step=step, values={"reward": step / 10, "loss": float("nan")}),
         )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.urls import reverse
 
-from training import journal as j
+from training import events as run_events
 from webapp.common.storage import attempt_dir
 from webapp.live.snapshot import snapshot_text
 from webapp.rewards.lab.sets import recorded_rollouts
@@ -33,24 +33,26 @@ def report(success: float, low: float, high: float, excluded: int = 0) -> dict[s
     return {"figures": figures, "tasks": 3, "missing_tasks": 0, "tries": 3, "excluded": excluded, "most": 1}
 
 
-def finished(name: str, success: float | None, **over: Any) -> j.RolloutFinished:
+def finished(name: str, success: float | None, **over: Any) -> run_events.RolloutFinished:
     parts = {} if success is None else {"task_success": success}
     fields: dict[str, Any] = {"status": "completed", "reward": success, "env_parts": parts, "turns": 2, "tokens": 30}
-    return j.RolloutFinished(rollout=name, **fields | over)
+    return run_events.RolloutFinished(rollout=name, **fields | over)
 
 
 @pytest.fixture
 def evaluated(written: Any) -> Any:
     """A run after two steps, with evaluations after steps 0 and 2."""
     w = written()
-    chosen = j.TasksHeldOut(source="share", rows=ROWS, groups=3, leaked=0, alike=1, looked_at=90)
-    w.write(chosen, j.RunStarted(kind="grpo", total_steps=20))
+    chosen = run_events.TasksHeldOut(source="share", rows=ROWS, groups=3, leaked=0, alike=1, looked_at=90)
+    w.write(chosen, run_events.RunStarted(kind="grpo", total_steps=20))
     for step, solved, best in ((0, [0.0, 0.0, 1.0], True), (2, [1.0, 0.0, 1.0], True)):
         if step:
             w.write(
-                j.RolloutStarted(rollout=f"a1-s{step}-g0-i0", step=step, group=0, index=0, row=1, task="learned"),
+                run_events.RolloutStarted(
+                    rollout=f"a1-s{step}-g0-i0", step=step, group=0, index=0, row=1, task="learned"
+                ),
                 finished(f"a1-s{step}-g0-i0", 1.0),
-                j.GroupScored(
+                run_events.GroupScored(
                     step=step,
                     group=0,
                     rollouts=[f"a1-s{step}-g0-i0"],
@@ -60,23 +62,23 @@ def evaluated(written: Any) -> Any:
                     zero_variance=True,
                 ),
             )
-        w.write(j.PhaseChanged(phase="evaluating", step=step))
+        w.write(run_events.PhaseChanged(phase="evaluating", step=step))
         for place, success in enumerate(solved):
             name = f"a1-e{step}-g{place}-i0"
             w.write(
-                j.RolloutStarted(
+                run_events.RolloutStarted(
                     rollout=name, step=step, group=place, index=0, row=ROWS[place], task=f"held {place}", held_out=True
                 ),
                 finished(name, success),
             )
         share = sum(solved) / 3
         w.write(
-            j.Metrics(step=step, values={"heldout/success": share, "heldout/success_low": share - 0.2}),
-            j.HeldOutEvaluated(step=step, report=report(share, share - 0.2, share + 0.2), best=best),
+            run_events.Metrics(step=step, values={"heldout/success": share, "heldout/success_low": share - 0.2}),
+            run_events.HeldOutEvaluated(step=step, report=report(share, share - 0.2, share + 0.2), best=best),
         )
     folder = attempt_dir(w.run.pk, 1) / "checkpoint-2"
     folder.mkdir(parents=True)
-    w.write(j.CheckpointSaved(step=2, path="checkpoint-2", bytes=7, reward=1.0, held_out=2 / 3))
+    w.write(run_events.CheckpointSaved(step=2, path="checkpoint-2", bytes=7, reward=1.0, held_out=2 / 3))
     w.project()
     return w
 
@@ -106,7 +108,7 @@ def test_the_live_view_and_the_lab_see_only_what_is_learned_from(evaluated: Any)
 
 
 def test_an_evaluation_that_follows_keeps_the_best_and_tells_the_newest(evaluated: Any) -> None:
-    evaluated.write(j.HeldOutEvaluated(step=4, report=report(1 / 3, 0.1, 0.6), best=False))
+    evaluated.write(run_events.HeldOutEvaluated(step=4, report=report(1 / 3, 0.1, 0.6), best=False))
     evaluated.project()
     evaluated.run.refresh_from_db()
     health = evaluated.run.health["held_out"]
@@ -114,7 +116,7 @@ def test_an_evaluation_that_follows_keeps_the_best_and_tells_the_newest(evaluate
 
 
 def test_a_report_that_cannot_be_read_is_left_out_with_a_word(evaluated: Any) -> None:
-    evaluated.write(j.HeldOutEvaluated(step=4, report={"figures": {"success": "high"}}))
+    evaluated.write(run_events.HeldOutEvaluated(step=4, report={"figures": {"success": "high"}}))
     evaluated.project()
     warning = RunEvent.objects.filter(run=evaluated.run, kind="warning").get()
     assert "the report of the held-out tasks cannot be read" in warning.payload["message"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from envs.wire import Message, ToolCall
-from training import journal as j
+from training import events
 from training.config import RewardComponent
 from training.rewards.scoring import score_episode
 from webapp.runs.rollouts.episodes import episodes_of
@@ -20,14 +20,16 @@ def test_a_recorded_rollout_is_the_episode_that_was_scored(written: Any) -> None
     w = written()
     call = ToolCall(id="1", name="calculator", arguments={"expression": "2+3"})
     w.write(
-        j.RolloutStarted(rollout="a", step=1, group=0, index=0, row=1, task="sum", policy="empty"),
-        j.TurnAdded(
+        events.RolloutStarted(rollout="a", step=1, group=0, index=0, row=1, task="sum", policy="empty"),
+        events.TurnAdded(
             rollout="a", turn=0, messages=[Message(role="system", content="s"), Message(role="user", content="2+3?")]
         ),
-        j.TurnAdded(rollout="a", turn=1, messages=[Message(role="assistant", content="", tool_calls=[call])], tokens=4),
-        j.TurnAdded(rollout="a", turn=2, messages=[Message(role="tool", content="5", tool_call_id="1")]),
-        j.TurnAdded(rollout="a", turn=3, messages=[Message(role="assistant", content="It is 5.")], tokens=5),
-        j.RolloutFinished(
+        events.TurnAdded(
+            rollout="a", turn=1, messages=[Message(role="assistant", content="", tool_calls=[call])], tokens=4
+        ),
+        events.TurnAdded(rollout="a", turn=2, messages=[Message(role="tool", content="5", tool_call_id="1")]),
+        events.TurnAdded(rollout="a", turn=3, messages=[Message(role="assistant", content="It is 5.")], tokens=5),
+        events.RolloutFinished(
             rollout="a",
             status="truncated",
             reward=0.5,
@@ -38,7 +40,7 @@ def test_a_recorded_rollout_is_the_episode_that_was_scored(written: Any) -> None
             turns=2,
             tokens=9,
         ),
-        j.RolloutStarted(rollout="b", step=1, group=0, index=1),
+        events.RolloutStarted(rollout="b", step=1, group=0, index=1),
     )
     w.project()
     rollouts = list(Rollout.objects.filter(run=w.run).order_by("index"))
@@ -58,9 +60,9 @@ def test_one_function_may_be_two_components(written: Any) -> None:
     ]
     w = written()
     w.write(
-        j.RolloutStarted(rollout="a", step=1, group=0, index=0),
-        j.TurnAdded(rollout="a", turn=0, messages=[Message(role="user", content="2+3?")]),
-        j.TurnAdded(rollout="a", turn=1, messages=[Message(role="assistant", content="5")], tokens=1),
+        events.RolloutStarted(rollout="a", step=1, group=0, index=0),
+        events.TurnAdded(rollout="a", turn=0, messages=[Message(role="user", content="2+3?")]),
+        events.TurnAdded(rollout="a", turn=1, messages=[Message(role="assistant", content="5")], tokens=1),
     )
     w.project()
     ((_rollout, episode),) = episodes_of(list(Rollout.objects.filter(run=w.run)), {})

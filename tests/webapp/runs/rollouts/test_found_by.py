@@ -10,7 +10,7 @@ import pytest
 from django.utils import timezone
 
 from envs.wire import Message, ToolCall
-from training import journal as j
+from training import events as run_events
 from webapp.engine.batch import Batch, rollout_id
 from webapp.runs.models import Run
 from webapp.runs.rollouts.indexing import index_batch, index_older
@@ -96,15 +96,21 @@ def test_surprise_is_the_share_of_the_group_that_is_alike() -> None:
     assert surprises([None, None]) == [None, None]
 
 
-def events(name: str, index: int, said: str, success: float | None) -> list[j.Event]:
+def events(name: str, index: int, said: str, success: float | None) -> list[run_events.Event]:
     call = ToolCall(id="c", name="calculator", arguments={"expression": "9 * 5"})
     return [
-        j.RolloutStarted(rollout=name, step=1, group=0, index=index, task="?", t=1.0),
-        j.TurnAdded(rollout=name, turn=0, messages=[Message(role="user", content="What is 9 * 5?")], t=1.0),
-        j.TurnAdded(rollout=name, turn=1, messages=[Message(role="assistant", content=said, tool_calls=[call])], t=2.0),
-        j.TurnAdded(rollout=name, turn=2, messages=[Message(role="tool", content="45", name="calculator")], t=2.0),
-        j.TurnAdded(rollout=name, turn=3, messages=[Message(role="assistant", content="45", tool_calls=[call])], t=2.0),
-        j.RolloutFinished(
+        run_events.RolloutStarted(rollout=name, step=1, group=0, index=index, task="?", t=1.0),
+        run_events.TurnAdded(rollout=name, turn=0, messages=[Message(role="user", content="What is 9 * 5?")], t=1.0),
+        run_events.TurnAdded(
+            rollout=name, turn=1, messages=[Message(role="assistant", content=said, tool_calls=[call])], t=2.0
+        ),
+        run_events.TurnAdded(
+            rollout=name, turn=2, messages=[Message(role="tool", content="45", name="calculator")], t=2.0
+        ),
+        run_events.TurnAdded(
+            rollout=name, turn=3, messages=[Message(role="assistant", content="45", tool_calls=[call])], t=2.0
+        ),
+        run_events.RolloutFinished(
             rollout=name,
             status="excluded" if success is None else "completed",
             reward=success,
@@ -121,7 +127,7 @@ def test_the_projection_keeps_what_a_rollout_is_found_by(make_run: Callable[...,
         for event in events(name, index, "Let me see.", success):
             batch.add(event)
     batch.add(
-        j.GroupScored(
+        run_events.GroupScored(
             step=1, group=0, rollouts=["a", "b", "c", "d"], advantages=[1.4, -0.7, -0.7, None],
             reward_mean=1 / 3, reward_std=0.5, zero_variance=False, t=4.0,
         )
@@ -137,12 +143,14 @@ def test_the_projection_keeps_what_a_rollout_is_found_by(make_run: Callable[...,
 def test_the_projection_keeps_a_call_that_could_not_be_read(make_run: Callable[..., Run]) -> None:
     run = make_run()
     batch = Batch(run, 1)
-    batch.add(j.RolloutStarted(rollout="a", step=1, group=0, index=0, task="?", t=1.0))
+    batch.add(run_events.RolloutStarted(rollout="a", step=1, group=0, index=0, task="?", t=1.0))
     said = Message(role="assistant", content="")
     batch.add(
-        j.TurnAdded(rollout="a", turn=1, messages=[said], parse_error="bad", wrote="<tool_call>\x00Xanadu", t=2.0)
+        run_events.TurnAdded(
+            rollout="a", turn=1, messages=[said], parse_error="bad", wrote="<tool_call>\x00Xanadu", t=2.0
+        )
     )
-    batch.add(j.TurnAdded(rollout="a", turn=2, messages=[said], t=2.0))
+    batch.add(run_events.TurnAdded(rollout="a", turn=2, messages=[said], t=2.0))
     first, second = batch.turns.values()
     assert (first.wrote, second.wrote) == ("<tool_call>␀Xanadu", "")
     assert set(numbers_of_phrase(run.pk, "Xanadu")) <= set(first.words or ())
