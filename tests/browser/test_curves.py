@@ -122,7 +122,7 @@ def test_a_stack_is_saved_as_a_table_and_pinned_to_the_projects_page(trained: An
     assert "first: Reward components" in drawing.value.path().read_text()
     chart.locator(".chart-menu summary").click()
     chart.locator('[data-act="pin"]').click()
-    expect(page.get_by_text("it stands on the project's page")).to_be_visible()
+    expect(page.get_by_text("it is on the project's page")).to_be_visible()
     pin = PinnedChart.objects.get()
     assert pin.view == {"smooth": 0.6, "log": False, "x": "step", "stack": True}
     page.goto(reverse("project-page", args=[run.project.slug]))

@@ -166,7 +166,7 @@ def test_a_viewer_is_offered_no_orders(trainer: Trainer, page_for: Callable[...,
 
 def test_the_bars_of_the_last_steps_come_by_themselves_and_move_nothing(tab: Any, trainer: Trainer) -> None:
     tab.locator("#times").scroll_into_view_if_needed()
-    _wait(tab, ".times-legend", "Nothing was recorded of where the time went.")
+    _wait(tab, ".times-legend", "No times were recorded.")
     height = tab.locator("#times").bounding_box()["height"]
     timing = {"timing/step": 4.0, "timing/generation": 1.0, "timing/environment": 2.0, "timing/training": 1.0}
     trainer.say(Metrics(step=2, values={"reward": 0.5, **timing}))

@@ -36,7 +36,7 @@ def test_one_spec_for_all_by_scoring_what_lacks(
     page.get_by_text("Waiting for a worker to score the recorded rollouts").wait_for()
     assert offer.get_by_role("button", name="Score the rollouts").count() == 0
     offer.get_by_role("button", name="Cancel").click()
-    page.get_by_text("It was cancelled; what was scored until then is kept.").wait_for()
+    page.get_by_text("It was cancelled; the scores so far are kept.").wait_for()
     offer.get_by_role("button", name="Score the rollouts").click()
     page.get_by_text("Waiting for a worker to score the recorded rollouts").wait_for()
     done(Rescoring.objects.get(state="waiting"))

@@ -10,7 +10,7 @@ from training.words import _
 
 
 class EvaluateConfig(Group):
-    """Playing tasks that nothing is learned from: jobs of kind `evaluate`, and training on rollouts every few steps."""
+    """Playing tasks without learning from them: jobs of kind `evaluate`, and training on rollouts every few steps."""
 
     every: int = option(
         0,
@@ -100,7 +100,7 @@ def cost_of(read: int, written: int, price_in: float, price_out: float) -> float
 
 
 class EndpointConfig(Group):
-    """An OpenAI-compatible endpoint that plays in the model's place; one of the project is chosen as the model."""
+    """An OpenAI-compatible endpoint that plays instead of the model; one of the project is chosen as the model."""
 
     name: str = option(
         "",

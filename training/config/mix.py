@@ -39,7 +39,7 @@ class Part(Laid):
 
 
 class MixConfig(Group):
-    """Several environments in one run: the groups of each sampling are dealt over its parts."""
+    """Several environments in one run: the groups of each sampling are divided among its parts."""
 
     parts: list[Part] = option(
         list,

@@ -24,7 +24,7 @@ HEAD_REACH = 0.15
 
 
 class PpoConfig(Group):
-    """Clipped policy gradient with a value head that says what to expect of each token, used by jobs of kind `ppo`."""
+    """Clipped policy gradient with a value head that predicts the return at each token, used by jobs of kind `ppo`."""
 
     least_generations: ClassVar[int] = 1
     scale_rewards: ClassVar[AdvantageScale] = "values"

@@ -75,7 +75,7 @@ TRACKERS: dict[TrackerName, Tracker] = {
 
 
 class ReportConfig(Group):
-    """Other trackers that hear of the run's metrics while it runs."""
+    """Other trackers that receive the run's metrics while it runs."""
 
     to: list[TrackerName] = option(
         list,

@@ -108,7 +108,7 @@ def run_clone(request: HttpRequest, run_id: UUID, body: CloneIn) -> Status[dict[
     source = _run(request, run_id, Role.EDITOR)
     checkpoint = branch_point(source, step=body.step) if body.step is not None else None
     if checkpoint is None and body.step is not None:
-        sentence = _("The run has no whole checkpoint of step %(step)s, or is still at work; pause or stop it first.")
+        sentence = _("The run has no whole checkpoint of step %(step)s, or is still active; pause or stop it first.")
         raise HttpError(409, sentence % {"step": body.step})
     config = JobConfig.model_validate(_merged(config_of(source).model_dump(mode="json"), body.config))
     if body.launch:

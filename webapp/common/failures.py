@@ -86,15 +86,15 @@ CODES: dict[str, Words] = {
         gettext_noop("Make the reward component cheaper, or raise its time limit."),
     ),
     "scorer_died": Words(
-        gettext_noop("The process that scored ended by itself."),
-        gettext_noop("Ask again: another one has taken its place."),
+        gettext_noop("The scoring process ended by itself."),
+        gettext_noop("Try again: a new process has replaced it."),
     ),
     "policy_fault": Words(
         gettext_noop("Sampling from the model failed."),
         gettext_noop("The run's log says why; short memory is the usual cause."),
     ),
     "endpoint_fault": Words(
-        gettext_noop("The endpoint failed, or its answer is no chat completion."),
+        gettext_noop("The endpoint failed, or its answer is not a chat completion."),
         gettext_noop("Check that the address belongs to an OpenAI-compatible server, and read that server's log."),
     ),
     "endpoint_refused": Words(
@@ -106,11 +106,11 @@ CODES: dict[str, Words] = {
         gettext_noop("Replace the key on the endpoint's page, then resume."),
     ),
     "endpoint_away": Words(
-        gettext_noop("The endpoint is away."),
+        gettext_noop("The endpoint cannot be reached."),
         gettext_noop("Start it again, then resume: what was played is kept."),
     ),
     "endpoint_busy": Words(
-        gettext_noop("The endpoint takes no more requests (429)."),
+        gettext_noop("The endpoint accepts no more requests (429)."),
         gettext_noop("Lower its concurrent requests, or wait, then resume: what was played is kept."),
     ),
     "endpoint_timeout": Words(
@@ -127,11 +127,11 @@ CODES: dict[str, Words] = {
     ),
     "hub_refused": Words(
         gettext_noop("The hub refuses the server's token."),
-        gettext_noop("It must be one that may write to this name: the operator sets TILTYARD_HUB_TOKEN."),
+        gettext_noop("The token must have write access to this name; the operator sets TILTYARD_HUB_TOKEN."),
     ),
     "hub_taken": Words(
         gettext_noop("The hub has a repository of this name already."),
-        gettext_noop("Choose another name; what was not pushed from this project is never overwritten."),
+        gettext_noop("Choose another name; a repository that this project did not push is never overwritten."),
     ),
     "hub_full": Words(
         gettext_noop("The hub has no room for these files."),
@@ -154,19 +154,19 @@ CODES: dict[str, Words] = {
         gettext_noop("Repair the disk of the data folder, or mount it for writing; the run then continues by itself."),
     ),
     "stopped": Words(
-        gettext_noop("Someone stopped the run."),
+        gettext_noop("A person stopped the run."),
         gettext_noop("It can be resumed if a checkpoint was saved."),
     ),
     "not_finite": Words(
         gettext_noop("Loss, gradients, weights or values are not finite."),
         gettext_noop(
-            "Nothing of that was saved or learned from. Lower the learning rate: resume with changed options."
+            "That step was neither saved nor learned from. Lower the learning rate: resume with changed options."
         ),
     ),
     "no_gradient": Words(
         gettext_noop("Nothing was learned in many updates in a row: loss and gradient were exactly 0."),
         gettext_noop(
-            "The message says why. Go on from a checkpoint before it with a lower learning rate, or other tasks."
+            "The message says why. Continue from an earlier checkpoint with a lower learning rate or other tasks."
         ),
     ),
     "sampler_disagrees": Words(
@@ -184,8 +184,8 @@ CODES: dict[str, Words] = {
         ),
     ),
     "sampler_died": Words(
-        gettext_noop("The vLLM that samples is gone, or did not start."),
-        gettext_noop("Resume: it is started again, and the step that it cut off is played again."),
+        gettext_noop("The vLLM server that samples ended, or did not start."),
+        gettext_noop("Resume: the sampler is started again, and the interrupted step is played again."),
     ),
     "trainer_crashed": Words(
         gettext_noop("The trainer crashed."),
@@ -198,11 +198,13 @@ CODES: dict[str, Words] = {
     ),
     "trainer_killed": Words(
         gettext_noop("The trainer was killed from outside."),
-        gettext_noop("Somebody or something on its machine ended it. The run goes on by itself."),
+        gettext_noop("A person or a program on its machine ended it. The run continues by itself."),
     ),
     "crash_loop": Words(
         gettext_noop("Several attempts in a row ended without a new step."),
-        gettext_noop("The reason of the last one is below: fix it. With a checkpoint the run can then be resumed."),
+        gettext_noop(
+            "The reason for the last failure is below: fix it. If there is a checkpoint, the run can then be resumed."
+        ),
     ),
     "worker_lost": Words(
         gettext_noop("The worker stopped answering."),
@@ -237,13 +239,13 @@ CODES: dict[str, Words] = {
         gettext_noop("Nothing to do: the run continues there."),
     ),
     "dependency_failed": Words(
-        gettext_noop("The run whose model this one was to start from did not succeed."),
+        gettext_noop("This run starts from the model of another run, and that run did not succeed."),
         gettext_noop("Once that run has succeeded, resume this one."),
     ),
     # webapp.rewards.lab
     "rescoring_failed": Words(
         gettext_noop("The recorded rollouts could not be scored."),
-        gettext_noop("What was scored until then is kept; start it again to go on."),
+        gettext_noop("The scores so far are kept; start it again to continue."),
     ),
     "set_unbuildable": Words(
         gettext_noop("The rollout set could not be created."),

@@ -9,8 +9,8 @@ PAUSED_BY_DOCTOR = _("paused by a rule of the project: {advisory}")
 ROOM = _("the disk has room again: {free} free")
 WRITABLE = _("the disk can be written again")
 ANSWERS_AGAIN = _("its environment answers again")
-BUDGET_AGAIN = _("its endpoint may be asked again")
-TRIED_AGAIN = _("tried again, in case that what paused it is over")
+BUDGET_AGAIN = _("its endpoint can be called again")
+TRIED_AGAIN = _("tried again, in case the cause of the pause is over")
 BY_SOMEBODY = {
     "launched": _("launched by {name}"),
     "stopped": _("stopped by {name}"),

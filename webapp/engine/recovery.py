@@ -142,8 +142,8 @@ def promise(run: Run) -> str:
         return ""
     tries = _tries(run)
     if wait_s(cause, tries) is None:
-        return _("It went on by itself %(n)s times within a day: now it waits for a person.") % {"n": tries}
-    return _("It goes on by itself once what paused it is over.")
+        return _("It continued by itself %(n)s times within a day: now it waits for a person.") % {"n": tries}
+    return _("It continues by itself once the cause of the pause is over.")
 
 
 def _resumed(run: Run, now: Disk) -> bool:

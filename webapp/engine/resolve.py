@@ -119,7 +119,7 @@ def _past(project: Project, config: JobConfig) -> None:
     except ValueError:
         file = None
     if file is None or not file.is_file():
-        _refuse(option, _("this rollout is gone, or nobody has continued from this turn of it: do so on its page."))
+        _refuse(option, _("this rollout is gone, or no branch continues from this turn: start one on its page."))
     config.evaluate.continue_from = str(file)
 
 

@@ -42,7 +42,7 @@ def metrics_order(*, run: Run, user: User | None, to: str) -> RunExport:
     if to not in MetricsFormat.values:
         raise ValidationError({"to": _("There is no such format to write.")})
     if not has_ended(run):
-        raise ValidationError(_("The run is still at work; its metrics can be written once it has ended."))
+        raise ValidationError(_("The run has not ended yet; its metrics can be written afterwards."))
     if RunExport.objects.filter(run__project=run.project_id, state__in=RunExport.OPEN).count() >= MAX_OPEN:
         raise ValidationError(_("Files are being written for this project already; wait until one is done."))
     if shutil.disk_usage(settings.DATA_DIR).free < KEEP_FREE_BYTES:

@@ -34,7 +34,10 @@ def _by_default(config: JobConfig) -> str:
         return _("No spec was chosen: the environment's verdict counts 0.6, the form of tool calling 0.4.")
     if told_by == "answers":
         return _("No spec was chosen: the right answer of each row counts 0.6, the form of tool calling 0.4.")
-    return _("No spec was chosen, and nothing tells whether a task was solved: the form of tool calling is all.")
+    return _(
+        "No spec was chosen, and nothing reports whether a task was solved, so only the form of tool calls is "
+        "rewarded."
+    )
 
 
 def check_paid(project: Project, config: JobConfig) -> Iterator[Check]:
@@ -42,5 +45,5 @@ def check_paid(project: Project, config: JobConfig) -> Iterator[Check]:
     found = paid_for(project, config.rewards.components or form_components())
     if found is not None:
         yield Check(
-            _("What is paid for"), False, found.whole, found.hint, path="rewards.components", remark=True, grave=True
+            _("What is rewarded"), False, found.whole, found.hint, path="rewards.components", remark=True, grave=True
         )

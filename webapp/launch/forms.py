@@ -53,22 +53,22 @@ GROUP_HELP = (
     gettext_noop("The loss. TRL's GRPOTrainer computes it."),
     gettext_noop("REINFORCE with the mean of a group's other rollouts as the baseline, used by jobs of kind `rloo`."),
     gettext_noop(
-        "Clipped policy gradient with a value head that says what to expect of each token, used by jobs of kind `ppo`."
+        "Clipped policy gradient with a value head that predicts the return at each token, used by jobs of kind `ppo`."
     ),
     gettext_noop("Learning from preference pairs, used by jobs of kind `dpo`."),
     gettext_noop("Supervised fine-tuning, used by jobs of kind `sft`."),
     gettext_noop("Playing and scoring without training, used by jobs of kind `sample`."),
     gettext_noop(
-        "Playing tasks that nothing is learned from: jobs of kind `evaluate`, and training on rollouts every few steps."
+        "Playing tasks without learning from them: jobs of kind `evaluate`, and training on rollouts every few steps."
     ),
     gettext_noop(
-        "An OpenAI-compatible endpoint that plays in the model's place; one of the project is chosen as the model."
+        "An OpenAI-compatible endpoint that plays instead of the model; one of the project is chosen as the model."
     ),
     gettext_noop("The optimiser (AdamW) and its batch."),
-    gettext_noop("Several environments in one run: the groups of each sampling are dealt over its parts."),
+    gettext_noop("Several environments in one run: the groups of each sampling are divided among its parts."),
     gettext_noop("Stages of one run, each with its own data, rewards and options."),
     gettext_noop("How long the job runs, how often it saves, and where."),
-    gettext_noop("Other trackers that hear of the run's metrics while it runs."),
+    gettext_noop("Other trackers that receive the run's metrics while it runs."),
 )
 
 

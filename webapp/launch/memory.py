@@ -63,7 +63,7 @@ BESIDE = (
 )  # groups that memory is not of
 # A device that no list has: its name, what a program gets of its memory in GiB, and its compute capability.
 OTHER = re.compile(r"^[A-Za-z0-9][\w .,()/+-]{0,79}=(?=[\d.]*[1-9])\d{1,5}(\.\d{1,2})?(@\d{1,2}\.\d{1,2})?$", re.ASCII)
-NO_ANSWER = gettext_noop("The table of memory could not be made on this server.")
+NO_ANSWER = gettext_noop("Memory could not be estimated on this server.")
 TOO_LONG = gettext_noop("It took longer than {s} seconds.")
 
 

@@ -159,7 +159,7 @@ def row_view(row: MemoryEstimate, shown: MemoryEstimate | None = None) -> Memory
         return MemoryView(row.state, row, _table(before) if before else None, shown=before)
     if row.state == FAILED:
         return _failed(row)
-    return MemoryView(row.state, row, sentence=_("Left off: you asked for another estimate meanwhile."))
+    return MemoryView(row.state, row, sentence=_("Cancelled: you asked for another estimate meanwhile."))
 
 
 def refused_view(error: ConfigError) -> MemoryView:
@@ -168,10 +168,10 @@ def refused_view(error: ConfigError) -> MemoryView:
 
 
 def _unknown(source: str) -> MemoryView:
-    sentence = _("The shape of {model} is not known here, so its memory cannot be told.")
+    sentence = _("The shape of {model} is not known here, so its memory cannot be estimated.")
     hint = _(
-        "Put its folder (config.json and safetensors) into the models folder and register it; its memory is then told "
-        "here. Without that the run tries its longest rows before the first step."
+        "Put its folder (config.json and safetensors) into the models folder and register it; its memory is then "
+        "shown here. Otherwise the run tries its longest rows before the first step."
     )
     return MemoryView("unknown", sentence=sentence.format(model=source), hint=hint)
 

@@ -107,7 +107,7 @@ class SampleForm(BedForm):
         min_value=2,
         max_value=64,
         initial=8,
-        help_text=gettext_lazy("They form a group: its spread is what a run would learn from."),
+        help_text=gettext_lazy("They form a group; a run would learn from the reward differences in it."),
     )
     field_order = ("model", "environment", "dataset", "tasks", "generations", "turns")
 

@@ -117,7 +117,7 @@ def _check_seen(project: Project, resolved: JobConfig) -> Iterator[Check]:
     """An evaluation on tasks that the model learned from is one that says little about others."""
     found = overlap_of(project, resolved)
     if found.learned:
-        said = _("%(learned)s: what the model solves of them says little about others.")
+        said = _("%(learned)s: success on these tasks says little about others.")
         hint = _("Choose a dataset that the model did not learn from.")
         yield Check(_("Tasks"), False, said % {"learned": found.words}, hint, path="data.train", remark=True)
 
@@ -173,7 +173,7 @@ def _check_pull(project: Project, config: JobConfig) -> list[Check]:
         return []
     if run.config.get("model", {}).get("source") == "starter":
         return []
-    sentence = _("Without a KL weight nothing holds the model to what “%(name)s” taught it.") % {"name": run.name}
+    sentence = _("Without a KL weight the model can drift from what “%(name)s” taught it.") % {"name": run.name}
     return [
         Check(
             _("KL weight β"),

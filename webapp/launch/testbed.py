@@ -140,7 +140,7 @@ def best_reward(components: Sequence[RewardComponent]) -> tuple[float | None, st
         raw = math.inf if known is None else known.high if item.weight > 0 else known.low
         term = term_of(plain, {item.name: raw}) or 0.0
         if not math.isfinite(term):
-            text = _("“%(name)s” has no upper bound: more of it always pays more.")
+            text = _("“%(name)s” has no upper bound: a higher value always earns more.")
             return None, text % {"name": title_of(item)}
         if known is None or (item.clip is None and item.params != {} and not _default(item)):
             text = _("The parameters of “%(name)s” were changed, so its highest value is unknown.")

@@ -56,7 +56,7 @@ class Question(NamedTuple):
 @contextmanager
 def _place(person: UUID) -> Iterator[None]:
     if _waiting[person] >= WAITING_MAX or _waiting.total() >= WAITING_ALL:
-        sentence = _("Too many requests wait for news of runs; at most %(n)d of one person may.")
+        sentence = _("Too many requests wait for updates of runs; at most %(n)d per person may.")
         raise TooMany(sentence % {"n": WAITING_MAX}, wait_s=RETRY_AFTER_S)
     _waiting[person] += 1
     try:

@@ -42,7 +42,7 @@ def test_a_run_that_may_not_begin_pauses_and_goes_on_by_itself(queued: Any) -> N
         run.refresh_from_db()
         assert (run.state, run.error["code"], run.attempt) == (RunState.PAUSED, "storage_failed", 1)
         assert "can only be read" in run.error["message"] and str(run_dir(run.pk)) in run.error["message"]
-        assert recovery.promise(run) == "It goes on by itself once what paused it is over."
+        assert recovery.promise(run) == "It continues by itself once the cause of the pause is over."
         assert recovery.resume_where_over() == 0, "not yet"
     assert recovery.resume_where_over() == 1 and recovery.resume_where_over() == 0
     supervise(run.pk)

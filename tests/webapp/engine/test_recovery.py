@@ -195,9 +195,9 @@ def test_a_run_that_cannot_be_read_keeps_no_other(paused: Make) -> None:
 @pytest.mark.parametrize(
     ("code", "tries", "says"),
     [
-        ("environment_unreachable", 11, "It goes on by itself once what paused it is over."),
-        ("environment_unreachable", 12, "It went on by itself 12 times within a day: now it waits for a person."),
-        ("storage_full", 30, "It goes on by itself once what paused it is over."),
+        ("environment_unreachable", 11, "It continues by itself once the cause of the pause is over."),
+        ("environment_unreachable", 12, "It continued by itself 12 times within a day: now it waits for a person."),
+        ("storage_full", 30, "It continues by itself once the cause of the pause is over."),
         ("not_finite", 0, ""),
     ],
 )
@@ -207,7 +207,7 @@ def test_a_page_says_whether_a_run_goes_on_by_itself(
     run = paused(code, tries=tries)
     assert recovery.promise(run) == says
     page = client_for(rita).get(f"/p/{project.slug}/runs/{run.pk}/").content.decode()
-    assert says in page and ("It goes on by itself" in page or "It went on by itself" in page) == bool(says)
+    assert says in page and ("It continues by itself" in page or "It continued by itself" in page) == bool(says)
     DoctorRules.objects.create(project=project, resumes=False)
     assert recovery.promise(run) == ""
     Run.objects.filter(pk=run.pk).update(state=RunState.FAILED)

@@ -100,7 +100,7 @@ def _pages(client: Client, project: Project, item: RunImport, run: Run) -> None:
     assert "imported from verl" in page and "What was read" in page and 'id="panel-rollouts"' in page
     for absent in ('id="run-stop"', 'id="run-pause"', "runs/new/?from=", 'data-metric="kl"', "None yet."):
         assert absent not in page
-    assert "do not tell for how long it held a device" in page, "reading the files is no cost"
+    assert "do not show for how long it held a device" in page, "reading the files is no cost"
     assert "val-core/x/acc" in page  # named to the script as a chart of its own
     (line,) = client.get(f"/api/v1/projects/{project.slug}/runs").json()["items"]
     assert line["device_seconds"] is None

@@ -231,7 +231,7 @@ def test_a_program_that_says_nothing_is_a_failure(
     _program(tmp_path, monkeypatch, text)
     row = done(asked(project, bob, job()))
     assert row.state == "failed"
-    assert row.answer["error"]["message"] == "The table of memory could not be made on this server."
+    assert row.answer["error"]["message"] == "Memory could not be estimated on this server."
 
 
 def test_a_program_that_nobody_waits_for_is_ended(

@@ -27,7 +27,7 @@ def said(project: Project, dataset: Dataset, place: Environment, **over: Any) ->
         "environment": {"name": place.reference},
     }
     outcome = preflight(project, JobConfig.model_validate(options | over), full=False)
-    found = [check for check in outcome.checks if check.title.startswith("What is paid for")]
+    found = [check for check in outcome.checks if check.title.startswith("What is rewarded")]
     assert all(check.path == "rewards.components" and not outcome.blocked for check in found)
     return [(check.title, check.level, check.message) for check in found]
 
@@ -41,7 +41,7 @@ def test_a_reward_that_does_not_pay_for_the_outcome_is_remarked(
     project: Project, make_dataset: Callable[..., Dataset], make_environment: Callable[..., Environment]
 ) -> None:
     data, place = make_dataset(), make_environment(name="arena")
-    title = "What is paid for"
+    title = "What is rewarded"
     assert said(project, data, place) == [(title, "grave", UNPAID)]  # rows that nobody can judge: form alone
     assert said(project, make_dataset(lines=ROWS), place) == []
     assert said(project, data, place, rewards=components(0.0, 1.0)) == [(title, "grave", UNPAID)]
@@ -59,7 +59,7 @@ def test_each_stage_is_looked_at_by_itself(
         {"name": "goal", "rewards": components(1.0, 0.0)},
     ]
     found = said(project, data, place, rewards=components(1.0, 0.0), curriculum={"stages": stages})
-    assert found == [("What is paid for · form", "grave", UNPAID)]
+    assert found == [("What is rewarded · form", "grave", UNPAID)]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_each_stage_is_looked_at_by_itself(
     [
         (ROWS, True, "6 components can be scored. No spec was chosen: the environment's verdict counts 0.6, "),
         (ROWS, False, "6 components can be scored. No spec was chosen: the right answer of each row counts 0.6, "),
-        (None, True, "5 components can be scored. No spec was chosen, and nothing tells whether a task was solved: "),
+        (None, True, "5 components can be scored. No spec was chosen, and nothing reports whether a task was solved, so only "),
     ],
 )
 def test_the_check_says_what_stands_in_place_of_a_spec(

@@ -57,10 +57,10 @@ class RulesForm(forms.Form):
             initial=rules.resumes,
             disabled=fixed,
             required=False,
-            label=_("Runs go on by themselves once what paused them is over"),
+            label=_("Runs continue by themselves once the cause of the pause is over"),
             help_text=_(
-                "A full disk, an environment or an endpoint that did not answer, a day's limit, a sampler that died. "
-                "Each time waits longer, and after a few of them a day a person has to look."
+                "For example a full disk, an environment or an endpoint that did not answer, a daily limit, or a "
+                "sampler that died. Each retry waits longer, and after a few of them a day a person has to look."
             ),
         )
         for code in RULES:
@@ -69,7 +69,7 @@ class RulesForm(forms.Form):
                 initial=rules.reaction(code),
                 disabled=fixed,
                 required=False,
-                label=_("What follows"),
+                label=_("Action"),
             )
 
     def full_clean(self) -> None:

@@ -36,7 +36,7 @@ def doctor_rules(request: HttpRequest, slug: str) -> HttpResponse:
         except ValidationError as exc:
             add_errors(form, exc)
         else:
-            messages.success(request, _("Saved. The doctor looks by these rules from the next step of each run on."))
+            messages.success(request, _("Saved. The doctor uses these rules from the next step of each run on."))
             return redirect("doctor-rules", slug=slug)
     changed = DoctorRules.objects.filter(project=project).select_related("changed_by").first()
     context = {"project": project, "form": form, "is_owner": is_owner, "changed": changed}

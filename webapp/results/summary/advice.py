@@ -90,12 +90,12 @@ def _of_advisories(seen: Seen) -> Iterator[Advice]:
 def _of_advisory(seen: Seen, item: AdvisoryView) -> Advice | None:
     if item.code in LAB:
         url = seen.page("lab", run=seen.run.pk)
-        return Advice("lab", _("The reward pays for something else than the outcome: try other weights on these "
-                               "rollouts."), _("Open in the lab"), url)  # fmt: skip
+        why = _("The reward pays for something other than the outcome: try other weights on these rollouts.")
+        return Advice("lab", why, _("Open in the lab"), url)
     if item.code == "no_spread":
         return _of_no_spread(seen)
     if item.code == "phantom_share" and seen.run.method.gradient != "ppo":
-        why = _("Groups of equal outcomes are learned from for their form: learn from groups with both outcomes only.")
+        why = _("Groups with equal outcomes teach only form: learn from groups with both outcomes only.")
         return Advice("outcome", why, _("Clone with this change"), _with(seen.clone, "outcome"))
     if item.code == "truncation":
         why = _("Rollouts were cut off: give a turn and an episode twice as many tokens.")
@@ -109,10 +109,10 @@ def _of_no_spread(seen: Seen) -> Advice | None:
     """Groups are alike because their tasks are too easy, too hard, or by chance."""
     share = seen.success.after if seen.success else None
     if share is not None and share >= MOSTLY:
-        return _harder(seen, _("Groups without spread, most of them solved: harder tasks teach more."))
+        return _harder(seen, _("Zero-variance groups, most of them solved: harder tasks teach more."))
     if share is not None and share <= SELDOM:
-        return _easier(seen, _("Groups without spread, few of them solved: begin with easier tasks or a warm-up."))
-    why = _("Groups without spread teach nothing: draw other tasks for them.")
+        return _easier(seen, _("Zero-variance groups, few of them solved: begin with easier tasks or a warm-up."))
+    why = _("Zero-variance groups teach nothing: draw other tasks for them.")
     return Advice("refill", why, _("Clone with this change"), _with(seen.clone, "refill"))
 
 

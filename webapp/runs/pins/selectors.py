@@ -37,7 +37,7 @@ def pin_view(pin: PinnedChart, titles: Mapping[str, str]) -> dict[str, Any]:
         "components": component_titles(scored_components(pin.run)),
         "weights": stack_weights(config_of(pin.run)),
         "ended": pin.run.state in TERMINAL,
-        "pinned_by": pin.created_by.username if pin.created_by else _("somebody who has left"),
+        "pinned_by": pin.created_by.username if pin.created_by else _("a former member"),
     }
 
 

@@ -23,5 +23,5 @@ def pin_remove(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Unpin a chart; its run keeps it."""
     project = project_for(request.user, slug, need=Role.EDITOR)
     chart_unpin(pin=object_for(request.user, PinnedChart, pk, need=Role.EDITOR, project=project))
-    messages.success(request, _("The chart is no longer pinned. It stands on its run's page as before."))
+    messages.success(request, _("The chart is no longer pinned. It stays on its run's page."))
     return redirect("project-page", slug=slug)

@@ -150,7 +150,7 @@ def _held_out(run: Run, found: Summary, reader: Reader) -> Fact:
     if held is None:
         why = _("Nothing was held out. Evaluate every and Held-out share in the config give this figure.")
         if reader.can["evaluate"]:
-            why = _("Nobody has looked: evaluate the model on tasks that it did not learn from.")
+            why = _("Not evaluated yet: evaluate the model on tasks that it did not learn from.")
         return Fact("held-out", title, NOTHING, about=why, acts=evaluate)
     if held.trained_on:
         title = _learned_title(held.overlap)
@@ -185,10 +185,10 @@ def _of_tasks(held: HeldOut) -> str:
 
 def _cost(run: Run, cost: Cost) -> Fact:
     if cost.device_seconds is None and not run.imported_from:
-        return Fact("cost", _("Cost"), NOTHING, about=_("No worker was at work on it."))
+        return Fact("cost", _("Cost"), NOTHING, about=_("No worker ran it."))
     said = [ngettext("%(n)s attempt", "%(n)s attempts", cost.attempts) % {"n": cost.attempts}]
     if cost.device_seconds is None:
-        said = [_("its files do not tell for how long it held a device")]
+        said = [_("its files do not show for how long it held a device")]
     if cost.tokens is not None:
         said.append(_("about %(n)s tokens sampled") % {"n": rounded(cost.tokens)})
     if cost.judge_requests is not None:
@@ -239,7 +239,7 @@ def _advisories(found: Summary) -> Fact:
     title, still = _("Advisories"), found.advisories
     if not still:
         return Fact("advisories", title, _("none open"))
-    worst = _("the gravest: %(title)s") % {"title": still[0].title}
+    worst = _("the most severe: %(title)s") % {"title": still[0].title}
     many = ngettext("%(n)s open", "%(n)s open", len(still)) % {"n": len(still)}
     return Fact("advisories", title, many, about=worst, acts=(Act(_("Read them"), "#run-advisories"),))
 

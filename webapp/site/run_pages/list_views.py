@@ -178,7 +178,7 @@ def _chosen(request: HttpRequest, project: Project) -> list[Run]:
 
 
 def _none_chosen(request: HttpRequest, slug: str) -> HttpResponse:
-    messages.info(request, _("Tick the boxes of the runs that you mean first."))
+    messages.info(request, _("Tick the boxes of the runs first."))
     return redirect(_back(request, slug))
 
 

@@ -92,7 +92,7 @@ def test_it_is_cancelled_and_can_be_started_again(
     made.refresh_from_db()
     assert made.state == RescoringState.CANCELLED
     page = client.get(address("compare", project, two, reference)).content.decode()
-    assert "It was cancelled; what was scored until then is kept." in page and "Score the rollouts" in page
+    assert "It was cancelled; the scores so far are kept." in page and "Score the rollouts" in page
     assert begun(two, reference) != made
 
 
@@ -104,7 +104,7 @@ def test_a_failure_is_told_with_what_to_do(
     error = {"code": "rescoring_failed", "boundary": "reward", "message": "The process ended early."}
     Rescoring.objects.update(state=RescoringState.FAILED, error=error)
     page = " ".join(client_for(bob).get(address("compare", project, two, reference)).content.decode().split())
-    assert "The recorded rollouts could not be scored. What was scored until then is kept" in page
+    assert "The recorded rollouts could not be scored. The scores so far are kept" in page
     assert "The process ended early." in page
 
 

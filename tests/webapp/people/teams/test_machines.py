@@ -286,7 +286,7 @@ def test_it_stays_when_its_maker_goes(project: Project, alice: User, client_for:
     assert _ask(text).status_code == 200
     alice.delete()
     assert _ask(text).status_code == 200
-    assert "somebody who has left" in client_for(second).get(PAGE).content.decode()
+    assert "a former member" in client_for(second).get(PAGE).content.decode()
 
 
 def test_an_owner_ends_it_for_good(project: Project, alice: User, client_for: Clients) -> None:

@@ -121,7 +121,7 @@ def test_a_run_that_failed_at_once_says_what_there_is_and_what_to_do(
 ) -> None:
     run = make_run(state=RunState.FAILED, attempt=1, error={"code": "internal", "message": "x", "hint": ""})
     card = card_of(page_of(client_for(bob), run))
-    assert "No step was trained to its end." in card and "No worker was at work on it." in card
+    assert "No step was trained to its end." in card and "No worker ran it." in card
     assert "cannot be resumed: clone it" in card and f"/runs/new/?from={run.pk}" in card and "run-resume" not in card
     assert "ended-held-out" not in card and "held-out tasks" not in card, "of no figures nothing more is said"
     played = card_of(page_of(client_for(bob), ended(success=[0.1, 0.2], state=RunState.FAILED)))

@@ -128,7 +128,7 @@ def test_the_events_say_how_tasks_were_chosen_and_what_came_out(evaluated: Any) 
     said = [event_text({"kind": event.kind, "payload": event.payload}) for event in events.order_by("seq")]
     assert said == [
         "3 tasks (3 of different text) are held out of the dataset. "
-        "1 look much like one of the 90 training rows that were compared.",
+        "1 closely resemble one of the 90 training rows that were compared.",
         "★ after step 0: success 33.3% (13.3% to 53.3%) on 3 held-out tasks, the best so far",
         "★ after step 2: success 66.7% (46.7% to 86.7%) on 3 held-out tasks, the best so far",
     ]

@@ -118,4 +118,4 @@ def test_a_card_without_figures_says_why(told: Any, alice: Any, client_for: Any)
     address = f"/p/{run.project.slug}/runs/{run.pk}/times/"
     assert "The first step has not ended yet." in client_for(alice).get(address).content.decode()
     told({1: {"reward": 0.5}})
-    assert "Nothing was recorded of where the time went." in client_for(alice).get(address).content.decode()
+    assert "No times were recorded." in client_for(alice).get(address).content.decode()
