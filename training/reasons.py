@@ -22,17 +22,17 @@ _JSON = {
     "Expecting ':' delimiter": _("a colon is missing after a name"),
     "Expecting property name enclosed in double quotes": _("a name in double quotes is missing"),
     "Extra data": _("more text follows after the end of the value"),
-    "Illegal trailing comma before end of object": _("a comma stands before a closing brace"),
-    "Illegal trailing comma before end of array": _("a comma stands before a closing bracket"),
+    "Illegal trailing comma before end of object": _("there is a comma before a closing brace"),
+    "Illegal trailing comma before end of array": _("there is a comma before a closing bracket"),
     "Invalid control character at": _("a text holds a line end or another control character"),
-    "Invalid \\escape": _("a backslash begins no escape that JSON knows"),
+    "Invalid \\escape": _("a backslash does not begin an escape that JSON knows"),
     "Invalid \\uXXXX escape": _("a \\u is not followed by four hexadecimal digits"),
     "Unterminated string starting at": _("a text has no closing quote"),
 }
 _OS = {
     errno.ENOSPC: _("the disk is full"),
     errno.EDQUOT: _("the disk quota is used up"),
-    errno.EROFS: _("the disk can only be read"),
+    errno.EROFS: _("the disk is read-only"),
     errno.EACCES: _("Tiltyard may not read or write it"),
     errno.EPERM: _("Tiltyard may not read or write it"),
     errno.ENOENT: _("it does not exist"),
@@ -48,24 +48,24 @@ _OS = {
     errno.ECONNRESET: _("the other side broke the connection"),
     errno.EPIPE: _("the other side broke the connection"),
     errno.ETIMEDOUT: _("no answer came in time"),
-    errno.EHOSTUNREACH: _("no way leads to this address"),
-    errno.ENETUNREACH: _("no way leads to this address"),
+    errno.EHOSTUNREACH: _("there is no route to this address"),
+    errno.ENETUNREACH: _("there is no route to this address"),
 }
 _YAML = (
-    ("mapping values are not allowed", _("a colon stands where no value can begin")),
+    ("mapping values are not allowed", _("there is a colon where no value can begin")),
     ("could not find expected ':'", _("a colon is missing after a name")),
     ("did not find expected key", _("the indentation does not fit the lines above")),
     ("expected <block end>", _("the indentation does not fit the lines above")),
     ("expected ',' or", _("a list or mapping in brackets is not closed, or a comma is missing")),
-    ("character '\\t'", _("a tab stands in the indentation; use spaces")),
-    ("cannot start any token", _("a character stands where none of its kind can; put the text in quotes")),
+    ("character '\\t'", _("there is a tab in the indentation; use spaces")),
+    ("cannot start any token", _("a character is not allowed here; put the text in quotes")),
     ("found unexpected end of stream", _("a text has no closing quote")),
     ("special characters are not allowed", _("it holds a control character")),
     ("unacceptable character", _("it holds a control character")),
     ("aliases (*name) are not allowed", _("aliases (*name) are not allowed")),
     ("it is nested too deeply", _("it is nested too deeply or holds an impossible value")),
     ("found another document", _("it holds more than one document")),
-    ("unknown escape character", _("a backslash begins no escape that YAML knows")),
+    ("unknown escape character", _("a backslash does not begin an escape that YAML knows")),
     ("could not determine a constructor", _("tags (!name) are not allowed")),
     ("unhashable key", _("a name is a list or a mapping")),
 )
@@ -73,13 +73,13 @@ _CSV = (
     ("expected after", _("text follows a closing quote without a delimiter")),
     ("unexpected end of data", _("a quoted text has no closing quote")),
     ("field larger than", _("a cell is too long")),
-    ("new-line character", _("a line end stands inside a cell without quotes")),
+    ("new-line character", _("a cell without quotes contains a line end")),
 )
 
 
 def json_reason(error: json.JSONDecodeError) -> Sentence:
     """What is wrong with a JSON text, without the place."""
-    return sentence(_JSON.get(error.msg, _("it is not written as JSON demands")))
+    return sentence(_JSON.get(error.msg, _("it breaks the rules of JSON")))
 
 
 def os_reason(error: OSError) -> Sentence:
@@ -93,20 +93,20 @@ def os_reason(error: OSError) -> Sentence:
         return sentence(_OS[number])
     if not number:
         return sentence(_("reading or writing failed"))
-    return sentence(_("the system answers {code}"), code=errno.errorcode.get(number, type(error).__name__))
+    return sentence(_("the system reports {code}"), code=errno.errorcode.get(number, type(error).__name__))
 
 
 def yaml_reason(error: yaml.YAMLError) -> Sentence:
     """What is wrong with a YAML text, without the place."""
     return sentence(
-        _first(_YAML, getattr(error, "problem", None) or str(error)) or _("it is not written as YAML demands")
+        _first(_YAML, getattr(error, "problem", None) or str(error)) or _("it breaks the rules of YAML")
     )
 
 
 def csv_reason(error: Exception) -> Sentence:
     """What is wrong with a line of CSV."""
     if isinstance(error, csv.Error):
-        return sentence(_first(_CSV, str(error)) or _("it is not written as CSV demands"))
+        return sentence(_first(_CSV, str(error)) or _("it breaks the rules of CSV"))
     return sentence(_("the file is empty"))
 
 

@@ -20,15 +20,15 @@ from training.rollout.session import no_connection
 FOREIGN = re.compile(r"Errno|Expecting|Extra data|delimiter|Invalid |Unterminated|<block|token|constructor|Error\b")
 BROKEN = ["", "{", "[1 2]", '{"a" 1}', "{a: 1}", "1 2", '"a', '"\x01"', '"\\q"', '"\\u12"', "nul", "[1,]", "{'a': 1}"]
 YAML = [
-    ("a: b: c", "a colon stands where no value can begin"),
+    ("a: b: c", "there is a colon where no value can begin"),
     ("a:\n - b\n c: d\n", "the indentation does not fit the lines above"),
     ("a: [1,2", "a list or mapping in brackets is not closed, or a comma is missing"),
     ("a: 'x", "a text has no closing quote"),
-    ("\ta: 1", "a tab stands in the indentation; use spaces"),
-    ("a: @x", "a character stands where none of its kind can; put the text in quotes"),
+    ("\ta: 1", "there is a tab in the indentation; use spaces"),
+    ("a: @x", "a character is not allowed here; put the text in quotes"),
     ("a: !!python/object:os.system x", "tags (!name) are not allowed"),
     ("---\na: 1\n---\nb: 2", "it holds more than one document"),
-    ('a: "\\q"', "a backslash begins no escape that YAML knows"),
+    ('a: "\\q"', "a backslash does not begin an escape that YAML knows"),
 ]
 
 
@@ -48,7 +48,7 @@ def test_broken_yaml_is_told_in_our_words(text: str, words: str) -> None:
 
 def test_refusals_of_the_system_are_told_in_our_words() -> None:
     assert os_reason(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/x")) == "the disk is full"
-    assert os_reason(OSError(errno.EBADF, "Bad file descriptor")) == "the system answers EBADF"
+    assert os_reason(OSError(errno.EBADF, "Bad file descriptor")) == "the system reports EBADF"
     assert os_reason(socket.gaierror(-2, "Name or service not known")) == "the host name is not known"
     several = OSError("Multiple exceptions: [Errno 111] Connect call failed ('::1', 9), [Errno 111] …")
     assert os_reason(several) == "nothing listens at this address"

@@ -93,7 +93,8 @@ class RewardsConfig(Group):
         title=_("Reward spec"),
         help=_(
             "A registered reward spec; its components are filled in below when the run is launched. Without one, "
-            "solving the task counts 0.6 and form 0.4, where the environment or the rows tell whether it was solved."
+            "solving the task counts 0.6 and form 0.4, where the environment or the rows report whether it was "
+            "solved."
         ),
         basic=True,
         widget="reward",

@@ -186,7 +186,7 @@ POLICY_CHOICES: dict[str, str] = {
     "empty": _("writes nothing"),
     "repeat": _("writes one sentence over and over"),
     "copy_prompt": _("gives the task back as its answer"),
-    "one_tool": _("calls one tool forever"),
+    "one_tool": _("calls one tool without end"),
     "claim_success": _("claims to be done without having done anything"),
     "beg": _("asks for the full reward"),
     "negate": _("says that the right answer is not the answer"),

@@ -42,13 +42,13 @@ FACTS: dict[str, str] = {
         "marked as bad examples."
     ),
     "rewarded": _(
-        "{count} rows have a `reward` beside their conversation, as recorded rollouts have. SFT learns them whatever "
-        "it is: filter the rows by it first."
+        "{count} rows have a `reward` next to their conversation, as recorded rollouts have. SFT learns them "
+        "whatever it is: filter the rows by it first."
     ),
     "media": _("{count} rows come with pictures, sound or video (`images`); only their texts are trained on."),
     "worse": _(
-        "{count} rows hold a worse answer beside a conversation that ends with the better one (`rejected_response`). "
-        "DPO compares the two; SFT learns the conversation."
+        "{count} rows hold a worse answer next to a conversation that ends with the better one "
+        "(`rejected_response`). DPO compares the two; SFT learns the conversation."
     ),
     "null_tools": _(
         "{count} rows have tools with null parts, left by Arrow, which stores all tools with the same fields. They are "
@@ -60,8 +60,8 @@ FACTS: dict[str, str] = {
     ),
     "null_kwargs": _("{count} rows have tools in `tools_kwargs` that are null, left by Arrow. They are taken out."),
     "reasoning": _(
-        "{count} rows hold reasoning apart from a turn's text. SFT learns it where the model's chat template writes "
-        "it, and says in the log where it does not."
+        "{count} rows hold reasoning separate from a turn's text. SFT learns it where the model's chat template "
+        "writes it, and reports in the log where it does not."
     ),
     "bad": _("{count} rows are marked as bad examples (`label` false), which SFT leaves out."),
     "unweighted": _("{count} rows are marked as not learned (`weight` 0 or `trainable` false). SFT leaves them out."),

@@ -71,7 +71,7 @@ class ReadOptions(Options):
     cut: Cut = Field(default=Cut.NONE, description=_("Where conversations are cut."))
     shape: Literal["rl", "sft"] = Field(
         default="rl",
-        description=_("Questions with answers: `rl` keeps the answer aside, `sft` makes it the last turn."),
+        description=_("Questions with answers: `rl` keeps the answer separate, `sft` makes it the last turn."),
     )
     answers: Path | None = Field(
         default=None, description=_("BFCL: the answer file of the same split, or their folder.")

@@ -26,8 +26,8 @@ _PLACED = ngettext(
     "Steps are those of {column}; {n} rows without it were placed by the rows that have both.",
 )
 _APART = ngettext(
-    "{n} row has no {column} and nothing that links it with that: it stands at its own step.",
-    "{n} rows have no {column} and nothing that links them with that: they stand at their own steps.",
+    "{n} row has no {column} and no link to it: it keeps its own step.",
+    "{n} rows have no {column} and no link to it: they keep their own steps.",
 )
 
 

@@ -67,8 +67,8 @@ def recognise(given: Given) -> tuple[Reader, str]:
         )
     raise DataError(
         _(
-            "This is no file of a run that is known: there is no line such as “step:1 - reward:0.5” or "
-            "“{'loss': 0.5}”, and its rows are neither rollouts nor metrics with a step."
+            "This is not a known file of a run: there is no line such as “step:1 - reward:0.5” or “{'loss': 0.5}”, "
+            "and its rows are neither rollouts nor metrics with a step."
         ),
         hint=_(
             "Give a console log, rollout dumps, TRL's completions, trainer_state.json, TensorBoard's events, or a "

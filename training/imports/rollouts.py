@@ -250,7 +250,7 @@ def parts_of(row: dict[str, Any], taken: set[str], notes: Notes) -> dict[str, fl
         if name in taken:
             continue
         if name.lower().endswith(_NUMBERS) and isinstance(value, int):
-            notes.left_out.setdefault(name[:120], _("it numbers something, and is no figure"))
+            notes.left_out.setdefault(name[:120], _("it is a number for counting, not a figure"))
         elif value is None or isinstance(value, bool | int | float):
             if len(parts) < MAX_PARTS:
                 parts[name[:120]] = known(number_of(value))

@@ -89,7 +89,7 @@ def _look(rows: Iterator[Row], notes: Notes, *, has_commas: bool = False) -> Non
     notes.columns = columns = Columns(notes, has_commas=has_commas)
     for row in rows:
         if row.value is not None and SUMMARY in row.value:
-            notes.say(sentence(_("Its state of the whole run was passed over: the lines before it have its figures.")))
+            notes.say(sentence(_("Its state of the whole run was skipped: the lines before it have its figures.")))
         elif row.value is not None:
             columns.add(row.value)
 

@@ -72,6 +72,6 @@ def require_one_meaning(config: JobConfig) -> None:
     one weight for each name."""
     if (found := differently_scored(config)) is not None:
         name, part = found
-        text = _("The component `{name}` of part {part} is another one than in a part before it.")
+        text = _("The component `{name}` of part {part} differs from the one with this name in an earlier part.")
         hint = _("Give it a name of its own, and its function as `function`.")
         raise ConfigError(sentence(text, name=name, part=part), option="mix.parts", hint=hint)

@@ -14,22 +14,22 @@ from django.utils.translation import gettext_noop
 from training.machine import DISK_FAULTS
 
 MESSAGES = {
-    "not_found": gettext_noop("There is nothing here, or it is not yours to see."),
+    "not_found": gettext_noop("There is nothing here, or you may not see it."),
     "forbidden": gettext_noop("Your role does not allow this."),
     "confirm_first": gettext_noop("Confirm that it is you first."),
     "login_required": gettext_noop("Log in first."),
-    "method_not_allowed": gettext_noop("This address does not take that method."),
+    "method_not_allowed": gettext_noop("This address does not accept that method."),
     "invalid": gettext_noop("The request is not valid; see the detail."),
     "conflict": gettext_noop("That is not possible in the current state."),
-    "in_progress": gettext_noop("The first call under this key is still being answered; ask again in a moment."),
-    "key_reused": gettext_noop("This idempotency key was used for something else; take a fresh one."),
-    "changed_meanwhile": gettext_noop("Somebody has changed it since you read it; read it again."),
+    "in_progress": gettext_noop("The first call under this key is still being answered; try again in a moment."),
+    "key_reused": gettext_noop("This idempotency key was used for another request; use a new one."),
+    "changed_meanwhile": gettext_noop("It was changed after you read it; read it again."),
     "too_large": gettext_noop("That is larger than the limit."),
     "rate_limited": gettext_noop("Too many requests; wait a little and try again."),
     "unavailable": gettext_noop("The database does not answer now. Nothing is lost; try again in a moment."),
     "storage_failed": gettext_noop(
-        "The disk of the data folder takes nothing now, so what you sent was not stored. What is there can be read; "
-        "whoever runs this site has to free or repair the disk."
+        "The disk of the data folder cannot be written now, so what you sent was not stored. Stored data can be "
+        "read; the operator of this site has to free or repair the disk."
     ),
     "internal": gettext_noop("Tiltyard failed to answer; the log has the details under this request id."),
 }

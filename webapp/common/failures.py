@@ -150,7 +150,7 @@ CODES: dict[str, Words] = {
         gettext_noop("Free space on the disk of the data folder; the run then continues by itself."),
     ),
     "storage_failed": Words(
-        gettext_noop("The disk can only be read, or fails."),
+        gettext_noop("The disk is read-only, or fails."),
         gettext_noop("Repair the disk of the data folder, or mount it for writing; the run then continues by itself."),
     ),
     "stopped": Words(

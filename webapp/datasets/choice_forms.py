@@ -93,7 +93,7 @@ class ChoicesForm(forms.Form):
         self._choices("cut", [(cut.value, translated(words)) for cut, words in CUT_WORDS.items()])
         self._choices(
             "shape",
-            [("rl", _("keep the answer aside, for rewards")), ("sft", _("make the answer the last turn, for SFT"))],
+            [("rl", _("keep the answer separate, for rewards")), ("sft", _("make the answer the last turn, for SFT"))],
         )
         self._choices(
             "model", [("", _("estimated")), *((f"model:{each.name}", each.name) for each in countable_models(project))]

@@ -31,7 +31,7 @@ class DatasetForm(ChoicesForm):
         required=False,
         help_text=gettext_lazy(
             "JSON Lines, JSON, CSV or Parquet; packed as gzip, or several of one format, together or as a zip "
-            "archive: they become one dataset. What the rows are is recognised from their content."
+            "archive: they become one dataset. The format of the rows is detected from their content."
         ),
     )
     hub = forms.CharField(

@@ -42,9 +42,9 @@ def pairs_problem(run: Run) -> str:
     """Why no pairs can be made of a run; empty where they can."""
     config = config_of(run)
     if run.state not in TERMINAL and run.state != RunState.PAUSED:
-        return _("The run is still at work; pairs can be made of it once it has ended.")
+        return _("The run has not ended yet; pairs can be made from it afterwards.")
     if config is None or not journals_of(run):
-        return _("The rollouts of this run are not here as they were played, so no pairs can be made of them.")
+        return _("The rollouts of this run were not recorded here, so no pairs can be made from them.")
     try:
         require_pairs(config)
     except ConfigError as exc:

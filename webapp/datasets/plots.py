@@ -53,7 +53,7 @@ def plots_of(report: dict[str, Any], rows: int, bad_rows: int) -> list[Plot]:
         Plot(
             "categories",
             _("Categories"),
-            _("rows by what they say that they are"),
+            _("rows by category"),
             _bars(_top(report.get("categories") or {}), kept),
             _("No row has a category."),
         ),

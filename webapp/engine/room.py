@@ -53,8 +53,8 @@ def fault_text() -> str:
     if fault is None:
         return ""
     return _(
-        "The data folder %(folder)s cannot be written (%(why)s): whoever runs this site has to free or repair its "
-        "disk. What is there can be read; runs go on by themselves once it can be written."
+        "The data folder %(folder)s cannot be written (%(why)s): the operator of this site has to free or repair its "
+        "disk. Stored data can be read; runs continue by themselves once it can be written."
     ) % {"folder": settings.DATA_DIR, "why": os_reason(fault)}
 
 

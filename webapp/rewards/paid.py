@@ -52,7 +52,8 @@ def paid_for(project: Project, components: Sequence[RewardComponent]) -> Paid | 
         said = _("Nothing here pays for solving the task.")
     elif found.outranked:
         said = _(
-            "A failed task can earn more than a solved one: all else is worth up to %(others)s, solving it %(outcome)s."
+            "A failed task can earn more than a solved one: all other components are worth up to %(others)s, solving "
+            "it %(outcome)s."
         ) % {"others": f"{found.others:.3g}", "outcome": f"{found.outcome:.3g}"}
     else:
         return None
@@ -62,7 +63,7 @@ def paid_for(project: Project, components: Sequence[RewardComponent]) -> Paid | 
 
 def _ranked_words(found: Ranked) -> str:
     if not found.groups:
-        return _("How often that ranks a failure above a success is not known: no recorded group can tell.")
+        return _("How often that ranks a failure above a success is not known: no recorded group shows it.")
     low, high = share_interval(found.cases, found.groups)
     text = _(
         "Of recorded groups with both outcomes, %(share)s (%(cases)s of %(groups)s; 95%%: %(low)s to %(high)s) rank a "

@@ -265,7 +265,7 @@ def test_what_is_wrong_with_a_part_is_said_with_its_name(make_job: MakeJob, tmp_
     with pytest.raises(DataError) as lost:
         run(data={"train": str(tmp_path / "none.jsonl")})
     assert lost.value.message == "Part numbers: The file cannot be opened: it does not exist."
-    with pytest.raises(ConfigError, match="`task_success` of part numbers is another one") as caught:
+    with pytest.raises(ConfigError, match="`task_success` of part numbers differs from the one") as caught:
         run(rewards={"components": [{"name": "task_success", "weight": 0.5}]})
     assert caught.value.option == "mix.parts"
     with pytest.raises(ConfigError) as caught:

@@ -254,7 +254,7 @@ def test_tasks_of_nemo_gym_say_nothing_of_rollouts(tmp_path: Path) -> None:
 
 def test_conversations_with_a_reward_are_remarked_once(tmp_path: Path) -> None:
     rows = [{"messages": [USER, SAYS], "reward": reward} for reward in (0.0, 1)]
-    assert any("2 rows have a `reward` beside" in text for text in spelled(tmp_path, *rows)[2])
+    assert any("2 rows have a `reward` next to" in text for text in spelled(tmp_path, *rows)[2])
     for other in ({"messages": [USER], "reward": 1.0}, {"messages": [USER, SAYS], "reward": "high"}):
         assert not any("`reward` beside" in text for text in spelled(tmp_path, other)[2])
 

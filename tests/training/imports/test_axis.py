@@ -95,7 +95,7 @@ def test_a_table_that_nothing_links_stays_at_its_own_steps(tmp_path: Path) -> No
     )
     assert figures(events)[2] == {"loss": 0.25, "kl": 0.5}
     assert report.files[1].notes == [
-        "1 row has no step and nothing that links it with that: it stands at its own step."
+        "1 row has no step and no link to it: it keeps its own step."
     ]
 
 

@@ -282,7 +282,7 @@ WHOLE: dict[str, tuple[bytes, str]] = {
     "parquet_of_something": (_parquet(a=[1]), "no columns prompt and completion"),
     "parquet_bomb": (_bomb(store_schema=False), "decodes to more than"),
     "parquet_bomb_of_a_dictionary": (_bomb(store_schema=True), "decodes to more than"),
-    "blank": (b"\n \n\n", "no file of a run that is known"),
+    "blank": (b"\n \n\n", "not a known file of a run"),
     "only_bad": (b'{"input": "a", "output": 1}\n' * 3, "None of the 3 rows can be used. f, line 1"),
 }
 

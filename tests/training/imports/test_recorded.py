@@ -161,7 +161,7 @@ def test_a_rollout_told_step_by_step_is_told_by_its_last_step(tmp_path: Path) ->
     report, events = read(tmp_path, ("r.jsonl", lines(row, row | {"reward": 0.0})))
     assert (report.verdict, report.rollouts, sizes(events)) == ("ok", 2, [2])
     assert [turn[0][0] for turn in turns(events, "1/0/0")] == ["user", "assistant", "tool", "assistant"]
-    assert report.files[0].left_out == {"question_id": "it numbers something, and is no figure"}
+    assert report.files[0].left_out == {"question_id": "it is a number for counting, not a figure"}
 
 
 def test_a_call_after_a_result_is_a_turn_of_its_own(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_the_console_of_prime_rl(tmp_path: Path) -> None:
 
 def test_another_program_s_steps_are_not_prime_rl_s(tmp_path: Path) -> None:
     report, _events = read(tmp_path, ("log", b"Step 1 | Time: 08:30:00 | Price: $3601.50 | Position: FLAT\n"))
-    assert report.verdict == "rejected" and "no file of a run that is known" in report.message
+    assert report.verdict == "rejected" and "not a known file of a run" in report.message
 
 
 def test_a_version_is_no_number(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_the_second_of_two_writers_is_refused(
     rows, shown = AuditEntry.objects.count(), client.get(address).json()
     refused = _patch(client, address, two, read)
     assert (refused.status_code, refused.json()["code"], refused.json()["detail"]) == (412, "changed_meanwhile", None)
-    assert refused.json()["message"] == "Somebody has changed it since you read it; read it again."
+    assert refused.json()["message"] == "It was changed after you read it; read it again."
     assert client.get(address).json() == shown and AuditEntry.objects.count() == rows
     assert _patch(client, address, two, f'"other", {first["ETag"]}').status_code == 200
 

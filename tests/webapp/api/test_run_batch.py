@@ -20,7 +20,7 @@ from webapp.runs.removal.models import Removal
 pytestmark = pytest.mark.django_db
 Clients = Callable[..., Client]
 PATH = "/api/v1/projects/joust/runs/batch"
-GONE = "There is nothing here, or it is not yours to see."
+GONE = "There is nothing here, or you may not see it."
 
 
 def _send(client: Client, act: str, runs: list[Any], **more: Any) -> Any:

@@ -41,7 +41,7 @@ def test_a_run_that_may_not_begin_pauses_and_goes_on_by_itself(queued: Any) -> N
         supervise(run.pk)
         run.refresh_from_db()
         assert (run.state, run.error["code"], run.attempt) == (RunState.PAUSED, "storage_failed", 1)
-        assert "can only be read" in run.error["message"] and str(run_dir(run.pk)) in run.error["message"]
+        assert "is read-only" in run.error["message"] and str(run_dir(run.pk)) in run.error["message"]
         assert recovery.promise(run) == "It continues by itself once the cause of the pause is over."
         assert recovery.resume_where_over() == 0, "not yet"
     assert recovery.resume_where_over() == 1 and recovery.resume_where_over() == 0
@@ -97,7 +97,7 @@ def test_a_trainer_that_nobody_could_find_again_does_not_live(tmp_path: Path, se
 
 
 def test_a_checkpoint_that_a_disk_does_not_take_is_typed(tmp_path: Path) -> None:
-    with read_only(tmp_path), pytest.raises(StorageFailed, match="can only be read"):
+    with read_only(tmp_path), pytest.raises(StorageFailed, match="is read-only"):
         write_whole(tmp_path / "model", 1, lambda folder: None)
     assert os.listdir(tmp_path) == []
 
@@ -116,7 +116,7 @@ def test_pages_and_monitors_say_so(
     settings.DATA_DIR = tmp_path
     error = {"code": "storage_failed", "boundary": "storage", "message": "The disk / cannot be written.", "hint": ""}
     run = make_run(state=RunState.PAUSED, attempt=1, error=error)
-    told = f"The data folder {tmp_path} cannot be written (the disk can only be read): whoever runs this site has to"
+    told = f"The data folder {tmp_path} cannot be written (the disk is read-only): the operator of this site has to"
 
     def looks() -> tuple[bool, bool, bool]:
         cache.delete("readyz")
@@ -147,7 +147,7 @@ def test_what_is_sent_meanwhile_is_refused_with_a_sentence(
     with read_only(folder):
         page, script = send(), send(accept="application/json")
         assert (page.status_code, script.status_code) == (507, 507)
-        assert "The disk takes nothing now" in page.content.decode() and page.headers["Retry-After"] == "5"
+        assert "The disk cannot be written now" in page.content.decode() and page.headers["Retry-After"] == "5"
         assert script.json()["code"] == "storage_failed" and "was not stored" in script.json()["message"]
         assert client.get(address).status_code == 200, "what is there can be read"
     assert send().status_code == 302

@@ -160,7 +160,7 @@ def test_a_table_alone_has_no_empty_boxes(project: Project, bob: User, client_fo
 @pytest.mark.parametrize(
     ("files", "words"),
     [
-        ([("a.txt", b"hello\nworld\n")], "a.txt: This is no file of a run that is known"),
+        ([("a.txt", b"hello\nworld\n")], "a.txt: This is not a known file of a run"),
         ([("run.csv", b"a,b\n1,2\n")], "run.csv: The table has no column of steps; its columns are 'a, b'"),
         ([("x.pkl", b"\x80\x04\x95abc")], "x.pkl: The file is a Python pickle"),
         ([("2.jsonl", b'{"input": "a", "output": 1}\n')], "None of the 1 rows can be used. 2.jsonl, line 1"),

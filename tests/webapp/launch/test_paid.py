@@ -14,9 +14,12 @@ from webapp.launch.preflight import preflight
 from webapp.people.teams.models import Project
 
 pytestmark = pytest.mark.django_db
-UNKNOWN = "How often that ranks a failure above a success is not known: no recorded group can tell."
+UNKNOWN = "How often that ranks a failure above a success is not known: no recorded group shows it."
 UNPAID = f"Nothing here pays for solving the task. {UNKNOWN}"
-OUTRANKED = f"A failed task can earn more than a solved one: all else is worth up to 0.7, solving it 0.3. {UNKNOWN}"
+OUTRANKED = (
+    "A failed task can earn more than a solved one: all other components are worth up to 0.7, solving it 0.3. "
+    f"{UNKNOWN}"
+)
 ROWS = [{"messages": [{"role": "user", "content": "2 + 2?"}], "answer": "4"}]
 
 
@@ -67,7 +70,12 @@ def test_each_stage_is_looked_at_by_itself(
     [
         (ROWS, True, "6 components can be scored. No spec was chosen: the environment's verdict counts 0.6, "),
         (ROWS, False, "6 components can be scored. No spec was chosen: the right answer of each row counts 0.6, "),
-        (None, True, "5 components can be scored. No spec was chosen, and nothing reports whether a task was solved, so only "),
+        (
+            None,
+            True,
+            "5 components can be scored. No spec was chosen, and nothing reports whether a task was solved, so only the "
+            "form of tool calls is rewarded.",
+        ),
     ],
 )
 def test_the_check_says_what_stands_in_place_of_a_spec(

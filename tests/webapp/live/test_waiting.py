@@ -144,7 +144,7 @@ async def test_nothing_is_told_to_whom_lost_the_project_meanwhile(
     await say(watched, "secret")
     found = await call.answer(5)
     assert (call.status, found["code"]) == (404, "not_found") and "secret" not in call.text
-    assert found["message"] != "There is nothing here, or it is not yours to see."
+    assert found["message"] != "There is nothing here, or you may not see it."
 
 
 async def test_a_deleted_run_ends_the_wait(watched: Watched, rita: User) -> None:

@@ -77,7 +77,7 @@ def test_a_full_disk_ends_nothing_and_everything_goes_on_by_itself(disk: Path) -
         assert codes and set(codes) == {("storage_full",)}, codes
         log = (one.data / "logs" / "worker-train.log").stat()
         assert log.st_mtime > time.time() - 300, "its log is written again"
-        assert one.output.count("What runs goes on.") <= 2, one.output
+        assert one.output.count("Running processes continue.") <= 2, one.output
         assert one.stop() == 0
     finally:
         if one.process.poll() is None:

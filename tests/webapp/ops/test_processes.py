@@ -103,7 +103,7 @@ def test_a_note_that_cannot_be_written_is_told_once_until_one_was(tmp_path: Path
 
     def told() -> int:
         up._note()
-        return output.getvalue().count("What runs goes on.")
+        return output.getvalue().count("Running processes continue.")
 
     assert told() == 0 and len(up.ledger.read()) >= 1
     with read_only(tmp_path):

@@ -41,7 +41,7 @@ def test_a_folder_that_can_only_be_read_ends_nothing_and_everything_goes_on_by_i
         wait_all_succeed(one)
         codes = asked(one, "SELECT payload->'error'->>'code' FROM runs_runevent WHERE payload->>'to' = 'paused'")
         assert codes and set(codes) == {("storage_failed",)}, codes
-        assert one.output.count("What runs goes on.") == 1, one.output
+        assert one.output.count("Running processes continue.") == 1, one.output
         assert one.stop() == 0
     finally:
         if one.process.poll() is None:

@@ -68,7 +68,7 @@ def test_groups_of_other_steps_and_held_out_ones_are_groups_of_their_own(
 
 def test_what_is_said_has_the_share_and_its_interval(project: Project, make_run: Callable[..., Run]) -> None:
     found = paid_for(project, form_components())
-    assert found is not None and found.sentence == UNPAID and "no recorded group can tell" in found.ranked
+    assert found is not None and found.sentence == UNPAID and "no recorded group shows it" in found.ranked
     recorded(make_run(), GOOD, WRONG, GOOD, GOOD)
     found = paid_for(project, spec(coherence=1))
     # Wilson, z = 1.96: (0.25 + 0.480 ± 1.96 √(0.25 × 0.75 / 4 + 0.0600)) / 1.960 = 0.0456 and 0.699

@@ -190,7 +190,7 @@ def test_the_table_of_a_test_bed_says_what_was_paid_for_nothing(played: Run, cli
     ]
     assert table.rows[0].parts == [("bfcl_stage_1", 1.5)] and table.rows[0].turns == 12
     text = client_for(rita).get(reverse("run-detail", args=[played.project.slug, played.pk])).content.decode()
-    assert "This reward pays for doing nothing" in text and "calls one tool forever" in text
+    assert "This reward pays for doing nothing" in text and "calls one tool without end" in text
     assert 'class="watch-curves" hidden' in text, "no empty box of charts"
     assert "Curves</a>" not in text and "Results</a>" in text and ">Pause<" not in text
     parts = client_for(rita).get(reverse("run-parts", args=[played.project.slug, played.pk])).content.decode()

@@ -20,7 +20,7 @@ from webapp.rewards.scorers.asking import scorers
 from webapp.rewards.scorers.places import WAIT_S, Places
 
 TALK = [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]
-REFUSED = "You have as much being scored as one person may; wait a moment."
+REFUSED = "You have reached the limit of scoring for one person; wait a moment."
 
 
 @pytest.fixture

@@ -193,7 +193,7 @@ FORMAT = DataFormat(
     name="bfcl",
     title=_("BFCL"),
     about=_(
-        "Multi-turn questions of v3 or v4, with the answers (`answers`) and function documents (`documents`) beside "
+        "Multi-turn questions of v3 or v4, with the answers (`answers`) and function documents (`documents`) next to "
         "them; the version is detected from the content, and versions are never mixed. Single-turn questions bring "
         "their `function` list, which becomes the tools."
     ),

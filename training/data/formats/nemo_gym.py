@@ -132,10 +132,10 @@ FORMAT = DataFormat(
     name="nemo_gym",
     title=_("NeMo Gym"),
     about=_(
-        "`responses_create_params` with `input` (text, messages, function calls and their outputs), `instructions` and "
-        "`tools`; `expected_answer` becomes `ground_truth`. All fields stay with the row, for the verifier. Recorded "
-        "rollouts (`response`, `reward`) are tasks, or demonstrations for SFT, of which those of no reward are marked "
-        "as bad."
+        "`responses_create_params` with `input` (text, messages, function calls and their outputs), `instructions` "
+        "and `tools`; `expected_answer` becomes `ground_truth`. All fields stay with the row, for the verifier. "
+        "Recorded rollouts (`response`, `reward`) are read as tasks, or as demonstrations for SFT; demonstrations "
+        "without a reward are marked as bad."
     ),
     example='{"responses_create_params": {"input": [{"role": "user", "content": "…"}], "tools": […]}, '
     '"expected_answer": "…"}',

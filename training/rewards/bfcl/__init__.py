@@ -110,7 +110,7 @@ BFCL = (
             Example("`ls` for ever", LOOP, 2.0),
             Example("an answer only", played("q", says(f"{_THINK}<answer>b</answer>")), 0.0),
         ),
-        warning=_("Calling `ls` forever earns the full 2: this says nothing about the task."),
+        warning=_("Calling `ls` without end earns the full 2: this says nothing about the task."),
     ),
     Component(
         "bfcl_progress_reached",

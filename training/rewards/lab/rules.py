@@ -73,7 +73,10 @@ ALARMS: dict[str, Words] = {
         "groups whose rollouts differ in outcome, in which one with a worse outcome has the highest reward: at least "
         f"{MIN_CASES} of them and {INVERTED_SHARE:.0%}; or, with the outcome rewarded, everything else together "
         "spreads wider (5th to 95th percentile) than the outcome's whole range is worth",
-        _("Everything but the outcome spreads over %(shaping)s; the outcome's whole range is worth %(worth)s."),
+        _(
+            "The components other than the outcome spread over %(shaping)s; the outcome's whole range is worth "
+            "%(worth)s."
+        ),
     ),
     "outcome_unpaid": Words(
         _("Solving the task earns nothing"),

@@ -163,8 +163,8 @@ def _pairs_words(options: dict[str, Any]) -> str:
     if not unread:
         return said
     text = ngettext(
-        "%(n)s rollout with unreadable calls was passed over.",
-        "%(n)s rollouts with unreadable calls were passed over.",
+        "%(n)s rollout with unreadable calls was skipped.",
+        "%(n)s rollouts with unreadable calls were skipped.",
         unread,
     )
     return f"{said} {text % {'n': unread}}"

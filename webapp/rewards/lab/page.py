@@ -59,7 +59,7 @@ def choices_for(project: Project, rollout_set: RolloutSet, asked: list[str]) -> 
     form = Choice(STARTING, _("the five tool-calling components"), "", "", _plain(form_components()))
     if config is not None and own is None and not launched:  # runs without a spec were scored so before 0.2
         return [form, *saved]
-    start = Choice(STARTING, _("the start of a new spec"), "", "", _plain(starting_components()))
+    start = Choice(STARTING, _("the components of a new spec"), "", "", _plain(starting_components()))
     return [*first, *saved, start]
 
 

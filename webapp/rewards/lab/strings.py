@@ -88,8 +88,8 @@ def _turns() -> dict[str, str]:
         "lab.turns.rollouts": _("Rollouts"),
         "lab.turns.gain": _("Gain"),
         "lab.turns.spread": _("Spread"),
-        "lab.turns.turned_1": _("Turned, discount 1"),
-        "lab.turns.turned_0": _("Turned, discount 0"),
+        "lab.turns.turned_1": _("Sign changes, discount 1"),
+        "lab.turns.turned_0": _("Sign changes, discount 0"),
         "lab.turns.known": _("Rewards by turn recorded of {n} of {all} rollouts"),
         "lab.turns.aggregation": _("Credit to turns divides the sum of components; here each is compared by itself."),
         "lab.turns.pays": _("Turns are paid in the environment's own reward, and this spec has no task_success."),
@@ -97,12 +97,12 @@ def _turns() -> dict[str, str]:
             "These rollouts were recorded without the environment's reward after each turn. Newer runs record it."
         ),
         "lab.turns.at_the_end": _(
-            "The environment gave its reward at the end alone, so each turn would have the rollout's advantage."
+            "The environment gave its reward only at the end, so each turn would have the rollout's advantage."
         ),
         "lab.turns.one_turn": _("No rollout has more than one turn."),
         "lab.turns.reached": _(
-            "A turn is compared with the rollouts of its group that reached it: where those are few, or mostly the bad "
-            "ones, its figures are biased."
+            "A turn is compared with the rollouts of its group that reached it: if those are few or mostly bad, its "
+            "figures are biased."
         ),
         "lab.turns.silent": _("{n} rollouts without a reward before the end keep their advantage."),
         "lab.turns.hidden": _("{n} later turns are not shown."),

@@ -226,7 +226,7 @@ def reason_of(item: RewardComponent, column: Column, code: int, failed: str = ""
     if code >= 0:
         return in_words(column.reasons[code])
     if not is_asked(item):
-        return _("The run recorded no value for it, and judges and models are not asked here.")
+        return _("The run recorded no value for it, and judges and models are not called here.")
     return failed or _("It was not computed.")
 
 

@@ -22,8 +22,8 @@ from webapp.rewards.scorers.child import Child
 from webapp.rewards.scorers.places import Places, Turn
 
 logger = logging.getLogger(__name__)
-DIED = gettext_noop("The process that scored ended ({how}); another one takes its place.")
-NOT_STARTED = gettext_noop("No process that scores could be started on this server.")
+DIED = gettext_noop("The scoring process ended ({how}); a new one replaces it.")
+NOT_STARTED = gettext_noop("No scoring process could be started on this server.")
 TOO_DEEP = gettext_noop("This JSON is nested too deeply.")
 Answers = list[dict[str, Said]]
 """For each episode what each component said, by name."""

@@ -79,7 +79,7 @@ class Places:
         turn.ends_by(self.wake)  # before our lock is held: who leaves holds that of the turn, and wants ours
         with self._changed:
             if len(self._waiting.get(person, ())) + (person in self._running) >= self._most:
-                raise TooMany(_("You have as much being scored as one person may; wait a moment."), wait_s=WAIT_S)
+                raise TooMany(_("You have reached the limit of scoring for one person; wait a moment."), wait_s=WAIT_S)
             self._waiting.setdefault(person, deque()).append(turn)
             try:
                 self._changed.wait_for(

@@ -156,5 +156,5 @@ def _models(project: Project, count: int) -> Shelf:
         lambda m: str(m.get_kind_display()),
         title=_("Models"),
         new_label=_("Register a model"),
-        empty=_("What runs start from: a local folder, a Hugging Face model, or what an earlier run left."),
+        empty=_("What runs start from: a local folder, a Hugging Face model, or the model of an earlier run."),
     )

@@ -18,7 +18,7 @@ from webapp.runs.models import Run
 from webapp.runs.states import LEASED
 
 PROBLEMS = {
-    "no_identity": gettext_noop("Its data folder carries no identity, so it is not this installation's folder."),
+    "no_identity": gettext_noop("Its data folder has no identity, so it is not this installation's folder."),
     "other_identity": gettext_noop("Its data folder belongs to another installation."),
 }
 

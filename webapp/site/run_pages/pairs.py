@@ -31,7 +31,7 @@ class PairsForm(forms.Form):
         min_value=0,
         max_value=MAX_GAP,
         initial=DEFAULT_GAP,
-        help_text=_("Reward of the better rollout less that of the worse one. A small gap may be noise."),
+        help_text=_("Reward of the better rollout minus that of the worse one. A small gap may be noise."),
     )
     name = forms.CharField(
         label=_("Name"),

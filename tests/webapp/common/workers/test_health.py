@@ -110,13 +110,13 @@ def test_the_page_says_whether_the_clockwork_looks(
     rita: User, client_for: Callable[..., Client], project: Project
 ) -> None:
     page = "/workers/"
-    assert "The clockwork has not looked yet" in client_for(rita).get(page).content.decode()
+    assert "The clockwork has not checked yet" in client_for(rita).get(page).content.decode()
     looked(clock.LATE_S - 2)
     text = client_for(rita).get(page).content.decode()
     assert "The clockwork" not in text and "0 of 2" in text
     looked(125)
     text = client_for(rita).get(page).content.decode()
-    assert "The clockwork last looked 2 min 5 s ago" in text and "manage.py run_clockwork" not in text
+    assert "The clockwork last checked 2 min 5 s ago" in text and "manage.py run_clockwork" not in text
     rita.is_superuser = True
     rita.save()
     assert "manage.py run_clockwork" in client_for(rita).get(page).content.decode()

@@ -172,7 +172,7 @@ def test_members_see_workers_but_not_the_runs_of_other_teams(
     own, stranger, all_of_it = (client_for(user).get(URL).content.decode() for user in (rita, charlie, admin))
     for page in (own, stranger, all_of_it):
         assert "train@one" in page and "GPU 0" in page and "gone" in page
-        assert "claims nothing" in page and "belongs to another installation" in page
+        assert "takes no work" in page and "belongs to another installation" in page
     assert f"/p/joust/runs/{run.pk}/" in own and "secret-run" in own
     assert "secret-run" not in stranger and str(run.pk) not in stranger and "of another team" in stranger
     assert "secret-run" in all_of_it and "0.1.0" in all_of_it and "adopt_data_folder" in all_of_it

@@ -48,4 +48,4 @@ def test_a_person_who_has_too_much_scored_keeps_the_branch_without_its_reward(mo
     monkeypatch.setattr(scorers, "_places", Places(jobs_per_person=0))
     found = scored(EPISODE, spec({"name": "tool_necessity"}), 1, 1)
     assert (found.parts, found.reward) == ({"tool_necessity": None}, None)
-    assert "as much being scored" in found.missing["tool_necessity"]
+    assert "limit of scoring" in found.missing["tool_necessity"]

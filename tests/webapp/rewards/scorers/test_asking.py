@@ -153,7 +153,7 @@ def test_a_killed_process_names_its_end_and_another_takes_its_place(
     os.kill(runs(scorers).pid, signal.SIGKILL)
     (said,) = asked.result(LONG_S)
     assert (said["slow29"].value, said["slow29"].code) == (None, "scorer_died")
-    assert str(said["slow29"].why) == "The process that scored ended (SIGKILL); another one takes its place."
+    assert str(said["slow29"].why) == "The scoring process ended (SIGKILL); a new one replaces it."
     assert values(scorers.ask("a", [SHORT], LONG_S)) == [{"four": 1.0, "five": 0.0}]
 
 

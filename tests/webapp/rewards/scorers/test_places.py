@@ -79,7 +79,7 @@ def test_people_take_turns_however_much_one_of_them_wants(line: Line) -> None:
 
 def test_the_fifth_job_of_a_person_is_refused_and_the_fourth_and_a_stranger_are_not(line: Line) -> None:
     ends = [line.wants(f"a{number}")[0] for number in range(4)]
-    with pytest.raises(TooMany, match="as much being scored as one person may") as refused:
+    with pytest.raises(TooMany, match="limit of scoring for one person") as refused:
         line.wants("a5")[1].result(LONG_S)
     assert refused.value.wait_s == WAIT_S
     end, stranger = line.wants("b1")
