@@ -116,7 +116,7 @@ def test_two_tabs_of_one_chat_see_the_same_and_a_viewer_only_reads(
     first, second = open_page(alice), open_page(rita)
     first.goto(address)
     second.goto(address)
-    second.wait_for_selector("text=your role may only read")
+    second.wait_for_selector("text=your role can only read")
     assert second.locator("#composer").count() == 0
     first.wait_for_selector("#chat-status[data-state=ok]")
     _say(first, "Say red please.")
@@ -147,7 +147,7 @@ def test_without_a_worker_the_page_says_so_and_keeps_the_message(
     page.goto(reverse("chat-detail", args=[chat.project.slug, chat.pk]))
     page.wait_for_selector("#chat-status[data-state=ok]")
     _say(page, "Is anybody there?")
-    page.wait_for_selector(".chat-wait:has-text('No worker is there to answer')")
+    page.wait_for_selector(".chat-wait:has-text('No worker is available')")
     assert page.locator(".chat-wait a").get_attribute("href") == reverse("worker-list")
     page.click("#chat-stop")
     page.wait_for_selector(".chat-answer[data-state=stopped]")

@@ -74,7 +74,7 @@ def test_a_rollout_is_rewound_and_a_branch_played_to_its_score(
     assert page.inner_text("#rewind-problem") == "Choose a turn from 1 to 4."
     page.fill("#rewind-turn", "1")
     page.click("#rewind-start")
-    page.wait_for_selector("#rewind-check:has-text('stands at its beginning')")
+    page.wait_for_selector("#rewind-check:has-text('is at its beginning')")
     assert page.locator("#transcript .turn").count() == 1 and page.locator("#scored-parts table").count() == 0
     assert table.problems == [] and Dataset.objects.filter(name="by hand").count() == 1
 

@@ -237,7 +237,7 @@ def test_what_is_long_is_typed_again(
 def test_secrets_are_kept_nowhere_meanwhile(alice: User, project: Project, client_for: Clients) -> None:
     client = client_for(alice, old=True)
     asked = client.post("/p/joust/settings/hub-token/", {"token": "hf_canary-secret"}, follow=True)
-    assert "Do it again after that; nothing of it is kept meanwhile." in asked.content.decode()
+    assert "Do it again after that; what you entered is not kept." in asked.content.decode()
     assert "hf_canary" not in json.dumps(dict(client.session)) and "hf_canary" not in asked.content.decode()
     done = client.post("/confirm/", {"password": PASSWORD, "next": "/p/joust/settings/"})
     assert done["Location"] == "/p/joust/settings/"

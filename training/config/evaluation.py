@@ -128,7 +128,7 @@ class EndpointConfig(Group):
         pattern=r"^(https?://\S+)?$",
     )
     model: str = option(
-        "", title=_("Endpoint model"), help=_("The name that the endpoint knows it by."), max_length=200
+        "", title=_("Endpoint model"), help=_("The name of the model on the endpoint."), max_length=200
     )
     key_variable: str = option(
         "",
@@ -140,7 +140,7 @@ class EndpointConfig(Group):
     tool_format: Literal["native", "text"] = option(
         "native",
         title=_("Tool calls"),
-        help=_("How the endpoint is told of tools and how it calls them."),
+        help=_("How tools are described to the endpoint and how it calls them."),
         choices={
             "native": _("by the API, as structured tool calls"),
             "text": _("in the text, in the Hermes dialect, for servers without tool calls"),

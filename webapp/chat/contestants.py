@@ -96,7 +96,7 @@ def open_of(project: Project, contestant: Contestant) -> Open:
     if (endpoint := endpoint_meant(project, contestant)) is not None:
         return Open(endpoint=EndpointConfig.model_validate(asked_with(endpoint)))
     if contestant.source == "starter":
-        raise ModelError(_("The starter is built anew for each run: choose a model that a run has left."))
+        raise ModelError(_("The starter is built again for each run: choose a model that a run has trained."))
     if not contestant.source.startswith(CHECKPOINT):
         source, revision = model_meant(project, contestant.source)
         return Open(model=ModelConfig(source=source, revision=revision))

@@ -19,8 +19,8 @@ def _states() -> dict[str, str]:
         "chat.begins": _("The environment begins."),
         "chat.status.connecting": _("connecting"),
         "chat.status.live": _("live"),
-        "chat.status.stale": _("no news for a while"),
-        "chat.status.paused": _("database away"),
+        "chat.status.stale": _("no updates for a while"),
+        "chat.status.paused": _("database unreachable"),
         "chat.status.reconnecting": _("reconnecting"),
         "chat.status.login": _("logged out"),
         "chat.status.forbidden": _("no access"),
@@ -54,7 +54,7 @@ def _waits() -> dict[str, str]:
         "chat.wait.other_run_left": _(
             "Waiting for {t}: a run of another project has the worker, for about {left} more."
         ),
-        "chat.wait.no_worker": _("No worker is there to answer. Waiting for {t}."),
+        "chat.wait.no_worker": _("No worker is available. Waiting for {t}."),
         "chat.wait.open_run": _("Open the run"),
         "chat.wait.workers": _("Look at the workers"),
         "chat.wait.kept": _("Your message is kept; you may leave this page."),
@@ -72,7 +72,7 @@ def _acts() -> dict[str, str]:
         "chat.try_before": _("Earlier answer"),
         "chat.try_next": _("Later answer"),
         "chat.versions": _("Earlier versions ({n})"),
-        "chat.no_answer": _("nobody answered this call"),
+        "chat.no_answer": _("this call got no answer"),
         "chat.arguments": _("Arguments"),
         "chat.result": _("Answer"),
         "chat.too_long": _("This message has {n} characters; at most {most} fit."),

@@ -23,14 +23,14 @@ class EndpointForm(forms.Form):
     """All of an endpoint; the key is only ever written. Of one that exists the name stands."""
 
     name = forms.CharField(
-        label=_("Name"), max_length=80, validators=[name_validator], help_text=_("What runs and comparisons call it.")
+        label=_("Name"), max_length=80, validators=[name_validator], help_text=_("Its name in runs and comparisons.")
     )
     url = forms.CharField(
         label=_("Address"),
         max_length=MAX_URL_CHARS,
         help_text=_("Up to and including the version, such as https://api.example.com/v1 or http://gpu-1:8000/v1."),
     )
-    model = forms.CharField(label=_("Model"), max_length=200, help_text=_("The name that the server knows it by."))
+    model = forms.CharField(label=_("Model"), max_length=200, help_text=_("The name of the model on the server."))
     key = forms.CharField(
         label=_("Key"),
         max_length=MAX_KEY_CHARS,
@@ -43,7 +43,7 @@ class EndpointForm(forms.Form):
         label=_("Tool calls"),
         choices=ToolFormat.choices,
         initial=ToolFormat.NATIVE,
-        help_text=_("How it is told of tools and how it calls them; the test tells which one works."),
+        help_text=_("How tools are described to it and how it calls them; the test shows which form works."),
     )
     context_tokens = forms.IntegerField(
         label=_("Context"), required=False, help_text=_("Longest prompt and answer together; the launch check uses it.")

@@ -108,7 +108,7 @@ def endpoint_delete(*, endpoint: Endpoint) -> None:
     names = list(busy.values_list("name", flat=True)[:3])
     if names:
         raise ValidationError(
-            _("A run that is queued or at work asks it: %(runs)s. Stop it first.") % {"runs": ", ".join(names)},
+            _("A queued or active run uses it: %(runs)s. Stop it first.") % {"runs": ", ".join(names)},
             code="conflict",
         )
     pk = endpoint.pk

@@ -20,7 +20,7 @@ from training.words import Sentence, _, sentence
 from webapp.endpoints.models import Endpoint, EndpointSpend
 
 DAY_HINT = _("Raise the endpoint's limit for a day, or resume tomorrow.")
-CHAT_DAY_HINT = _("Raise the endpoint's limit for a day, or go on tomorrow.")
+CHAT_DAY_HINT = _("Raise the endpoint's limit for a day, or continue tomorrow.")
 CHAT_HINT = _("Raise the endpoint's limit for a run, or start another chat.")
 
 

@@ -76,19 +76,19 @@ FINDINGS: dict[str, Words] = {
         gettext_noop("It lists %(count)s models, and not this one: %(names)s."),
         gettext_noop("Compare the name of the model with the list."),
     ),
-    "no_models": Words(OK, gettext_noop("It does not list its models, which nothing needs.")),
+    "no_models": Words(OK, gettext_noop("It does not list its models; nothing depends on that.")),
     "answers": Words(
         OK, gettext_noop("It answered within %(seconds)s s: %(prompt)s tokens read, %(sampled)s written.")
     ),
     "uncounted": Words(
         DOUBT,
-        gettext_noop("It answered within %(seconds)s s, and did not count its tokens."),
-        gettext_noop("Limits and costs of runs will rest on estimates."),
+        gettext_noop("It answered within %(seconds)s s, but did not count its tokens."),
+        gettext_noop("Limits and costs of runs will be estimates."),
     ),
     "miscounted": Words(
         DOUBT,
-        gettext_noop("It answered within %(seconds)s s, and what it counted are no numbers of tokens: %(detail)s."),
-        gettext_noop("Limits and costs of runs will rest on estimates."),
+        gettext_noop("It answered within %(seconds)s s, but its token counts are not numbers: %(detail)s."),
+        gettext_noop("Limits and costs of runs will be estimates."),
     ),
     "key": Words(BAD, gettext_noop("It refuses the key (401)."), gettext_noop("Enter the key again.")),
     "no_key": Words(BAD, gettext_noop("It asks for a key (401)."), gettext_noop("Enter a key.")),
@@ -117,8 +117,8 @@ FINDINGS: dict[str, Words] = {
     ),
     "html": Words(
         BAD,
-        gettext_noop("It answered with a web page (HTML) in place of JSON."),
-        gettext_noop("The address is that of a page: take the one of the API, which ends with the version."),
+        gettext_noop("It answered with a web page (HTML) instead of JSON."),
+        gettext_noop("The address is that of a page: use the one of the API, which ends with the version."),
     ),
     "empty": Words(
         BAD, gettext_noop("Its answer was empty."), gettext_noop("Look at the server's log; the address may be wrong.")

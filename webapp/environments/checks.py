@@ -92,7 +92,7 @@ def health_of(url: str, *, token: str = "", ours: Pairs = NOTHING, total_s: floa
         health = Health.model_validate_json(reply.body)
     except (ShapeError, ValueError, RecursionError) as exc:
         raise EnvironmentProtocolError(
-            _("Something answers there, but not as an environment server."),
+            _("A server answers there, but it is not an environment server."),
             hint=_("Check the address: /health must report name, version, sessions and slots."),
         ) from exc
     if health.wire_version != WIRE_VERSION:
@@ -120,7 +120,9 @@ def require_identity(answer: Answer, wanted: str) -> None:
     if wanted and answer.name != wanted:
         raise EnvironmentProtocolError(
             _("This is environment %(name)s, not %(wanted)s.") % {"name": answer.name, "wanted": wanted},
-            hint=_("Another server answers at this address: fix the address, or register this server as what it is."),
+            hint=_(
+                "Another server answers at this address: fix the address, or register this server under its own name."
+            ),
         )
 
 
@@ -153,7 +155,7 @@ def examine(server: Server, *, wanted: str = "") -> Examination:
     findings.append(Finding(title, True, said % {"name": answer.name, "version": answer.version or "–"}))
     findings.append(_capacity(answer))
     if answer.doubts:
-        sentence = _("What the server counts of its own work is out of range, and left out: %(names)s.")
+        sentence = _("The server's counts of its own work are out of range and left out: %(names)s.")
         names = ", ".join(answer.doubts)
         findings.append(Finding(_("Counts"), False, sentence % {"names": names}, may_pass=True))
     if server.protocol != NATIVE:

@@ -26,7 +26,7 @@ OPTION_TEXTS: dict[tuple[str, str], OptionText] = {
         _("Speech"), _("native: tool calls of the chat template. text: actions written in the message.")
     ),
     ("", "copies"): OptionText(
-        _("Rows of each task"), _("With a careless share, each of them is careless or not by itself.")
+        _("Rows of each task"), _("With a careless share, each of them is independently careless or not.")
     ),
     ("", "careless"): OptionText(
         _("Careless share"),
@@ -68,7 +68,9 @@ OPTION_TEXTS: dict[tuple[str, str], OptionText] = {
     ("toolbench", "queries"): OptionText(_("Queries"), _("File with a list of queries and their APIs.")),
     ("toolbench", "query-ids"): OptionText(_("Query ids"), _("File with the ids to play; none plays all queries.")),
     ("toolbench", "max-turns"): OptionText(_("Turns"), _("An episode without Finish ends after this many turns.")),
-    ("toolbench", "dialect"): OptionText(_("Dialect"), _("Whose error texts the route /virtual answers.")),
+    ("toolbench", "dialect"): OptionText(_("Dialect"), _(
+        "Where the error texts come from that the route /virtual returns."
+    )),
     ("tools", "difficulty"): OptionText(
         _("Difficulty"), _("starter: for tiny models. easy, mixed: longer. chained: results of one call feed the next.")
     ),

@@ -71,5 +71,5 @@ def test_viewers_read_and_strangers_find_nothing(
     assert client_for(charlie).get(f"/api/v1/chats/{chat.pk}").status_code == 404
     assert _post(client_for(charlie), f"/chats/{chat.pk}/messages", text="x")[0] == 404
     page = client_for(rita).get(f"/p/joust/chats/{chat.pk}/").content.decode()
-    assert "composer" not in page and "your role may only read" in page
+    assert "composer" not in page and "your role can only read" in page
     assert client_for(rita).get("/p/joust/chats/new/").status_code == 403

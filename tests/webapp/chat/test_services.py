@@ -138,7 +138,7 @@ def test_stopping_ends_what_waits_at_once_and_asks_for_the_rest(make_chat: Maker
         ({"contestants": []}, "Choose one model"),
         ({"contestants": [{"source": "model:nobody"}]}, "There is no model"),
         ({"contestants": [{"source": "/etc"}]}, "paths are not taken"),
-        ({"contestants": [{"source": "starter"}]}, "built anew for each run"),
+        ({"contestants": [{"source": "starter"}]}, "built again for each run"),
         ({"contestants": [{"source": f"checkpoint:{uuid.uuid4()}"}]}, "not here any more"),
         ({"contestants": [{"source": "endpoint:nobody"}]}, "There is no endpoint “nobody”"),
         ({"contestants": [{"source": "model:tiny", "url": "http://10.0.0.1/v1"}]}, "Choose a model"),

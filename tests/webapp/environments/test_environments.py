@@ -60,13 +60,13 @@ def test_registering_through_the_page(
 @pytest.mark.parametrize(
     ("answer", "status", "words"),
     [
-        ({"hello": "world"}, 200, "not as an environment server"),
-        (b"<html>", 200, "not as an environment server"),
-        (b"[" * 5000, 200, "not as an environment server"),
+        ({"hello": "world"}, 200, "it is not an environment server"),
+        (b"<html>", 200, "it is not an environment server"),
+        (b"[" * 5000, 200, "it is not an environment server"),
         (HEALTHY, 503, "status 503"),
         (HEALTHY | {"wire_version": 99}, 200, "version 99"),
         (HEALTHY | {"name": "x" * 200}, 200, "too long"),
-        (HEALTHY | {"slots": 0}, 200, "not as an environment server"),
+        (HEALTHY | {"slots": 0}, 200, "it is not an environment server"),
         (EnvironmentUnreachable("Nothing accepts connections at this address."), 0, "Nothing accepts"),
     ],
 )

@@ -263,7 +263,7 @@ def test_figures_of_a_server_that_are_none_are_left_out_and_named(
     serve(HEALTH | figures)
     found = examine(Server("http://s:1"))
     assert [item.sentence for item in found.doubtful] == [
-        f"What the server counts of its own work is out of range, and left out: {left_out}."
+        f"The server's counts of its own work are out of range and left out: {left_out}."
     ]
     made = services.environment_register(project=project, user=bob, name="s", url="http://s:1", accept=True)
     assert made.health["slots"] == 16 and not made.health.get("load") and not made.health.get("baselines")
@@ -295,7 +295,7 @@ def test_a_number_of_sessions_that_is_none_refuses_the_server(
     serve(HEALTH | counts)
     found = examine(Server("http://s:1"))
     assert (found.refused == []) == ok
-    assert ok or "not as an environment server" in found.refused[0].sentence
+    assert ok or "it is not an environment server" in found.refused[0].sentence
 
 
 @pytest.mark.parametrize("validate", [{"ok": True, "episodes": -1}, {"ok": True, "episodes": 4, "gold_reward": 1e400}])

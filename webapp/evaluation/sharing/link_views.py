@@ -66,5 +66,5 @@ def link_revoke_now(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     link = object_for(request.user, SharedLink, pk, within=within)
     own_or_owned(request.user, link)
     link_revoke(link)
-    messages.success(request, _("The link is revoked; whoever opens it sees nothing from now on."))
+    messages.success(request, _("The link is revoked and no longer opens the report."))
     return redirect("compare-links", slug, link.comparison_id)

@@ -44,7 +44,7 @@ class SuiteForm(forms.Form):
         min_value=0,
         max_value=2**31 - 1,
         initial=42,
-        help_text=gettext_lazy("The same for everybody who plays, so that all meet the same episodes."),
+        help_text=gettext_lazy("The same for all contestants, so that all play the same episodes."),
     )
 
     def __init__(self, *args: Any, version: SuiteVersion | None = None, **kwargs: Any) -> None:

@@ -86,7 +86,9 @@ def _save(request: HttpRequest, project: Project, version: SuiteVersion | None) 
             messages.success(request, _("%(name)s is saved. Have a model play it.") % {"name": made.suite.name})
         else:
             made, new = services.suite_change(suite=version.suite, user=user, parts=parts, note=common["note"])
-            said = _("Version %(n)d is saved; scores of it begin anew.") if new else _("Saved; the parts are the same.")
+            said = _(
+                "Version %(n)d is saved; it begins without scores."
+            ) if new else _("Saved; the parts are the same.")
             messages.success(request, said % {"n": made.number} if new else said)
     except ValidationError as exc:
         add_errors(form, exc)
@@ -167,7 +169,7 @@ def suite_evaluate_view(request: HttpRequest, slug: str, pk: UUID) -> HttpRespon
     except ConfigError as exc:
         messages.error(request, exc.message)
     else:
-        said = _("%(n)d evaluations are queued; their score stands here once all ended.")
+        said = _("%(n)d evaluations are queued; their score is shown here once all have ended.")
         messages.success(request, said % {"n": made.runs.count()})
     return redirect("suite-detail", slug=slug, pk=pk)
 

@@ -222,7 +222,7 @@ def may_manage(made: VoteRound, user: User) -> bool:
 def require_manager(made: VoteRound, user: User) -> None:
     """Raises ``PermissionDenied`` for everybody else."""
     if not may_manage(made, user):
-        raise PermissionDenied(_("Only who made this round, or an owner of the team, may do this."))
+        raise PermissionDenied(_("Only the author of this round, or an owner of the team, may do this."))
 
 
 def round_close(*, made: VoteRound, user: User) -> bool:

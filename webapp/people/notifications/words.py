@@ -116,7 +116,7 @@ def _failed(facts: dict[str, Any]) -> list[str]:
 def _paused(facts: dict[str, Any]) -> list[str]:
     if not facts.get("error"):
         return [
-            _("A person or a rule of the project paused it. Resume it to go on from its newest checkpoint."),
+            _("A person or a rule of the project paused it. Resume it to continue from its newest checkpoint."),
             _progress(facts),
         ]
     return _failed(facts)
@@ -174,7 +174,7 @@ _TOLD: dict[Kind, tuple[str, Lines]] = {
     Kind.RUN_SUCCEEDED: (gettext_noop("Run “%(name)s” succeeded"), _succeeded),
     Kind.RUN_FAILED: (gettext_noop("Run “%(name)s” failed"), _failed),
     Kind.RUN_PAUSED: (gettext_noop("Run “%(name)s” is paused"), _paused),
-    Kind.RUN_ADVISORY: (gettext_noop("Run “%(name)s”: look at it"), _advised),
+    Kind.RUN_ADVISORY: (gettext_noop("Run “%(name)s” needs attention"), _advised),
     Kind.EVALUATION_READY: (gettext_noop("Evaluation “%(name)s” is ready"), _evaluated),
     Kind.VOTE_ASKED: (gettext_noop("Votes are asked for: %(name)s"), _asked),
     Kind.MODEL_PRODUCTION: (gettext_noop("Model “%(name)s” is in production"), _marked),

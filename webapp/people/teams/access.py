@@ -53,7 +53,7 @@ def require_scope(user: User | AnonymousUser, open_to: Collection[TokenScope]) -
 def require_person(user: User) -> None:
     """Refuse a token: what makes tokens is done by a person, or a leaked one would outlive its own end."""
     if token_of(user) is not None:
-        raise PermissionDenied(_("A token makes no tokens: a person does that, in a browser."))
+        raise PermissionDenied(_("A token cannot make tokens: a person does that in a browser."))
 
 
 def administrator(request: HttpRequest) -> User:

@@ -164,7 +164,7 @@ class MachineForm(TokenDaysForm):
         label=_("Name"),
         max_length=80,
         validators=User._meta.get_field("username").validators,
-        help_text=_("Runs and the audit show it, such as nightly-ci. Nobody can log in with it."),
+        help_text=_("Runs and the audit show it, such as nightly-ci. It cannot log in."),
         widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}),
     )
     may = forms.ChoiceField(
@@ -176,7 +176,7 @@ class MachineForm(TokenDaysForm):
             (Role.EDITOR, _("read, create and run")),
         ],
         initial=Role.EDITOR,
-        help_text=_("Never what owners alone may do: a person does that."),
+        help_text=_("Never what only owners may do: a person does that."),
     )
     everywhere = forms.TypedChoiceField(label=_("Only in"), coerce=lambda chosen: chosen == "yes")
     field_order = ("name", "may", "everywhere", "days")

@@ -34,8 +34,8 @@ def link_mail(request: HttpRequest, username: str) -> None:
     link = settings.TRUSTED_ORIGINS[0] + reverse("login-link", args=[login_link_create(user=user)])
     audit(AuditAction.LINK_MAILED, user, by=user)
     text = _(
-        "Somebody, most likely you, asked for a link to log in to Tiltyard as %(name)s.\n\n%(link)s\n\n"
-        "It logs in once, within 24 hours. If it was not you, do nothing: your password does not change."
+        "A person, most likely you, asked for a link to log in to Tiltyard as %(name)s.\n\n%(link)s\n\nIt logs in "
+        "once, within 24 hours. If it was not you, do nothing: your password does not change."
     ) % {"name": user.username, "link": link}
     message = EmailMessage(_("Log in to Tiltyard"), text, settings.DEFAULT_FROM_EMAIL, [user.email])
     threading.Thread(target=_send, args=[message], name="reset-mail", daemon=True).start()

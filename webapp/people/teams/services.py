@@ -57,7 +57,7 @@ def _keep_an_owner(team: Team, leaving: Membership) -> None:
     """Refuse to leave a team without an owner. Locks the team's owners, so two at once cannot both leave."""
     owners = list(Membership.objects.select_for_update().filter(team=team, role=Role.OWNER).order_by("pk"))
     if [owner.pk for owner in owners] == [leaving.pk]:
-        raise ValidationError(_("A team needs an owner: make someone else one first."))
+        raise ValidationError(_("A team needs an owner: make another person an owner first."))
 
 
 @transaction.atomic
@@ -106,7 +106,7 @@ def manages(*, by: User, user: User) -> bool:
 def person_login_link(*, user: User, by: User) -> str:
     """A fresh login link for somebody who lost theirs, or forgot the password; earlier ones end."""
     if not user.is_active or not manages(by=by, user=user):
-        raise PermissionDenied(_("You can make a link only for people who are in your teams alone."))
+        raise PermissionDenied(_("You can make a link only for people who are in your teams and in no others."))
     with transaction.atomic():
         login_links_end(user)
         audit(AuditAction.LINK_MADE, user, by=by)
@@ -118,7 +118,7 @@ def person_set_active(*, user: User, active: bool, by: User) -> None:
     """Keep a person out, or let them in again. Their sessions, links and tokens end for good; open sockets notice
     within seconds."""
     if not manages(by=by, user=user):
-        raise PermissionDenied(_("You can do that only to people who are in your teams alone."))
+        raise PermissionDenied(_("You can do that only to people who are in your teams and in no others."))
     User.objects.filter(pk=user.pk).update(is_active=active)
     user.is_active = active
     if not active:

@@ -39,7 +39,7 @@ class Act(models.TextChoices):
     FIRST_PASSWORD = "first_password", gettext_lazy("set an administrator's first password")
     CUSTOM_REWARDS = "custom_rewards", gettext_lazy("switch custom rewards on")
     MEMBER = "member", gettext_lazy("add or remove a member, or change a role")
-    LOGIN_LINK = "login_link", gettext_lazy("make a login link for somebody")
+    LOGIN_LINK = "login_link", gettext_lazy("make a login link for another person")
     ACTIVE = "active", gettext_lazy("deactivate a person, or let them in again")
     HUB_TOKEN = "hub_token", gettext_lazy("set a project's Hugging Face token")
     ENDPOINT_KEY = "endpoint_key", gettext_lazy("set or remove an endpoint's key")
@@ -113,7 +113,7 @@ class ConfirmMiddleware:
         if request.headers.get("Accept", "").startswith("application/json"):
             return JsonResponse(error_body(request, "confirm_first", exc.sentence), status=403)
         kept = _keep(request, exc)
-        again = "" if kept else _("Do it again after that; nothing of it is kept meanwhile.")
+        again = "" if kept else _("Do it again after that; what you entered is not kept.")
         messages.info(request, f"{exc.sentence} {again}".strip())
         there = to_confirmation(request, exc.back)
         if request.headers.get("HX-Request") == "true":

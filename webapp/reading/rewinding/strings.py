@@ -21,7 +21,7 @@ def rewind_strings() -> dict[str, str]:
             "The turns before it were played again in {ms} ms, and every answer is the recorded one. "
             "Turn {turn} is yours."
         ),
-        "rewind.none": _("The episode stands at its beginning, the same as recorded. Turn {turn} is yours."),
+        "rewind.none": _("The episode is at its beginning, as recorded. Turn {turn} is yours."),
         "rewind.not_asked": _(
             "This server keeps no episode, so nothing was asked again: the conversation is the recorded one. "
             "Turn {turn} is yours."

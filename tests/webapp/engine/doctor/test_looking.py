@@ -79,7 +79,7 @@ def test_what_is_found_is_told_once_with_its_words(running: Run, record: Any) ->
     assert {event.facts["code"] for event in events} == {row.code for row in Advisory.objects.all()} == {"collapse"}
     words = words_of(events.get())
     row = Advisory.objects.get()
-    assert words.title == "Run “planted”: look at it"
+    assert words.title == "Run “planted” needs attention"
     assert words.lines[0] == "Collapse" and words.lines[-1] == f"Since step {row.first}."
     assert words.lines[1].startswith("From 0.588") and words.lines[1].endswith("at its best to 0.1.")
     Examination.objects.all().delete()

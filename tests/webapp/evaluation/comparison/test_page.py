@@ -198,7 +198,7 @@ def _address(project: Project, *runs: object) -> str:
 def test_the_page_says_it_all(client: Client, project: Project, alice: User, two: tuple[Run, Run]) -> None:
     client.force_login(alice)
     page = client.get(_address(project, *two)).content.decode()
-    for text in ("b and a cannot be told apart", "37.5%", "even", "b solves, a fails", "task 1", "What it took"):
+    for text in ("b and a cannot be told apart", "37.5%", "even", "b solves, a fails", "task 1", "Resources used"):
         assert text in page, text
     task = reverse("compare-task", args=[project.slug, 1])
     assert f"{task}?c={two[0].pk}&amp;c={two[1].pk}" in page
@@ -362,7 +362,7 @@ def test_the_report_is_one_file_that_needs_nothing_else(
     answer = client.get(reverse("compare-report", args=[project.slug]), {"c": [str(run.pk) for run in two]})
     assert answer["Content-Disposition"] == 'attachment; filename="comparison.html"'
     page = answer.content.decode()
-    for text in ("b and a cannot be told apart", "37.5%", "even", "What differs", "What it took", "--curve-0"):
+    for text in ("b and a cannot be told apart", "37.5%", "even", "What differs", "Resources used", "--curve-0"):
         assert text in page, text
     assert not re.findall(r"<(?:script|link|img|iframe|form|button)\b", page) and "url(" not in page
     assert not re.findall(r'(?:href|src)="(?!#)', page)

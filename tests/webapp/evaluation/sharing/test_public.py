@@ -99,7 +99,7 @@ def test_wrong_revoked_and_expired_answer_alike(saved: SavedComparison, bob: Use
         ]
     assert {answer.status_code for answer in answers} == {404} and len({answer.content for answer in answers}) == 1
     page = answers[0].content.decode()
-    assert "This link does not exist or has ended" in page and "Ask whoever sent it for a new one." in page
+    assert "This link does not exist or has ended" in page and "Ask the sender for a new one." in page
     assert "<a " not in page and "<form" not in page
 
 

@@ -123,7 +123,7 @@ def test_a_run_that_somebody_paused_says_so(make_run: Callable[..., Run], bob: U
     run = make_run(state="pausing", created_by=bob, total_steps=10, step=2)
     run_transition(run.pk, RunState.PAUSED)
     assert words_of(Event.objects.get()).lines == [
-        "A person or a rule of the project paused it. Resume it to go on from its newest checkpoint.",
+        "A person or a rule of the project paused it. Resume it to continue from its newest checkpoint.",
         "Step 2 of 10.",
     ]
 
