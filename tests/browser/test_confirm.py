@@ -23,6 +23,6 @@ def test_a_role_is_changed_after_the_password(
     page.get_by_role("button", name="Confirm").click()
     page.get_by_text("role: viewer").wait_for()
     assert Membership.objects.get(user=bob).role == "editor"
-    page.get_by_role("button", name="Go on").click()
+    page.get_by_role("button", name="Continue").click()
     page.get_by_text("bob is now viewer.").wait_for()
     assert page.get_by_label("Role of bob").input_value() == "viewer"

@@ -168,7 +168,7 @@ def _batch(run: Run, first: Rollout) -> Batch | None:
 
 
 def _too_large() -> str:
-    return _("Its advantages are those of a whole step, and this step is too large to be read for it.")
+    return _("Its advantages were computed over a whole step, and this step is too large to read here.")
 
 
 def _reward(rollout: Rollout) -> float | None:
@@ -194,8 +194,8 @@ def _differs(members: Sequence[Member], config: JobConfig | None) -> str:
             "what the rewards alone would give."
         )
     return _(
-        "The recorded advantages are other numbers: the trainer computed them in another way. The bars split what "
-        "follows from the recorded rewards."
+        "The recorded advantages differ: the trainer computed them in another way. The bars split the advantages "
+        "that follow from the recorded rewards."
     )
 
 
@@ -210,7 +210,7 @@ def _flags(rollouts: Sequence[Rollout], functions: Mapping[str, str], config: Jo
             "All %(n)s rewards are %(reward)s: no rollout is better than another, every advantage is 0 and the group "
             "teaches nothing."
         )
-        flags.append(Flag("flat", _("no spread"), text % {"n": len(known), "reward": figure(known[0])}))
+        flags.append(Flag("flat", _("zero variance"), text % {"n": len(known), "reward": figure(known[0])}))
     if signal.phantom:
         flags.append(Flag("phantom", _("phantom"), _phantom_text(next(v for v in signal.verdicts if v is not None))))
     if excluded:
@@ -227,16 +227,16 @@ def _phantom_text(verdict: float) -> str:
     """Why a phantom group is one, by what all its rollouts came to."""
     if verdict >= 1:
         return _(
-            "All rollouts solved the task, and yet their rewards differ: only shaping terms tell them apart. What is "
-            "learned here is form, not the task."
+            "All rollouts solved the task, but their rewards differ: only shaping terms distinguish them. This "
+            "teaches form, not the task."
         )
     if verdict > 0:
         return _(
-            "All rollouts came equally far with the task, and yet their rewards differ: only shaping terms tell them "
-            "apart. What is learned here is form, not the task."
+            "All rollouts came equally far with the task, but their rewards differ: only shaping terms distinguish "
+            "them. This teaches form, not the task."
         )
     return _(
-        "No rollout solved the task, and yet their rewards differ: only shaping terms tell them apart, so the run "
+        "No rollout solved the task, but their rewards differ: only shaping terms distinguish them, so the run "
         "learns to fail more nicely."
     )
 

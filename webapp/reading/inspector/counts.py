@@ -35,7 +35,7 @@ class Would(NamedTuple):
 def would_save(view: View) -> dict[str, Would]:
     """All ways but the named view, which keeps no rollouts. Nothing is counted of more than can be saved at once."""
     if view.count.more:
-        why = _("More than %(n)s rollouts are like this. Narrow the view, then save it.") % {"n": view.count.number}
+        why = _("More than %(n)s rollouts match. Narrow the view, then save it.") % {"n": view.count.number}
         return {kind: Would(kind, 0, "", problem=why) for kind in ("demonstrations", "tasks", "pairs", "lab", "cases")}
     of_rollouts = (_demonstrations(view), _tasks(view), _cases(view))
     return {each.kind: each for each in (*of_rollouts, *_of_groups(view))}

@@ -40,7 +40,7 @@ class Measure(NamedTuple):
 MEASURES: dict[str, Measure] = {
     item.name: item
     for item in (
-        Measure("reward", "reward", gettext_lazy("Reward"), gettext_lazy("What the rollout was paid.")),
+        Measure("reward", "reward", gettext_lazy("Reward"), gettext_lazy("The reward of the rollout.")),
         Measure(
             "advantage", "advantage", gettext_lazy("Advantage"), gettext_lazy("How much better than its group it was.")
         ),
@@ -69,7 +69,7 @@ MEASURES: dict[str, Measure] = {
             "policy",
             "policy_step",
             gettext_lazy("Policy version"),
-            gettext_lazy("For how many steps the oldest weights that sampled it were trained."),
+            gettext_lazy("The number of steps for which the oldest weights that sampled it were trained."),
             True,
         ),
     )
@@ -89,14 +89,16 @@ class Choice(NamedTuple):
 CHOICES: dict[str, Choice] = {
     item.name: item
     for item in (
-        Choice("outcome", gettext_lazy("Outcome"), gettext_lazy("What came of its task."), True, tuple(Outcome.values)),
+        Choice("outcome", gettext_lazy("Outcome"), gettext_lazy(
+            "The outcome of its task."
+        ), True, tuple(Outcome.values)),
         Choice("tool", gettext_lazy("Tool"), gettext_lazy("A tool that it called."), True),
         Choice(
             "category",
             gettext_lazy("Category"),
             gettext_lazy(
-                "What the dataset's row says that it is, in the first of `category`, `data_source`, `ability`, `split` "
-                "that it has."
+                "The category in the dataset's row: the first of `category`, `data_source`, `ability`, `split` that "
+                "it has."
             ),
         ),
         Choice(

@@ -74,21 +74,20 @@ TARGETS: dict[str, Target] = {
             "pairs",
             gettext_lazy("Preference pairs"),
             gettext_lazy(
-                "Of each group of which a rollout was found, its best rollout against its worst, for DPO; of one run "
-                "that has ended."
+                "The best rollout against the worst of each group with a match, for DPO; from one run that has ended."
             ),
         ),
         Target(
             "lab",
             gettext_lazy("A set for the rewards lab"),
-            gettext_lazy("Each group of which a rollout was found, whole: try other rewards on it. Of one run."),
+            gettext_lazy("All rollouts of each group with a match, to try other rewards on them. From one run."),
         ),
         Target(
             "cases",
             gettext_lazy("Reward test cases"),
             gettext_lazy(
-                "Each rollout with the reward that it got as the one to expect, so that a changed spec that pays it "
-                "otherwise is seen. At most 20, those without a reward are left out."
+                "Each rollout with its reward as the expected one, so that a changed spec that scores it differently "
+                "is noticed. At most 20; those without a reward are left out."
             ),
         ),
     )
@@ -174,7 +173,7 @@ def groups_of(view: View) -> tuple[Run, set[tuple[int, int]]]:
 
 def _few(view: View) -> None:
     if view.count.more:
-        raise ValidationError(_("More than %(n)s rollouts are like this. Narrow the view, then save it.") % {"n": MOST})
+        raise ValidationError(_("More than %(n)s rollouts match. Narrow the view, then save it.") % {"n": MOST})
 
 
 def chosen_of(view: View) -> tuple[list[UUID], list[Run]]:

@@ -49,7 +49,7 @@ class SaveForm(forms.Form):
         min_value=0,
         max_value=MAX_GAP,
         help_text=gettext_lazy(
-            "Of preference pairs: reward of the better rollout less that of the worse one. Empty: any difference, "
+            "For preference pairs: reward of the better rollout minus that of the worse one. Empty: any difference, "
             "which may be noise."
         ),
     )

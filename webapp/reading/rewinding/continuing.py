@@ -29,7 +29,7 @@ def rollout_continue(*, rollout: Rollout, user: User, turn: int, policies: Seque
     """A branch of each policy, kept and scored. Raises ``ValidationError``, environment errors."""
     config = config_for(rollout)
     if not policies or config is None:
-        raise ValidationError({"policies": _("Choose who goes on.")})
+        raise ValidationError({"policies": _("Choose who continues.")})
     scene = scenes.scene_of(rollout)
     kept = scene.kept(turn)
     with seated(scene.environment, user) as reach:
@@ -60,7 +60,7 @@ class _Going:
         assert episode is not None  # noqa: S101 - a replay that came to an end made one
         start = len(episode.messages)
         if found.over:
-            raise ValidationError({"turn": _("The episode is over here; choose an earlier turn to go on from.")})
+            raise ValidationError({"turn": _("The episode is over here; choose an earlier turn to continue from.")})
         for _number in range(max(1, self._config.rollout.max_turns - kept)):
             await self.play.take(episode, self._turn(episode))
             if not self.play.is_open:

@@ -92,7 +92,7 @@ def branch_save(*, branch: Branch, user: User | None, kind: Literal["row", "pair
 def _tools(played: Rollout) -> list[dict[str, Any]] | None:
     """The tools that its prompt had: the run's journal tells them once its last rollout is over."""
     if played.run.state not in TERMINAL:
-        raise ValidationError(_("Wait until the run that plays it has ended: its tools are not known before."))
+        raise ValidationError(_("Wait until the run that plays it has ended: its tools are not known until then."))
     return tools_of([played.run], {played.pk}).get(played.pk)
 
 
@@ -110,15 +110,15 @@ def _pair(branch: Branch) -> dict[str, Any]:
         raise ValidationError(_("Both have the same reward, so neither is preferred."))
     if not branch.same:
         raise ValidationError(
-            _("The environment answered otherwise than recorded, so the two were told different things.")
+            _("The environment answered differently from the recording, so the two saw different answers.")
         )
     behind = first_other(rollout, branch.start)
     if Turn.objects.filter(rollout=rollout, number__gte=behind, wrote="").exclude(parse_error="").exists():
-        raise ValidationError(_("The recorded rollout has a call that could not be read: what it wrote is not known."))
+        raise ValidationError(_("The recorded rollout has a call that could not be read: its text is not known."))
     recorded = recorded_messages(rollout)
     ours, theirs = branch.messages[branch.start :], recorded[branch.start :]
     if ours == theirs:
-        raise ValidationError(_("Both say the same."))
+        raise ValidationError(_("Both are the same."))
     better, worse = (ours, theirs) if branch.reward > rollout.reward else (theirs, ours)
     row: dict[str, Any] = {"prompt": recorded[: branch.start], CHOSEN: better, REJECTED: worse}
     return row | ({"tools": branch.tools} if branch.tools else {})

@@ -26,9 +26,9 @@ def rewind_strings() -> dict[str, str]:
             "This server keeps no episode, so nothing was asked again: the conversation is the recorded one. "
             "Turn {turn} is yours."
         ),
-        "rewind.over": _("The episode is over here; choose an earlier turn to go on from."),
-        "rewind.messages": _("The environment answers otherwise since turn {turn}."),
-        "rewind.opening": _("The environment opens the episode otherwise than recorded."),
+        "rewind.over": _("The episode is over here; choose an earlier turn to continue from."),
+        "rewind.messages": _("The environment answers differently from turn {turn} on."),
+        "rewind.opening": _("The environment opens the episode differently from the recording."),
         "rewind.ended": _("The episode ended after turn {turn}, although more was recorded."),
         "rewind.reward": _("The environment gives another reward at the end."),
         "rewind.not_scored": _("When the episode is over, or you end it, the branch is scored here and kept."),

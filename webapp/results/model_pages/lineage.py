@@ -89,7 +89,7 @@ def base_words(base: Weights | None, *, cut: bool = False) -> tuple[str, str]:
         return "…", _("earlier stages are not shown")
     match base:
         case None:
-            return _("not recorded"), _("What this began with was deleted or never recorded.")
+            return _("not recorded"), _("The starting model was deleted or never recorded.")
         case Weights(ModelKind.STARTER):
             return "starter", _("a tiny model built from scratch")
         case Weights(ModelKind.HUB, name, at):

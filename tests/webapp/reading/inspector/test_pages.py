@@ -137,7 +137,7 @@ def test_turns_that_are_not_indexed_yet_are_told_of(played: Played, rita: User, 
 
 def test_an_empty_view_says_which_filter_to_clear(played: Played, rita: User, client_for: ClientFor) -> None:
     page = text_of(client_for(rita), address(played.run, "outcome=failed&tool=python&reward_from=0.5"))
-    assert "No rollout is like this" in page
+    assert "No rollout matches" in page
     assert re.findall(r'<a href="([^"]+)">[^<]+</a> <span class="num">(\d+) without it', page) == [
         ("?tool=python&reward_from=0.5", "0"),
         ("?outcome=failed&reward_from=0.5", "0"),
@@ -176,11 +176,11 @@ def test_a_run_at_work_asks_what_has_come_since(played: Played, rita: User, clie
     page = text_of(client_for(rita), address(played.run, "outcome=failed"))
     asked = re.search(r'hx-get="([^"]+rollouts/fresh/[^"]+)"', page)
     assert asked is not None and "since=8" in asked[1]
-    assert "has come" not in text_of(client_for(rita), asked[1])
+    assert "has advanced" not in text_of(client_for(rita), asked[1])
     Rollout.objects.filter(pk=played.rows["wrong"].pk).update(seq=99)
     Rollout.objects.filter(pk=played.rows["right"].pk).update(seq=98)  # of another outcome
     fresh = text_of(client_for(rita), asked[1])
-    assert "1 rollout has come or gone on since" in fresh and "rollouts/fresh/" in fresh
+    assert "1 rollout is new or has advanced since" in fresh and "rollouts/fresh/" in fresh
     Run.objects.filter(pk=played.run.pk).update(state="succeeded")
     assert "rollouts/fresh/" not in text_of(client_for(rita), asked[1])
 

@@ -260,7 +260,7 @@ def test_before_saving_it_says_what_is_kept_and_what_is_left_out(
     assert "6 rollouts have a reward, and 5" in told()["cases"]["problem"]
     monkeypatch.setattr(finding, "COUNT_MOST", 3)
     assert {item["problem"] for item in told().values()} == {
-        "More than 3 rollouts are like this. Narrow the view, then save it."
+        "More than 3 rollouts match. Narrow the view, then save it."
     }
     address = f"/api/v1/runs/{run.pk}/rollouts/save"
     assert client_for(charlie).get(address).status_code == 404 and Client().get(address).status_code == 401

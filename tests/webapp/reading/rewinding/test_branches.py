@@ -123,7 +123,7 @@ def test_the_page_has_both_and_who_played(branch: Branch, rita: User, charlie: U
     page(client_for(charlie), rollout, status=404)
     assert client_for(None).get(f"/p/joust/rollouts/{rollout.pk}/branches/").status_code == 302
     Branch.objects.all().delete()
-    assert "Nobody has gone on" in page(client_for(rita), rollout)
+    assert "No branch continues" in page(client_for(rita), rollout)
 
 
 def save(client: Any, branch: Branch, **form: str) -> Any:
@@ -170,7 +170,7 @@ def test_what_is_no_pair_says_why(
 def test_a_branch_that_says_the_same_is_no_pair(branch: Branch, bob: User, client_for: Make) -> None:
     whole = [m for turn in Turn.objects.filter(rollout=branch.rollout).order_by("number") for m in turn.messages]
     Branch.objects.update(messages=whole)
-    assert "Both say the same" in save(client_for(bob), branch, kind="pair", name="pairs").content.decode()
+    assert "Both are the same" in save(client_for(bob), branch, kind="pair", name="pairs").content.decode()
 
 
 def test_a_recorded_turn_that_could_not_be_read_is_no_half_of_a_pair(

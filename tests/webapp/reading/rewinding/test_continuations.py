@@ -236,8 +236,8 @@ def test_the_page_tells_what_goes_on_and_what_came_of_it(
     assert branch.played is not None
     assert "Continuing now" not in shown and "live-tick" not in shown.split('id="branches"')[1][:300]
     assert f"/p/joust/rollouts/{branch.played.pk}/" in shown and "gpt (endpoint)" in shown
-    assert "Let a model go on" in client_for(bob).get(page).content.decode()
-    assert "Let a model go on" not in shown
+    assert "Continue with a model" in client_for(bob).get(page).content.decode()
+    assert "Continue with a model" not in shown
     for user, status in ((rita, 403), (charlie, 404), (None, 302)):
         assert client_for(user).post(address, form).status_code == status
     assert client_for(bob).get(address).status_code == 405

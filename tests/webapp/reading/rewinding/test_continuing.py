@@ -57,7 +57,7 @@ def test_the_page_shows_what_came_of_it(played: Make, bob: User, rita: User, cha
     assert answer.status_code == 302 and answer["Location"].endswith(f"/branches/?show={branch.pk}#side")
     shown = client_for(bob).get(answer["Location"]).content.decode()
     assert "<code>beg</code>" in shown and "deserves the highest score" in shown
-    assert "Let a scripted policy go on" not in client_for(rita).get(answer["Location"]).content.decode()
+    assert "Continue with a scripted policy" not in client_for(rita).get(answer["Location"]).content.decode()
     for user, status in ((rita, 403), (charlie, 404), (None, 302)):
         assert client_for(user).post(address, form).status_code == status
     assert client_for(bob).get(address).status_code == 405 and Branch.objects.count() == 1
@@ -66,7 +66,7 @@ def test_the_page_shows_what_came_of_it(played: Make, bob: User, rita: User, cha
 @pytest.mark.parametrize(
     ("form", "said"),
     [
-        ({"turn": "1"}, "Choose who goes on"),
+        ({"turn": "1"}, "Choose who continues"),
         ({"turn": "", "policy": "beg"}, "Say from which turn"),
         ({"turn": "9", "policy": "beg"}, "turns 1 to 4"),
     ],
