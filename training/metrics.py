@@ -61,7 +61,7 @@ METRICS: dict[str, Metric] = {
         _("Mean value"), _("The return that the value head expects, averaged over the step's tokens.")
     ),
     "value/clip_share": Metric(
-        _("Values clipped"), _("Share of tokens whose value gained nothing from moving on."), form="percent"
+        _("Values clipped"), _("Share of tokens whose value moved beyond the limit and gained nothing."), form="percent"
     ),
     "mean_token_accuracy": Metric(
         _("Token accuracy"), _("Share of target tokens that are the model's top choice."), form="percent"
@@ -152,12 +152,12 @@ METRICS: dict[str, Metric] = {
         form="percent",
     ),
     "credit/silent_share": Metric(
-        _("Paid at the end alone"),
-        _("Share of rollouts of several turns whose environment said no reward before the end; with credit to turns."),
+        _("Paid only at the end"),
+        _("Share of rollouts of several turns whose environment gave no reward before the end; with credit to turns."),
         form="percent",
     ),
     "groups/refilled": Metric(
-        _("Groups refilled"), _("Groups without spread that gave their place to another task's group.")
+        _("Groups refilled"), _("Zero-variance groups that were replaced by another task's group.")
     ),
     "rollouts/extra": Metric(
         _("Extra rollouts"), _("Rollouts that were played to refill groups, beyond the step's own.")
@@ -206,7 +206,7 @@ METRICS: dict[str, Metric] = {
     ),
     "sampling/logprob_gap_mean": Metric(
         _("Mean sampler gap"),
-        _("The same, averaged over the tokens that were compared: what the sampler check goes by."),
+        _("The same, averaged over the tokens that were compared; the sampler check uses it."),
         _("nats"),
     ),
     "sampling/sampling_logp_difference/mean": Metric(
@@ -219,7 +219,7 @@ METRICS: dict[str, Metric] = {
     ),
     "sampling/importance_sampling_ratio/mean": Metric(
         _("Sampler ratio"),
-        _("The trainer's probability of what was sampled by the sampler's, averaged; 1 where both agree."),
+        _("The trainer's probability of the sampled tokens divided by the sampler's, averaged; 1 where both agree."),
     ),
     "sampling/importance_sampling_ratio/min": Metric(_("Smallest sampler ratio"), _("The smallest of the step.")),
     "sampling/importance_sampling_ratio/max": Metric(_("Largest sampler ratio"), _("The largest of the step.")),
@@ -230,7 +230,7 @@ METRICS: dict[str, Metric] = {
     ),
     "sampling/sync_seconds": Metric(
         _("Handover of weights"),
-        _("Time until vLLM had the step's weights; where rollouts are played ahead, the trainer goes on meanwhile."),
+        _("Time until vLLM had the step's weights; where rollouts are played ahead, the trainer continues meanwhile."),
         _("s"),
         "duration",
     ),
@@ -300,7 +300,7 @@ PATTERNS: tuple[tuple[re.Pattern[str], Metric], ...] = (
         re.compile(_OF_PART + "share"),
         Metric(
             _("Share of a part"),
-            _("Share of the rollouts that are learned from which are of this part of a mix; its weight, on average."),
+            _("Share of this part of a mix in the rollouts that are learned from; on average its weight."),
             form="percent",
         ),
     ),

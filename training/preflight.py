@@ -159,7 +159,7 @@ def _tracker(name: TrackerName) -> Check:
         hint = _("Set it where the worker is started, then restart the worker.")
         found = _check("trackers", False, sentence(unset, title=tracker.title, variable=tracker.needs), hint)
     else:
-        return _check("trackers", True, sentence(_("%(title)s is told every metric."), title=tracker.title))
+        return _check("trackers", True, sentence(_("%(title)s receives every metric."), title=tracker.title))
     return found.model_copy(update={"option": "report.to"})
 
 
@@ -352,7 +352,7 @@ def _memory(config: JobConfig, device: str) -> Sentence:
     try:
         verdict = judge(config, model, device_named(device) if device else device_here(config.run.device))
     except ModelError:
-        return sentence(_("It cannot be told beforehand for this model; the run tries its longest rows first."))
+        return sentence(_("It cannot be estimated for this model; the run tries its longest rows first."))
     if not verdict.fits:
         raise _Problem(verdict.sentence, verdict.hint)
     return verdict.sentence

@@ -30,11 +30,14 @@ def check_credit(group: str, chosen: GrpoConfig | RlooConfig | PpoConfig, reward
 def _check_loss(chosen: GrpoConfig) -> None:
     """A loss with one ratio, or one verdict, for the whole rollout gives all of its tokens one credit."""
     if chosen.loss_type in ("luspo", "vespo"):
-        text = _("the loss {loss} weighs whole rollouts, and credit to turns is of tokens: choose another loss")
+        text = _("the loss {loss} weighs whole rollouts, and credit to turns is per token: choose another loss")
         raise OptionError("grpo.loss_type", sentence(text, loss=chosen.loss_type))
     if chosen.importance_sampling == "sequence":
-        text = _("a ratio of the whole rollout shares all credit out over its tokens: choose the ratio of each token")
+        text = _("a ratio of the whole rollout spreads all credit over its tokens: choose the ratio of each token")
         raise OptionError("grpo.importance_sampling", sentence(text))
     if chosen.off_policy_limit:
-        text = _("this leaves out whole rollouts below the baseline, and with credit to turns they have no one sign: 0")
+        text = _(
+            "this leaves out whole rollouts below the baseline, and with credit to turns a rollout has no single "
+            "sign: set 0"
+        )
         raise OptionError("grpo.off_policy_limit", sentence(text))

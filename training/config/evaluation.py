@@ -38,7 +38,7 @@ class EvaluateConfig(Group):
         "",
         title=_("Held-out dataset"),
         help=_(
-            "In a run that learns from rollouts: another dataset whose tasks are played, in place of a share of its "
+            "In a run that learns from rollouts: another dataset whose tasks are played, instead of a share of its "
             "own. Tasks that are in the training dataset too are left out."
         ),
         widget="dataset",
@@ -60,7 +60,7 @@ class EvaluateConfig(Group):
         title=_("Tasks"),
         help=_(
             "Tasks that are played, drawn from the dataset by the seed; 0 plays all of them. Where the environment "
-            "draws the tasks, 0 stands for 100."
+            "draws the tasks, 0 means 100."
         ),
         unit=_("tasks"),
         basic=True,
@@ -89,7 +89,7 @@ class EvaluateConfig(Group):
     policy: Literal["none", Policy] = option(
         "none",
         title=_("Scripted policy"),
-        help=_("A degenerate policy that plays in place of the model, as a floor. Only jobs of kind `evaluate`."),
+        help=_("A degenerate policy that plays instead of the model, as a floor. Only jobs of kind `evaluate`."),
         choices={"none": _("the model plays"), **POLICY_CHOICES},
     )
 
@@ -112,7 +112,7 @@ class EndpointConfig(Group):
     currency: str = option(
         "",
         title=_("Currency"),
-        help=_("What the prices and limits are in; filled in from the project's endpoint."),
+        help=_("The currency of prices and limits; filled in from the project's endpoint."),
         widget="registration",
         max_length=3,
     )

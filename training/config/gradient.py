@@ -50,9 +50,9 @@ CREDIT: Any = option(
     "rollout",
     title=_("Credit to"),
     help=_(
-        "What a turn answers for. By turns, what the environment paid before it is taken off its reward, and it is "
-        "compared with the rollouts of the group that reached such a turn: biased where those who get so far are "
-        "mostly the good or mostly the bad ones. Where the environment pays at the end alone, nothing is taken off."
+        "What a turn is credited with. By turns, what the environment paid before a turn is taken off its reward, "
+        "and the turn is compared with the rollouts of the group that reached it. This is biased where mostly good "
+        "or mostly bad rollouts get that far. Where the environment pays only at the end, nothing is taken off."
     ),
     choices={
         "rollout": _("the whole rollout: one advantage for all its turns"),
@@ -62,7 +62,10 @@ CREDIT: Any = option(
 CREDIT_WEIGHT: Any = option(
     1.0,
     title=_("Credit by turns"),
-    help=_("With credit to turns: how much of what is not a turn's own is taken off; near 0 is the rollout's credit."),
+    help=_(
+        "With credit to turns: how much of the reward from before a turn is taken off; near 0 is the rollout's "
+        "credit."
+    ),
     gt=0,
     le=1,
 )
@@ -70,8 +73,9 @@ CREDIT_DISCOUNT: Any = option(
     1.0,
     title=_("Credit for later turns"),
     help=_(
-        "With credit to turns: what a turn's advantage keeps of what the environment pays one turn later. 1 keeps all, "
-        "0 nothing: for turns that have nothing to do with one another. What comes with the last answer always counts."
+        "With credit to turns: the share that a turn's advantage keeps of what the environment pays one turn later. "
+        "1 keeps all; 0 keeps nothing, for turns that do not depend on one another. What comes with the last answer "
+        "always counts."
     ),
     ge=0,
     le=1,
@@ -80,8 +84,8 @@ PAID_AT: Any = option(
     "rollout",
     title=_("Credit to"),
     help=_(
-        "Where the reward is laid. By turns, what the environment paid with the answer to a turn is laid at the turn's "
-        "last token, and the rest at the rollout's; values then learn what is still to come."
+        "Where the reward is placed. By turns, what the environment paid with the answer to a turn is placed at the "
+        "turn's last token, and the rest at the rollout's; values then learn what is still to come."
     ),
     choices={
         "rollout": _("the end of the rollout"),

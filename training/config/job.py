@@ -78,7 +78,7 @@ class JobConfig(Group):
             raise OptionError("report.to", sentence(_("each tracker may appear once")))
         if self.method.learns_from == "preferences" and self.dpo.label_smoothing and self.dpo.loss_type != "robust":
             raise OptionError(
-                "dpo.label_smoothing", sentence(_("only the loss robust knows of wrong pairs: set it to 0"))
+                "dpo.label_smoothing", sentence(_("only the loss robust accounts for wrong pairs: set it to 0"))
             )
         if self.method.evaluates and self.run.max_hours:
             text = _("an evaluation is of all its tasks, so it has no time budget: take fewer tasks or tries")
@@ -178,7 +178,7 @@ class JobConfig(Group):
         """A limit of tokens in place of one of rows, where no mean hangs on which rows share a micro batch."""
         path = "optim.max_tokens_per_micro_batch"
         if self.method.learns_from != "rollouts":
-            text = _("only methods that learn from rollouts deal them by tokens: set 0, and a micro batch instead")
+            text = _("only methods that learn from rollouts batch them by tokens: set 0, and a micro batch instead")
             raise OptionError(path, sentence(text))
         if self.optim.micro_batch_size:
             text = _("a micro batch is limited by rollouts or by tokens: set one of them to 0")

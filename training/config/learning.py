@@ -44,8 +44,8 @@ class GrpoConfig(Group):
         0.0,
         title=_("Clip ε above"),
         help=_(
-            "Clipping range above 1, where it differs from the range below (clip higher); 0 uses ε for both. With the "
-            "loss cispo it is the largest ratio itself, at least 1, and 0 stands for 5."
+            "Clipping range above 1, where it differs from the range below (clip higher); 0 uses ε for both. With "
+            "the loss cispo it is the largest ratio itself, at least 1, and 0 means 5."
         ),
         ge=0,
         lt=10,
@@ -79,8 +79,8 @@ class GrpoConfig(Group):
             "grpo": _("per rollout, then over rollouts"),
             "bnpo": _("over the tokens of the local batch"),
             "dr_grpo": _("over a constant length: no length bias"),
-            "cispo": _("the ratio is a bounded weight: clipped tokens go on teaching; over all tokens of the step"),
-            "sapo": _("a soft gate in place of clipping; per rollout, then over rollouts"),
+            "cispo": _("the ratio is a bounded weight: clipped tokens still teach; over all tokens of the step"),
+            "sapo": _("a soft gate instead of clipping; per rollout, then over rollouts"),
             "luspo": _("the ratio of the whole rollout, weighed by its length: GSPO without length bias"),
             "vespo": _("a smooth weight from the whole rollout's ratio, for stale ones; over all tokens of the step"),
         },
@@ -222,12 +222,12 @@ class DpoConfig(Group):
     loss_type: Literal["sigmoid", "ipo", "hinge", "robust"] = option(
         "sigmoid",
         title=_("Loss"),
-        help=_("What is asked of the margin between the two answers of a pair."),
+        help=_("The condition on the margin between the two answers of a pair."),
         choices={
             "sigmoid": _("DPO: the wider the better, with less and less weight"),
             "ipo": _("IPO: a set width per token, against overfitting to clear pairs"),
             "hinge": _("SLiC: wide enough, and no further"),
-            "robust": _("robust DPO: for pairs of which some are the wrong way round"),
+            "robust": _("robust DPO: for pairs, some of which are the wrong way round"),
         },
     )
     label_smoothing: float = option(
@@ -241,7 +241,7 @@ class DpoConfig(Group):
     imitation_weight: float = option(
         0.0,
         title=_("Imitation weight"),
-        help=_("Weight of imitating the chosen answers beside it, so that they do not become less likely; 0 is off."),
+        help=_("Weight of imitating the chosen answers as well, so that they do not become less likely; 0 is off."),
         ge=0,
         le=100,
     )
@@ -249,7 +249,7 @@ class DpoConfig(Group):
     max_length: int = option(
         1024,
         title=_("Tokens at most"),
-        help=_("Pairs of which one answer with its prompt is longer are left out and counted."),
+        help=_("Pairs with an answer that is longer, prompt included, are left out and counted."),
         unit=_("tokens"),
         ge=16,
         le=262144,

@@ -148,7 +148,7 @@ METHODS: dict[str, Method] = {
         ),
     ),
     "ppo": Method(
-        title=_("PPO: learn from rewarded rollouts, against values that are learned beside"),
+        title=_("PPO: learn from rewarded rollouts, against learned values"),
         short="PPO",
         groups=_rollout_groups("ppo"),
         learns_from="rollouts",

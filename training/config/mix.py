@@ -45,9 +45,9 @@ class MixConfig(Group):
         list,
         title=_("Parts"),
         help=_(
-            "In a run that learns from rollouts: kinds of tasks that are played in the same run. Each has a `name`, a "
-            "`weight` and its own options of `data`, `environment` and `rewards`. The groups of each sampling are "
-            "dealt over the parts by their weights."
+            "In a run that learns from rollouts: kinds of tasks that are played in the same run. Each has a `name`, "
+            "a `weight` and its own options of `data`, `environment` and `rewards`. The groups of each sampling are "
+            "divided among the parts by their weights."
         ),
         max_length=MAX_PARTS,
     )

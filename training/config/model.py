@@ -131,8 +131,8 @@ class DataConfig(Group):
         "order",
         title=_("Drawing of tasks"),
         help=_(
-            "Which tasks a run that learns from rollouts plays next: every task as often, or more often those that are "
-            "solved sometimes. Solved and hopeless ones are drawn less, and never not at all."
+            "The tasks that a run plays next where it learns from rollouts: every task equally often, or those that "
+            "are solved sometimes more often. Solved and hopeless ones are then drawn less, but never left out."
         ),
         choices={
             "order": _("one after another, all of them before any comes again"),
@@ -154,7 +154,7 @@ class DataConfig(Group):
         title=_("Weight of the prior"),
         help=_(
             "With tasks drawn by pass rate: a task that was never played counts as half solved, as if by so many "
-            "rollouts. The less, the sooner a task is taken for solved or hopeless."
+            "rollouts. The lower, the sooner a task counts as solved or hopeless."
         ),
         unit=_("rollouts"),
         ge=0.01,
@@ -165,7 +165,7 @@ class DataConfig(Group):
         title=_("Half-life of evidence"),
         help=_(
             "With tasks drawn by pass rate: after so many samplings a rollout counts half, because the policy has "
-            "changed since; so every task is tried again. 0: all count the same for ever."
+            "changed since; so every task is tried again. 0: all always count the same."
         ),
         unit=_("samplings"),
         ge=0,

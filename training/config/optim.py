@@ -40,7 +40,7 @@ class OptimConfig(Group):
         0,
         title=_("Tokens of a micro batch"),
         help=_(
-            "In place of a number of rollouts: as many as together, each padded to the longest, are at most so many "
+            "Instead of a number of rollouts: as many as together, each padded to the longest, have at most so many "
             "tokens. Short rollouts then share a pass, and a long one has its own. 0 goes by rollouts."
         ),
         unit=_("tokens"),
@@ -70,7 +70,7 @@ class OptimConfig(Group):
     optimizer: Optimizer = option(
         "adamw",
         title=_("Optimiser"),
-        help=_("What moves the weights, and what it keeps for each of them: see the memory of a job."),
+        help=_("The optimiser that updates the weights; the memory of a job shows what it keeps for each of them."),
         choices={
             "adamw": _("AdamW, two moments in the precision of the weights"),
             "adamw_bf16": _("AdamW, moments in bfloat16, the second rounded at random: half as much"),

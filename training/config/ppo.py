@@ -31,7 +31,10 @@ class PpoConfig(Group):
     gamma: float = option(
         1.0,
         title=_("Discount γ"),
-        help=_("What a reward counts one token earlier. The usual 1 lets the end count in full for every token."),
+        help=_(
+            "The share of a reward that counts one token earlier. The usual 1 lets the end count in full for every "
+            "token."
+        ),
         gt=0,
         le=1,
     )
@@ -39,8 +42,8 @@ class PpoConfig(Group):
         1.0,
         title=_("GAE λ"),
         help=_(
-            "How far advantages look ahead: 1 compares what came out in the end with the value; smaller trusts the "
-            "values of later tokens more, with less noise and more bias. 0.95 is usual once values are good."
+            "How far advantages look ahead: 1 compares the final result with the value; smaller trusts the values of "
+            "later tokens more, with less noise and more bias. 0.95 is usual once values are good."
         ),
         ge=0,
         le=1,
@@ -58,7 +61,7 @@ class PpoConfig(Group):
     cliprange_value: float = option(
         0.5,
         title=_("Value clip"),
-        help=_("How far a value may move from the one at sampling before moving on gains nothing; 0 does not clip."),
+        help=_("How far a value may move from the one at sampling; moving further gains nothing. 0 does not clip."),
         ge=0,
         le=1000,
     )
@@ -66,8 +69,8 @@ class PpoConfig(Group):
         0.1,
         title=_("Value weight"),
         help=_(
-            "Weight of the value loss beside the policy's, in the weights that both share. 0 trains the head alone, "
-            "on what the model knows anyway."
+            "Weight of the value loss next to the policy's, in the weights that both share. 0 trains the head alone, "
+            "on what the model knows already."
         ),
         ge=0,
         le=10,
@@ -87,8 +90,8 @@ class PpoConfig(Group):
         title=_("Warm-up of the head"),
         help=_(
             "Updates of the value head alone after the first sampling, before the policy has its first: each is over "
-            "all tokens of that sampling, at the head's own rate. They are no steps of the run. The head starts at the "
-            "mean of the first returns whatever stands here."
+            "all tokens of that sampling, at the head's own rate. They do not count as steps of the run. The head "
+            "starts at the mean of the first returns, whatever is set here."
         ),
         unit=_("updates"),
         ge=0,

@@ -82,19 +82,19 @@ class ReportConfig(Group):
         title=_("Report to"),
         help=_(
             "Trackers that get every metric of every step. Keys and addresses come from the worker's environment "
-            "only. A tracker that cannot be reached never holds the run up."
+            "only. A tracker that cannot be reached never delays the run."
         ),
         choices={name: tracker.title for name, tracker in TRACKERS.items()},
         max_length=len(TRACKERS),
     )
     project: str = option(
         "",
-        title=_("Project there"),
+        title=_("Project in the trackers"),
         help=_("Name of the project (MLflow: experiment) in those trackers; empty takes this project's."),
         max_length=100,
         pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$",
     )
-    name: str = option("", title=_("Name there"), help=_("Empty takes the run's name."), max_length=100)
+    name: str = option("", title=_("Name in the trackers"), help=_("Empty takes the run's name."), max_length=100)
     tags: list[str] = option(
-        list, title=_("Tags there"), help=_("One a line; trackers without tags do without."), max_length=20
+        list, title=_("Tags in the trackers"), help=_("One a line; trackers without tags ignore them."), max_length=20
     )

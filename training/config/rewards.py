@@ -105,10 +105,11 @@ class RewardsConfig(Group):
     )
     signal: Signal = option(
         "all",
-        title=_("Groups that teach"),
+        title=_("Groups to learn from"),
         help=_(
-            "Which groups a run that learns from rollouts learns from. Equal rewards give no advantage, but KL and "
-            "entropy terms still move the weights; and where all fail, shaping terms alone teach to fail more nicely."
+            "The groups that a run learns from where it learns from rollouts. Equal rewards give no advantage, but "
+            "KL and entropy terms still move the weights; and where all fail, shaping terms alone teach to fail more "
+            "nicely."
         ),
         choices={
             "all": _("all of them"),

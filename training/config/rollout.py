@@ -98,9 +98,9 @@ class RolloutConfig(Group):
         "auto",
         title=_("Dialect"),
         help=_(
-            "How the model writes its calls. By itself it follows from the model: its chat template is rendered with "
-            "a call, and the dialect that reads it back is taken. Choose one where a prompt of yours asks for another "
-            "form."
+            "How the model writes its calls. By default it follows from the model: its chat template is rendered "
+            "with a call, and the dialect that reads it back is used. Choose one if a prompt of yours asks for "
+            "another form."
         ),
         choices={
             "auto": _("the model's own, or text where the environment's action is a text"),
@@ -148,7 +148,7 @@ class RolloutConfig(Group):
         0,
         title=_("Refill rounds"),
         help=_(
-            "Groups whose rewards are equal give their place in the step to groups of other tasks, in up to so many "
+            "Groups whose rewards are equal are replaced in the step by groups of other tasks, in up to so many "
             "rounds (DAPO's dynamic sampling); 0 is off."
         ),
         unit=_("rounds"),
@@ -205,8 +205,8 @@ class SampleConfig(Group):
         list,
         title=_("Scripted policies"),
         help=_(
-            "Degenerate policies that play in place of the model, one rollout each per task; generations per "
-            "prompt is then ignored. None: the model plays."
+            "Degenerate policies that play instead of the model, one rollout each per task; generations per prompt "
+            "is then ignored. None: the model plays."
         ),
         choices=POLICY_CHOICES,
         max_length=len(POLICY_CHOICES),

@@ -16,7 +16,7 @@ class RunConfig(Group):
         title=_("Steps"),
         help=_(
             "Optimiser steps; where nothing is trained, batches of rollouts. An evaluation plays all its tasks, "
-            "whatever stands here."
+            "whatever is set here."
         ),
         unit=_("steps"),
         basic=True,
@@ -27,11 +27,11 @@ class RunConfig(Group):
         0.0,
         title=_("Time budget"),
         help=_(
-            "Hours after which the run ends by itself, with its last checkpoint and its model; 0 is off. It ends after "
-            "the sampling's last update (or the step) in which they are over, so leave room for one, and for saving. "
-            "What counts is the time of its attempts, from the trainer's start on, loading, sampling, evaluating, "
-            "saving and waiting for an environment included; waiting in the queue and pauses do not count. The "
-            "learning rate's schedule still spans all steps."
+            "Hours after which the run ends by itself, with its last checkpoint and its model; 0 is off. It ends "
+            "after the sampling's last update (or the step) in which they are used up, so leave room for one, and "
+            "for saving. The time of its attempts counts from the trainer's start on: loading, sampling, evaluating, "
+            "saving and waiting for an environment. Waiting in the queue and pauses do not count. The learning "
+            "rate's schedule still spans all steps."
         ),
         unit=_("hours"),
         ge=0,

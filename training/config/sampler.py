@@ -44,9 +44,9 @@ class VllmConfig(Group):
         False,
         title=_("Sleep while training"),
         help=_(
-            "A managed vLLM leaves its GPU memory to training and takes it back to sample: on one card each has it in "
-            "turn. An adapter's base waits in the processor's memory; of all weights nothing is kept, since new ones "
-            "follow. Costs seconds a step. Needs a CUDA GPU."
+            "A managed vLLM gives its GPU memory to training and takes it back to sample: on one card they take "
+            "turns. An adapter's base waits in the processor's memory; when all weights are trained, nothing is "
+            "kept, since new ones follow. Costs seconds a step. Needs a CUDA GPU."
         ),
     )
     quantization: Literal["none", "fp8", "bitsandbytes"] = option(
@@ -54,7 +54,7 @@ class VllmConfig(Group):
         title=_("Quantised sampler"),
         help=_(
             "vLLM holds its weights in 8 or 4 bits: less memory, faster turns, and samples that the loss has to "
-            "correct for. Servers that run already are started so by whoever starts them."
+            "correct for. Servers that run already must have been started this way."
         ),
         choices={
             "none": _("no"),

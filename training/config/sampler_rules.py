@@ -20,7 +20,7 @@ def check_vllm(job: Job) -> None:
         raise OptionError("rollout.temperature", why)
     for name, cuts in (("top_p", rollout.top_p < 1), ("top_k", rollout.top_k > 0)):
         if cuts:
-            text = _("vLLM tells log-probabilities after this cut, and those before it are needed: turn it off")
+            text = _("vLLM reports log-probabilities after this cut, and those before it are needed: turn it off")
             raise OptionError(f"rollout.{name}", sentence(text))
     if 0 < job.vllm.max_model_len < job.longest_text:
         text = _("a window of {window} tokens is shorter than prompt and episode together: {needed}")
@@ -38,7 +38,7 @@ def _check_sleep(job: Job) -> None:
     """Who sleeps leaves the device to somebody, and is asked for nothing meanwhile."""
     path = "vllm.sleep"
     if job.vllm.mode != "managed":
-        text = _("only a vLLM that the run starts sleeps for it: others may sample for somebody else")
+        text = _("only a vLLM that the run starts sleeps for it: others may sample for other users")
         raise OptionError(path, sentence(text))
     if job.method.learns_from != "rollouts":
         raise OptionError(path, sentence(_("nothing is trained meanwhile, so nothing needs its memory: turn it off")))

@@ -88,7 +88,7 @@ class CheckOptions(Options):
         default_factory=list,
         max_length=20,
         description=_(
-            "Fields of which each row needs at least one because the reward compares with it, such as "
+            "Each row needs at least one of these fields, because the reward compares with it, such as "
             "`ground_truth` or `reward_model.ground_truth`. Empty: not checked."
         ),
     )

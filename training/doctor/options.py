@@ -30,7 +30,7 @@ class DoctorOptions(Group):
     long_window: int = option(
         50,
         title=_("Long window"),
-        help=_("Steps for which something must last that is no alarm for a few steps."),
+        help=_("Steps over which a condition must last where a few steps are no alarm."),
         unit=_("steps"),
         ge=10,
         le=64,
@@ -45,17 +45,17 @@ class DoctorOptions(Group):
     )
     no_spread_share: float = _share(
         0.85,
-        title=_("Groups without spread"),
+        title=_("Zero-variance groups"),
         help=_("Share of groups with equal rewards."),
     )
     no_spread_long: float = _share(
         0.5,
-        title=_("Groups without spread for long"),
+        title=_("Zero-variance groups for long"),
         help=_("The same share over the long window."),
     )
     part_share: float = _share(
         0.8,
-        title=_("One part rules the reward"),
+        title=_("One part dominates the reward"),
         help=_("Share of the variance of all reward parts that a part about form has."),
     )
     wasted_share: float = _share(
@@ -66,7 +66,7 @@ class DoctorOptions(Group):
     wasted_hours: float = option(
         1.0,
         title=_("Hours without signal"),
-        help=_("Less time than this is not worth a word."),
+        help=_("Less time than this is not reported."),
         unit=_("hours"),
         gt=0,
         le=10_000,
@@ -99,12 +99,12 @@ class DoctorOptions(Group):
     entropy_ratio: float = _share(
         0.3,
         title=_("Fall of the entropy"),
-        help=_("What is left of the entropy of 10 steps before."),
+        help=_("Remaining share of the entropy of 10 steps before."),
     )
     entropy_floor: float = _share(
         0.1,
-        title=_("Rest of the entropy"),
-        help=_("What is left of the entropy of the run's first tenth."),
+        title=_("Remaining entropy"),
+        help=_("Remaining share of the entropy of the run's first tenth."),
     )
     kl_ratio: float = _times(
         10.0,

@@ -40,7 +40,7 @@ from training.words import _, sentence
 
 WHO = "The endpoint"
 TELL_EVERY_S = 2.0
-RAISE_HINT = _("Raise the limit, then resume. One that stands in the run's own options is raised in a clone of it.")
+RAISE_HINT = _("Raise the limit, then resume. A limit in the run's own options is raised in a clone of it.")
 HELD_HINT = "Start the endpoint again, or ask it less at once, then press Resume."
 TOOLS_TOLD = (
     "You can call these tools, given as JSON:\n{tools}\n\n"

@@ -76,7 +76,7 @@ def other_dialect(template: ChatTemplate, config: JobConfig) -> Sentence | None:
 def _facts(template: ChatTemplate) -> Iterator[Fact]:
     family = template.family
     if family.lists_tools:
-        yield Fact("tools", True, sentence(_("Tools stand in the prompt.")))
+        yield Fact("tools", True, sentence(_("Tools are in the prompt.")))
     else:
         yield Fact("tools", False, sentence(_("The chat template does not show the model its tools.")))
     if not family.dialect:
@@ -111,7 +111,7 @@ def _calls(template: ChatTemplate) -> Iterator[Fact]:
     paired = _("Two calls of one turn are read back.") if pair else _("One turn has one call at most.")
     yield Fact("pair", pair, sentence(paired))
     shown = (
-        _("Answers of tools stand in the conversation.")
+        _("Answers of tools are in the conversation.")
         if family.shows_results
         else _("It leaves out what tools answer.")
     )

@@ -10,7 +10,7 @@ ROLLOUTS: dict[str, Rule] = {
         _("Completions grow fast"),
         "warn",
         _("Completions grew from {before} to {now} tokens."),
-        _("Length is paid for by itself: each step costs more, and rollouts run into their limits."),
+        _("Length itself is paid for: each step costs more, and rollouts run into their limits."),
         _(
             "mean of `completions/mean_length` over `window` steps ≥ `length_ratio` × its mean about 10 steps before; "
             "or ≥ `length_drift` × that of the run's first tenth, unless success has risen by 0.1 since"
@@ -50,7 +50,7 @@ ROLLOUTS: dict[str, Rule] = {
             "`window` steps ≥ `repetition_share`, and at least 8"
         ),
         "Holtzman et al.: The curious case of neural text degeneration (arXiv 1904.09751)",
-        _("Read them. Go on from an earlier checkpoint with a lower learning rate, or a penalty for repetition."),
+        _("Read them. Continue from an earlier checkpoint with a lower learning rate, or a penalty for repetition."),
         ("window", "repetition", "repetition_share"),
         ("rollouts", "lab", "stop"),
     ),
@@ -64,7 +64,7 @@ ROLLOUTS: dict[str, Rule] = {
             "`repetition_share`"
         ),
         "Holtzman et al.: The curious case of neural text degeneration (arXiv 1904.09751)",
-        _("Read them. Go on from an earlier checkpoint with a lower learning rate, or a penalty for repetition."),
+        _("Read them. Continue from an earlier checkpoint with a lower learning rate, or a penalty for repetition."),
         ("window", "repetition_share"),
         ("rollouts", "lab", "stop"),
     ),
@@ -93,7 +93,7 @@ ROLLOUTS: dict[str, Rule] = {
         ),
         OWN,
         _(
-            "Read such a turn as it was sampled. Check the dialect (`rollout.dialect`); go on from an earlier "
+            "Read such a turn as it was sampled. Check the dialect (`rollout.dialect`); continue from an earlier "
             "checkpoint, with a KL weight or a format component."
         ),
         ("window", "format_rise"),
@@ -104,8 +104,8 @@ ROLLOUTS: dict[str, Rule] = {
         "warn",
         _("{failed} of {calls} tool calls were answered by an error."),
         _(
-            "The model calls tools wrongly, or a tool is out of order; then the model is punished for what it cannot "
-            "help."
+            "The model calls tools wrongly, or a tool is out of order; then the model is punished for a fault that "
+            "is not its own."
         ),
         _(
             "failed ÷ all tool calls over `window` steps ≥ `tool_failure_share`, or `tool_failure_rise` above that of "
@@ -143,8 +143,8 @@ ROLLOUTS: dict[str, Rule] = {
         "warn",
         _("{lost} rollouts were lost; where some were, {theirs} of the others are solved, elsewhere {others}."),
         _(
-            "What is lost is not a matter of chance: long episodes of hard tasks meet time limits first. The model "
-            "then learns from easier tasks than were drawn, and success looks better than it is."
+            "Lost rollouts are not random: long episodes of hard tasks reach time limits first. The model then "
+            "learns from easier tasks than were drawn, and success looks better than it is."
         ),
         _(
             "over twice `window` steps with at least 5 excluded rollouts: success in groups that lost none − success "
@@ -159,7 +159,7 @@ ROLLOUTS: dict[str, Rule] = {
         _("The run stalls"),
         "warn",
         _("A step takes {now} s, where {usual} s was usual."),
-        _("Something is waited for: an environment, a judge, one slow rollout, or a machine that swaps."),
+        _("The step waits for something: an environment, a judge, one slow rollout, or a machine that swaps."),
         _(
             "`timing/step`, or the time since the last step ended, ≥ `stall_ratio` × the median of the 20 before and "
             "≥ `stall_s`"

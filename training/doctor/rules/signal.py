@@ -7,7 +7,7 @@ from training.words import _
 
 SIGNAL: dict[str, Rule] = {
     "no_spread": Rule(
-        _("Groups without spread"),
+        _("Zero-variance groups"),
         "warn",
         _("{share} of the groups have equal rewards, with {solved} of the rollouts solved."),
         _(
@@ -55,7 +55,7 @@ SIGNAL: dict[str, Rule] = {
         ("rollouts", "stop"),
     ),
     "dominant_part": Rule(
-        _("One part rules the reward"),
+        _("One part dominates the reward"),
         "warn",
         _("{part} has {share} of what makes rewards differ, and pays {pays}; {task} pays {earns}."),
         _(
@@ -65,11 +65,15 @@ SIGNAL: dict[str, Rule] = {
         _(
             "from step 2 × `long_window` on: the part that judges the task pays at most half of what another part "
             "does, and that one has ≥ `part_share` of the variance of all parts over `long_window` steps and is not "
-            "being learned (`rewards/…/std` where it is known, else the variance of `rewards/…/mean`; before weights), "
-            "or it was learned while the task's part has stood still for a third of the run after it had risen"
+            "being learned (`rewards/…/std` where it is known, else the variance of `rewards/…/mean`; before "
+            "weights), or it was learned while the task's part has not moved for a third of the run after it had "
+            "risen"
         ),
         OWN,
-        _("Lower the weight of that part, or pay it only where the task is solved. A part that all earn can go."),
+        _(
+            "Lower the weight of that part, or pay it only where the task is solved. A part that all rollouts earn "
+            "can be removed."
+        ),
         ("long_window", "part_share"),
         ("lab", "stop"),
     ),
@@ -79,7 +83,7 @@ SIGNAL: dict[str, Rule] = {
         _("In {cases} of {groups} groups the rewards differ although all outcomes are the same."),
         _(
             "The advantage of these groups comes from shaping alone: where all have failed, the model is taught to "
-            "fail more nicely. It is right early in training, and misleads if it lasts."
+            "fail more nicely. This is right early in training, and misleads if it lasts."
         ),
         _(
             "groups with different rewards and equal, known outcomes ÷ all groups of two or more, over twice "
@@ -126,8 +130,8 @@ SIGNAL: dict[str, Rule] = {
         ),
         "Gao, Schulman, Hilton: Scaling laws for reward model overoptimization (arXiv 2210.10760)",
         _(
-            "Read unsolved rollouts with high rewards and find what earns them. Change the reward in the lab, and go "
-            "on from a checkpoint before the rise. A KL weight (`grpo.beta`) slows it down and does not end it."
+            "Read unsolved rollouts with high rewards and find what earns them. Change the reward in the lab, and "
+            "continue from a checkpoint before the rise. A KL weight (`grpo.beta`) slows it down and does not end it."
         ),
         ("window", "reward_gain", "success_gain"),
         ("rollouts", "lab", "stop"),
@@ -142,7 +146,7 @@ SIGNAL: dict[str, Rule] = {
             "success; without it of the reward, by at least `reward_std`"
         ),
         OWN,
-        _("Stop, and go on from the best checkpoint with a lower learning rate or a KL weight."),
+        _("Stop, and continue from the best checkpoint with a lower learning rate or a KL weight."),
         ("window", "collapse_share"),
         ("rollouts", "stop", "slower"),
     ),
@@ -170,10 +174,10 @@ SIGNAL: dict[str, Rule] = {
         _("Updates without effect"),
         "warn",
         _("`{curve}` was at most {value} for {steps} steps."),
-        _("The weights do not move: what the run costs, it spends for nothing."),
+        _("The weights do not move, so the run spends its time for nothing."),
         _(
             "`learning_rate` is 0 for 5 steps; or `grad_norm` ≤ 1e-8 for 5 steps of which each has a group with "
-            "spread; or `kl` ≤ `no_effect_kl` for 10 such steps"
+            "variance; or `kl` ≤ `no_effect_kl` for 10 such steps"
         ),
         OWN,
         _(
@@ -187,13 +191,13 @@ SIGNAL: dict[str, Rule] = {
         _("Nothing more is learned"),
         "note",
         _("`{curve}` has been about {level} since step {step}."),
-        _("The run has learned something and has stopped: what follows costs time and gains nothing."),
+        _("The run has learned something and no longer improves: what follows costs time and gains nothing."),
         _(
             "from step 150 on: the last sixth of the run − the sixth before + three standard errors ≤ 3% of what was "
             "gained since the first tenth; of success (below 0.95), else of the reward"
         ),
         "Mann: Nonparametric tests against trend (Econometrica 13, 1945)",
-        _("Stop, or go on from the best checkpoint with other tasks, a larger group or another learning rate."),
+        _("Stop, or continue from the best checkpoint with other tasks, a larger group or another learning rate."),
         (),
         ("stop",),
     ),
@@ -201,9 +205,9 @@ SIGNAL: dict[str, Rule] = {
         _("Hours without a learning signal"),
         "note",
         _("{lost} of {spent} hours ({share}) went into rollouts that nothing is learned from."),
-        _("Groups without spread and excluded rollouts cost as much as others. Multiply by the run's devices."),
+        _("Zero-variance groups and excluded rollouts cost as much as others. Multiply by the run's devices."),
         _(
-            "`timing/step` × the share of rollouts in groups without spread or excluded, added up over the run, ≥ "
+            "`timing/step` × the share of rollouts in zero-variance groups or excluded, added up over the run, ≥ "
             "`wasted_hours` and ≥ `wasted_share` of all time"
         ),
         OWN,

@@ -14,8 +14,8 @@ UPDATES: dict[str, Rule] = {
         _("`kl` of a step ≥ `kl_ratio` × the upper quartile of the 20 before, and ≥ `kl_floor`"),
         "GRPO's KL estimator (arXiv 2402.03300)",
         _(
-            "Read the step's rollouts. Lower the learning rate or raise `grpo.beta`; if success falls afterwards, go "
-            "on from the checkpoint before."
+            "Read the step's rollouts. Lower the learning rate or raise `grpo.beta`; if success falls afterwards, "
+            "continue from the checkpoint before."
         ),
         ("kl_ratio", "kl_floor"),
         ("rollouts", "stop", "slower"),
@@ -24,10 +24,10 @@ UPDATES: dict[str, Rule] = {
         _("Far from the reference model"),
         "warn",
         _("KL divergence {now} nats."),
-        _("Step by step the policy has left the model that it began as; what that one knew may be lost."),
+        _("Step by step the policy has moved away from the model that it began as; what that one knew may be lost."),
         _("mean of `kl` over `window` steps ≥ `kl_ceiling`"),
         "Gao, Schulman, Hilton: Scaling laws for reward model overoptimization (arXiv 2210.10760)",
-        _("Raise `grpo.beta` or lower the learning rate, and go on from a checkpoint before it went that far."),
+        _("Raise `grpo.beta` or lower the learning rate, and continue from a checkpoint before it went that far."),
         ("window", "kl_ceiling"),
         ("rollouts", "stop", "slower"),
     ),
@@ -35,7 +35,7 @@ UPDATES: dict[str, Rule] = {
         _("Gradient spike"),
         "note",
         _("Gradient norm {now}, where {usual} was usual."),
-        _("A few rollouts ruled the update. Clipping limits the harm; many spikes make training unstable."),
+        _("A few rollouts dominated the update. Clipping limits the harm; many spikes make training unstable."),
         _(
             "`grad_norm` of a step ≥ `gradient_ratio` × the upper quartile of the 20 before, or its median over "
             "`window` steps ≥ `gradient_ratio` × the median of the whole run"
@@ -50,12 +50,12 @@ UPDATES: dict[str, Rule] = {
         "stop",
         _("The gradient was exactly 0 for {steps} steps, and the policy's entropy is {entropy} nats."),
         _(
-            "An update went so far that the policy gives one token all probability wherever it is: rewards no longer "
-            "differ, rollouts run to their limits, and no update will bring it back."
+            "An update went so far that the policy gives one token all probability at every position: rewards no "
+            "longer differ, rollouts run to their limits, and no update will bring it back."
         ),
         _("`grad_norm` is 0 for `window` steps, and the mean of `entropy` is below 0.05"),
         OWN,
-        _("Go on from a checkpoint before the gradient vanished, with a lower learning rate."),
+        _("Continue from a checkpoint before the gradient vanished, with a lower learning rate."),
         ("window",),
         ("stop", "slower"),
     ),
@@ -91,7 +91,7 @@ UPDATES: dict[str, Rule] = {
         _("The critic explains nothing"),
         "warn",
         _("The values explain {now} of the returns' variance over {steps} steps; {best} at their best."),
-        _("Advantages come from a critic that knows no more than a constant does, so they are mostly noise."),
+        _("Advantages come from a critic that predicts no better than a constant, so they are mostly noise."),
         _(
             "mean of `value/explained_variance` over `window` steps ≤ 0, where it was 0.2 at its best or its mean "
             "over 20 steps is so too"
