@@ -274,7 +274,7 @@ class Tiltyard(Connection):
         return self.once(f"/rollouts/{rollout_id}/continue", json=body)
 
     def rollout_branches(self, rollout_id: str) -> list[Json]:
-        """What others did from a turn of a rollout on, the newest first."""
+        """Branches from the turns of a rollout, the newest first."""
         return list(self.call("GET", f"/rollouts/{rollout_id}/branches")["items"])
 
     def vote_rounds(self) -> list[Json]:

@@ -74,7 +74,7 @@ def site_of(project: str = "") -> Iterator[Tiltyard]:
     except OSError as exc:
         end(f"{exc.strerror or exc}: {exc.filename or ''}".rstrip(": "), REFUSED)
     except KeyboardInterrupt:
-        end(_("Left; what was started on the site goes on there."), 130)
+        end(_("Left; what was started on the site continues there."), 130)
     finally:
         site.close()
 
@@ -102,7 +102,7 @@ def confirm(question: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        end(_("Nobody is here to be asked: --yes says that it shall be done."), MISUSED)
+        end(_("There is no terminal to ask at: --yes confirms it."), MISUSED)
     typer.confirm(question, abort=True, err=True)
 
 

@@ -93,7 +93,7 @@ def channel_edit(
     project: Project = "",
     as_json: AsJson = False,
 ) -> None:
-    """Change what is named of a channel (owners). An address at another server needs its secret again."""
+    """Change the given settings of a channel (owners). An address at another server needs its secret again."""
     if with_secret and no_secret:
         end(_("--with-secret or --no-secret, not both."), MISUSED)
     values: Json = {"name": name, "kind": kind and kind.value, "language": language and language.value}

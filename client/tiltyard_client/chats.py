@@ -114,7 +114,7 @@ def _why(answer: Json) -> str:
     """Why there is no whole answer."""
     error = answer.get("error") or {}
     told = {
-        "stopped": _("It was stopped before the answer was whole; --wait-s waits longer."),
+        "stopped": _("It was stopped before the answer was complete; --wait-s waits longer."),
         "cut": _("The answer was cut off: a run took the device, or the worker was lost. Ask again."),
     }
     return str(error.get("message") or told.get(answer["state"]) or _("It did not answer."))

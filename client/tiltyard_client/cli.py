@@ -42,7 +42,7 @@ app.add_typer(project_app, name="project")
 @app.command()
 def login(
     url: Annotated[str, typer.Argument(help="Address of the site, such as http://127.0.0.1:8000.")],
-    token: Annotated[str, typer.Option(envvar="TILTYARD_TOKEN", help="Asked for where it is left out.")] = "",
+    token: Annotated[str, typer.Option(envvar="TILTYARD_TOKEN", help="Asked for if it is left out.")] = "",
     project: Project = "",
 ) -> None:
     """Remember a site, a token and a project for later commands."""

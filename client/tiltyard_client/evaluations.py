@@ -23,12 +23,12 @@ def evaluate(
     like: Annotated[
         str, typer.Option(help="Run whose dataset, environment and rewards are used; else those of the model's run.")
     ] = "",
-    dataset: Annotated[str, typer.Option(help="NAME or NAME@VERSION in place of that run's.")] = "",
+    dataset: Annotated[str, typer.Option(help="NAME or NAME@VERSION instead of that run's.")] = "",
     training_data: Annotated[
-        bool, typer.Option("--training-data", help="Play the tasks that it learned from, and mean it.")
+        bool, typer.Option("--training-data", help="Play the tasks that it learned from, on purpose.")
     ] = False,
-    environment: Annotated[str, typer.Option(help="NAME in place of that run's.")] = "",
-    reward: Annotated[str, typer.Option(help="NAME or NAME@VERSION in place of that run's.")] = "",
+    environment: Annotated[str, typer.Option(help="NAME instead of that run's.")] = "",
+    reward: Annotated[str, typer.Option(help="NAME or NAME@VERSION instead of that run's.")] = "",
     tasks: Annotated[int, typer.Option(min=0, help="Tasks to play; 0 for all.")] = 0,
     tries: Annotated[int, typer.Option(min=1, help="Tries of each task.")] = 4,
     temperature: Annotated[float | None, typer.Option(min=0, help="0 takes the likeliest token.")] = None,
@@ -72,7 +72,7 @@ def _learned_from(data: str, origin: str) -> None:
     if data:
         words = _(
             "These are the tasks that {run} learned from ({data}): success on them is no held-out success. --dataset "
-            "NAME plays others, --training-data means it."
+            "NAME plays others, --training-data plays these."
         )
         typer.echo(words.format(run=origin, data=data.removeprefix("dataset:")), err=True)
 
@@ -112,9 +112,11 @@ def compare(
     ] = "",
     rescore: Annotated[
         bool,
-        typer.Option("--rescore", help="Have what was not recorded of --spec computed from the transcripts, and wait."),
+        typer.Option("--rescore", help="Compute what was not recorded of --spec from the transcripts, and wait."),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --rescore: do not ask before judges are.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="With --rescore: do not ask before judges are called.")
+    ] = False,
     save: Annotated[str, typer.Option(metavar="NAME", help="Keep the comparison under this name.")] = "",
     share: Annotated[
         Days | None,
@@ -123,7 +125,7 @@ def compare(
     project: Project = "",
     as_json: AsJson = False,
 ) -> None:
-    """Which is better, by how much, and can it be told?"""
+    """Which is better, by how much, and is the difference certain?"""
     with site_of(project) as site:
         ids = {name: site.run(name)["id"] for name in runs}
         weighed = ids.get(spec, spec)
@@ -139,7 +141,7 @@ def compare(
         print(_("Saved as {name}.").format(name=kept["saved"]["name"]))
     if "link" in kept:
         until = kept["link"]["expires_at"][:10]
-        print(_("Whoever has this link sees its report until {day}. It is shown this once:").format(day=until))
+        print(_("Anyone with this link sees its report until {day}. It is shown only once:").format(day=until))
         print(kept["link"]["url"])
 
 

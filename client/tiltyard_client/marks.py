@@ -14,7 +14,7 @@ from tiltyard_client.words import gettext as _
 
 Tags = Annotated[list[str] | None, typer.Argument(help="Tags to add.")]
 Remove = Annotated[list[str] | None, typer.Option("--remove", help="A tag to take away.")]
-Text = Annotated[str, typer.Argument(help="In place of the notes so far; - reads it from the input.")]
+Text = Annotated[str, typer.Argument(help="Instead of the notes so far; - reads it from the input.")]
 Change = Callable[..., Json]
 
 

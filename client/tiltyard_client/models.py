@@ -51,7 +51,7 @@ def model_list(project: Project = "", as_json: AsJson = False) -> None:
 
 @app.command("show")
 def model_show(model: ModelName, project: Project = "", as_json: AsJson = False) -> None:
-    """A model: where it comes from, its scores, and what the team says of it."""
+    """A model: where it comes from, its scores, and the team's notes."""
     with site_of(project) as site:
         found = site.model(model)
     print_json(found) if as_json else _shown(found)
@@ -109,7 +109,7 @@ def model_card(
 @app.command("download")
 def model_download(
     model: ModelName,
-    to: Annotated[Path | None, typer.Option(help="A folder; else one of the model's name here.")] = None,
+    to: Annotated[Path | None, typer.Option(help="A folder; else one here with the model's name.")] = None,
     adapter: Annotated[bool, typer.Option("--adapter", help="Only the LoRA adapter.")] = False,
     project: Project = "",
     as_json: AsJson = False,

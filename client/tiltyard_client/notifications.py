@@ -40,7 +40,7 @@ def notify_read(
     project: OneProject = "",
     as_json: AsJson = False,
 ) -> None:
-    """Call notifications read."""
+    """Mark notifications as read."""
     if bool(numbers) == everything:
         end(_("Say which: their numbers, or --all."), MISUSED)
     with site_of(project) as site:

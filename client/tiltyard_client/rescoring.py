@@ -14,14 +14,14 @@ from tiltyard_client.words import gettext as _
 def rescored(site: Tiltyard, runs: Sequence[str], spec: str, found: Json, *, yes: bool, quiet: bool) -> Json:
     """The comparison once a worker has computed what its evaluations have not recorded of the spec."""
     if not spec:
-        end(_("--rescore needs --spec: what shall the rollouts be scored by?"), MISUSED)
+        end(_("--rescore needs --spec: which spec shall score the rollouts?"), MISUSED)
     offer = found.get("to_score")
     if offer is None:  # nothing lacks
         return found
     if offer["refusal"]:
         end(offer["refusal"], REFUSED)
     if offer["asks"]:
-        confirm(_("{asks} Shall it?").format(asks=offer["asks"]), yes)
+        confirm(_("{asks} Continue?").format(asks=offer["asks"]), yes)
     begun = site.rescore(runs, spec, confirmed=bool(offer["asks"]))
     last = begun
     with Progress(console=errors, disable=quiet) as progress:

@@ -11,7 +11,7 @@ from tiltyard_client.base import AsJson, contestant_named, print_json, site_of
 from tiltyard_client.following import follow
 from tiltyard_client.words import gettext as _
 
-app = typer.Typer(no_args_is_help=True, help="Rollouts: end one in flight, go on from a turn of a recorded one.")
+app = typer.Typer(no_args_is_help=True, help="Rollouts: end one in flight, continue from a turn of a recorded one.")
 RolloutId = Annotated[str, typer.Argument(help="The rollout's id, as its page's address has it.")]
 
 
@@ -30,7 +30,7 @@ def rollout_fail(rollout: RolloutId, as_json: AsJson = False) -> None:
 def _order(rollout: str, act: str, as_json: bool) -> None:
     with site_of("") as site:
         found = site.rollout_order(rollout, act)
-    print_json(found) if as_json else print(_("It is told to the trainer."))
+    print_json(found) if as_json else print(_("The order was sent to the trainer."))
 
 
 @app.command("continue")
@@ -43,12 +43,12 @@ def rollout_continue(
     ],
     times: Annotated[int, typer.Option(help="How often, 1 to 16.", min=1, max=16)] = 4,
     temperature: Annotated[
-        float | None, typer.Option(help="In place of the recorded run's.", min=0.01, max=5.0)
+        float | None, typer.Option(help="Instead of the recorded run's.", min=0.01, max=5.0)
     ] = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Stay until it ends. Ctrl-C leaves it running.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Have a contestant go on from a turn of a recorded rollout; what it plays are branches."""
+    """Have a contestant continue from a turn of a recorded rollout; its rollouts are branches."""
     with site_of("") as site:
         made = site.rollout_continue(rollout, turn, contestant_named(contestant), times, temperature)
         follow(site, made, watch, as_json)
@@ -56,7 +56,7 @@ def rollout_continue(
 
 @app.command("branches")
 def rollout_branches(rollout: RolloutId, as_json: AsJson = False) -> None:
-    """What others did from a turn of a rollout on, the newest first."""
+    """Branches from the turns of a rollout, the newest first."""
     with site_of("") as site:
         rows = site.rollout_branches(rollout)
     columns = {

@@ -51,7 +51,7 @@ def run_list(
 
 @app.command("show")
 def run_show(run: RunName, project: Project = "", as_json: AsJson = False) -> None:
-    """One run, and once it has ended what came of it and what to try next."""
+    """One run, and once it has ended its results and what to try next."""
     with site_of(project) as site:
         found = site.run(run)
         came = site.summary(found["id"]) if found["state"] in ENDED else None
@@ -85,7 +85,7 @@ def run_clone(
     change: Annotated[
         list[str] | None, typer.Option("--set", help="An option that is another one, such as optim.learning_rate=1e-5.")
     ] = None,
-    step: Annotated[int | None, typer.Option(help="Go on from the checkpoint of this step.", min=0)] = None,
+    step: Annotated[int | None, typer.Option(help="Continue from the checkpoint of this step.", min=0)] = None,
     project: Project = "",
     watch: Watch = False,
     as_json: AsJson = False,

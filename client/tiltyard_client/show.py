@@ -169,7 +169,7 @@ def summary(found: Json) -> None:
         lines[_("model")] = model["name"] or _("not registered yet")
     worst = found["advisories"]["worst"]
     if worst is not None:
-        text = _("{n} open, the gravest: {title}")
+        text = _("{n} open, the most severe: {title}")
         lines[_("advisories")] = text.format(n=found["advisories"]["open"], title=worst["title"])
     pairs(lines)
     notes([_("Try next: {what}").format(what=each["sentence"]) for each in found["next"]])

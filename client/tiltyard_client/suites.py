@@ -36,7 +36,7 @@ def suite_save(
         Path,
         typer.Option("--file", "-f", help="The suite as YAML: name, note, parts.", exists=True, dir_okay=False),
     ],
-    name: Annotated[str, typer.Option(help="In place of the name in the file.")] = "",
+    name: Annotated[str, typer.Option(help="Instead of the name in the file.")] = "",
     project: Project = "",
     as_json: AsJson = False,
 ) -> None:
@@ -108,7 +108,7 @@ def _board(found: Json) -> None:
     if found["note"]:
         show.notes([found["note"]])
     if not found["lines"] and not found["waiting"]:
-        show.console.print(_("Nobody has played it: tiltyard suite evaluate NAME --contestant model:NAME"))
+        show.console.print(_("No contestant has played it: tiltyard suite evaluate NAME --contestant model:NAME"))
         return
     made = Table(_("contestant"), _("score"), *map(escape, parts), box=None, header_style="dim")
     for line in found["lines"] + found["waiting"]:

@@ -87,7 +87,7 @@ def test_another_answer_stands_beside_the_recorded_one(played: Make, bob: User, 
     table = Rewound(page_for(bob), rollout)
     table.open(3)
     check = table.page.locator("#rewind-check")
-    assert check.get_attribute("data-kind") == "warning" and "since turn 1" in check.inner_text()
+    assert check.get_attribute("data-kind") == "warning" and "from turn 1 on" in check.inner_text()
     assert table.page.locator(".rewind-sides .said").all_inner_texts() == ["17", "16"]
     assert table.page.locator("#transcript .turn >> text=✗ other answer").count() == 1
     table.shoot("rewind-3-other")

@@ -133,7 +133,7 @@ def test_metrics_of_an_ended_run_come_as_a_file(
     assert named.exit_code == 0 and (home / "curves.parquet").read_bytes()[:4] == b"PAR1"
     Run.objects.update(state="running")
     refused = tool("run", "export", "night-1", "--to", "csv")
-    assert refused.exit_code == 1 and "still at work" in refused.stderr
+    assert refused.exit_code == 1 and "has not ended yet" in refused.stderr
     MetricPoint.objects.all().delete()
     Run.objects.update(state="succeeded")
     empty = tool("run", "export", "night-1", "--to", "csv", "-o", "none.csv")

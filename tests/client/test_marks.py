@@ -169,7 +169,7 @@ def test_a_link_is_printed_once_and_opens_without_an_account(tool: Tool, two: li
     assert found["saved"]["name"] == "which" and len(found["verdicts"]) == 1
     assert httpx.get(found["link"]["url"], follow_redirects=True).status_code == 200
     lines = tool("compare", "a", "b", "--share", "1").stdout.splitlines()
-    assert lines[-1].startswith(f"{site}/") and "It is shown this once" in lines[-2]
+    assert lines[-1].startswith(f"{site}/") and "It is shown only once" in lines[-2]
     assert httpx.get(lines[-1], follow_redirects=True).status_code == 200
     assert SavedComparison.objects.exclude(name="which").get().name.startswith("a - b ")
     assert tool("compare", "a", "b", "--share", "5").exit_code == 2 and SharedLink.objects.count() == 2

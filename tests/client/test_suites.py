@@ -96,7 +96,7 @@ def test_the_documented_file_is_a_suite(home: Path) -> None:
 
 def test_a_contestant_plays_all_parts(tool: Tool, exam: Path) -> None:
     assert tool("suite", "save", "-f", "suite.yaml").exit_code == 0
-    assert "Nobody has played it" in tool("suite", "show", "exam").stdout
+    assert "No contestant has played it" in tool("suite", "show", "exam").stdout
     made = answered(tool("suite", "evaluate", "exam", "--contestant", "policy:claim_success", "--json"))
     assert made["contestant"] == "policy:claim_success"
     assert {str(run.pk) for run in Run.objects.filter(kind="evaluate", state="queued")} == set(made["runs"])

@@ -36,7 +36,7 @@ YAML = [
 def test_broken_json_is_told_in_our_words(text: str) -> None:
     with pytest.raises(json.JSONDecodeError) as caught:
         json.loads(text)
-    assert not FOREIGN.search(json_reason(caught.value)) and "JSON demands" not in json_reason(caught.value)
+    assert not FOREIGN.search(json_reason(caught.value)) and "rules of JSON" not in json_reason(caught.value)
 
 
 @pytest.mark.parametrize(("text", "words"), YAML)

@@ -185,7 +185,7 @@ def rollout_rewind(request: HttpRequest, rollout_id: UUID, body: RewindIn) -> di
 
 @router.get("/rollouts/{uuid:rollout_id}/branches", response=Items[answers.Branch])
 def branch_list(request: HttpRequest, rollout_id: UUID) -> dict[str, Any]:
-    """What others did from a turn of a rollout on, the newest first."""
+    """Branches from the turns of a rollout, the newest first."""
     return {"items": [branch_view(item) for item in branches_of(rollout_for(caller(request), rollout_id))]}
 
 

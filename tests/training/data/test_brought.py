@@ -256,7 +256,7 @@ def test_conversations_with_a_reward_are_remarked_once(tmp_path: Path) -> None:
     rows = [{"messages": [USER, SAYS], "reward": reward} for reward in (0.0, 1)]
     assert any("2 rows have a `reward` next to" in text for text in spelled(tmp_path, *rows)[2])
     for other in ({"messages": [USER], "reward": 1.0}, {"messages": [USER, SAYS], "reward": "high"}):
-        assert not any("`reward` beside" in text for text in spelled(tmp_path, other)[2])
+        assert not any("`reward` next to" in text for text in spelled(tmp_path, other)[2])
 
 
 def test_a_table_of_completions_in_columns_leads_to_the_import(tmp_path: Path) -> None:

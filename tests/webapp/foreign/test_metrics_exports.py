@@ -175,7 +175,7 @@ def test_without_journals_figures_have_no_times(run: Run) -> None:
 @pytest.mark.parametrize("state", ["queued", "running", "pausing"])
 def test_a_run_at_work_is_not_exported(run: Run, state: str) -> None:
     run.state = state
-    with pytest.raises(ValidationError, match="still at work"):
+    with pytest.raises(ValidationError, match="has not ended yet"):
         metrics_order(run=run, user=None, to="csv")
 
 

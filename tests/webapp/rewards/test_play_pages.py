@@ -231,7 +231,7 @@ def test_a_bonus_without_a_bound_is_seen_by_what_it_pays(make_run: Any) -> None:
     _played(run, "repeat", 29.4)
     _played(run, "empty", 0.0, index=1)
     table = policy_table(run)
-    assert table is not None and table.best is None and "always pays more" in table.why
+    assert table is not None and table.best is None and "always earns more" in table.why
     assert [(row.name, row.share, row.level) for row in table.rows] == [("repeat", 100, "bad"), ("empty", 0, "ok")]
 
 

@@ -254,7 +254,7 @@ def test_before_saving_it_says_what_is_kept_and_what_is_left_out(
     Rollout.objects.filter(run=run, reward__isnull=False).update(reward=0.5)
     assert (told()["pairs"]["keeps"], told()["pairs"]["left_out"][0]) == (0, "groups whose rewards are equal: 1")
     Run.objects.filter(pk=run.pk).update(state="running")
-    assert "still at work" in told()["pairs"]["problem"] and not told()["lab"]["problem"]
+    assert "has not ended yet" in told()["pairs"]["problem"] and not told()["lab"]["problem"]
     assert "Choose the rollouts of one run" in told("outcome=failed&held_out=yes")["lab"]["problem"]
     monkeypatch.setattr("webapp.reading.inspector.counts.CASES_MOST", 5)
     assert "6 rollouts have a reward, and 5" in told()["cases"]["problem"]

@@ -156,7 +156,7 @@ def test_it_becomes_a_demonstration_or_a_pair(branch: Branch, bob: User, client_
     [
         ({"reward": None}, "one of them is missing"),
         ({"reward": 0.8}, "the same reward"),
-        ({"same": False}, "otherwise than recorded"),
+        ({"same": False}, "differently from the recording"),
     ],
 )
 def test_what_is_no_pair_says_why(

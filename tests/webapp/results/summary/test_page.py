@@ -68,7 +68,7 @@ def test_an_ended_run_begins_with_what_came_of_it(learned: Run, client_for: Any,
     assert "75%" in held and "62% – 85%" in held and "40 tasks · after step 12, the best one" in held
     assert "5 min" in fact(card, "cost") and "CPU" in fact(card, "cost") and "1 attempt" in fact(card, "cost")
     assert "not registered yet" in fact(card, "model") and "Register the model" in fact(card, "model")
-    assert "2 open" in fact(card, "advisories") and "the gravest: Collapse" in fact(card, "advisories")
+    assert "2 open" in fact(card, "advisories") and "the most severe: Collapse" in fact(card, "advisories")
     assert 'data-code="slower"' in card and "Collapse: try half the learning rate." in card
     assert f"checkpoint={Checkpoint.objects.get(step=12).pk}&change=slower" in card
 
@@ -108,7 +108,7 @@ def test_evaluate_stands_once_with_and_without_a_held_out_result(learned: Run, c
     assert card_of(page_of(client_for(bob), learned)).count("kind=evaluate") == 1
     Run.objects.filter(pk=learned.pk).update(health={})
     card = card_of(page_of(client_for(bob), learned))
-    assert card.count("kind=evaluate") == 1 and "Nobody has looked" in fact(card, "held-out")
+    assert card.count("kind=evaluate") == 1 and "Not evaluated yet" in fact(card, "held-out")
 
 
 def test_a_late_advisory_brings_the_card_with_it(learned: Run, client_for: Any, bob: Any) -> None:

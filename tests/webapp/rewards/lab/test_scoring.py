@@ -118,7 +118,7 @@ def test_what_cannot_be_computed_excludes_and_says_why(
     assert missing["summary"]["excluded"] == 8 and missing["summary"]["reward"]["mean"] is None
     assert "BFCL task success: `bfcl_task_success` has no value" in missing["groups"][0]["rollouts"][0]["excluded"]
     asked = scored(made, [judge, regex])
-    assert asked["rescored"] == ["regex_match"] and "judges and models are not asked" in asked["missing"][0]["reason"]
+    assert asked["rescored"] == ["regex_match"] and "judges and models are not called" in asked["missing"][0]["reason"]
     assert {alarm["code"] for alarm in asked["alarms"]} >= {"judge_missing"}
     text = json.dumps(asked)
     assert "NaN" not in text and "Infinity" not in text

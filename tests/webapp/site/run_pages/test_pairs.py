@@ -93,8 +93,8 @@ def test_a_gap_that_no_group_has_rejects_the_dataset_with_a_reason(
 @pytest.mark.parametrize(
     ("over", "words"),
     [
-        ({"state": "running"}, "still at work"),
-        ({"attempt": 0}, "are not here"),
+        ({"state": "running"}, "has not ended yet"),
+        ({"attempt": 0}, "were not recorded here"),
         ({"config": job_config(kind="sft").model_dump(mode="json"), "kind": "sft"}, "played no rollouts"),
         ({"config": job_config(rollout={"dialect": "toolbench"}).model_dump(mode="json")}, "dialect toolbench"),
     ],
