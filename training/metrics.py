@@ -67,18 +67,21 @@ METRICS: dict[str, Metric] = {
         _("Token accuracy"), _("Share of target tokens that are the model's top choice."), form="percent"
     ),
     "rewards/accuracies": Metric(
-        _("Pairs told apart"),
+        _("Pairs ranked correctly"),
         _("Share of the step's pairs whose better answer has gained more on the base model than the worse one."),
         form="percent",
     ),
     "rewards/margins": Metric(
-        _("Margin"), _("How much more the better answers have gained on the base model, times β, averaged over pairs.")
+        _("Margin"), _(
+            "Gain of the better answers over the base model minus that of the worse ones, times β, averaged over "
+            "pairs."
+        )
     ),
     "rewards/chosen": Metric(
-        _("Gain of better answers"), _("What the better answers have gained on the base model, times β.")
+        _("Gain of better answers"), _("Gain of the better answers over the base model, times β.")
     ),
     "rewards/rejected": Metric(
-        _("Gain of worse answers"), _("What the worse answers have gained on the base model, times β.")
+        _("Gain of worse answers"), _("Gain of the worse answers over the base model, times β.")
     ),
     "logps/chosen": Metric(_("Better answers"), _("Log-probability of the better answers, averaged."), _("nats")),
     "logps/rejected": Metric(_("Worse answers"), _("Log-probability of the worse answers, averaged."), _("nats")),
@@ -192,7 +195,7 @@ METRICS: dict[str, Metric] = {
     "env/latency_p95": Metric(_("Answer time, 95%"), _("95% of the environment's answers came faster."), _("s")),
     "judge/requests": Metric(_("Judge requests"), _("Requests that were sent to reward judges.")),
     "judge/failures": Metric(_("Failed judge requests"), _("Requests that no judge answered.")),
-    "judge/cost": Metric(_("Judge cost"), _("What the step's requests cost at the prices that are set.")),
+    "judge/cost": Metric(_("Judge cost"), _("Cost of the step's requests at the prices that are set.")),
     "endpoint/cost": Metric(
         _("Spent"), _("Money that the run has spent at its endpoint so far, attempts before this one included.")
     ),

@@ -270,7 +270,7 @@ def _slots(config: JobConfig) -> Sentence:
     if not free:
         raise _Problem(
             sentence(_("All of its %(slots)s slots are taken."), slots=slots),
-            _("A step waits up to environment.patience_s for a free one, then the run pauses."),
+            _("A step waits up to environment.patience_s for a free slot, then the run pauses."),
         )
     if min(free, most) < needed:
         rounds = -(-needed // min(free, most))
@@ -308,7 +308,7 @@ def _sampler(config: JobConfig) -> Sentence:
         silent = [url for url, problem in answering(config.vllm.urls).items() if problem]
         if silent:
             text = _("%(missing)s of %(count)s vLLM servers do not answer: %(urls)s.")
-            hint = _("Start them, or correct their addresses; ones in a private network must be allowed to be reached.")
+            hint = _("Start them, or correct their addresses; addresses in a private network must be allowed.")
             raise _Problem(sentence(text, missing=len(silent), count=count, urls=", ".join(silent)), hint)
         return counted(ngettext("One vLLM server answers.", "{n} vLLM servers answer."), count)
     try:

@@ -11,7 +11,7 @@ Protocol = Literal["openenv", "openenv-mcp", "openenv-text", "agentgym", "virtua
 
 
 class EnvironmentConfig(Group):
-    """Which environment server plays the episodes, and how long each stage may take."""
+    """The environment server that plays the episodes, and how long each stage may take."""
 
     name: str = option(
         "",

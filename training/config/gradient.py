@@ -27,9 +27,9 @@ SAMPLER_CORRECTION: Any = option(
     "token_truncate",
     title=_("Sampler correction"),
     help=_(
-        "Where the sampler computes otherwise than the trainer (vLLM, bfloat16), the loss weighs each token, or "
-        "each rollout, by the ratio of the two probabilities. A ratio above the limit counts as the limit, or "
-        "what it belongs to is left out."
+        "If the sampler computes differently from the trainer (vLLM, bfloat16), the loss weighs each token, or each "
+        "rollout, by the ratio of the two probabilities. A ratio above the limit counts as the limit, or its token "
+        "or rollout is left out."
     ),
     choices={
         "token_truncate": _("tokens, at most the limit"),

@@ -81,7 +81,7 @@ class JobConfig(Group):
                 "dpo.label_smoothing", sentence(_("only the loss robust accounts for wrong pairs: set it to 0"))
             )
         if self.method.evaluates and self.run.max_hours:
-            text = _("an evaluation is of all its tasks, so it has no time budget: take fewer tasks or tries")
+            text = _("an evaluation plays all its tasks, so it has no time budget: take fewer tasks or tries")
             raise OptionError("run.max_hours", sentence(text))
         if self.method.trains and self.model.quantization != "none":
             self._check_quantized()
@@ -185,13 +185,13 @@ class JobConfig(Group):
             raise OptionError(path, sentence(text))
         chosen = self.gradient
         if isinstance(chosen, GrpoConfig) and chosen.loss_type == "bnpo":
-            text = _("the loss bnpo is a mean over a micro batch, which has to have a set number of rollouts: set 0")
+            text = _("the loss bnpo needs a micro batch with a fixed number of rollouts: set 0")
             raise OptionError(path, sentence(text))
         if isinstance(chosen, GrpoConfig) and chosen.top_entropy_share < 1:
-            text = _("the undecided tokens are those of a micro batch of a set number of rollouts: set 0")
+            text = _("the undecided tokens need a micro batch with a fixed number of rollouts: set 0")
             raise OptionError(path, sentence(text))
         if not isinstance(chosen, RlooConfig) and chosen.entropy_coef:
-            text = _("the entropy bonus is a mean over a micro batch of a set number of rollouts: set 0")
+            text = _("the entropy bonus needs a micro batch with a fixed number of rollouts: set 0")
             raise OptionError(path, sentence(text))
 
     def _check_loss(self) -> None:

@@ -71,8 +71,9 @@ class GrpoConfig(Group):
         "dapo",
         title=_("Loss"),
         help=_(
-            "What is minimised. The first four clip the ratio and differ in how token losses are averaged; the others "
-            "treat stale tokens in another way, so they differ from them only where a step makes several updates."
+            "The objective. The first four clip the ratio and differ in how token losses are averaged. The others "
+            "treat stale tokens in another way, so they differ from the first four only where a step makes several "
+            "updates."
         ),
         choices={
             "dapo": _("over all tokens of the step (TRL's default)"),
@@ -292,7 +293,10 @@ class SftConfig(Group):
     held_out_every: int = option(
         10,
         title=_("Held-out loss every"),
-        help=_("Steps between measurements of the loss on what is held out, before the first and after the last too."),
+        help=_(
+            "Steps between measurements of the held-out loss; it is also measured before the first step and after "
+            "the last."
+        ),
         unit=_("steps"),
         ge=1,
         le=1_000_000,

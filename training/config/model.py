@@ -9,7 +9,7 @@ from training.words import OptionError, _, sentence
 
 
 class ModelConfig(Group):
-    """Which model is trained and how it is held in memory."""
+    """The model that is trained, and how it is held in memory."""
 
     source: str = option(
         "starter",
@@ -51,8 +51,8 @@ class ModelConfig(Group):
         "auto",
         title=_("Attention"),
         help=_(
-            "What computes attention in training. `auto` is PyTorch's own wherever the model can. FlashAttention 2 "
-            "needs a CUDA GPU with bfloat16 and the package flash-attn."
+            "The implementation of attention in training. `auto` is PyTorch's own where the model supports it. "
+            "FlashAttention 2 needs a CUDA GPU with bfloat16 and the package flash-attn."
         ),
         choices={
             "auto": _("what suits the model"),

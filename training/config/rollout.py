@@ -89,7 +89,7 @@ class RolloutConfig(Group):
         "in_process",
         title=_("Sampler"),
         help=_(
-            "Who samples the model's turns. vLLM is a server of its own, with options below: far faster for real "
+            "The sampler of the model's turns. vLLM is a separate server, with options below: far faster for real "
             "models on a GPU, slower for tiny ones on a CPU."
         ),
         choices={"in_process": _("the trainer itself"), "vllm": _("a vLLM server")},
@@ -137,8 +137,9 @@ class RolloutConfig(Group):
         0,
         title=_("Samplings ahead"),
         help=_(
-            "Rollouts of the next samplings are played while this one is trained on, by a vLLM server on devices of "
-            "its own; their weights miss at most so many samplings' updates. 0: the trainer waits for its rollouts."
+            "Rollouts of the next samplings are played while this one is trained on, by a vLLM server on its own "
+            "devices. Their weights miss the updates of at most so many samplings. 0: the trainer waits for its "
+            "rollouts."
         ),
         unit=_("samplings"),
         ge=0,

@@ -52,7 +52,7 @@ def _check_sleep(job: Job) -> None:
 def _check_quantization(job: Job) -> None:
     path, managed = "vllm.quantization", job.vllm.mode == "managed"
     if job.method.learns_from != "rollouts":
-        text = _("what is measured would be of other weights than the model's: choose none")
+        text = _("the measurement would be of weights other than the model's: choose none")
         raise OptionError(path, sentence(text))
     if managed and job.run.device == "cpu":
         text = _("vLLM quantises on a CUDA GPU only: choose none, or another device")

@@ -84,7 +84,7 @@ class DoctorOptions(Group):
     reward_gain: float = option(
         0.5,
         title=_("Rise of the reward"),
-        help=_("How much the reward must rise before success is asked for, in standard deviations within groups."),
+        help=_("Rise of the reward, in standard deviations within groups, from which success is compared with it."),
         gt=0,
         le=10,
     )

@@ -207,7 +207,7 @@ def _place(request: HttpRequest, asked: Paging, count: int) -> tuple[int, list[A
     except signing.BadSignature:
         raise ValidationError({"cursor": _("This cursor cannot be read; begin again without it.")}) from None
     if made_for != _list_of(request) or len(values) != count:
-        text = _("This cursor is of another list, or of other filters; begin again without it.")
+        text = _("This cursor belongs to another list, or to other filters; begin again without it.")
         raise ValidationError({"cursor": text})
     return page, [_read(value) for value in values]
 

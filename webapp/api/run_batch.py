@@ -63,7 +63,7 @@ def runs_batch(request: HttpRequest, slug: str, body: BatchIn) -> dict[str, Any]
 def _require_tags(body: BatchIn) -> None:
     """Refuse the whole where it cannot mean anything. Raises ``ValidationError``."""
     if body.act != "tag" and (body.add or body.remove):
-        raise ValidationError({"act": _("Tags belong to the act `tag` alone.")})
+        raise ValidationError({"act": _("Tags are allowed only with the act `tag`.")})
     if body.act == "tag" and not (tags_of(body.add) or tags_of(body.remove)):
         raise ValidationError({"add": _("Name a tag to add or to remove.")})
 

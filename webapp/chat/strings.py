@@ -26,7 +26,7 @@ def _states() -> dict[str, str]:
         "chat.status.forbidden": _("no access"),
         "chat.status.gone": _("deleted"),
         "chat.closed.login": _("You have been logged out. Log in again to continue."),
-        "chat.closed.forbidden": _("You may not look at this chat any more."),
+        "chat.closed.forbidden": _("You can no longer see this chat."),
         "chat.closed.gone": _("This chat was deleted."),
         "chat.answering": _("being written"),
         "chat.stopped": _("stopped"),
@@ -65,7 +65,7 @@ def _acts() -> dict[str, str]:
     return {
         "chat.edit": _("Edit"),
         "chat.edit_send": _("Send the changed message"),
-        "chat.edit_note": _("What follows is kept as an earlier version."),
+        "chat.edit_note": _("Later messages are kept as an earlier version."),
         "chat.cancel": _("Cancel"),
         "chat.again": _("Regenerate"),
         "chat.try": _("{n} of {all}"),

@@ -44,9 +44,9 @@ MAX_OPTIONS = 200
 M = TypeVar("M", bound=Model)
 # Docstrings of the config's groups, repeated here only so that makemessages finds them; a test compares them.
 GROUP_HELP = (
-    gettext_noop("Which model is trained and how it is held in memory."),
+    gettext_noop("The model that is trained, and how it is held in memory."),
     gettext_noop("What the model is trained on."),
-    gettext_noop("Which environment server plays the episodes, and how long each stage may take."),
+    gettext_noop("The environment server that plays the episodes, and how long each stage may take."),
     gettext_noop("What is rewarded. Raw component values are stored for each rollout, weights applied on top."),
     gettext_noop("How trajectories are sampled."),
     gettext_noop("The vLLM server that samples, used where the sampler is `vllm`."),

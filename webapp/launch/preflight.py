@@ -240,7 +240,7 @@ def _check_room(config: JobConfig, environment: Environment, room: Room) -> Chec
         return Check(title, True, _("It answers, but does not say how many sessions are free."))
     if not room.free:
         message = _("All of its %(slots)s sessions are taken.") % {"slots": room.slots}
-        hint = _("A step waits for a free one; after the environment's patience the run pauses.")
+        hint = _("A step waits for a free session; after the environment's patience the run pauses.")
         return Check(title, False, message, hint, False, "environment.name", offer=offer, remark=True)
     counts = {"free": room.free, "slots": room.slots, "needed": needed, "replicas": room.answering}
     count = min(room.free, config.environment.sessions * room.answering or room.free)

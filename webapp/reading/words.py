@@ -95,7 +95,7 @@ def _unasked(item: RewardComponent | None) -> str:
     if known.spans is None:
         if asks_others(item):
             return _("A judge or a model gave this value; it is not asked again.")
-        return _("This component does not tell which words it looks at.")
+        return _("This component does not report which words it looks at.")
     return ""
 
 

@@ -159,7 +159,7 @@ LORA = {"model": {"lora_rank": 8}}
         ({"vllm": {"sleep": True}, "kind": "evaluate"}, "vllm.sleep", "nothing is trained meanwhile"),
         ({"vllm": {"sleep": True}, "rollout": {"max_staleness": 1}}, "vllm.sleep", "nothing can be played ahead"),
         ({"vllm": {"sleep": True}, "run": {"device": "cpu"}}, "vllm.sleep", "on a CUDA GPU only"),
-        ({"vllm": {"quantization": "fp8"}, "kind": "sample"}, "vllm.quantization", "of other weights"),
+        ({"vllm": {"quantization": "fp8"}, "kind": "sample"}, "vllm.quantization", "of weights other than"),
         ({"vllm": {"quantization": "fp8"}, "run": {"device": "cpu"}}, "vllm.quantization", "on a CUDA GPU only"),
         ({"vllm": {"quantization": "bitsandbytes"}}, "vllm.quantization", "train an adapter, or choose fp8"),
         (

@@ -49,7 +49,7 @@ def test_a_part_for_tests_is_not_mixed_into_the_rows(tmp_path: Path) -> None:
     train, test = lines({"messages": [USER], "n": 1}), lines({"messages": [USER], "n": 2})
     report, rows = checked(tmp_path, _zip(**{"data/train-0.jsonl": train, "data/test-0.jsonl": test}))
     assert [row["n"] for row in rows] == [1]
-    assert report.format.evidence[1] == "1 other files of it are left out: data/test-0.jsonl."
+    assert report.format.evidence[1] == "1 other files in it are left out: data/test-0.jsonl."
 
 
 def test_what_is_wrong_in_a_file_of_many_names_it(tmp_path: Path) -> None:

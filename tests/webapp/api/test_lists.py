@@ -283,11 +283,11 @@ def test_runs_go_on_under_every_order(sort: str, bobs: Client, project: Project,
         ({"cursor": "[1, 2]"}, "This cursor cannot be read; begin again without it."),
         ({"cursor": "ünlesbar:x:y"}, "This cursor cannot be read; begin again without it."),
         ({"page": 2}, "Give `cursor` or `page`, not both."),
-        ({"q": "data"}, "This cursor is of another list, or of other filters; begin again without it."),
-        ({"name": "data-1"}, "This cursor is of another list, or of other filters; begin again without it."),
+        ({"q": "data"}, "This cursor belongs to another list, or to other filters; begin again without it."),
+        ({"name": "data-1"}, "This cursor belongs to another list, or to other filters; begin again without it."),
         (
             {"created_after": "2026-01-01T00:00:00Z"},
-            "This cursor is of another list, or of other filters; begin again without it.",
+            "This cursor belongs to another list, or to other filters; begin again without it.",
         ),
     ],
 )
@@ -309,7 +309,7 @@ def test_a_cursor_is_of_one_list_and_cannot_be_made_up(
     cursor = bobs.get(f"{V1}/projects/joust/datasets", {"per_page": 2}).json()["next"]
     for address in (f"{V1}/projects/joust/models", f"{V1}/projects"):
         answer = bobs.get(address, {"cursor": cursor})
-        assert answer.status_code == 422 and "of another list" in answer.json()["message"]
+        assert answer.status_code == 422 and "belongs to another list" in answer.json()["message"]
     for number in range(0, len(cursor), 7):  # one letter of it is another
         other = cursor[:number] + ("A" if cursor[number] != "A" else "B") + cursor[number + 1 :]
         answer = bobs.get(f"{V1}/projects/joust/datasets", {"cursor": other})

@@ -357,7 +357,7 @@ def test_a_rollout_that_was_found_leads_to_its_neighbours_in_the_view(
     here = f"/p/joust/rollouts/{places[1, 3].pk}"
     listed = f"/p/joust/runs/{rollout.run_id}/rollouts/?outcome=failed&amp;sort=reward"
     assert f'hx-get="{here}/found/{FOUND}"' in text and f'href="{listed}"' in text
-    assert "previous and next of what was found" in text
+    assert "previous and next result" in text
     beside = page(client, places[1, 3], FOUND, "found/")
     for key, index in (("found-before", 1), ("found-after", 0)):
         link = f'data-key="{key}"[^>]*href="/p/joust/rollouts/{places[1, index].pk}/{re.escape(FOUND)}"'

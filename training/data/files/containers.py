@@ -104,7 +104,7 @@ def _opened_bundle(path: Path, bundle: Bundle, max_rows: int) -> Opened:
     evidence = [_which(bundle), *first.evidence]
     if bundle.left_out:
         names = _names(bundle.left_out)
-        out = _("{count} other files of it are left out: {names}.")
+        out = _("{count} other files in it are left out: {names}.")
         evidence.insert(1, sentence(out, count=len(bundle.left_out), names=names))
     columns = list(dict.fromkeys(name for _name, member in members for name in member.columns))
     total = sum(member.total for _name, member in members)

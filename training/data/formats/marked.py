@@ -63,8 +63,8 @@ FORMAT = DataFormat(
     title=_("Texts with the marks of a chat template"),
     about=_(
         "A conversation as one text, such as a `text` column, with the marks of ChatML, Llama 3, Gemma or Zephyr. It "
-        "is split into turns at them. Where it ends with the mark that asks the model to speak, a `completion` "
-        "follows, and a `response` or `answer` becomes `ground_truth`, and a turn for SFT."
+        "is split into turns at them. If it ends with the mark that asks the model to speak, a `completion` is the "
+        "next turn; a `response` or `answer` becomes `ground_truth`, and a turn for SFT."
     ),
     example='{"text": "<|im_start|>user\\nhi<|im_end|>\\n<|im_start|>assistant\\nhello<|im_end|>\\n"}',
     rank=0.96,

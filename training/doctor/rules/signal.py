@@ -30,7 +30,7 @@ SIGNAL: dict[str, Rule] = {
         _("Advantages of 0"),
         "warn",
         _("{share} of the advantages are 0."),
-        _("What has no advantage is not learned from: rewards are too alike, or their scale was lost on the way."),
+        _("Nothing is learned where the advantage is 0: rewards are too alike, or their scale was lost on the way."),
         _(
             "mean of `advantages/zero_share` over twice `window` steps ≥ `no_spread_share`, or over `long_window` "
             "steps ≥ `no_spread_long`"
@@ -44,7 +44,10 @@ SIGNAL: dict[str, Rule] = {
         _("No call was read"),
         "stop",
         _("{rollouts} rollouts in a row were offered tools, and none has a call that could be read."),
-        _("The model writes calls in another form than the one that is read, or it does not know that it may call."),
+        _(
+            "The model writes calls in a form other than the one that is read, or it does not know that it may call "
+            "tools."
+        ),
         _("`rollouts/calls_mean` is 0 in the newest steps, which have 16 rollouts or more together"),
         OWN,
         _(
@@ -59,8 +62,8 @@ SIGNAL: dict[str, Rule] = {
         "warn",
         _("{part} has {share} of what makes rewards differ, and pays {pays}; {task} pays {earns}."),
         _(
-            "A group is compared by what differs in it. Where that is a part about form, the model is trained on form, "
-            "and the task is too rare or too cheap to be noticed."
+            "A group is compared by what differs in it. If that is a part about form, the model is trained on form; "
+            "the task is solved too rarely or pays too little to be noticed."
         ),
         _(
             "from step 2 × `long_window` on: the part that judges the task pays at most half of what another part "
@@ -119,8 +122,8 @@ SIGNAL: dict[str, Rule] = {
         "stop",
         _("Reward rose from {low} to {high}; success went from {then} to {now}."),
         _(
-            "The model has found something that the reward pays for and that does not solve the task. Held-out success "
-            "is what is compared where the run plays held-out tasks, else that of its rollouts."
+            "The model has found something that the reward pays for and that does not solve the task. The comparison "
+            "uses held-out success where the run plays held-out tasks, else the success of its rollouts."
         ),
         _(
             "mean reward of `window` steps − mean of the steps about 10 before ≥ `reward_gain` × `reward_std` and ≥ "
@@ -140,7 +143,7 @@ SIGNAL: dict[str, Rule] = {
         _("Collapse"),
         "stop",
         _("From {best} at its best to {now}."),
-        _("The model has unlearned what it could. Training on from here seldom recovers."),
+        _("The model has lost what it had learned. Further training from here seldom recovers it."),
         _(
             "best mean of `window` steps − mean of the newest ≥ `collapse_share` × the best, and at least 0.2, of task "
             "success; without it of the reward, by at least `reward_std`"

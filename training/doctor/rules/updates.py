@@ -75,8 +75,8 @@ UPDATES: dict[str, Rule] = {
         "stop",
         _("Log-probabilities differ by {gap} nats; {most} is the limit."),
         _(
-            "The rollouts were sampled from another policy than the one that is trained, so the gradient is biased. "
-            "The cause is precision, weights that did not arrive whole, or a sampler that computes otherwise."
+            "The rollouts were sampled from a policy other than the one that is trained, so the gradient is biased. "
+            "The cause is precision, weights that did not arrive complete, or a sampler that computes differently."
         ),
         _("`sampling/sampling_logp_difference/mean` ≥ `gap_mean`, or `sampling/logprob_gap_max` ≥ `gap_max`"),
         "Yao et al.: Your efficient RL framework secretly brings you off-policy RL training (2025)",

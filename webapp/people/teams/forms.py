@@ -113,8 +113,8 @@ class HubTokenForm(forms.Form):
         max_length=500,
         widget=forms.PasswordInput(attrs={"autocomplete": "off"}),
         help_text=_(
-            "One that may read is enough. It is kept in a file, never shown again, and given to trainers of this "
-            "project alone."
+            "A token with read access is enough. It is kept in a file, never shown again, and given only to trainers "
+            "of this project."
         ),
     )
 

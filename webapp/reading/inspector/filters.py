@@ -112,7 +112,7 @@ CHOICES: dict[str, Choice] = {
             values=("yes", "no"),
         ),
         Choice("stage", gettext_lazy("Stage"), gettext_lazy("The stage of the run that played it.")),
-        Choice("run", gettext_lazy("Run"), gettext_lazy("Of a project: the runs to look in, by their id."), True),
+        Choice("run", gettext_lazy("Run"), gettext_lazy("Within a project: the ids of the runs to search."), True),
         Choice(
             "lost",
             gettext_lazy("Lost steps"),

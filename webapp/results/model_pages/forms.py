@@ -20,7 +20,7 @@ from webapp.runs.registry.models import RegisteredModel
 HELP = {
     "intended_use": gettext_lazy("What it is for, and for whom."),
     "limitations": gettext_lazy("Where it fails, and what it must not be used for."),
-    "licence": gettext_lazy("Under which terms it may be used: those of its base model and of its data hold as well."),
+    "licence": gettext_lazy("The terms of use; those of its base model and of its data apply as well."),
 }
 
 
