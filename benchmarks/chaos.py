@@ -52,7 +52,7 @@ def storm(folder: Path, faults: int, minutes: float, seed: int, steps: int) -> d
     from webapp.runs.nudge import Nudger
 
     # The site's own outbox sends the nudges: this process knows another broker.
-    outbox._send, Nudger.put = lambda row: False, lambda *_: None  # type: ignore[assignment,method-assign]
+    outbox._send_message, Nudger.put = lambda row: False, lambda *_: None  # type: ignore[assignment,method-assign]
     if not disk:
         print("no disk of its own could be mounted: no disk is filled", file=sys.stderr)
         del parts.SHARES["disk"]

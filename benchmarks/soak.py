@@ -79,7 +79,7 @@ class Soak:
         from webapp.runs.nudge import Nudger
 
         # The site's own outbox sends the nudges: this process knows another broker.
-        outbox._send, Nudger.put = lambda row: False, lambda *_: None  # type: ignore[assignment,method-assign]
+        outbox._send_message, Nudger.put = lambda row: False, lambda *_: None  # type: ignore[assignment,method-assign]
         self.user, self.project = User.objects.get(), Project.objects.get()
         self.token = token_create(user=self.user, name="soak", role="owner")[1]
         dataset = Dataset.objects.create(project=self.project, name="d", state=DatasetState.READY, file_name="d")

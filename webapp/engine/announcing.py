@@ -1,6 +1,6 @@
-"""What people are told of a run: it succeeded, failed or paused, an evaluation has its figures.
+"""Notifications of a run: it succeeded, failed or paused, or an evaluation has its figures.
 
-Told in the transaction of the transition, once for each: the key is the run with the number of that event.
+They are written in the transaction of the transition, once for each: the key is the run with the number of that event.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HEADLINES = ("success", "reward")
 
 
 def announce(run: Run, error: ErrorInfo | None) -> None:
-    """Tell of the state that the run has just got, if it is one that people wait for. Nobody waits for an import."""
+    """Notify of the run's new state, if it is one that people wait for. Imports are not announced."""
     kind = KINDS.get(RunState(run.state))
     if kind is None or run.imported:
         return
@@ -30,11 +30,11 @@ def announce(run: Run, error: ErrorInfo | None) -> None:
     if error is not None:
         facts["error"] = error.model_dump(mode="json")
     if kind == Kind.RUN_SUCCEEDED and run.measures:
-        kind, facts = Kind.EVALUATION_READY, _figures(run.evaluation)
+        kind, facts = Kind.EVALUATION_READY, _headline_and_left_out(run.evaluation)
     notify(kind, run, key=f"run:{run.pk}:{run.seq}", person_id=run.created_by_id, facts=facts)
 
 
-def _figures(report: dict[str, Any] | None) -> dict[str, Any]:
+def _headline_and_left_out(report: dict[str, Any] | None) -> dict[str, Any]:
     """The headline of a report (``training.evaluation.recorded.Report``) and what it leaves out; empty without one."""
     if report is None:
         return {}

@@ -35,11 +35,11 @@ STEP_SMOOTHING = 0.3
 MAX_TOKENS, MAX_COST = 10**15, 1e12
 """Of what a run has used of its endpoint: larger figures are none."""
 NEWEST = {"reward": "last_reward", "rollouts/task_success": "success", "heldout/success": "heldout_success"}
-"""Metrics whose newest figure stands in the run's own row, so that lists need not look for it."""
+"""Metrics whose newest figure is copied into the run's own row, so that lists need not look for it."""
 
 
 class Batch:
-    """Rows gathered from events, one a key: the last word wins within a batch as it does between batches."""
+    """Rows gathered from events, one a key: within a batch the last event wins, as it does between batches."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Batch:
         known: dict[UUID, Rollout] | None = None,
         functions: Mapping[str, str] | None = None,
     ) -> None:
-        """``known`` are rollouts as the database has them; the batch changes them as events go on with them.
+        """``known`` are rollouts as the database has them; the batch changes them as events continue them.
 
         ``functions`` are those of the run's reward components, where the caller keeps them.
         """
@@ -73,7 +73,7 @@ class Batch:
         return sum(len(part) for part in parts)
 
     def preload(self, events: list[Event]) -> None:
-        """Read the rollouts that the events go on with and that are not known yet, in one query."""
+        """Read the rollouts that the events continue and that are not known yet, in one query."""
         names: set[str] = set()
         begun: set[str] = set()
         for event in events:
@@ -105,7 +105,7 @@ class Batch:
         self.events.append(("attempt", {"number": self.attempt, **clean_json(payload)}, at))
 
     def _stage_started(self, event: run_events.StageStarted) -> None:
-        """The stages until now: one that is gone on in takes the place of itself and of those after it."""
+        """Record the stage: one that is entered again replaces its earlier entry and those after it."""
         number, of, began = (
             checked_int(event.stage, "stage"),
             checked_int(event.of, "of"),
@@ -293,12 +293,12 @@ class Batch:
         )
 
     def _took(self, name: str, seconds: float | None) -> None:
-        """Keep how long a save or an update takes: who stops the trainer gives it time for one more."""
+        """Keep how many seconds a save or an update takes: the supervisor's grace before SIGKILL covers one more."""
         if seconds is not None and math.isfinite(seconds):
             self._report(name, seconds)
 
     def _checkpoints_removed(self, event: run_events.CheckpointsRemoved) -> None:
-        """Mark them, whichever attempt saved them: nothing may start from them any more."""
+        """Mark them as removed, of every attempt: nothing may start from them any more."""
         at, torn = checked_time(event.t), event.why == "torn"
         paths = [self._run_path(path) for path in event.paths]
         found = {row.path: row for row in Checkpoint.objects.filter(run_id=self.run.pk, path__in=paths)}
@@ -320,7 +320,7 @@ class Batch:
         self.events.append(("log", {"level": event.level, "message": message}, checked_time(event.t)))
 
     def _noted(self, event: Event) -> dict[str, Any]:
-        """Keep the event as it is; return what it says."""
+        """Add the event unchanged to the run's events; return its payload without the type."""
         payload: dict[str, Any] = clean_json(event.model_dump(mode="json", exclude={"v", "n", "t"}))
         self.events.append((payload.pop("type"), payload, checked_time(event.t)))
         return payload

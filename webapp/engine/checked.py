@@ -27,7 +27,7 @@ def checked_time(t: float) -> datetime:
 
 
 def time_later(at: datetime, seconds: float) -> str:
-    """So many seconds after ``at``, as ISO 8601. Raises ``BadEvent``."""
+    """The time ``seconds`` after ``at``, as ISO 8601. Raises ``BadEvent``."""
     try:
         return (at + timedelta(seconds=max(0.0, seconds))).isoformat()
     except (OverflowError, ValueError) as exc:

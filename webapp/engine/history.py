@@ -1,7 +1,8 @@
 """What happens to a run, in order: ``seq`` numbers, events, and the one function that changes a state.
 
 The order is safe for readers because the number is taken by ``UPDATE runs_run SET seq = seq + n`` in the transaction
-that writes the rows: the row lock makes writers follow one another, so nobody sees a higher ``seq`` before a lower one.
+that writes the rows: the row lock makes writers follow one another, so no reader sees a higher ``seq`` before a lower
+one.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ UNLEASED: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Lease:
-    """The right to write about a run: whoever holds the present (attempt, owner)."""
+    """The right to write about a run: it belongs to the present (attempt, owner)."""
 
     run_id: UUID
     attempt: int
@@ -50,7 +51,7 @@ class LeaseLost(TiltyardError):
 def seq_take(run_id: UUID, count: int, *, lease: Lease | None = None) -> int:
     """Take ``count`` numbers and return the first; the run's row stays locked until the transaction ends.
 
-    With a lease, ``LeaseLost`` is raised unless it still stands: this is the fence of every write.
+    With a lease, ``LeaseLost`` is raised unless the lease is still valid: this is the fence of every write.
     """
     sql = "UPDATE runs_run SET seq = seq + %s WHERE id = %s"
     values: list[Any] = [count, run_id]
@@ -85,15 +86,15 @@ def run_transition(
     why: ErrorInfo | None = None,
     **changes: Any,
 ) -> Run | None:
-    """Move a run to ``target``, or return ``None`` if it does not stand where that is legal.
+    """Move a run to ``target``, or return ``None`` if its present state does not allow that.
 
-    1. Lock the row, if its state is a source of ``target`` (and one of ``sources``) and the lease stands.
+    1. Lock the row, if its state is a source of ``target`` (and one of ``sources``) and the lease is valid.
     2. Write the state, its times and ``changes``; queued, paused and terminal runs hold no lease.
-    3. Write the event with the next ``seq`` in the same transaction, and what people are told of it (``announce``).
+    3. Write the event with the next ``seq`` in the same transaction, and its notifications (``announce``).
     4. A terminal state wakes the runs that waited for this one, or fails them.
 
     The event says ``reason``, a sentence, and ``error``, which the run keeps; or ``why``, which only the attempt keeps.
-    An ended run goes on only where ``sources`` names its state: a person's act, never the machinery's.
+    An ended run continues only where ``sources`` names its state: only a person's request does that, no task by itself.
     """
     legal = set(sources_of(target)) & (set(sources) if sources is not None else set(RunState) - TERMINAL)
     with transaction.atomic():
@@ -104,7 +105,7 @@ def run_transition(
         if run is None:
             return None
         before = run.state
-        fields = {"state": target, "seq": run.seq + 1, **_times(run, target), **changes}
+        fields = {"state": target, "seq": run.seq + 1, **_state_times(run, target), **changes}
         if error is not None:
             fields["error"] = clean_json(error.model_dump(mode="json"))
         for name, value in fields.items():
@@ -131,7 +132,7 @@ def run_transition(
     return run
 
 
-def _times(run: Run, target: RunState) -> dict[str, Any]:
+def _state_times(run: Run, target: RunState) -> dict[str, Any]:
     if target == RunState.QUEUED:
         kept = run.queued_at if run.state in KEEPS_PLACE else None
         return {"queued_at": kept or Now(), "finished_at": None, "error": None, "phase": "", **UNLEASED}

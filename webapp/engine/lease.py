@@ -99,12 +99,12 @@ def _predecessor_ready(run: Run) -> bool:
 
 def beat(lease: Lease) -> bool:
     """Renew the lease; ``False`` when it is no longer ours."""
-    return bool(_held(lease).update(lease_beat_at=Now()))
+    return bool(_leased_run(lease).update(lease_beat_at=Now()))
 
 
 def state_of(lease: Lease) -> RunState | None:
-    """State of the run while the lease stands, else ``None``."""
-    state = _held(lease).values_list("state", flat=True).first()
+    """State of the run while the lease is valid, else ``None``."""
+    state = _leased_run(lease).values_list("state", flat=True).first()
     return RunState(state) if state else None
 
 
@@ -129,14 +129,14 @@ def take_over(run: Run) -> Lease | None:
     lease = Lease(run.pk, run.attempt, new_owner("reaper:"))
     same = expired().filter(pk=run.pk, attempt=run.attempt, lease_owner=run.lease_owner).order_by()
     with transaction.atomic():
-        # A row that somebody holds is left alone: its worker's beat may be waiting behind that lock.
+        # A locked row is left alone: its worker's beat may be waiting behind that lock.
         if not same.select_for_update(skip_locked=True, no_key=True).exists():
             return None
         changed = same.update(lease_owner=lease.owner, lease_beat_at=Now())
     return lease if changed else None
 
 
-def _held(lease: Lease) -> QuerySet[Run]:
+def _leased_run(lease: Lease) -> QuerySet[Run]:
     return Run.objects.filter(
         pk=lease.run_id, attempt=lease.attempt, lease_owner=lease.owner, state__in=LEASED
     ).order_by()

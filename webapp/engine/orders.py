@@ -1,10 +1,10 @@
 """Orders about rollouts in flight, from a person to the trainer that plays them.
 
 1. An order is an event of the run, written with its audit row under the run's lock: of two people one is first, and
-   the other hears of it.
+   the other gets an error that says so.
 2. The attempt's supervisor looks twice a second and appends the orders of its own attempt to a file in its folder,
    which the trainer obeys (``training/rollout/orders.py``); the rollout's end comes by the journal as every other.
-3. An attempt that ends takes its orders along: what it left in flight is excluded anyway, and the next attempt plays
+3. An attempt that ends ends its orders too: what it left in flight is excluded anyway, and the next attempt plays
    rollouts of its own.
 """
 
@@ -37,20 +37,20 @@ ACTIONS = {"end": AuditAction.ROLLOUT_ENDED, "fail": AuditAction.ROLLOUT_FAILED}
 def rollout_order(*, rollout: Rollout, act: Act, user: User) -> dict[str, Any]:
     """Have a rollout in flight ended, or marked as failed; what was ordered.
 
-    Raises ``ValidationError`` with the code ``conflict`` where it is not in flight, or somebody ordered before.
+    Raises ``ValidationError`` with the code ``conflict`` where it is not in flight, or an order was given before.
     """
     with transaction.atomic():
         run = Run.objects.select_for_update(no_key=True).select_related("project").filter(pk=rollout.run_id).first()
         rollout.refresh_from_db(fields=["status", "attempt"])
         if run is None or run.state != RunState.RUNNING or rollout.attempt != run.attempt:
             state = run.get_state_display() if run is not None else ""
-            raise _refused(_("Nothing was changed: the run is %(state)s, and this rollout is over.") % {"state": state})
+            raise _conflict(_("Nothing was changed: the run is %(state)s, and this rollout is over.") % {"state": state})
         if rollout.status != RolloutStatus.RUNNING:
-            raise _refused(_("Nothing was changed: this rollout has ended by itself."))
+            raise _conflict(_("Nothing was changed: this rollout has ended by itself."))
         if rollout.held_out:
-            raise _refused(_("Nothing was changed: rollouts on held-out tasks are played to their end."))
+            raise _conflict(_("Nothing was changed: rollouts on held-out tasks are played to their end."))
         if (before := order_of(rollout)) is not None:
-            raise _refused(_("Nothing was changed: %(name)s ordered its end just before.") % {"name": before["by"]})
+            raise _conflict(_("Nothing was changed: %(name)s ordered its end just before.") % {"name": before["by"]})
         place = {"step": rollout.step, "group": rollout.group, "index": rollout.index}
         order = {"rollout": str(rollout.pk), "act": act, "by": user.get_username(), **place}
         event_add(run.pk, ORDER, order, attempt=run.attempt)
@@ -59,7 +59,7 @@ def rollout_order(*, rollout: Rollout, act: Act, user: User) -> dict[str, Any]:
 
 
 def order_of(rollout: Rollout) -> dict[str, Any] | None:
-    """What somebody ordered of it."""
+    """The order that was given for the rollout, or ``None``."""
     rows = RunEvent.objects.filter(run_id=rollout.run_id, kind=ORDER, payload__rollout=str(rollout.pk))
     return rows.values_list("payload", flat=True).first()
 
@@ -70,7 +70,7 @@ def orders_pass(lease: Lease, folder: Path, after: int) -> int:
     rows = RunEvent.objects.filter(run_id=lease.run_id, seq__gt=after, seq__lte=newest, kind=ORDER)
     found = list(rows.filter(attempt=lease.attempt).order_by("seq").values_list("payload", flat=True))
     if found:
-        lines = "".join(f"{json.dumps(_line(lease, payload))}\n" for payload in found)
+        lines = "".join(f"{json.dumps(_trainer_order(lease, payload))}\n" for payload in found)
         try:
             with open(folder / ORDERS_NAME, "a", encoding="utf-8") as file:
                 file.write(lines)
@@ -80,11 +80,11 @@ def orders_pass(lease: Lease, folder: Path, after: int) -> int:
     return newest
 
 
-def _line(lease: Lease, payload: Mapping[str, Any]) -> dict[str, Any]:
+def _trainer_order(lease: Lease, payload: Mapping[str, Any]) -> dict[str, Any]:
     """The order as the trainer reads it: it knows rollouts by their names in the journal."""
     name = f"a{lease.attempt}-s{payload['step']}-g{payload['group']}-i{payload['index']}"
     return {"rollout": name, "act": payload["act"], "by": payload["by"]}
 
 
-def _refused(sentence: str) -> ValidationError:
+def _conflict(sentence: str) -> ValidationError:
     return ValidationError(sentence, code="conflict")

@@ -1,6 +1,6 @@
 """The outbox: a nudge to the workers is a row first and a message second, so a dead broker loses nothing.
 
-1. Whoever queues a run adds a row in the same transaction.
+1. The code that queues a run adds a row in the same transaction.
 2. After the commit the message is sent; if that fails the row stays unsent.
 3. A periodic task sends what is unsent and drops old rows. Sending twice is harmless: the lease decides.
 """
@@ -19,27 +19,27 @@ from webapp.runs.models import Outbox, Run
 logger = logging.getLogger(__name__)
 SEND_AT_ONCE = 100
 KEEP = timedelta(hours=1)
-MESSAGE_EXPIRES_S = 300  # the reaper nudges again, so a message that nobody took may go
+MESSAGE_EXPIRES_S = 300  # the reaper nudges again, so a message that no worker took may expire
 
 
 def add(run: Run) -> None:
-    """Note that workers must hear of this run, and tell them once the transaction is committed."""
+    """Add a row so that workers hear of this run, and send their message once the transaction is committed."""
     row = Outbox.objects.create(run=run)
-    transaction.on_commit(lambda: _send(row), robust=True)
+    transaction.on_commit(lambda: _send_message(row), robust=True)
 
 
 def send_unsent() -> int:
     """Send every waiting nudge, oldest first, until the broker fails; return how many went out. Drop old rows."""
     sent = 0
     for row in Outbox.objects.filter(sent_at=None).select_related("run").order_by("id")[:SEND_AT_ONCE]:
-        if not _send(row):
+        if not _send_message(row):
             break
         sent += 1
     Outbox.objects.filter(sent_at__lt=Now() - KEEP).delete()
     return sent
 
 
-def _send(row: Outbox) -> bool:
+def _send_message(row: Outbox) -> bool:
     try:
         pool = row.run.pool
         options = {"queue": pool, "retry": False, "expires": MESSAGE_EXPIRES_S}

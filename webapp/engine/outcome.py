@@ -52,14 +52,14 @@ def worker_lost(owner: str) -> ErrorInfo:
 
 
 def attempt_end(lease: Lease, error: ErrorInfo | None = None) -> Run:
-    """End the lease's attempt and decide its run's state; ``error`` says why there is no last word of the trainer."""
+    """End the lease's attempt and decide its run's state; ``error`` says why the trainer reported no result."""
     with transaction.atomic():
         rows = Run.objects.select_for_update(no_key=True).filter(pk=lease.run_id, state__in=LEASED)
         run = rows.filter(attempt=lease.attempt, lease_owner=lease.owner).first()
         attempt = _last_word(run) if run is not None else None
         if run is None or attempt is None:
             raise LeaseLost("Another worker has the run.")
-        target, verdict = _decide(run, attempt, error)
+        target, verdict = _state_after(run, attempt, error)
         Attempt.objects.filter(run=run, ended_at=None).update(ended_at=Now())
         stored = verdict or error
         if stored is not None:
@@ -68,17 +68,18 @@ def attempt_end(lease: Lease, error: ErrorInfo | None = None) -> Run:
         if target == RunState.SUCCEEDED and not run.imported_from:
             _model_register(run)
         final = verdict if target in {RunState.FAILED, RunState.PAUSED} else None
-        changes: dict[str, Any] = {"health": _health(run, attempt, stored)}
+        changes: dict[str, Any] = {"health": _health_with_end(run, attempt, stored)}
         if target == RunState.SUCCEEDED and run.measures:
-            changes["evaluation"] = _evaluation(run, attempt.number)
+            changes["evaluation"] = _read_evaluation_report(run, attempt.number)
         ended = run_transition(run.pk, target, lease=lease, error=final, why=stored, **changes)
         if ended is None:
             raise LeaseLost("Another worker has the run.")
     return ended
 
 
-def _evaluation(run: Run, attempt: int) -> dict[str, Any] | None:
-    """What an evaluation came out with, as its trainer left it; the rollouts are here in any case."""
+def _read_evaluation_report(run: Run, attempt: int) -> dict[str, Any] | None:
+    """The report of an evaluation that its trainer wrote; ``None`` where it cannot be read. The rollouts are kept
+    anyway."""
     try:
         with (attempt_dir(run.pk, attempt) / REPORT_NAME).open("rb") as file:
             return Report.model_validate_json(file.read(MAX_REPORT_BYTES)).model_dump(mode="json")
@@ -88,8 +89,8 @@ def _evaluation(run: Run, attempt: int) -> dict[str, Any] | None:
         return None
 
 
-def _health(run: Run, attempt: Attempt, why: ErrorInfo | None) -> dict[str, Any]:
-    """The run's reports, with why the attempt ended: the page tells it while the next one begins and trains."""
+def _health_with_end(run: Run, attempt: Attempt, why: ErrorInfo | None) -> dict[str, Any]:
+    """The run's reports, with why the attempt ended: the page shows it while the next one begins and trains."""
     kept = {name: value for name, value in run.health.items() if name != "ended"}
     if why is None:
         return kept
@@ -112,7 +113,7 @@ def finished_before(lease: Lease) -> bool:
     return any((outcome or {}).get("status") != "stopped" for outcome in rows.values_list("outcome", flat=True))
 
 
-def _decide(run: Run, attempt: Attempt, error: ErrorInfo | None) -> tuple[RunState, ErrorInfo | None]:
+def _state_after(run: Run, attempt: Attempt, error: ErrorInfo | None) -> tuple[RunState, ErrorInfo | None]:
     outcome = attempt.outcome or {}
     status = outcome.get("status")
     typed = ErrorInfo.model_validate(outcome["error"]) if outcome.get("error") else None
@@ -121,16 +122,16 @@ def _decide(run: Run, attempt: Attempt, error: ErrorInfo | None) -> tuple[RunSta
     if run.state == RunState.STOPPING or (run.imported and status == "stopped"):
         return RunState.CANCELLED, None
     if status == "failed":
-        return RunState.FAILED, typed or _unnamed()
+        return RunState.FAILED, typed or _no_result_error()
     if status == "paused" and not run.imported:
-        return RunState.PAUSED, typed or _unnamed()
+        return RunState.PAUSED, typed or _no_result_error()
     if run.state == RunState.PAUSING:
         return RunState.PAUSED, None
     if error is not None and error.code == BudgetSpent.code:
         return RunState.PAUSED, error
     if error is not None and error.code == WORKER_CLOSING.code:
         return RunState.QUEUED, None
-    lost = error or typed or _unnamed()
+    lost = error or typed or _no_result_error()
     if run.imported:
         return RunState.FAILED, lost
     stuck, other = _deaths_without_progress(run, lost)
@@ -149,7 +150,7 @@ def crash_loop(attempts: int, last: ErrorInfo) -> ErrorInfo:
     )
 
 
-def _unnamed() -> ErrorInfo:
+def _no_result_error() -> ErrorInfo:
     return ErrorInfo(
         code="trainer_died",
         boundary=Boundary.TRAINER,
@@ -159,11 +160,11 @@ def _unnamed() -> ErrorInfo:
 
 
 def _deaths_without_progress(run: Run, lost: ErrorInfo) -> tuple[int, int]:
-    """Deaths since the last new step: of trainers that say something of the run, and all others.
+    """Deaths since the last new step: those of trainers that may be the run's own fault, and all others.
 
     A resumed run is bitwise the same, so what it does wrong itself kills it where it died before, or at its start. A
-    trainer that died on its way back there, or that somebody killed, says as little of the run as the death of a
-    worker. ``lost`` ended the present attempt.
+    trainer that died on its way back there, or that was killed from outside, says as little of the run as the death of
+    a worker. ``lost`` ended the present attempt.
     """
     best, stuck, other = 0, 0, 0
     for row in Attempt.objects.filter(run=run, number__gt=run.attempts_forgiven).order_by("number"):

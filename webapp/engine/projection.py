@@ -5,7 +5,7 @@
 2. Open a transaction. Taking the batch's ``seq`` numbers is also the fence: it fails unless (attempt, owner) still hold
    the run.
 3. Upsert the rows, move the offset by compare-and-set, update the run, commit. A crash before the commit leaves
-   nothing, after it everything; either way the next reader goes on at the offset.
+   nothing, after it everything; either way the next reader continues at the offset.
 4. After the commit, nudge the viewers.
 
 A line that is no event, or one that the database refuses, becomes a warning event that names its number, and is passed.
@@ -62,7 +62,7 @@ class Line:
 
 
 def read_lines(path: Path, offset: int, number: int) -> list[Line]:
-    """The next whole lines after ``offset``; ``number`` lines stand before it. A torn last line is left for later."""
+    """The next whole lines after ``offset``; ``number`` lines lie before it. A torn last line is left for later."""
     lines: list[Line] = []
     if not path.exists():
         return lines
@@ -88,8 +88,8 @@ def _skip_line(file: BinaryIO) -> bool:
 class Projector:
     """Projects the journal of one attempt under a lease; ``attempt`` may be an earlier one than the lease's.
 
-    It remembers the rows that it wrote last, since nobody else writes them while the lease stands: a batch then costs
-    writes alone. Whatever fails makes it forget them and read again.
+    It remembers the rows that it wrote last, since no other process writes them while the lease is valid: a batch then
+    costs writes alone. After any failure it forgets them and reads again.
     """
 
     def __init__(self, lease: Lease, attempt: int | None = None, folder: Path | None = None) -> None:
@@ -133,7 +133,7 @@ class Projector:
         self._functions: dict[str, str] | None = None
 
     def _attempt(self) -> Attempt:
-        """The attempt's row and, beside it, the run's."""
+        """The attempt's row; reads the run's row with it."""
         if self._row is None:
             self._row = Attempt.objects.select_related("run").filter(run=self.lease.run_id, number=self.number).first()
             if self._row is None:
@@ -189,7 +189,7 @@ class Projector:
             if not Attempt.objects.filter(pk=row.pk, journal_offset=row.journal_offset).update(**changes):
                 raise LeaseLost("Another projector has moved on.")
             if self.number == self.lease.attempt:
-                # Also one that nobody sees yet: an import.
+                # Also a hidden one: an import.
                 Run.all_objects.filter(pk=run_id).update(**batch.run_changes, last_event_at=Now())
                 if batch.begins and batch.run.state == RunState.PREPARING:
                     run_transition(run_id, RunState.RUNNING, sources=frozenset({RunState.PREPARING}), lease=self.lease)
@@ -241,7 +241,7 @@ def parse_line(line: Line) -> Event | str:
 
 
 def rollouts_close(lease: Lease, *, upto: int) -> None:
-    """Exclude the rollouts that attempts up to ``upto`` left in flight: nobody will finish them."""
+    """Exclude the rollouts that attempts up to ``upto`` left in flight: no trainer will finish them."""
     with transaction.atomic():
         seq_take(lease.run_id, 0, lease=lease)
         rows = Rollout.objects.filter(run_id=lease.run_id, status=RolloutStatus.RUNNING, attempt__lte=upto)

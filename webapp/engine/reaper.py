@@ -1,9 +1,8 @@
-"""The reaper: gives back the runs of workers that stopped answering, and wakes workers for runs that nobody was told
-of.
+"""The reaper: gives back the runs of workers that stopped answering, and wakes workers for runs whose message was lost.
 
 1. Lock the one ``ReaperMark`` row; another reaper that holds it means there is nothing to do.
 2. Look, as a worker's beat would write: under the same lock on the table (``LOOK_LOCK``). If a beat cannot get through,
-   the look fails and the mark stays where it was, so that the next look knows for how long nobody could beat.
+   the look fails and the mark stays where it was, so that the next look knows for how long no worker could beat.
 3. If the database has just started, or the last look lies too far back (outage, a locked table) or ahead (clock set
    back), be idle for one time to live: every living worker beats again within it.
 4. For each expired lease: take it over by compare-and-set, kill a trainer that was left on this machine, project the
@@ -45,7 +44,7 @@ def reap() -> int:
     """Look once; return how many runs were given back. It reads journals, so it needs the right data folder."""
     if folder_problem():
         return 0
-    silent = _look()
+    silent = _expired_runs()
     if silent is None:
         return 0
     count = 0
@@ -57,19 +56,19 @@ def reap() -> int:
     return count
 
 
-def _clock() -> tuple[datetime, datetime]:
+def _database_times() -> tuple[datetime, datetime]:
     with connection.cursor() as cursor:
         cursor.execute("SELECT clock_timestamp(), pg_postmaster_start_time()")
         now, started = cursor.fetchone()
     return now, started
 
 
-def _look() -> list[Run] | None:
+def _expired_runs() -> list[Run] | None:
     """The runs whose lease has expired; ``None`` while leases cannot be judged.
 
     One transaction: the mark moves only with a look that came through.
     """
-    now, started = _clock()
+    now, started = _database_times()
     with transaction.atomic():
         ReaperMark.objects.get_or_create(pk=1, defaults={"ran_at": now})
         mark = ReaperMark.objects.select_for_update(skip_locked=True).filter(pk=1).first()
@@ -119,7 +118,7 @@ def _give_back(lease: Lease, owner: str) -> int:
 
 def nudge_forgotten() -> int:
     """Nudge the oldest queued runs that can start and were not announced lately; return how many."""
-    now, _ = _clock()
+    now, _ = _database_times()
     count = 0
     waiting = Run.objects.filter(state=RunState.QUEUED).exclude(after__state__in=UNDECIDED)
     oldest = (waiting.filter(pool=pool).order_by("queued_at")[:NUDGED_AT_ONCE] for pool in (TRAIN, ENDPOINT))

@@ -1,4 +1,4 @@
-"""Runs that paused for what time can fix go on by themselves once it is over.
+"""Runs that paused for a cause that time can fix resume by themselves once it is over.
 
 Every 15 seconds, for each paused run whose error is one of ``CAUSES``, the oldest first:
 
@@ -55,7 +55,7 @@ class Paused:
 
 @dataclass(frozen=True)
 class Cause:
-    """``over`` gives the reason to go on, or nothing yet. The first try waits ``first_s``, where it is a try."""
+    """``over`` gives the reason to resume, or nothing yet. The first try waits ``first_s``, where it is a try."""
 
     over: Callable[[Paused], Sentence | None]
     first_s: float = 0.0
@@ -127,35 +127,35 @@ def resume_where_over() -> int:
     now, count = disk(), 0
     for run in waiting.exclude(project__in=kept).select_related("project").order_by("created_at"):
         try:
-            count += _resumed(run, now)
+            count += _try_resume(run, now)
         except (ConfigError, ValidationError) as exc:  # what it names is gone meanwhile, or of another version
             logger.warning("not resumed", extra={"action": "recover", "run_id": run.pk, "error": repr(exc)[:200]})
     return count
 
 
 def promise(run: Run) -> str:
-    """Whether a paused run goes on by itself, as its page says it; empty where a person is waited for anyway."""
+    """A sentence on whether a paused run resumes by itself; empty where it waits for a person anyway."""
     cause = CAUSES.get((run.error or {}).get("code", ""))
     if cause is None or run.state != RunState.PAUSED or run.imported:
         return ""
     if DoctorRules.objects.filter(project=run.project_id, resumes=False).exists():
         return ""
-    tries = _tries(run)
+    tries = _resumes_within_day(run)
     if wait_s(cause, tries) is None:
         return _("It continued by itself %(n)s times within a day: now it waits for a person.") % {"n": tries}
     return _("It continues by itself once the cause of the pause is over.")
 
 
-def _resumed(run: Run, now: Disk) -> bool:
-    reason = _reason(run, now)
+def _try_resume(run: Run, now: Disk) -> bool:
+    reason = _reason_to_resume(run, now)
     if reason is None or run_resume(run=run, reason=reason).state != RunState.QUEUED:
         return False
     logger.info("resumed by itself", extra={"action": "recover", "run_id": run.pk, "reason": str(reason)})
     return True
 
 
-def _reason(run: Run, now: Disk) -> Sentence | None:
-    cause, tries = CAUSES[(run.error or {})["code"]], _tries(run)
+def _reason_to_resume(run: Run, now: Disk) -> Sentence | None:
+    cause, tries = CAUSES[(run.error or {})["code"]], _resumes_within_day(run)
     paused = RunEvent.objects.filter(run=run, kind="state", payload__to=RunState.PAUSED)
     since = paused.order_by("-seq").values_list("at", flat=True).first() or run.created_at
     wait = wait_s(cause, tries)
@@ -164,7 +164,7 @@ def _reason(run: Run, now: Disk) -> Sentence | None:
     return cause.over(Paused(run, since, tries, now))
 
 
-def _tries(run: Run) -> int:
-    """How often it was resumed by itself within the last day."""
+def _resumes_within_day(run: Run) -> int:
+    """How often the run was resumed by itself within the last day."""
     again = RunEvent.objects.filter(run=run, kind="state", at__gt=timezone.now() - DAY, payload__to=RunState.QUEUED)
     return again.filter(payload__reason__template__in=RECOVERED).count()

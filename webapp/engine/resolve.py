@@ -69,24 +69,24 @@ def resolve(project: Project, config: JobConfig, *, launched: bool = False) -> R
     alone; it keeps what it began with.
     """
     plain = config.model_copy(deep=True)
-    after = _model(project, plain) if plain.needs_model else None
-    _endpoint(project, plain)
+    after = _resolve_model(project, plain) if plain.needs_model else None
+    _resolve_endpoint(project, plain)
     if not (plain.draws_tasks or (not plain.data.train and _each_has(config, "data", "train"))):
-        plain.data.train = _dataset(project, plain.data.train)
+        plain.data.train = _resolve_dataset(project, plain.data.train)
     if plain.evaluate.data and plain.method.learns_from == "rollouts":
-        plain.evaluate.data = _dataset(project, plain.evaluate.data, "evaluate.data")
-    _past(project, plain)
+        plain.evaluate.data = _resolve_dataset(project, plain.evaluate.data, "evaluate.data")
+    _resolve_continue_from(project, plain)
     if not plain.method.plays:
         return Resolved(plain, after)
     unused = not plain.environment.name and _each_has(config, "environment", "name")
-    environment = None if unused else _environment(project, plain)
+    environment = None if unused else _resolve_environment(project, plain)
     if plain.draws_tasks and plain.environment.protocol != "openenv":
         _refuse("data.train", _("choose a dataset: this environment does not draw tasks by itself."))
-    _rewards(project, plain)
+    _resolve_rewards(project, plain)
     if config.stages:
-        plain.curriculum = CurriculumConfig(stages=_parts(project, config, plain, config.stages, "curriculum.stages"))
+        plain.curriculum = CurriculumConfig(stages=_resolve_parts(project, config, plain, config.stages, "curriculum.stages"))
     if config.mix.parts:
-        plain.mix = MixConfig(parts=_parts(project, config, plain, config.mix.parts, "mix.parts"))
+        plain.mix = MixConfig(parts=_resolve_parts(project, config, plain, config.mix.parts, "mix.parts"))
     if not (config.rewards.spec or config.rewards.components or launched):
         plain.rewards.components = []
         plain = with_rewards(plain)
@@ -105,7 +105,7 @@ def _each_has(config: JobConfig, group: str, option: str) -> bool:
     return bool(config.mix.parts) and all(getattr(part, group).get(option) for part in config.mix.parts)
 
 
-def _past(project: Project, config: JobConfig) -> None:
+def _resolve_continue_from(project: Project, config: JobConfig) -> None:
     """The file of the recorded turns that an evaluation continues from; no other kind of job reads the option."""
     option, reference = "evaluate.continue_from", config.evaluate.continue_from
     if not config.method.evaluates:
@@ -128,7 +128,7 @@ def base_meant(project: Project, config: JobConfig) -> str:
     of what it began with. Raises ``ConfigError``."""
     plain = config.model_copy(deep=True)
     for _link in range(MAX_CHAIN):
-        run = _model(project, plain)
+        run = _resolve_model(project, plain)
         if run is None or not plain.model.source.startswith("run:"):
             break
         plain.model.source = str(run.config.get("model", {}).get("source") or "")
@@ -139,19 +139,19 @@ def _refuse(option: str, sentence: str) -> NoReturn:
     raise ConfigError(sentence, option=option)
 
 
-def _split(option: str, reference: str, word: str) -> tuple[str, int | None]:
+def _name_and_version(option: str, reference: str, word: str) -> tuple[str, int | None]:
     name, at, version = reference.removeprefix(f"{word}:").partition("@")
     if at and not (version.isascii() and version.isdigit() and len(version) < 9):
         _refuse(option, _("“%s” is not a version number.") % version[:40])
     return name, int(version) if at else None
 
 
-def _dataset(project: Project, reference: str, option: str = "data.train") -> str:
+def _resolve_dataset(project: Project, reference: str, option: str = "data.train") -> str:
     if not reference:
         _refuse(option, _("choose a dataset."))
     if not reference.startswith("dataset:"):
         _refuse(option, _("choose a registered dataset; paths are not taken here."))
-    name, version = _split(option, reference, "dataset")
+    name, version = _name_and_version(option, reference, "dataset")
     rows = Dataset.objects.filter(project=project, name=name)
     rows = rows.filter(version=version) if version is not None else rows.filter(state=DatasetState.READY)
     found = rows.order_by("-version").first()
@@ -166,7 +166,7 @@ def _dataset(project: Project, reference: str, option: str = "data.train") -> st
     return str(found.rows_path)
 
 
-def _model(project: Project, config: JobConfig) -> Run | None:
+def _resolve_model(project: Project, config: JobConfig) -> Run | None:
     option, source = "model.source", config.model.source
     if source == "starter":
         return None
@@ -179,17 +179,17 @@ def _model(project: Project, config: JobConfig) -> Run | None:
         found = RegisteredModel.objects.filter(project=project, name=name).select_related("checkpoint").first()
         if found is None:
             _refuse(option, _("there is no model “%s” in this project.") % name[:120])
-        config.model.source, revision = _registered(option, found)
+        config.model.source, revision = _source_and_revision(option, found)
         config.model.revision = revision or config.model.revision
         return None
-    # A name that is a folder beside the trainer would be read as one, so it is no Hugging Face id for us.
+    # A name that is a folder in the trainer's working folder would be read as one, so it is no Hugging Face id for us.
     if not HUB_ID.match(source) or (Path(settings.BASE_DIR) / source).exists():
         _refuse(option, _("choose a registered model, `starter` or a Hugging Face id; paths are not taken here."))
     return None
 
 
-def _endpoint(project: Project, config: JobConfig) -> None:
-    """An endpoint of the project in the model's place; of two limits the lower one counts."""
+def _resolve_endpoint(project: Project, config: JobConfig) -> None:
+    """Put an endpoint of the project into the config instead of a model; of two limits the lower one counts."""
     place = config.endpoint
     if not (config.asks_endpoint and config.names_endpoint):
         config.endpoint = place.model_copy(update={"name": "", "currency": ""})
@@ -208,7 +208,7 @@ def _endpoint(project: Project, config: JobConfig) -> None:
     config.endpoint = place.model_copy(update=values)
 
 
-def _registered(option: str, model: RegisteredModel) -> tuple[str, str]:
+def _source_and_revision(option: str, model: RegisteredModel) -> tuple[str, str]:
     if model.kind == ModelKind.STARTER:
         return "starter", ""
     if model.kind == ModelKind.HUB:
@@ -237,7 +237,7 @@ def _model_of_run(project: Project, config: JobConfig, name: str) -> Run | None:
     return run
 
 
-def _environment(project: Project, config: JobConfig) -> Environment | None:
+def _resolve_environment(project: Project, config: JobConfig) -> Environment | None:
     option, reference = "environment.name", config.environment.name
     if reference == NO_ENVIRONMENT:
         config.environment = EnvironmentConfig()
@@ -264,7 +264,7 @@ def components_meant(project: Project, config: JobConfig) -> list[RewardComponen
         return config.rewards.components or form_components()
     if not reference.startswith("reward:"):
         _refuse(option, _("choose a registered reward spec."))
-    name, version = _split(option, reference, "reward")
+    name, version = _name_and_version(option, reference, "reward")
     rows = RewardSpec.objects.filter(project=project, name=name)
     found = (rows.filter(version=version) if version is not None else rows).order_by("-version").first()
     if found is None:
@@ -272,7 +272,7 @@ def components_meant(project: Project, config: JobConfig) -> list[RewardComponen
     return [RewardComponent.model_validate(item) for item in found.components]
 
 
-def _rewards(project: Project, config: JobConfig) -> None:
+def _resolve_rewards(project: Project, config: JobConfig) -> None:
     option = "rewards.spec" if config.rewards.spec else "rewards.components"
     components = components_meant(project, config)
     if refusal := custom_refusal(project, components):
@@ -285,29 +285,29 @@ def environments_of(config: JobConfig) -> list[str]:
     return list(dict.fromkeys(each.environment.name for each in [config, *config.courses]))
 
 
-def _parts(project: Project, config: JobConfig, plain: JobConfig, parts: Sequence[L], place: str) -> list[L]:
-    """The stages or the parts of a mix at ``place`` of the config, with what they name replaced by what that means:
-    whatever one of them has of its own is whole afterwards."""
+def _resolve_parts(project: Project, config: JobConfig, plain: JobConfig, parts: Sequence[L], place: str) -> list[L]:
+    """The stages or the parts of a mix at ``place`` of the config, with each name replaced by what it resolves to:
+    the options that one of them sets itself are complete afterwards."""
     found = []
     for number, (part, course) in enumerate(zip(parts, config.courses, strict=True)):
         try:
-            found.append(_part(project, part, course, plain))
+            found.append(_resolve_part(project, part, course, plain))
         except ConfigError as exc:
             raise ConfigError(exc.sentence, option=f"{place}.{number}.{exc.option}", hint=exc.hint) from exc
     return found
 
 
-def _part(project: Project, part: L, course: JobConfig, plain: JobConfig) -> L:
+def _resolve_part(project: Project, part: L, course: JobConfig, plain: JobConfig) -> L:
     found = part.model_copy(deep=True)
     own = found.options
     if "train" in own.get("data", {}):
-        own["data"]["train"] = _dataset(project, course.data.train)
+        own["data"]["train"] = _resolve_dataset(project, course.data.train)
     if "environment" in own:
-        _environment(project, course)
+        _resolve_environment(project, course)
         run, values = (each.environment.model_dump(mode="json") for each in (plain, course))
         own["environment"] = {name: value for name, value in values.items() if value != run[name]}
     if own.get("rewards", {}).keys() & {"spec", "components"}:
-        _rewards(project, course)
+        _resolve_rewards(project, course)
         parts = [part.model_dump(mode="json", exclude_defaults=True) for part in course.rewards.components]
         own["rewards"] |= {"spec": "", "components": parts}
     return found.model_copy(update=own)
@@ -316,11 +316,11 @@ def _part(project: Project, part: L, course: JobConfig, plain: JobConfig) -> L:
 def model_meant(project: Project, source: str) -> tuple[str, str]:
     """The folder or Hugging Face id that a source means now, and its revision. Raises ``ConfigError``."""
     config = JobConfig.model_validate({"model": {"source": source}})
-    if (run := _model(project, config)) is not None and run.state != RunState.SUCCEEDED:
+    if (run := _resolve_model(project, config)) is not None and run.state != RunState.SUCCEEDED:
         _refuse("model.source", _("run “%s” has not ended, so it has no final model yet.") % run.name)
     return config.model.source, config.model.revision
 
 
 def dataset_path(project: Project, reference: str) -> Path:
     """The rows that a reference means now. Raises ``ConfigError``."""
-    return Path(_dataset(project, reference))
+    return Path(_resolve_dataset(project, reference))

@@ -1,4 +1,4 @@
-"""Where a run can go on from: its own newest whole checkpoint, or the one of its parent."""
+"""Where a run can resume: at its own newest whole checkpoint, or at the one of its parent."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def newest_checkpoint(run: Run, *, final: bool = False) -> Checkpoint | None:
     A later attempt may have begun below a damaged checkpoint, so its lower steps are newer. With ``final`` the model
     that a finished run left counts too.
     """
-    return next(_present(run, final=final), None)
+    return next(_whole_on_disk(run, final=final), None)
 
 
 def saved_checkpoints(run: Run) -> list[Checkpoint]:
@@ -48,24 +48,24 @@ def whole_among(saved: Sequence[Checkpoint]) -> list[Checkpoint]:
     return [each for each in saved if each.state == CheckpointState.WHOLE][:WHOLE_MOST]
 
 
-def _present(run: Run, *, final: bool = False) -> Iterator[Checkpoint]:
+def _whole_on_disk(run: Run, *, final: bool = False) -> Iterator[Checkpoint]:
     rows = Checkpoint.objects.filter(run=run, state=CheckpointState.WHOLE)
     rows = rows.filter(Q(final=False) | Q(final=final)).order_by("-attempt", "-step", "final")
     return (row for row in rows[:LOOKED_AT] if row.folder.is_dir())
 
 
 def resume_from(run: Run) -> Path | None:
-    """What the trainer is told to start from.
+    """The trainer's arguments that say where to start.
 
     A later attempt gets the folder of all: the trainer takes the newest whole checkpoint by (attempt, step) and
     sets damaged ones aside; without one it begins at step 0 and reports what was lost. A child without a whole one gets
-    its parent's, which must be whole, because beginning without it would train another model in silence. Raises
+    its parent's, which must be whole, because to begin without it would silently train another model. Raises
     ``ModelError``.
     """
     if run.resume_step is None:
         began = run.attempt > 1 or newest_checkpoint(run) is not None
         return run_dir(run.pk) if began and run.method.trains else None
-    if any(verify(own.folder) for own in _present(run)):
+    if any(verify(own.folder) for own in _whole_on_disk(run)):
         return run_dir(run.pk)
     source = run.resume_checkpoint
     if source is None or source.state != CheckpointState.WHOLE or verify(source.folder) is None:
@@ -92,13 +92,14 @@ def earlier_folders(run_id: UUID, attempt: int) -> list[Path]:
 
 
 def can_resume(run: Run) -> bool:
-    """Whether the same run can go on in a new attempt. One that no worker ever had simply waits again."""
+    """Whether the same run can continue in a new attempt. One that no worker ever had simply waits again."""
     return GoingOn(run).can_resume
 
 
 def branch_point(run: Run, chosen: str = "", step: int | None = None) -> Checkpoint | None:
     """The checkpoint that a child with changed options starts from: the newest one, the ``chosen`` one by its id, or
-    that of a ``step``, of several the latest attempt's. ``None`` while the run is at work, and where it is not there.
+    that of a ``step``, of several the latest attempt's. ``None`` while the run is at work, and where there is no such
+    checkpoint.
     """
     newest = GoingOn(run).branch_point
     if newest is None or not (chosen or step is not None):
@@ -114,8 +115,8 @@ def branch_point(run: Run, chosen: str = "", step: int | None = None) -> Checkpo
 
 @dataclass
 class GoingOn:
-    """Where a run could go on from as it stands now; its checkpoints are looked at once, for a page that says several
-    things of them. ``whole`` are its ``whole_checkpoints`` where they were read before."""
+    """Where a run could resume now. Its checkpoints are read once, for a page that shows several things of them.
+    ``whole`` are its ``whole_checkpoints`` where they were read before."""
 
     run: Run
     whole: Sequence[Checkpoint] | None = None

@@ -1,8 +1,8 @@
 """The disk of the data folder: how much room there is, how much a run needs that a full one paused, and whether it
 takes anything at all.
 
-A run needs as much as its newest checkpoint twice (a new one is written beside the old one) above the reserve. That is
-more than the reserve at which it paused, so that it does not pause again at once.
+A run needs as much as its newest checkpoint twice (a new one is written before the old one goes) above the reserve.
+That is more than the reserve at which it paused, so that it does not pause again at once.
 """
 
 from __future__ import annotations
@@ -59,6 +59,6 @@ def fault_text() -> str:
 
 
 def needed_bytes(run: Run, now: Disk) -> int:
-    """How much must be free before the run goes on."""
+    """How many bytes must be free before the run resumes."""
     newest = Checkpoint.objects.filter(run=run).order_by("-attempt", "-step").first()
     return now.reserve + COPIES * (newest.bytes if newest else 0) + now.reserve // 2

@@ -1,8 +1,8 @@
 """The rows of a batch as statements that are made before a transaction begins, and only run in it.
 
-A transaction that takes a run's ``seq`` holds the run's row: whatever it computes, others wait for, and PostgreSQL ends
-one that is silent for too long. So all rows of a table are one document of JSON, which PostgreSQL reads by the table's
-own columns; the numbers in it count from 0, and the statement adds the first one that the transaction was given.
+A transaction that takes a run's ``seq`` locks the run's row: others wait while it computes, and PostgreSQL ends one
+that is silent for too long. So all rows of a table are one document of JSON, which PostgreSQL reads by the table's own
+columns; the numbers in it count from 0, and the statement adds the first one that the transaction was given.
 """
 
 from __future__ import annotations
@@ -71,22 +71,22 @@ def _statements(batch: Batch) -> Iterator[Statement]:
         if model is Turn and batch.begun_anew:
             yield Statement(FORGET_TURNS, {"rollouts": list(batch.begun_anew)})
         if model is RunEvent and batch.points:
-            yield Statement(POINTS, {"place": place, **_points(batch)})
+            yield Statement(POINTS, {"place": place, **_point_arrays(batch)})
             place += len(batch.points)
-        if document := _document(model, rows, place):
-            yield Statement(_upsert(model, unique), {"rows": json.dumps(document, **JSON)})
+        if document := _rows_document(model, rows, place):
+            yield Statement(_upsert_sql(model, unique), {"rows": json.dumps(document, **JSON)})
         place += len(document)
 
 
-def _points(batch: Batch) -> dict[str, Any]:
+def _point_arrays(batch: Batch) -> dict[str, Any]:
     """Curves are the bulk of a run: one array for each column, however many points."""
     names, steps = [key[0] for key in batch.points], [key[1] for key in batch.points]
     columns = {"names": names, "steps": steps, "values": list(batch.points.values())}
     return {"run": batch.run.pk, "attempt": batch.attempt, **columns}
 
 
-def _plain(value: object) -> str:
-    """What JSON has no word for, as PostgreSQL reads it."""
+def _json_default(value: object) -> str:
+    """A value that JSON has no type for, as text that PostgreSQL reads. Raises ``TypeError`` for others."""
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, UUID):
@@ -94,11 +94,11 @@ def _plain(value: object) -> str:
     raise TypeError(f"{type(value).__name__} is no value of a column")
 
 
-JSON: dict[str, Any] = {"ensure_ascii": False, "allow_nan": False, "default": _plain, "separators": (",", ":")}
+JSON: dict[str, Any] = {"ensure_ascii": False, "allow_nan": False, "default": _json_default, "separators": (",", ":")}
 
 
-def _document(model: type[models.Model], rows: Iterable[models.Model], place: int) -> list[dict[str, Any]]:
-    fields = _fields(model)
+def _rows_document(model: type[models.Model], rows: Iterable[models.Model], place: int) -> list[dict[str, Any]]:
+    fields = _written_fields(model)
     columns = [(field.attname, field.column) for field in fields]
     document = [{column: getattr(row, attribute) for attribute, column in columns} for row in rows]
     numbers = [field for field in fields if isinstance(field, NumbersField)]
@@ -111,25 +111,25 @@ def _document(model: type[models.Model], rows: Iterable[models.Model], place: in
     return document
 
 
-def _fields(model: type[models.Model]) -> list[Any]:
+def _written_fields(model: type[models.Model]) -> list[Any]:
     """All columns but a number that PostgreSQL counts itself."""
     return [field for field in model._meta.concrete_fields if not isinstance(field, models.AutoField)]
 
 
 @lru_cache
-def _upsert(model: type[models.Model], unique: tuple[str, ...]) -> str:
+def _upsert_sql(model: type[models.Model], unique: tuple[str, ...]) -> str:
     """All rows of the document into the table; one that is there by ``unique`` gets their other columns."""
-    types = {field.column: str(field.db_type(connection)) for field in _fields(model)}
-    read = {field.column: "text" for field in _fields(model) if isinstance(field, NumbersField)}
+    types = {field.column: str(field.db_type(connection)) for field in _written_fields(model)}
+    read = {field.column: "text" for field in _written_fields(model) if isinstance(field, NumbersField)}
     values = [f'new."{name}"::{type_}' if name in read else f'new."{name}"' for name, type_ in types.items()]
     shape = ", ".join(f'"{name}" {read.get(name, type_)}' for name, type_ in types.items())
     changed = [f'"{name}" = excluded."{name}"' for name in types if name not in {"id", *unique}]
-    conflict = f" ON CONFLICT ({_listed(unique)}) DO UPDATE SET {', '.join(changed)}" if unique else ""
+    conflict = f" ON CONFLICT ({_quoted_columns(unique)}) DO UPDATE SET {', '.join(changed)}" if unique else ""
     return (
-        f"INSERT INTO {model._meta.db_table} ({_listed(types)})"  # noqa: S608 - names of our own tables
+        f"INSERT INTO {model._meta.db_table} ({_quoted_columns(types)})"  # noqa: S608 - names of our own tables
         f" SELECT {', '.join(values)} FROM json_to_recordset(%(rows)s::json) AS new ({shape}){conflict}"
     ).replace('new."seq"', 'new."seq" + %(first)s')
 
 
-def _listed(names: Iterable[str]) -> str:
+def _quoted_columns(names: Iterable[str]) -> str:
     return ", ".join(f'"{name}"' for name in names)

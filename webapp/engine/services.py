@@ -43,13 +43,13 @@ def run_create(
     launch: bool = True,
     checkpoint: Checkpoint | None = None,
 ) -> Run:
-    """Make a run and, unless ``launch`` is false, queue it. With ``checkpoint`` it goes on from that one as a child.
+    """Make a run and, unless ``launch`` is false, queue it. With ``checkpoint`` it starts there, as a child.
 
     1. A run made before under the same idempotency key is returned as it is.
     2. References are resolved, which raises ``ConfigError`` naming the option. A draft's are resolved at its launch.
-    3. Run, state event and outbox row are written in one transaction; workers are told after it.
-    4. Of two requests that race, the unique constraints let one through; the other returns its run or hears that the
-       name is taken.
+    3. Run, state event and outbox row are written in one transaction; workers get their message after it.
+    4. Of two requests that race, the unique constraints let one through; the other returns its run or raises that
+       the name is taken.
     """
     key = idempotency_key or None
     if key and (found := Run.objects.filter(project=project, idempotency_key=key).first()):
@@ -57,7 +57,7 @@ def run_create(
     _check_name(name)
     if checkpoint is not None:
         check_child(project, config, checkpoint)
-    stored = _stored(config)
+    stored = _storable_config(config)
     resolved = resolve(project, config) if launch else None
     try:
         with transaction.atomic():
@@ -93,7 +93,7 @@ def run_change(*, run: Run, name: str, config: JobConfig) -> bool:
     _check_name(name)
     if run.resume_checkpoint is not None:
         check_child(run.project, config, run.resume_checkpoint)
-    columns = {"name": name, "kind": config.kind, "config": _stored(config), "total_steps": config.run.max_steps}
+    columns = {"name": name, "kind": config.kind, "config": _storable_config(config), "total_steps": config.run.max_steps}
     try:
         with transaction.atomic():
             return bool(Run.objects.filter(pk=run.pk, state=RunState.DRAFT).update(**columns))
@@ -109,7 +109,7 @@ def run_launch(*, run: Run, user: User | None = None, audited: bool = False) -> 
     config = JobConfig.model_validate(run.config)
     fields = {**_resolved_fields(config, resolve(run.project, config)), "archived_at": None}
     drafts = frozenset({RunState.DRAFT})
-    if run_transition(run.pk, RunState.QUEUED, sources=drafts, reason=_by("launched", user), **fields) and not audited:
+    if run_transition(run.pk, RunState.QUEUED, sources=drafts, reason=_reason_with_user("launched", user), **fields) and not audited:
         audit(AuditAction.RUN_LAUNCHED, run, by=user)
     run.refresh_from_db()
     return run
@@ -117,7 +117,7 @@ def run_launch(*, run: Run, user: User | None = None, audited: bool = False) -> 
 
 def run_stop(*, run: Run, user: User | None = None) -> Run:
     """Stop a run: one that no worker has is cancelled at once, another when its trainer has ended. Idempotent."""
-    reason = _by("stopped", user)
+    reason = _reason_with_user("stopped", user)
     # A worker may claim or drop the run between two of these, so each is tried again until one holds.
     for _attempt in range(5):
         run.refresh_from_db()
@@ -133,17 +133,17 @@ def run_stop(*, run: Run, user: User | None = None) -> Run:
 
 
 def run_pause(*, run: Run, user: User | None = None, reason: Sentence | None = None) -> Run:
-    """Ask a run that a worker has to pause; it gives its device back and goes on from its newest checkpoint."""
-    if run_transition(run.pk, RunState.PAUSING, reason=reason or _by("paused", user)):
+    """Ask a run that a worker has to pause; it gives its device back and later continues from its newest checkpoint."""
+    if run_transition(run.pk, RunState.PAUSING, reason=reason or _reason_with_user("paused", user)):
         audit(AuditAction.RUN_PAUSED, run, by=user)
     run.refresh_from_db()
     return run
 
 
 def run_resume(*, run: Run, user: User | None = None, reason: Sentence | None = None) -> Run:
-    """Queue a run again that was paused or ended, if it has something to go on from.
+    """Queue a run again that was paused or ended, if it has something to start from.
 
-    The next attempt starts from the newest whole checkpoint, and the count of crashes begins anew. A run that never
+    The next attempt starts from the newest whole checkpoint, and the count of crashes begins at 0. A run that never
     began is resolved as at its launch. Raises ``ConfigError`` as ``run_create`` does.
     """
     if can_resume(run):
@@ -151,7 +151,7 @@ def run_resume(*, run: Run, user: User | None = None, reason: Sentence | None = 
         if run.attempt == 0:
             config = JobConfig.model_validate(run.config)
             fields |= _resolved_fields(config, resolve(run.project, config))
-        words = reason or _by("resumed", user)
+        words = reason or _reason_with_user("resumed", user)
         sources = frozenset({RunState(run.state)})
         if run_transition(run.pk, RunState.QUEUED, sources=sources, reason=words, **fields):
             audit(AuditAction.RUN_RESUMED, run, by=user)
@@ -160,7 +160,7 @@ def run_resume(*, run: Run, user: User | None = None, reason: Sentence | None = 
 
 
 def check_child(project: Project, config: JobConfig, checkpoint: Checkpoint) -> None:
-    """Whether a run with this config can go on from the checkpoint. Raises ``ConfigError`` naming the option."""
+    """Check that a run with this config can continue from the checkpoint. Raises ``ConfigError`` naming the option."""
     parent = checkpoint.run
     if checkpoint.project_id != project.pk or parent.imported or checkpoint.final:
         raise ConfigError(_("this checkpoint cannot be resumed from."), option="model.source")
@@ -182,7 +182,7 @@ def check_child(project: Project, config: JobConfig, checkpoint: Checkpoint) -> 
         raise ConfigError(sentence, option="run.max_steps")
 
 
-def _by(act: str, user: User | None) -> Sentence:
+def _reason_with_user(act: str, user: User | None) -> Sentence:
     return reason_of(act, user.get_username() if user is not None else "")
 
 
@@ -198,7 +198,7 @@ def _name_taken(name: str) -> ConfigError:
     return ConfigError(sentence, option="name")
 
 
-def _stored(config: JobConfig) -> dict[str, Any]:
+def _storable_config(config: JobConfig) -> dict[str, Any]:
     stored: dict[str, Any] = config.model_dump(mode="json")
     if clean_json(stored) != stored:
         sentence = _("a text contains characters that cannot be stored (NUL or half a surrogate pair).")

@@ -5,13 +5,13 @@
 2. Project what earlier attempts left in their journals and seal them. If one of them had already ended the run,
    conclude.
 3. Resolve the references again, write config.yaml, start the trainer (from the newest checkpoint, if there is one).
-4. Until the trainer has ended: project new journal lines; hand on orders about rollouts in flight (``orders``); pass a
-   stop, a pause, the worker's own shutdown or a day's limit of an endpoint that is used up on as SIGTERM, and SIGKILL
-   after a grace that lets it save once more (``training/stopping.py``). A database that is away is waited for; training
-   goes on meanwhile.
+4. Until the trainer has ended: project new journal lines; pass on orders about rollouts in flight (``orders``).
+   A stop, a pause, the worker's own shutdown or an endpoint's used-up day limit becomes SIGTERM, and SIGKILL after a
+   grace that lets it save once more (``training/stopping.py``). While the database is away, the supervisor waits and
+   training continues.
 5. Project the rest and decide (``outcome.attempt_end``).
-6. When the lease is lost (fenced, or not renewed for PARTITION_LIMIT_S): kill the trainer's group and leave without a
-   word.
+6. When the lease is lost (fenced, or not renewed for PARTITION_LIMIT_S): kill the trainer's group and leave without
+   writing anything.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _closing = mmap.mmap(-1, 1)
 
 
 def worker_closing() -> None:
-    """Tell the supervisors of this worker, in whichever process they are, to hand their runs back."""
+    """Make all supervisors of this worker, in all its processes, hand their runs back."""
     _closing[0] = 1
 
 
@@ -86,14 +86,15 @@ def supervise(run_id: UUID, pool: str = TRAIN) -> None:
     if problem := folder_problem():
         logger.error("this worker claims nothing", extra={"action": "claim", "problem": problem, "run_id": run_id})
         return
-    lease = _claimed(run_id, pool)
+    lease = _claim_next(run_id, pool)
     if lease is not None:
         Supervisor(lease).run()
         nudge_next(pool)
 
 
-def _claimed(run_id: UUID, pool: str) -> Lease | None:
-    """The first run in line. Where another place was faster, the one after it, whose own message may have come."""
+def _claim_next(run_id: UUID, pool: str) -> Lease | None:
+    """Claim the first run in line, or ``None``. Where another place was faster, try the next one, whose message may
+    have come already."""
     tried: set[UUID] = set()
     while (first := first_in_line(run_id, pool)) is not None and first not in tried:
         tried.add(first)
@@ -121,7 +122,7 @@ class Beater(threading.Thread):
         self._done = threading.Event()
 
     def run(self) -> None:
-        """Beat until told to end or the lease is gone."""
+        """Beat until ``end`` is called or the lease is gone."""
         renewed, pause = time.monotonic(), beat_every_s()
         while not self._done.wait(pause):
             try:
@@ -130,7 +131,7 @@ class Beater(threading.Thread):
                 renewed, pause = time.monotonic(), beat_every_s()
             except DATABASE_AWAY:
                 connection.close()
-                pause = min(RETRY_BEAT_S, beat_every_s())  # soon, so that it is the first when a lock is let go
+                pause = min(RETRY_BEAT_S, beat_every_s())  # soon, so that it is the first when a lock is released
                 if time.monotonic() - renewed > PARTITION_LIMIT_S:
                     break
         if not self._done.is_set():
@@ -160,7 +161,7 @@ class Supervisor:
         self._log = logging.LoggerAdapter(logger, {"run_id": lease.run_id, "attempt": lease.attempt})
 
     def run(self) -> None:
-        """See the attempt through; whatever happens, no trainer is left behind."""
+        """Run the attempt to its end; in no case a trainer is left behind."""
         self.beater.start()
         try:
             error = self._attempt()
@@ -267,7 +268,7 @@ class Supervisor:
             time.sleep(GATHER_S if moved else pause)
 
     def _look(self, trainer: Trainer) -> None:
-        """Twice a second: has somebody asked this run to stop, or is this worker shutting down?"""
+        """Twice a second: was this run asked to stop, or is this worker shutting down?"""
         if time.monotonic() - self._looked_at < LOOK_S:
             return
         self._looked_at = time.monotonic()
@@ -329,7 +330,10 @@ class Supervisor:
             self.trainer.kill()
 
     def _patiently(self, action: Callable[[], T]) -> T:
-        """Do it, waiting for the database as long as the lease may still be ours; the pause grows, with jitter."""
+        """Return what ``action`` returns; while the database is away, try again with a growing pause and jitter.
+
+        Raises ``LeaseLost`` once the lease can no longer be ours.
+        """
         pause = RETRY_S
         while True:
             try:
@@ -347,7 +351,7 @@ class Supervisor:
 
 
 def named_there(config: JobConfig, run: Run) -> ReportConfig:
-    """What other trackers are told of the run: its own name and its project's, where the config gives no others."""
+    """The names that other trackers get: the run's own and its project's, where the config gives no others."""
     told = config.report
     if not told.to:
         return told

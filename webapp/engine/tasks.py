@@ -20,5 +20,5 @@ def supervise(run_id: str, pool: str = TRAIN) -> None:
 
 @worker_shutting_down.connect
 def hand_back(**_kwargs: Any) -> None:
-    """A worker that is told to end stops its trainers and queues their runs again, rather than waiting for them."""
+    """On shutdown, a worker stops its trainers and queues their runs again, instead of waiting for them."""
     supervisor.worker_closing()

@@ -1,7 +1,7 @@
-"""The trainer as a child process: how it is started, told to stop, and seen to be gone.
+"""The trainer as a child process: how it is started, asked to stop, and seen to be gone.
 
 It leads a process group of its own, so that one signal reaches everything it started. It holds the read end of a pipe
-(``TILTYARD_PARENT_FD``) whose write end only the supervisor has: when the supervisor dies in whatever way, the pipe
+(``TILTYARD_PARENT_FD``) whose write end only the supervisor has: when the supervisor dies in any way, the pipe
 closes and the trainer ends itself.
 """
 
@@ -45,8 +45,8 @@ def trainer_env(parent_fd: int, access: Mapping[str, str] = NO_ACCESS) -> dict[s
 
 
 def access_env(access: Mapping[str, str]) -> dict[str, str]:
-    """What tells a child which servers it may reach (those that the installation allows, and the run's own), and
-    whether it may run the custom code of its rewards."""
+    """The variables that say which servers a child may reach (those that the installation allows, and the run's own),
+    and whether it may run the custom code of its rewards."""
     ours = access.get("TILTYARD_OUTBOUND_ALLOW", "")
     allow = ",".join(item for item in [*settings.OUTBOUND_ALLOW, ours] if item)
     custom = {SWITCH_VARIABLE: "true"} if custom_rewards_on() else {}
@@ -90,7 +90,7 @@ class Trainer:
         who = {"pid": self.pid, "started": started_at(self.pid), "folder": folder_id(folder)}
         try:
             (folder / PROCESS_NAME).write_text(json.dumps(who))
-        except OSError:  # a trainer that nobody could find again must not live
+        except OSError:  # a trainer without a note could not be found again, so it must not live
             self.kill()
             raise
 
@@ -106,7 +106,7 @@ class Trainer:
         return self._exit
 
     def death(self, code: int) -> ErrorInfo:
-        """What the exit code means that came without a last word."""
+        """What the exit code means of a trainer that reported no result."""
         before, now = self._oom_kills, oom_kills()
         return death(code, None if before is None or now is None else now > before)
 
@@ -123,7 +123,7 @@ class Trainer:
             _signal_group(self.pid, signal.SIGKILL)
 
     def _processor_seconds(self) -> float:
-        """Processor time of the trainer alone: what it has started may work for ever."""
+        """Processor time of the trainer alone: what it has started may work without end."""
         with suppress(psutil.Error):
             times = psutil.Process(self.pid).cpu_times()
             return float(times.user + times.system)
@@ -139,7 +139,7 @@ class Trainer:
 
 
 def oom_kills() -> int | None:
-    """How many processes this machine's kernel has killed for want of memory; None where it does not say."""
+    """How many processes this machine's kernel has killed for lack of memory; None where it does not say."""
     try:
         words = Path("/proc/vmstat").read_text().split()
         return int(words[words.index("oom_kill") + 1])
@@ -148,8 +148,8 @@ def oom_kills() -> int | None:
 
 
 def death(code: int, out_of_memory: bool | None) -> ErrorInfo:
-    """What an exit code without a last word means; ``out_of_memory``: the kernel killed a process for want of memory
-    while this one ran (None: not known).
+    """What an exit code without a reported result means; ``out_of_memory``: the kernel killed a process for lack of
+    memory while this one ran (None: not known).
 
     A kill from outside (``trainer_killed``) says nothing about the run; every other death may be the run's own.
     """
@@ -187,14 +187,14 @@ def output_tail(folder: Path) -> list[str]:
 def kill_orphan(folder: Path) -> None:
     """Kill the trainer that a dead or stuck supervisor of this machine left in ``folder``, if it still runs.
 
-    In a copy of the folder the note speaks of the original's trainer, which may well be at work.
+    In a copy of the folder the note names the original's trainer, which may well be at work.
     """
     try:
         who = json.loads((folder / PROCESS_NAME).read_text())
         pid, started, ours = int(who["pid"]), who["started"], who["folder"] == folder_id(folder)
     except (OSError, ValueError, KeyError, TypeError):
         return
-    # Process ids come round again: the same id with another start time is a stranger.
+    # Process ids are used again: the same id with another start time is another process.
     if ours and started is not None and started_at(pid) == started:
         _signal_group(pid, signal.SIGKILL)
 

@@ -30,8 +30,8 @@ def left(written: Any, settings: Any, tmp_path: Path, monkeypatch: pytest.Monkey
     settings.DATA_DIR.mkdir()
     settings.TRAINER_COMMAND = [sys.executable, "-c", "import time; time.sleep(600)"]
     assert folder_problem() == ""
-    clock = reaper._clock
-    monkeypatch.setattr(reaper, "_clock", lambda: (clock()[0], clock()[0] - timedelta(days=1)))
+    clock = reaper._database_times
+    monkeypatch.setattr(reaper, "_database_times", lambda: (clock()[0], clock()[0] - timedelta(days=1)))
     ReaperMark.objects.create(pk=1, ran_at=timezone.now())
     run = written().run
     attempt_dir(run.pk, 1).mkdir(parents=True, exist_ok=True)

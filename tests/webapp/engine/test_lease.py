@@ -33,8 +33,8 @@ OLD = timedelta(minutes=5)
 def awake(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reaper that looked a moment ago, on a database that has been up for long."""
     ReaperMark.objects.create(pk=1, ran_at=timezone.now())
-    clock = reaper._clock
-    monkeypatch.setattr(reaper, "_clock", lambda: (clock()[0], clock()[0] - timedelta(days=1)))
+    clock = reaper._database_times
+    monkeypatch.setattr(reaper, "_database_times", lambda: (clock()[0], clock()[0] - timedelta(days=1)))
 
 
 def _silent(run: Run) -> None:
@@ -139,7 +139,7 @@ def test_the_reaper_waits_for_a_database_that_has_just_started(written: Any, awa
     w = written()
     _silent(w.run)
     now = timezone.now()
-    monkeypatch.setattr(reaper, "_clock", lambda: (now, now - timedelta(seconds=1)))
+    monkeypatch.setattr(reaper, "_database_times", lambda: (now, now - timedelta(seconds=1)))
     assert reaper.reap() == 0
 
 

@@ -138,6 +138,6 @@ def test_where_another_place_was_faster_the_next_in_line_is_taken(
         return claim(run_id)
 
     monkeypatch.setattr(supervisor, "claim", slower)
-    lease = supervisor._claimed(second.pk, ENDPOINT)
+    lease = supervisor._claim_next(second.pk, ENDPOINT)
     assert lease is not None and lease.run_id == second.pk
-    assert supervisor._claimed(second.pk, ENDPOINT) is None, "nothing is left"
+    assert supervisor._claim_next(second.pk, ENDPOINT) is None, "nothing is left"

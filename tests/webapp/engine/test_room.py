@@ -61,7 +61,7 @@ def test_a_short_output_is_left_alone(tmp_path: Path) -> None:
 @pytest.fixture
 def free(monkeypatch: pytest.MonkeyPatch) -> Any:
     """``free(bytes)``: how much is free on a disk of 100 GB."""
-    monkeypatch.setattr("webapp.engine.outbox._send", lambda row: False)
+    monkeypatch.setattr("webapp.engine.outbox._send_message", lambda row: False)
     return lambda count: _set_disk(monkeypatch, room.Disk(100 * GB, int(count), 2 * GB))
 
 

@@ -32,7 +32,7 @@ TOOLBENCH, REASONING = presets()["toolbench"], presets()["reasoning-grpo"]
 def _workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Datasets are checked here, without a worker; orders wait until a test has them written."""
     at_once(monkeypatch, Dataset)
-    monkeypatch.setattr("webapp.engine.outbox._send", lambda row: True)
+    monkeypatch.setattr("webapp.engine.outbox._send_message", lambda row: True)
 
 
 def states(project: Project, preset: Any) -> list[str]:

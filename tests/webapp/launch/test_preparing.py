@@ -31,7 +31,7 @@ GRPO, SFT, TOOLBENCH = presets()["reasoning-grpo"], presets()["reasoning-sft"], 
 def _workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Datasets are checked here, without a worker; orders wait until a test has them written."""
     at_once(monkeypatch, Dataset)
-    monkeypatch.setattr("webapp.engine.outbox._send", lambda row: True)
+    monkeypatch.setattr("webapp.engine.outbox._send_message", lambda row: True)
 
 
 @pytest.fixture

@@ -143,7 +143,7 @@ class Watched:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Short rhythms, no messages to workers, and no connections left behind."""
-    monkeypatch.setattr("webapp.engine.outbox._send", lambda row: False)
+    monkeypatch.setattr("webapp.engine.outbox._send_message", lambda row: False)
     for name, seconds in {"frame_s": 0.05, "look_s": 0.4}.items():
         monkeypatch.setattr(consumers.RunConsumer, name, seconds)
     for name, seconds in {"BEAT_S": 0.5, "RECHECK_S": 0.3}.items():

@@ -50,8 +50,8 @@ class RulesForm(forms.Form):
         for name, field in fields_of(DoctorOptions).items():
             value = getattr(rules.options, name)
             field.required, field.disabled = False, fixed
-            field.initial = value if value != _default(name) else None
-            field.widget.attrs["placeholder"] = f"{_default(name):g}"
+            field.initial = value if value != _default_threshold(name) else None
+            field.widget.attrs["placeholder"] = f"{_default_threshold(name):g}"
             self.fields[name] = field
         self.fields["resumes"] = forms.BooleanField(
             initial=rules.resumes,
@@ -111,8 +111,8 @@ class RulesForm(forms.Form):
         extra = DoctorOptions.model_fields[name].json_schema_extra
         unit = str(extra.get("unit", "")) if isinstance(extra, dict) else ""
         field = self[name]
-        return Threshold(field, translated(unit), f"{_default(name):g}", field.value() not in (None, ""))
+        return Threshold(field, translated(unit), f"{_default_threshold(name):g}", field.value() not in (None, ""))
 
 
-def _default(name: str) -> float:
+def _default_threshold(name: str) -> float:
     return float(DoctorOptions.model_fields[name].default)

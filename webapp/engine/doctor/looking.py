@@ -1,11 +1,11 @@
-"""Looking at runs: every few seconds the doctor sees the steps that have been recorded since it looked last.
+"""Examining runs: every few seconds the doctor reads the steps that were recorded since its last look.
 
-1. Take the runs that have more steps than were seen, or another attempt than the one that was seen, and those that run
-   and have been silent: those that run before those that do not, and of either first whose last look is longest ago.
-   Each is looked at once before any is looked at again.
-2. Lock the run's ``Examination``; one that somebody else holds is left to them.
-3. Show the doctor the new steps in order, and write its memory, the step and the advisories in one transaction: what
-   is cut off is looked at again, and nothing is told twice.
+1. Take the runs with steps or an attempt that were not seen yet, and running runs that have been silent. Running runs
+   come first; within each kind, the run whose last look is longest ago. Each is looked at once before any is looked at
+   again.
+2. Lock the run's ``Examination``; a row that another worker has locked is left to that worker.
+3. Show the doctor the new steps in order, and write its memory, the step and the advisories in one transaction: a look
+   that is cut off is repeated, and nothing is announced twice.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ LEARNS = [kind for kind, method in METHODS.items() if method.plays and method.tr
 
 
 def look() -> int:
-    """Look at the runs that have something new, for about 20 s at most; how many steps were seen."""
+    """Examine the runs that have something new, for about 20 s at most. Returns how many steps were seen."""
     end, seen = time.monotonic() + BUDGET_S, 0
-    while steps := sum(_looked(run_id) for run_id in waiting()[:RUNS_AT_ONCE] if time.monotonic() < end):
+    while steps := sum(_steps_seen_or_skipped(run_id) for run_id in waiting()[:RUNS_AT_ONCE] if time.monotonic() < end):
         seen += steps
     return seen
 
 
-def _looked(run_id: UUID) -> int:
-    """``run_look``; what cannot be read is skipped, so that one run never keeps the doctor from the others."""
+def _steps_seen_or_skipped(run_id: UUID) -> int:
+    """``run_look``; a run that cannot be read is skipped, so that it never keeps the doctor from the others."""
     try:
         return run_look(run_id)
     except (ValueError, TypeError, LookupError) as exc:
@@ -73,7 +73,7 @@ def waiting() -> QuerySet[Run, UUID]:
         seen=Coalesce("examination__step", 0), of=Coalesce("examination__attempt", 0)
     )
     whole = Q(step__gt=F("seen") + 1) | Q(step__gt=F("seen")) & ~Q(state=RunState.RUNNING)
-    anew = Exists(_begun().filter(run=OuterRef("pk"), number__gt=OuterRef("of")))
+    anew = Exists(_attempts_with_steps().filter(run=OuterRef("pk"), number__gt=OuterRef("of")))
     silent = Q(state=RunState.RUNNING, last_step_at__lt=since, examination__looked_at__lt=since)
     at_work = Case(When(state=RunState.RUNNING, then=0), default=1)
     longest_ago = F("examination__looked_at").asc(nulls_first=True)
@@ -93,8 +93,8 @@ def run_look(run_id: UUID) -> int:
             return 0
         rules = rules_of(run.project)
         doctor = Doctor.from_json(row.memory, rules.options) if row.memory else Doctor(rules.options)
-        after, attempt = _after(run, row)
-        upto, end = max(after, _whole(run)), time.monotonic() + LOOK_S
+        after, attempt = _last_seen(run, row)
+        upto, end = max(after, _newest_final_step(run)), time.monotonic() + LOOK_S
         changed: dict[tuple[str, int], Found] = {}
         steps = 0
         for facts in steps_between(run, after, upto):
@@ -103,47 +103,47 @@ def run_look(run_id: UUID) -> int:
             if steps % CHUNK_STEPS == 0 and time.monotonic() > end:
                 upto = facts.step
                 break
-        if not steps and (found := _silence(run, doctor)) is not None:
+        if not steps and (found := _find_stall(run, doctor)) is not None:
             changed[found.code, found.first] = found
         row.step, row.attempt, row.memory, row.looked_at = upto, attempt, doctor.as_json(), timezone.now()
         row.save(update_fields=["step", "attempt", "memory", "looked_at"])
-        _keep(run, list(changed.values()), rules)
+        _save_advisories(run, list(changed.values()), rules)
     return upto - after
 
 
-def _begun() -> QuerySet[Attempt]:
-    """The attempts that have made a step: until then nobody knows where one begins."""
+def _attempts_with_steps() -> QuerySet[Attempt]:
+    """The attempts that have made a step: the first step of an attempt is not known before."""
     return Attempt.objects.filter(last_step__gt=F("first_step"))
 
 
-def _after(run: Run, row: Examination) -> tuple[int, int]:
-    """The step after which the run is looked at, and the attempt that it is of.
+def _last_seen(run: Run, row: Examination) -> tuple[int, int]:
+    """The last step that needs no new look, and the newest attempt.
 
-    An attempt that began since the last look trains some steps anew.
+    An attempt that began since the last look trains some steps again.
     """
-    begun = dict(_begun().filter(run=run, number__gt=row.attempt).values_list("number", "first_step"))
+    begun = dict(_attempts_with_steps().filter(run=run, number__gt=row.attempt).values_list("number", "first_step"))
     return min([row.step, *begun.values()]), max([row.attempt, *begun])
 
 
-def _whole(run: Run) -> int:
-    """The newest step that nothing is added to: while a run goes on, held-out figures may follow the newest."""
+def _newest_final_step(run: Run) -> int:
+    """The newest step that is complete: while a run trains, held-out figures of its newest step may still come."""
     return run.step - 1 if run.state == RunState.RUNNING else run.step
 
 
-def _silence(run: Run, doctor: Doctor) -> Found | None:
-    """The stall of a run whose step does not end."""
+def _find_stall(run: Run, doctor: Doctor) -> Found | None:
+    """The stall of a running run whose step does not end; ``None`` where there is none."""
     if run.state != RunState.RUNNING or run.last_step_at is None:
         return None
     return doctor.wait((timezone.now() - run.last_step_at).total_seconds())
 
 
-def _keep(run: Run, changed: list[Found], rules: Rules) -> None:
-    """Write the advisories that opened or changed; react to the new ones and tell of them, unless the run ended long
+def _save_advisories(run: Run, changed: list[Found], rules: Rules) -> None:
+    """Write the advisories that opened or changed; react to new ones and announce them, unless the run ended long
     ago."""
     if not changed:
         return
     known = {(each.code, each.first): each for each in Advisory.objects.filter(run=run)}
-    places = _places(run, {name for found in changed for name in found.evidence.rollouts})
+    places = _rollout_places(run, {name for found in changed for name in found.evidence.rollouts})
     for found in changed:
         shown = [places[name] for name in found.evidence.rollouts if name in places]
         evidence = found.evidence.model_dump(mode="json") | {"rollouts": shown}
@@ -161,11 +161,11 @@ def _keep(run: Run, changed: list[Found], rules: Rules) -> None:
         if found.open and run.step - found.last <= NEW_STEPS:  # not to what was over before anybody looked
             react(run, row, reaction)
         if RULES[found.code].severity in TOLD or reaction != Reaction.NOTIFY:
-            _tell(run, row, found)
+            _notify_advisory(run, row, found)
 
 
-def _places(run: Run, names: set[str]) -> dict[str, dict[str, Any]]:
-    """Where the rollouts stand, by id: so that a page can name them without looking them up."""
+def _rollout_places(run: Run, names: set[str]) -> dict[str, dict[str, Any]]:
+    """Step, group and index of the rollouts, by id: so that a page can name them without a query."""
     rows = Rollout.objects.filter(run=run, pk__in=names).values_list("pk", "step", "group", "index")
     return {str(pk): {"id": str(pk), "step": step, "group": group, "index": index} for pk, step, group, index in rows}
 
@@ -175,7 +175,7 @@ def _is_news(run: Run) -> bool:
     return not run.imported and (ended is None or timezone.now() - ended < NEWS)
 
 
-def _tell(run: Run, row: Advisory, found: Found) -> None:
+def _notify_advisory(run: Run, row: Advisory, found: Found) -> None:
     facts: dict[str, Any] = {"code": found.code, "step": found.first, "sentence": found.sentence.data}
     facts |= {"paused": row.paused, "kept": row.kept.step if row.kept is not None else None}
     key = f"advisory:{run.pk}:{found.code}:{found.first}"

@@ -24,14 +24,14 @@ def react(run: Run, row: Advisory, reaction: Reaction) -> None:
     """Do it, and note in the row what was done. A pause keeps the checkpoint, too: one may want to go back to it."""
     if reaction == Reaction.NOTIFY:
         return
-    row.kept = _kept(run, row.first)
+    row.kept = _pin_checkpoint_before(run, row.first)
     if reaction == Reaction.PAUSE and run.state in (RunState.PREPARING, RunState.RUNNING):
         reason = sentence(PAUSED_BY_DOCTOR, advisory=sentence(RULES[row.code].title))
         row.paused = run_pause(run=run, reason=reason).state == RunState.PAUSING
     row.save(update_fields=["kept", "paused"])
 
 
-def _kept(run: Run, first: int) -> Checkpoint | None:
+def _pin_checkpoint_before(run: Run, first: int) -> Checkpoint | None:
     """The newest checkpoint from before the step ``first``, which retention leaves from now on."""
     found = checkpoint_before(run, first)
     if found is None:

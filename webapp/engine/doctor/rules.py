@@ -38,10 +38,10 @@ class Rules(NamedTuple):
 def rules_of(project: Project) -> Rules:
     """The rules of a project; a stored one that this version does not know is at its default."""
     row = DoctorRules.objects.filter(project=project).first()
-    return _read(row) if row is not None else Rules(DoctorOptions(), {})
+    return _rules_of_row(row) if row is not None else Rules(DoctorOptions(), {})
 
 
-def _read(row: DoctorRules) -> Rules:
+def _rules_of_row(row: DoctorRules) -> Rules:
     options = DoctorOptions()
     for name, value in row.thresholds.items():
         with suppress(ShapeError, ValueError):
@@ -67,8 +67,8 @@ def rules_change(
     with transaction.atomic():
         row, made = DoctorRules.objects.select_for_update().get_or_create(project=project)
         before = (row.thresholds, row.reactions, row.resumes)
-        row.thresholds = _thresholds(_read(row).options, thresholds)
-        row.reactions = _reactions(_read(row).reactions, reactions)
+        row.thresholds = _changed_thresholds(_rules_of_row(row).options, thresholds)
+        row.reactions = _changed_reactions(_rules_of_row(row).reactions, reactions)
         row.resumes = row.resumes if resumes is None else resumes
         if (row.thresholds, row.reactions, row.resumes) != before:
             row.changed_by = user
@@ -76,10 +76,10 @@ def rules_change(
             audit(AuditAction.DOCTOR_CHANGED, project, by=user)
         elif made:
             row.delete()
-    return _read(row)
+    return _rules_of_row(row)
 
 
-def _thresholds(now: DoctorOptions, changed: Mapping[str, float | None]) -> dict[str, Any]:
+def _changed_thresholds(now: DoctorOptions, changed: Mapping[str, float | None]) -> dict[str, Any]:
     """Those that differ from the defaults."""
     fresh = DoctorOptions()
     given = {name: getattr(fresh, name, None) if value is None else value for name, value in changed.items()}
@@ -90,7 +90,7 @@ def _thresholds(now: DoctorOptions, changed: Mapping[str, float | None]) -> dict
     return wanted.model_dump(mode="json", exclude_defaults=True)
 
 
-def _reactions(now: Mapping[str, Reaction], changed: Mapping[str, str]) -> dict[str, str]:
+def _changed_reactions(now: Mapping[str, Reaction], changed: Mapping[str, str]) -> dict[str, str]:
     """Those that are more than to notify."""
     problems = {REACTION + code: _("There is no such advisory.") for code in changed if code not in RULES}
     for code, value in changed.items():

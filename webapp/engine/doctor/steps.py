@@ -29,33 +29,33 @@ def steps_between(run: Run, after: int, upto: int) -> Iterator[StepFacts]:
     numbers = MetricPoint.objects.filter(_LOOKED_AT, run=run, step__gt=after, step__lte=upto)
     found = list(numbers.order_by("step").values_list("step", flat=True).distinct())  # not a row for each figure
     for start in range(0, len(found), CHUNK_STEPS):
-        yield from _facts(run, after if start == 0 else found[start - 1], found[start : start + CHUNK_STEPS])
+        yield from _step_facts(run, after if start == 0 else found[start - 1], found[start : start + CHUNK_STEPS])
 
 
-def _facts(run: Run, after: int, steps: Sequence[int]) -> Iterator[StepFacts]:
+def _step_facts(run: Run, after: int, steps: Sequence[int]) -> Iterator[StepFacts]:
     figures: dict[int, dict[str, float]] = {step: {} for step in steps}
     points = MetricPoint.objects.filter(_LOOKED_AT, run=run, step__in=steps).order_by("attempt")
     for step, name, value in points.values_list("step", "name", "value"):
         figures[step][name] = value
-    rollouts = _rollouts(run, after, steps[-1])
+    rollouts = _rollout_facts_by_step(run, after, steps[-1])
     for step in steps:
         played = [fact for number in range(after + 1, step + 1) for fact in rollouts.get(number, [])]
-        yield StepFacts(step, figures[step], played, _stage(run, step))
+        yield StepFacts(step, figures[step], played, _stage_of_step(run, step))
         after = step
 
 
-def _rollouts(run: Run, after: int, upto: int) -> dict[int, list[RolloutFact]]:
+def _rollout_facts_by_step(run: Run, after: int, upto: int) -> dict[int, list[RolloutFact]]:
     rows = Rollout.objects.filter(run=run, step__gt=after, step__lte=upto, held_out=False)
     newest = dict(rows.values_list("step").annotate(newest=Max("attempt")).values_list("step", "newest"))
     ended = rows.exclude(status=RolloutStatus.RUNNING).defer("task").order_by("step", "group", "index")
     counted = [row for row in ended if row.attempt == newest[row.step]]
-    said = _said([row.pk for row in counted if row.status != RolloutStatus.EXCLUDED])
+    said = _policy_messages([row.pk for row in counted if row.status != RolloutStatus.EXCLUDED])
     return {
-        step: [_fact(row, said.get(row.pk)) for row in found] for step, found in groupby(counted, attrgetter("step"))
+        step: [_rollout_fact(row, said.get(row.pk)) for row in found] for step, found in groupby(counted, attrgetter("step"))
     }
 
 
-def _said(ids: Sequence[UUID]) -> dict[UUID, list[Message]]:
+def _policy_messages(ids: Sequence[UUID]) -> dict[UUID, list[Message]]:
     """What the policy wrote, by rollout."""
     found: dict[UUID, list[Message]] = {}
     turns = Turn.objects.filter(rollout_id__in=ids, number__gt=0).order_by("rollout_id", "number")
@@ -65,7 +65,7 @@ def _said(ids: Sequence[UUID]) -> dict[UUID, list[Message]]:
     return found
 
 
-def _fact(row: Rollout, said: Sequence[Message] | None) -> RolloutFact:
+def _rollout_fact(row: Rollout, said: Sequence[Message] | None) -> RolloutFact:
     repeats, loops = manner_of(said) if said else (None, None)
     return RolloutFact(
         name=str(row.pk),
@@ -85,7 +85,7 @@ def _fact(row: Rollout, said: Sequence[Message] | None) -> RolloutFact:
     )
 
 
-def _stage(run: Run, step: int) -> int:
+def _stage_of_step(run: Run, step: int) -> int:
     """The stage that the step was trained in; 1 where a run has none."""
     stages = run.health.get("stages", [])
     return max((each["stage"] for each in stages if each["began"] < step), default=1)
