@@ -17,23 +17,23 @@ def change(config: JobConfig, name: str) -> None:
         made(config)
 
 
-def _slower(config: JobConfig) -> None:
+def _halve_learning_rate(config: JobConfig) -> None:
     config.optim.learning_rate = config.learning_rate / 2
 
 
-def _longer(config: JobConfig) -> None:
+def _double_steps(config: JobConfig) -> None:
     config.run.max_steps *= 2
 
 
-def _refill(config: JobConfig) -> None:
+def _set_refill_rounds(config: JobConfig) -> None:
     config.rollout.refill_rounds = max(config.rollout.refill_rounds, REFILL_ROUNDS)
 
 
-def _outcome(config: JobConfig) -> None:
+def _set_outcome_signal(config: JobConfig) -> None:
     config.rewards.signal = "outcome"
 
 
-def _room(config: JobConfig) -> None:
+def _double_token_limits(config: JobConfig) -> None:
     config.rollout.max_turn_tokens *= 2
     config.rollout.max_completion_tokens *= 2
 
@@ -45,12 +45,12 @@ def _held_out(config: JobConfig) -> None:
 
 
 CHANGES: dict[str, Callable[[JobConfig], None]] = {
-    "slower": _slower,
-    "longer": _longer,
-    "refill": _refill,
-    "outcome": _outcome,
-    "room": _room,
+    "slower": _halve_learning_rate,
+    "longer": _double_steps,
+    "refill": _set_refill_rounds,
+    "outcome": _set_outcome_signal,
+    "room": _double_token_limits,
     "held-out": _held_out,
 }
-"""Half the learning rate; twice the steps; other tasks for groups without spread; learning only from groups with both
+"""Half the learning rate; twice the steps; other tasks for groups of zero variance; learning only from groups with both
 outcomes; twice the tokens; tasks that are held out and evaluated on."""

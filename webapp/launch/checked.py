@@ -1,7 +1,7 @@
 """A launch that opens the run's page at once: the run is a draft until a worker has checked it, and queues it then.
 
-1. The references must resolve, which takes milliseconds and is said beside the option. Then the draft and a
-   ``LaunchCheck`` are written; whoever sent the form is on the run's page.
+1. The references must resolve, which takes milliseconds; a problem is shown next to the option. Then the draft and a
+   ``LaunchCheck`` are written, and the person who sent the form gets the run's page.
 2. A worker checks it and writes each finding as it is known; the page shows them line by line.
 3. Nothing found, or only remarks: the run is queued. Else it stays a draft, and a person changes it, or launches it
    anyway where nothing hard was found.
@@ -75,7 +75,7 @@ def launch_checked(
             run = draft
             if not run_change(run=run, name=name, config=config):
                 return run  # the first of two clicks
-            _open(run).update(state=CheckState.DROPPED, token="")  # it looks at what is no longer there
+            _open_checks(run).update(state=CheckState.DROPPED, token="")  # it looks at what is no longer there
             run.refresh_from_db()
         check_begin(run=run, user=user, anyway=anyway)
     run.refresh_from_db()
@@ -86,13 +86,13 @@ def check_begin(*, run: Run, user: User, anyway: bool = False) -> LaunchCheck | 
     """Have a draft checked and queued; ``None`` when it is no draft. A check that is under way is joined."""
     with transaction.atomic():
         draft = Run.objects.select_for_update(no_key=True).filter(pk=run.pk, state=RunState.DRAFT).first()
-        if draft is None or (found := _open(draft).first()) is not None:
+        if draft is None or (found := _open_checks(draft).first()) is not None:
             return None if draft is None else found
         config = JobConfig.model_validate(draft.config)
         made = LaunchCheck(
-            project=draft.project, run=draft, created_by=user, anyway=anyway, **_about(draft.project, config)
+            project=draft.project, run=draft, created_by=user, anyway=anyway, **_digest_and_language(draft.project, config)
         )
-        fresh = _fresh(made)
+        fresh = _recent_check(made)
         if fresh is not None:
             made.findings, made.state, made.ended_at = fresh.findings, CheckState.PASSED, fresh.ended_at
             made.save()
@@ -112,9 +112,9 @@ def check_record(*, project: Project, user: User, config: JobConfig, outcome: Ou
         project=project,
         created_by=user,
         state=CheckState.STOPPED if outcome.problems else CheckState.PASSED,
-        findings=[_stored(item) for item in outcome.checks],
+        findings=[_check_as_json(item) for item in outcome.checks],
         ended_at=Now(),
-        **_about(project, config),
+        **_digest_and_language(project, config),
     )
 
 
@@ -124,7 +124,7 @@ def check_run(claim: Claim[LaunchCheck]) -> None:
     found: list[dict[str, Any]] = []
 
     def say(check: Check) -> None:
-        found.append(_stored(check))
+        found.append(_check_as_json(check))
         claim.keep(findings=found)
 
     with translation.override(item.language or None):
@@ -133,7 +133,7 @@ def check_run(claim: Claim[LaunchCheck]) -> None:
         with claim.held():  # a run that was stopped or changed meanwhile is not queued
             claim.finish(state=CheckState.STOPPED if stops else CheckState.PASSED, ended_at=Now())
             if stops:
-                _stop(item)
+                _keep_draft(item)
             else:
                 run_launch(run=run, user=item.created_by, audited=True)
 
@@ -143,13 +143,13 @@ def check_failed(item: LaunchCheck, error: TiltyardError) -> dict[str, Any]:
     with translation.override(item.language or None):
         sentence, hint = in_words(error.message), in_words(error.hint) if error.hint else ""
         finding = Check(_("Check"), False, sentence, hint, isinstance(error, ConfigError))
-    _stop(item)
+    _keep_draft(item)
     now = LaunchCheck.objects.filter(pk=item.pk).values_list("findings", flat=True).first() or []
-    return {"state": CheckState.STOPPED, "findings": [*now, _stored(finding)], "ended_at": Now()}
+    return {"state": CheckState.STOPPED, "findings": [*now, _check_as_json(finding)], "ended_at": Now()}
 
 
-def _stop(item: LaunchCheck) -> None:
-    """The run stays a draft, and its viewers hear of it."""
+def _keep_draft(item: LaunchCheck) -> None:
+    """The run stays a draft; its viewers get a warning event."""
     if item.run is None:
         return  # checked before there was a run
     run = item.run
@@ -165,19 +165,19 @@ def _set_phase(run: Run, phase: str) -> None:
     Run.objects.filter(pk=run.pk, state=RunState.DRAFT).update(phase=phase)
 
 
-def _open(run: Run) -> QuerySet[LaunchCheck]:
+def _open_checks(run: Run) -> QuerySet[LaunchCheck]:
     return LaunchCheck.objects.filter(run=run, state=CheckState.OPEN)
 
 
-def _about(project: Project, config: JobConfig) -> dict[str, Any]:
-    """The digest covers what references mean now: a dataset that was read anew is another one."""
+def _digest_and_language(project: Project, config: JobConfig) -> dict[str, Any]:
+    """The digest covers what references mean now: a dataset that was read again counts as another one."""
     language = translation.get_language() or ""
     resolved = resolve(project, config).config.model_dump(mode="json")
     text = json.dumps([language, config.model_dump(mode="json"), resolved], sort_keys=True)
     return {"digest": hashlib.sha256(text.encode()).hexdigest(), "language": language}
 
 
-def _fresh(wanted: LaunchCheck) -> LaunchCheck | None:
+def _recent_check(wanted: LaunchCheck) -> LaunchCheck | None:
     """A check of the same a moment ago that would not stop this launch."""
     rows = LaunchCheck.objects.filter(project=wanted.project, digest=wanted.digest, ended_at__gt=Now() - FRESH)
     newest = rows.order_by("-ended_at").first()
@@ -188,7 +188,7 @@ def _fresh(wanted: LaunchCheck) -> LaunchCheck | None:
 
 
 # --- Findings as rows keep them -------------------------------------------------------------------------------------
-def _stored(check: Check) -> dict[str, Any]:
+def _check_as_json(check: Check) -> dict[str, Any]:
     return check._asdict() | {"offer": check.offer and check.offer._asdict()}
 
 

@@ -1,7 +1,7 @@
-"""What a run will write, told before it is launched: checkpoints, the final model, and what it records.
+"""How many bytes a run will write, shown before it is launched: checkpoints, the final model, and its records.
 
 A checkpoint holds the weights and two moments of AdamW for each weight that is trained; with LoRA only the adapter's.
-The sizes come from the model's own headers, else from the number in its name; where neither tells, nothing is said.
+The sizes come from the model's own headers, else from the number in its name; where neither is known, nothing is shown.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ class DiskForecast(NamedTuple):
 
 def disk_forecast(config: JobConfig) -> DiskForecast | None:
     """What a resolved config will write; ``None`` where the model's size is not known."""
-    records = _records(config)
+    records = _record_bytes(config)
     if not config.method.trains:
         return DiskForecast(0, 0, 0, records, True)
-    sizes = _parameters(config)
+    sizes = _parameter_counts(config)
     if sizes is None:
         return None
     parameters, trained = sizes
     size = 2 if config.model.dtype == "bfloat16" else 4
     each = (trained if config.model.lora_rank else parameters) * size + MOMENTS * trained * size
-    count, bounded = _checkpoints(config)
+    count, bounded = _most_checkpoints(config)
     return DiskForecast(count, each, parameters * size, records, bounded)
 
 
@@ -74,7 +74,7 @@ def disk_sentence(config: JobConfig, found: DiskForecast) -> str:
     return forecast if found.bounded else f"{forecast} {more}"
 
 
-def _records(config: JobConfig) -> int:
+def _record_bytes(config: JobConfig) -> int:
     if not config.method.plays:
         return 0
     rollouts = config.run.max_steps * config.rollouts_per_step
@@ -83,8 +83,8 @@ def _records(config: JobConfig) -> int:
     return 2 * rollouts * (ROLLOUT_BYTES + TOKEN_BYTES * config.rollout.max_completion_tokens) + min(values, tokens)
 
 
-def _checkpoints(config: JobConfig) -> tuple[int, bool]:
-    """How many are there at most, and whether something bounds them: the newest that are kept, and the best."""
+def _most_checkpoints(config: JobConfig) -> tuple[int, bool]:
+    """How many checkpoints there are at most (the newest that are kept, and the best), and whether that is a bound."""
     saved = config.run.max_steps // config.run.save_every if config.run.save_every else 0
     by_time = getattr(config.run, "save_every_minutes", 0)
     keep = getattr(config.run, "keep_last", 0)
@@ -93,12 +93,12 @@ def _checkpoints(config: JobConfig) -> tuple[int, bool]:
     return saved, not by_time
 
 
-def _parameters(config: JobConfig) -> tuple[int, int] | None:
+def _parameter_counts(config: JobConfig) -> tuple[int, int] | None:
     """All parameters, and those that are trained."""
     source, rank = config.model.source, config.model.lora_rank
     if source == "starter":
         return STARTER_PARAMETERS, STARTER_ADAPTER * rank // 16 if rank else STARTER_PARAMETERS
-    folder = Path(source) if source.startswith("/") else _cached(source)
+    folder = Path(source) if source.startswith("/") else _cached_snapshot(source)
     found = _of_folder(folder, rank) if folder else None
     if found is not None:
         return found
@@ -109,15 +109,15 @@ def _parameters(config: JobConfig) -> tuple[int, int] | None:
     return total, total * rank // PARAMETERS_PER_RANK if rank else total
 
 
-def _cached(source: str) -> Path | None:
+def _cached_snapshot(source: str) -> Path | None:
     """The newest snapshot of a Hugging Face model that is on this machine."""
     home = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
     root = Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub")
-    found = sorted((root / f"models--{source.replace('/', '--')}" / "snapshots").glob("*"), key=_age)
+    found = sorted((root / f"models--{source.replace('/', '--')}" / "snapshots").glob("*"), key=_modified_at)
     return found[-1] if found else None
 
 
-def _age(path: Path) -> float:
+def _modified_at(path: Path) -> float:
     return path.stat().st_mtime
 
 
@@ -129,10 +129,10 @@ def _of_folder(folder: Path, rank: int) -> tuple[int, int] | None:
         return None
     if not total:
         return None
-    return total, _adapter(config, total, rank) if rank else total
+    return total, _adapter_parameters(config, total, rank) if rank else total
 
 
-def _adapter(config: Any, total: int, rank: int) -> int:
+def _adapter_parameters(config: Any, total: int, rank: int) -> int:
     """The adapter of every linear layer: four of attention, three of the feed-forward part, in each block."""
     text = config.get("text_config") or config if isinstance(config, dict) else {}
     hidden, blocks, inner = (text.get(name) for name in ("hidden_size", "num_hidden_layers", "intermediate_size"))

@@ -1,7 +1,7 @@
 """The form of a new run, made from ``training.config.JobConfig``: every option is a field named by its path.
 
 ``RunForm.config`` is the checked config. Errors that concern several options start with the path of the one they belong
-to (``optim.micro_batch_size: …``) and are placed beside it.
+to (``optim.micro_batch_size: …``) and are placed next to it.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ class RunForm(forms.Form):
             field.widget = forms.Select(choices=options)
 
     def _unlisted(self, value: str) -> str:
-        """What a value is that no list has: a run whose model is still to come, or something from elsewhere."""
+        """The label of a value that no list has: a run that is still training, or something from elsewhere."""
         name = value.removeprefix("run:")
         if name != value and Run.objects.filter(project=self.project, name=name).exclude(state__in=TERMINAL).exists():
             return _("%(name)s · still training") % {"name": name}
@@ -203,7 +203,7 @@ class RunForm(forms.Form):
 
     @cached_property
     def source(self) -> Checkpoint | None:
-        """The checkpoint that the run is to go on from, if it is a child."""
+        """The checkpoint that the run starts from, if it is a child."""
         return cast(Checkpoint | None, self._hidden("checkpoint"))
 
     @cached_property
@@ -271,7 +271,7 @@ class RunForm(forms.Form):
         return OptionField(self[path], translated(unit), bool(extra.get("basic")), path, self.warnings.get(path, ""))
 
     def clean(self) -> dict[str, Any]:
-        """Build the config; what it finds stands beside the option."""
+        """Build the config; each problem is shown next to its option."""
         cleaned = super().clean() or {}
         if any(path in self.errors for path in self.fields if path != "name"):
             return cleaned
@@ -288,7 +288,7 @@ class RunForm(forms.Form):
         return cleaned
 
     def place(self, option: str, sentence: str) -> None:
-        """Put a sentence beside the option, or beside what holds it; above the form where neither is a field."""
+        """Put a sentence next to the option or its group; above the form where neither is a field."""
         path = option
         while path and path not in self.fields:
             path = path.rpartition(".")[0]
@@ -321,13 +321,13 @@ def reference_choices(project: Project) -> dict[str, list[tuple[str, str]]]:
     """What each reference option may name in a project, as (value, label)."""
     datasets = [
         (item.reference, _("%(name)s · %(rows)s rows") % {"name": item, "rows": item.rows})
-        for item in _offered(ready_datasets(project), "name", "version", "rows")
+        for item in _option_rows(ready_datasets(project), "name", "version", "rows")
     ]
     environments = [
         (item.reference, item.name if item.healthy else _("%(name)s (not answering)") % {"name": item.name})
-        for item in _offered(environments_of(project), "name", "healthy")
+        for item in _option_rows(environments_of(project), "name", "healthy")
     ]
-    specs = _offered(specs_of(project).order_by("name", "-version"), "name", "version")
+    specs = _option_rows(specs_of(project).order_by("name", "-version"), "name", "version")
     empty = ("", _("— choose —"))
     return {
         "model.source": model_choices(project),
@@ -347,32 +347,32 @@ def model_choices(project: Project) -> list[tuple[str, str]]:
     kinds = {kind.value: str(kind.label) for kind in ModelKind}
     models += [
         (item.reference, f"{item.name} · {kinds.get(item.kind, item.kind)}")
-        for item in _offered(models_of(project).defer(None), "name", "kind")
+        for item in _option_rows(models_of(project).defer(None), "name", "kind")
     ]
     models += [
         (f"run:{run.name}", _("%(name)s · final model of this run") % {"name": run.name})
-        for run in _offered(unregistered_runs(project), "name")
+        for run in _option_rows(unregistered_runs(project), "name")
     ]
     return models + [
         (item.reference, _("%(name)s · endpoint (%(model)s)") % {"name": item.name, "model": item.model})
-        for item in _offered(endpoints_of(project), "name", "model")
+        for item in _option_rows(endpoints_of(project), "name", "model")
     ]
 
 
-def _offered(rows: QuerySet[M], *fields: str) -> QuerySet[M]:
-    """What a select lists, with no more of each than its line says: the reports and configs beside it are large."""
+def _option_rows(rows: QuerySet[M], *fields: str) -> QuerySet[M]:
+    """The rows that a select lists, with only the fields of its lines: reports and configs are large."""
     return rows.select_related(None).prefetch_related(None).only(*fields)[:MAX_OPTIONS]
 
 
 def suggested_name(project: Project, config: JobConfig, base: str = "", *, stem: str = "") -> str:
     """A run name that is not taken: ``<base or environment or dataset>-<kind>-<number>``, or ``<stem>-<number>``."""
     if not stem:
-        stem = _stem(config, base)
+        stem = _name_stem(config, base)
     taken = set(Run.objects.filter(project=project, name__startswith=f"{stem}-").values_list("name", flat=True))
     return next(name for number in range(1, len(taken) + 2) if (name := f"{stem}-{number}") not in taken)
 
 
-def _stem(config: JobConfig, base: str) -> str:
+def _name_stem(config: JobConfig, base: str) -> str:
     reference = config.environment.name or config.data.train or "run"
     stem = base or f"{reference.partition(':')[2].partition('@')[0] or reference}-{config.kind}"
     return re.sub(r"-\d+$", "", re.sub(r"[^\w.()+ -]", "-", stem)).strip(" -._")[:70] or "run"

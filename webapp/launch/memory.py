@@ -1,12 +1,11 @@
-"""How much memory a job needs on a device, told while it is still a form.
+"""How much memory a job needs on a device, shown while it is still a form.
 
 1. What decides about memory is taken from the config (``decisive``): two forms that differ in their data, rewards or
    names alone ask for the same.
 2. What was worked out for the same within ``KEPT`` is found at once. Else a row is written, and a worker makes the
    table (``webapp.common.work``) in a process of its own: PyTorch traces the model for seconds, and is never imported
    here.
-3. A person has one estimate at a time in a project: the next one takes the place of the one that is still open, whose
-   process ends with it.
+3. A person has one estimate at a time in a project: the next one replaces one that is still open, and ends its process.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ class Asked(NamedTuple):
 
     row: MemoryEstimate | None = None
     nothing: bool = False  # no model is held on a device
-    unknown: str = ""  # a base model whose shape nobody here knows
+    unknown: str = ""  # a base model whose shape is not known here
 
 
 # --- Devices --------------------------------------------------------------------------------------------------------
@@ -125,12 +124,12 @@ def estimate_begin(*, project: Project, user: User, config: JobConfig, device: s
     if not _has_shape(source):
         return Asked(unknown=source)
     about = decisive(config, source)
-    digest = _digest(about, device)
+    digest = _estimate_digest(about, device)
     with transaction.atomic():
-        found = _known(project, user, digest)
+        found = _known_estimate(project, user, digest)
         if found is not None:
             return Asked(found)
-        _forget(project)
+        _delete_old_estimates(project)
         mine = MemoryEstimate.objects.filter(project=project, created_by=user, state=OPEN)
         mine.update(state=DROPPED, token="", ended_at=Now())
         made = MemoryEstimate.objects.create(
@@ -156,21 +155,21 @@ def _has_shape(source: str) -> bool:
     return source == "starter" or source in KNOWN or (Path(source) / "config.json").is_file()
 
 
-def _digest(config: JobConfig, device: str) -> str:
+def _estimate_digest(config: JobConfig, device: str) -> str:
     path = Path(config.model.source) / "config.json"
     stamp = [path.stat().st_mtime_ns, path.stat().st_size] if path.is_file() else []
     text = json.dumps([settings.PRODUCT_VERSION, device, stamp, config.model_dump(mode="json")], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _known(project: Project, user: User, digest: str) -> MemoryEstimate | None:
-    """One that is done or failed a moment ago, whoever asked for it, or the person's own that is under way."""
+def _known_estimate(project: Project, user: User, digest: str) -> MemoryEstimate | None:
+    """A recent estimate that is done or failed, of any person, or the person's own that is under way."""
     done = Q(state=DONE, created_at__gt=Now() - KEPT) | Q(state=FAILED, ended_at__gt=Now() - FAILURE_KEPT)
     rows = MemoryEstimate.objects.filter(project=project, digest=digest)
     return rows.filter(done | Q(state=OPEN, created_by=user)).first()
 
 
-def _forget(project: Project) -> None:
+def _delete_old_estimates(project: Project) -> None:
     rows = MemoryEstimate.objects.filter(project=project)
     old = Q(created_at__lt=Now() - KEPT) | Q(state=DROPPED, created_at__lt=Now() - DROPPED_KEPT)
     rows.filter(old).exclude(state=OPEN).delete()
@@ -184,7 +183,7 @@ def estimate_make(claim: Claim[MemoryEstimate]) -> None:
     if older.exists():
         claim.wait(WAIT_S)
         return
-    answer = _answer(claim)
+    answer = _run_estimate(claim)
     if "error" in answer:
         claim.finish(state=FAILED, answer=answer, ended_at=Now())
     else:
@@ -196,8 +195,9 @@ def estimate_failed(_item: MemoryEstimate, error: TiltyardError) -> dict[str, An
     return {"state": FAILED, "answer": {"error": error.info.model_dump(mode="json")}, "ended_at": Now()}
 
 
-def _answer(claim: Claim[MemoryEstimate]) -> dict[str, Any]:
-    """What the command prints. Raises ``DataError`` where it says nothing, ``Lost`` once nobody waits for it."""
+def _run_estimate(claim: Claim[MemoryEstimate]) -> dict[str, Any]:
+    """The command's answer. Raises ``DataError`` where it prints none, ``Lost`` once the estimate is not wanted any
+    more."""
     item = claim.item
     with tempfile.TemporaryDirectory(prefix="memory-", dir=settings.DATA_DIR) as folder:
         path = Path(folder)
@@ -214,10 +214,10 @@ def _answer(claim: Claim[MemoryEstimate]) -> dict[str, Any]:
                 claim.keep()
                 if time.monotonic() - began > CHILD_LIMIT_S:
                     raise DataError(sentence(TOO_LONG, s=round(CHILD_LIMIT_S)))
-        return _read((path / "out").read_bytes()[:MAX_ANSWER_BYTES])
+        return _parse_answer((path / "out").read_bytes()[:MAX_ANSWER_BYTES])
 
 
-def _read(output: bytes) -> dict[str, Any]:
+def _parse_answer(output: bytes) -> dict[str, Any]:
     try:
         found = json.loads(output)
     except (ValueError, RecursionError):

@@ -71,7 +71,7 @@ class Table(NamedTuple):
 
 class MemoryView(NamedTuple):
     """What the card says. ``state``: open, done, failed, dropped, none, unknown or invalid. ``sentence`` and ``hint``
-    stand in the place of a table; ``problems`` are what the form has wrong. While it is ``open`` the table may be the
+    replace the table; ``problems`` are what the form has wrong. While it is ``open`` the table may be the
     one of before."""
 
     state: str
@@ -117,7 +117,7 @@ def job_of(data: QueryDict, project: Project) -> JobConfig:
         return JobConfig.model_validate(raw)
     except ShapeError as exc:
         found = exc.errors(include_url=False, include_input=False)
-        raise Problems([_problem(option_of(error), error_sentence(error)) for error in found[:5]]) from exc
+        raise Problems([_problem_line(option_of(error), error_sentence(error)) for error in found[:5]]) from exc
 
 
 def _of_yaml(text: str) -> JobConfig:
@@ -126,15 +126,15 @@ def _of_yaml(text: str) -> JobConfig:
     except YamlProblem as exc:
         line = _("Line {line}: {problem}")
         found = [
-            line.format(line=item.line, problem=_problem(item.path, item.message))
+            line.format(line=item.line, problem=_problem_line(item.path, item.message))
             if item.line
-            else _problem(item.path, item.message)
+            else _problem_line(item.path, item.message)
             for item in exc.problems[:5]
         ]
         raise Problems(found) from exc
 
 
-def _problem(option: str, sentence: str) -> str:
+def _problem_line(option: str, sentence: str) -> str:
     title = option_title(option) or option
     return f"{title}: {sentence}" if title else sentence
 
@@ -146,28 +146,28 @@ def view_of(asked: Asked, shown: MemoryEstimate | None = None) -> MemoryView:
         sentence = _("Nothing is held on a device: no model of this job is loaded here.")
         return MemoryView("none", sentence=sentence)
     if asked.unknown or asked.row is None:
-        return _unknown(asked.unknown)
+        return _unknown_shape_view(asked.unknown)
     return row_view(asked.row, shown)
 
 
 def row_view(row: MemoryEstimate, shown: MemoryEstimate | None = None) -> MemoryView:
     """The same of a row."""
     if row.state == DONE:
-        return MemoryView(row.state, row, _table(row), shown=row)
+        return MemoryView(row.state, row, _memory_table(row), shown=row)
     if row.state == OPEN:
         before = shown if shown is not None and shown.state == DONE else None
-        return MemoryView(row.state, row, _table(before) if before else None, shown=before)
+        return MemoryView(row.state, row, _memory_table(before) if before else None, shown=before)
     if row.state == FAILED:
-        return _failed(row)
+        return _failed_view(row)
     return MemoryView(row.state, row, sentence=_("Cancelled: you asked for another estimate meanwhile."))
 
 
 def refused_view(error: ConfigError) -> MemoryView:
     """A model that is not there."""
-    return MemoryView("invalid", problems=(_problem(error.option, in_words(error.sentence)),))
+    return MemoryView("invalid", problems=(_problem_line(error.option, in_words(error.sentence)),))
 
 
-def _unknown(source: str) -> MemoryView:
+def _unknown_shape_view(source: str) -> MemoryView:
     sentence = _("The shape of {model} is not known here, so its memory cannot be estimated.")
     hint = _(
         "Put its folder (config.json and safetensors) into the models folder and register it; its memory is then "
@@ -176,7 +176,7 @@ def _unknown(source: str) -> MemoryView:
     return MemoryView("unknown", sentence=sentence.format(model=source), hint=hint)
 
 
-def _failed(row: MemoryEstimate) -> MemoryView:
+def _failed_view(row: MemoryEstimate) -> MemoryView:
     told = failure(row.answer.get("error"))
     if told is None:
         return MemoryView(row.state, row)
@@ -184,7 +184,7 @@ def _failed(row: MemoryEstimate) -> MemoryView:
     return MemoryView(row.state, row, sentence=told.title, hint=hint)
 
 
-def _table(row: MemoryEstimate) -> Table:
+def _memory_table(row: MemoryEstimate) -> Table:
     answer = row.answer
     whole, device = int(answer["whole"]), int(answer["device"]["bytes"])
     scale = max(whole, device)
@@ -196,12 +196,12 @@ def _table(row: MemoryEstimate) -> Table:
         hint=in_words(said["hint"]),
         used=WIDE * whole / scale,
         edge=WIDE * device / scale,
-        parts=[part for key in PARTS if (part := _part(key, answer, whole)).lines],
-        change=_change(row) if answer.get("change") else None,
+        parts=[part for key in PARTS if (part := _table_part(key, answer, whole)).lines],
+        change=_suggested_change(row) if answer.get("change") else None,
     )
 
 
-def _part(key: str, answer: Mapping[str, Any], whole: int) -> Part:
+def _table_part(key: str, answer: Mapping[str, Any], whole: int) -> Part:
     titles = {"kept": _("Kept for the whole run"), "learning": _("While learning"), "sampling": _("While sampling")}
     terms = [term for term in answer["terms"] if term["part"] == key]
     kept = sum(term["bytes"] for term in answer["terms"] if term["part"] == "kept")
@@ -214,19 +214,19 @@ def _part(key: str, answer: Mapping[str, Any], whole: int) -> Part:
     return Part(key, titles[key], gib(total), key != "kept" and total == whole, lines)
 
 
-def _change(row: MemoryEstimate) -> Change:
+def _suggested_change(row: MemoryEstimate) -> Change:
     values: dict[str, Any] = row.answer["change"]
-    options = [f"{option_title(path) or path}: {_value(value)}" for path, value in values.items()]
+    options = [f"{option_title(path) or path}: {_value_text(value)}" for path, value in values.items()]
     stages = row.config.get("curriculum", {}).get("stages", [])
-    counts = not any(_has(stage, path) for stage in stages for path in values)
+    counts = not any(_stage_sets(stage, path) for stage in stages for path in values)
     return Change(options, gib(int(row.answer["changed"])), json.dumps(values) if counts else "")
 
 
-def _has(stage: Mapping[str, Any], path: str) -> bool:
-    """Whether a stage has an option of its own there, which hides the run's."""
+def _stage_sets(stage: Mapping[str, Any], path: str) -> bool:
+    """Whether a stage sets the option itself, which hides the run's value."""
     group, _dot, option = path.partition(".")
     return option in (stage.get(group) or {})
 
 
-def _value(value: Any) -> str:
+def _value_text(value: Any) -> str:
     return (_("on") if value else _("off")) if isinstance(value, bool) else str(value)

@@ -1,4 +1,4 @@
-"""The memory of a job beside its form: the card asks when the form changes, and again until a worker has the table."""
+"""The memory of a job next to its form: the card asks when the form changes, and again until a worker has the table."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def run_memory(request: HttpRequest, slug: str) -> HttpResponse:
     device, paid = request.POST.get(DEVICE, ""), None
     try:
         config = job_of(request.POST, project)
-        paid = _paid(project, config, request.POST.get("rewards.spec", ""))
+        paid = _paid_for(project, config, request.POST.get("rewards.spec", ""))
         asked = estimate_begin(
             project=project,
             user=cast(User, request.user),
@@ -49,10 +49,10 @@ def run_memory(request: HttpRequest, slug: str) -> HttpResponse:
             device=device if device_known(device) else device_default(config),
         )
     except Problems as exc:
-        return _card(request, project, MemoryView("invalid", problems=tuple(exc.found)))
+        return _render_card(request, project, MemoryView("invalid", problems=tuple(exc.found)))
     except ConfigError as exc:
-        return _card(request, project, refused_view(exc), paid=paid)
-    return _card(request, project, view_of(asked, _shown(project, request.POST.get("memory_shown", ""))), paid=paid)
+        return _render_card(request, project, refused_view(exc), paid=paid)
+    return _render_card(request, project, view_of(asked, _shown_estimate(project, request.POST.get("memory_shown", ""))), paid=paid)
 
 
 @login_required
@@ -61,10 +61,10 @@ def run_memory_part(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """How far an estimate is; the card asks for this until it is done."""
     project = project_for(request.user, slug)
     row = object_for(request.user, MemoryEstimate, pk, within=project.memory_estimates.all())
-    return _card(request, project, row_view(row, _shown(project, request.GET.get("shown", ""))))
+    return _render_card(request, project, row_view(row, _shown_estimate(project, request.GET.get("shown", ""))))
 
 
-def _shown(project: Project, pk: str) -> MemoryEstimate | None:
+def _shown_estimate(project: Project, pk: str) -> MemoryEstimate | None:
     """The estimate that the page shows until there is another."""
     try:
         return project.memory_estimates.filter(pk=UUID(pk)).first()
@@ -72,11 +72,11 @@ def _shown(project: Project, pk: str) -> MemoryEstimate | None:
         return None
 
 
-def _paid(project: Project, config: JobConfig, spec: str) -> Paid | None:
-    """What the first stage's reward pays for, where that is not solving the task; checks look at each stage.
+def _paid_for(project: Project, config: JobConfig, spec: str) -> Paid | None:
+    """What the first stage's reward pays for, where that is not solving the task; the checks cover each stage.
 
-    ``spec`` is the form's own: a form that lacks its data is read without them and without rewards. What is meant by
-    default is known once data and environment are chosen.
+    ``spec`` is the form's own: a form that lacks its data is read without them and without rewards. The default
+    rewards are known once data and environment are chosen.
     """
     course = config.courses[0].model_copy(deep=True)
     course.rewards.spec = course.rewards.spec or ("" if course.rewards.components else spec)
@@ -90,7 +90,7 @@ def _paid(project: Project, config: JobConfig, spec: str) -> Paid | None:
         return None
 
 
-def _card(request: HttpRequest, project: Project, view: MemoryView, **more: Any) -> HttpResponse:
+def _render_card(request: HttpRequest, project: Project, view: MemoryView, **more: Any) -> HttpResponse:
     yaml = "yaml" in request.POST or request.GET.get("tab") == "yaml"
     context = {"project": project, "memory": view, "yaml_tab": yaml, "can_edit": can_edit(project), **more}
     context["of_form"] = request.method == "POST" and not yaml

@@ -33,7 +33,7 @@ START_LIMIT = timedelta(minutes=3)
 
 
 class Need(NamedTuple):
-    """One thing that a preset needs. ``path`` is the option that gets ``reference``; ``note`` says what is going on."""
+    """One thing that a preset needs. ``path`` is the option that gets ``reference``; ``note`` says how far it is."""
 
     path: str
     label: str
@@ -93,10 +93,10 @@ def situation(project: Project, preset: Preset, size: Size) -> Situation:
     wanted = preset.needs_for(size)
     environment = environment_find(project, wanted.environment)
     found = [
-        _environment(project, wanted.environment, environment),
-        _dataset(project, wanted, environment),
-        _reward(project, wanted.reward),
-        _start(project, wanted, size),
+        _environment_need(project, wanted.environment, environment),
+        _dataset_need(project, wanted, environment),
+        _reward_need(project, wanted.reward),
+        _start_need(project, wanted, size),
     ]
     return Situation([need for need in found if need is not None])
 
@@ -111,10 +111,10 @@ def filled(preset: Preset, size: Size, now: Situation) -> JobConfig:
     return config
 
 
-def _environment(project: Project, need: EnvironmentNeed | None, found: Environment | None) -> Need | None:
+def _environment_need(project: Project, need: EnvironmentNeed | None, found: Environment | None) -> Need | None:
     if need is None:
         return None
-    label, what = _("Environment"), _words(need.program, need.arguments)
+    label, what = _("Environment"), _name_with_options(need.program, need.arguments)
     if found is None:
         return Need("environment.name", label, what, MISSING)
     url = reverse("environment-detail", args=[project.slug, found.pk])
@@ -130,14 +130,14 @@ def _environment(project: Project, need: EnvironmentNeed | None, found: Environm
     return made._replace(state=MAKING, note=_("starting"))
 
 
-def _dataset(project: Project, wanted: Needs, environment: Environment | None) -> Need | None:
+def _dataset_need(project: Project, wanted: Needs, environment: Environment | None) -> Need | None:
     need = wanted.dataset
     if need is None:
         return None
-    blank = Need("data.train", _("Dataset"), _words(need.command, need.arguments), MISSING)
+    blank = Need("data.train", _("Dataset"), _name_with_options(need.command, need.arguments), MISSING)
     if need.program == WORD_PROBLEMS:
         found = problems_find(project, need)
-        blank = blank._replace(what=_words(_("word problems"), need.arguments))
+        blank = blank._replace(what=_name_with_options(_("word problems"), need.arguments))
         return blank if found is None else _of_dataset(project, blank, found)
     order = order_find(environment, need) if environment is not None else None
     if order is None:
@@ -163,7 +163,7 @@ def _of_dataset(project: Project, blank: Need, found: Dataset) -> Need:
     return made._replace(state=FOUND, reference=found.reference, note=rows)
 
 
-def _reward(project: Project, need: RewardNeed | None) -> Need | None:
+def _reward_need(project: Project, need: RewardNeed | None) -> Need | None:
     if need is None:
         return None
     blank = Need("rewards.spec", _("Reward spec"), ", ".join(item.name for item in need.components), MISSING)
@@ -174,7 +174,7 @@ def _reward(project: Project, need: RewardNeed | None) -> Need | None:
     return blank._replace(state=FOUND, reference=found.reference, name=str(found), url=url)
 
 
-def _start(project: Project, wanted: Needs, size: Size) -> Need | None:
+def _start_need(project: Project, wanted: Needs, size: Size) -> Need | None:
     need = wanted.start
     if need is None:
         return None
@@ -212,6 +212,6 @@ def _before_start(project: Project, blank: Need, first: Preset, size: Size) -> N
     return blank._replace(name=ended.name, url=url, note=_("The last one failed; you can create a new one."))
 
 
-def _words(first: str, arguments: Mapping[str, Any]) -> str:
+def _name_with_options(first: str, arguments: Mapping[str, Any]) -> str:
     """“tasks · count 48 · speech native”."""
     return " · ".join([first, *(f"{name} {value}" for name, value in arguments.items())])

@@ -1,4 +1,4 @@
-"""Looking for what presets need: the same way for the page that tells and for the service that makes."""
+"""Find what presets need: the same way for the page that shows it and for the service that makes it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def environment_find(project: Project, need: EnvironmentNeed | None) -> Environm
     """A server of the program that is started here with the wanted options; one that answers comes first."""
     if need is None:
         return None
-    found = [item for item in environments_of(project) if _plays(item, need)]
+    found = [item for item in environments_of(project) if _serves_need(item, need)]
     return min(found, key=lambda item: (item.healthy is not True, not item.wanted, item.created_at), default=None)
 
 
-def _plays(environment: Environment, need: EnvironmentNeed) -> bool:
+def _serves_need(environment: Environment, need: EnvironmentNeed) -> bool:
     program = environment.built_in
     if program is None or program.name != need.program:
         return False
@@ -44,16 +44,16 @@ def order_find(environment: Environment, need: DatasetNeed) -> DatasetOrder | No
     orders = DatasetOrder.objects.filter(
         environment__project=environment.project_id, command=need.command, arguments=wanted
     ).exclude(state=OrderState.DONE, dataset=None)
-    shared = _shared(environment, need)
+    shared = _shared_arguments(environment, need)
     same = (
         order
         for order in orders.select_related("environment", "dataset").order_by("-created_at")[:50]
-        if order.environment.built_in == environment.built_in and _shared(order.environment, need) == shared
+        if order.environment.built_in == environment.built_in and _shared_arguments(order.environment, need) == shared
     )
-    return min(same, key=_rank, default=None)
+    return min(same, key=_readiness_rank, default=None)
 
 
-def _rank(order: DatasetOrder) -> int:
+def _readiness_rank(order: DatasetOrder) -> int:
     """Rows that are there, then rows that come, then failures."""
     if order.dataset is not None and order.dataset.state == DatasetState.READY:
         return 0
@@ -68,7 +68,7 @@ def arguments_kept(environment: Environment, need: DatasetNeed) -> dict[str, Any
     return {name: value for name, value in need.arguments.items() if value != defaults.get(name)}
 
 
-def _shared(environment: Environment, need: DatasetNeed) -> dict[str, Any]:
+def _shared_arguments(environment: Environment, need: DatasetNeed) -> dict[str, Any]:
     program = environment.built_in
     names = {option.name for option in program.datasets[need.command].shared} if program else set()
     return {name: value for name, value in environment.arguments.items() if name in names}
@@ -86,7 +86,7 @@ def problem_options(need: DatasetNeed) -> dict[str, Any]:
 
 
 def spec_find(project: Project, need: RewardNeed) -> RewardSpec | None:
-    """The newest spec with the same components, under whatever name; the preset's own name first."""
+    """The newest spec with the same components, under any name; the preset's own name first."""
     wanted = stored_components(list(need.components))
     found = [
         item
@@ -97,7 +97,7 @@ def spec_find(project: Project, need: RewardNeed) -> RewardSpec | None:
 
 
 def run_find(project: Project, preset: Preset, size: Size) -> Run | None:
-    """The newest run of a preset that has succeeded, or may still: whoever starts from it then waits for it."""
+    """The newest run of a preset that has succeeded, or may still: a run that starts from it then waits for it."""
     for run in runs_of(project, preset, size).order_by("-created_at")[:50]:
         if run.state not in ENDED_BADLY and (run.state != RunState.SUCCEEDED or _has_model(run)):
             return run

@@ -48,16 +48,16 @@ def needs_make(*, project: Project, user: User, preset: Preset, size: Size, agai
     Project.objects.select_for_update().get(pk=project.pk)
     wanted = preset.needs_for(size)
     sessions = preset.config_for(size).rollouts_per_step
-    environment = _environment(project, user, wanted.environment, sessions, again=again)
+    environment = _make_environment(project, user, wanted.environment, sessions, again=again)
     if wanted.dataset is not None:
-        _dataset(project, user, wanted.dataset, environment, preset.run_name(size), again=again)
+        _make_dataset(project, user, wanted.dataset, environment, preset.run_name(size), again=again)
     if wanted.reward is not None and spec_find(project, wanted.reward) is None:
         reward_spec_save(project=project, user=user, name=wanted.reward.name, components=list(wanted.reward.components))
     if wanted.start is not None and wanted.start.preset:
-        _start(project, user, wanted.start, size, again=again)
+        _make_starting_run(project, user, wanted.start, size, again=again)
 
 
-def _environment(
+def _make_environment(
     project: Project, user: User, need: EnvironmentNeed | None, sessions: int, *, again: bool
 ) -> Environment | None:
     """``sessions`` are those of one step: its rollouts are played at once, as far as one server can."""
@@ -88,23 +88,23 @@ def _free_name(project: Project, stem: str) -> str:
     return next(name for name in (stem, *numbered) if name not in taken)
 
 
-def _dataset(
+def _make_dataset(
     project: Project, user: User, need: DatasetNeed, environment: Environment | None, name: str, *, again: bool
 ) -> None:
     if need.program == WORD_PROBLEMS:
         if problems_find(project, need) is None:
-            _problems(project, user, need, name)
+            _create_word_problems(project, user, need, name)
         return
     if environment is None:
         raise ValidationError(_("There is no environment to ask for the rows."))
     order = order_find(environment, need)
     if order is None and not order_room(project):
-        return  # other presets are ahead; a later look asks for it
+        return  # other presets are ahead; a later call asks for it
     if order is None or (again and order.state == OrderState.FAILED):
         order_create(environment=environment, user=user, name=name, command=need.command, arguments=need.arguments)
 
 
-def _problems(project: Project, user: User, need: DatasetNeed, name: str) -> Dataset:
+def _create_word_problems(project: Project, user: User, need: DatasetNeed, name: str) -> Dataset:
     """Written here: 10,000 take a third of a second."""
     options: dict[str, Any] = problem_options(need)
     lines = [json.dumps(row, ensure_ascii=False) for row in word_problems(**options)]
@@ -115,7 +115,7 @@ def _problems(project: Project, user: User, need: DatasetNeed, name: str) -> Dat
     return made
 
 
-def _start(project: Project, user: User, need: StartNeed, size: Size, *, again: bool) -> None:
+def _make_starting_run(project: Project, user: User, need: StartNeed, size: Size, *, again: bool) -> None:
     known = presets()
     if need.after and run_find(project, known[need.after], size) is not None:
         return
@@ -125,7 +125,7 @@ def _start(project: Project, user: User, need: StartNeed, size: Size, *, again: 
     needs_make(project=project, user=user, preset=first, size=size, again=again)
     now = situation(project, first, size)
     if not all(item.usable for item in now.needs):
-        return  # the next call goes on
+        return  # the next call continues
     config = filled(first, size, now)
     name = suggested_name(project, config, stem=first.run_name(size))
     try:

@@ -91,7 +91,7 @@ class BedForm(forms.Form):
         }
 
     def place(self, path: str, sentence: str) -> None:
-        """Say a problem of an option beside the field that it comes from."""
+        """Show a problem of an option next to the field that it comes from."""
         field = FIELD_OF.get(path)
         self.add_error(field if field in self.fields else None, sentence)
 

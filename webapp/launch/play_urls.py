@@ -1,4 +1,4 @@
-"""Addresses that play a reward spec; they stand under rewards."""
+"""Addresses that play a reward spec; they lie under rewards."""
 
 from __future__ import annotations
 

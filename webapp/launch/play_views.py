@@ -28,17 +28,17 @@ from webapp.runs.models import Run
 @require_http_methods(["GET", "POST"])
 def reward_testbed(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Let the scripted policies play, to see what the spec pays them."""
-    return _page(request, slug, pk, BedForm)
+    return _play_page(request, slug, pk, BedForm)
 
 
 @login_required
 @require_http_methods(["GET", "POST"])
 def reward_sample(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Let a model play, to see what the spec says of fresh rollouts."""
-    return _page(request, slug, pk, SampleForm)
+    return _play_page(request, slug, pk, SampleForm)
 
 
-def _page(request: HttpRequest, slug: str, pk: UUID, kind: type[BedForm]) -> HttpResponse:
+def _play_page(request: HttpRequest, slug: str, pk: UUID, kind: type[BedForm]) -> HttpResponse:
     project, spec = own_spec(request, slug, pk, need=Role.EDITOR)
     form = kind(request.POST if request.method == "POST" else None, project=project, spec=spec)
     context: dict[str, Any] = {
@@ -51,26 +51,26 @@ def _page(request: HttpRequest, slug: str, pk: UUID, kind: type[BedForm]) -> Htt
     if not form.is_bound:
         return render(request, "rewards/play.html", context)
     if request.GET.get("check"):
-        return _check(request, project, form, context)
+        return _check_response(request, project, form, context)
     if form.is_valid():
-        run = _launch(request, project, form)
+        run = _launch_run(request, project, form)
         if run is not None:
             return redirect("run-detail", slug, run.pk)
     return render(request, "rewards/play.html", context, status=422)
 
 
-def _check(request: HttpRequest, project: Project, form: BedForm, context: dict[str, Any]) -> HttpResponse:
+def _check_response(request: HttpRequest, project: Project, form: BedForm, context: dict[str, Any]) -> HttpResponse:
     """The preflight alone."""
     if not probe_allowed(request.user):
         context["sentence"] = _("Too many checks in one minute; wait a moment.")
     elif form.is_valid():
-        context["outcome"] = outcome = _outcome(project, form)
+        context["outcome"] = outcome = _preflight_outcome(project, form)
         check_record(project=project, user=cast(User, request.user), config=form.config(), outcome=outcome)
     fragment = request.headers.get("HX-Request") == "true"
     return render(request, "runs/new_preflight.html" if fragment else "rewards/play.html", context)
 
 
-def _outcome(project: Project, form: BedForm) -> Outcome:
+def _preflight_outcome(project: Project, form: BedForm) -> Outcome:
     outcome = preflight(project, form.config())
     for check in outcome.checks:
         if check.hard and not check.ok:
@@ -78,8 +78,8 @@ def _outcome(project: Project, form: BedForm) -> Outcome:
     return outcome
 
 
-def _launch(request: HttpRequest, project: Project, form: BedForm) -> Run | None:
-    """The run, which a worker checks and queues, or ``None`` with the reason beside its field."""
+def _launch_run(request: HttpRequest, project: Project, form: BedForm) -> Run | None:
+    """The run, which a worker checks and queues, or ``None`` with the reason next to its field."""
     config, spec = form.config(), form.spec
     try:
         return launch_checked(

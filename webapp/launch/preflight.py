@@ -54,7 +54,7 @@ LONG_LIMIT_S = 240.0  # in the background
 MAX_LINES = 1000  # of what the trainer's checks print
 KEEP_FREE_BYTES = 2 * 1024**3
 ASKED_BEFORE = frozenset({"environment", "rewards"})  # said once already when they are all right
-COUNTED_HERE = "slots"  # where the servers tell: over all replicas, with an offer to start more
+COUNTED_HERE = "slots"  # where the servers report them: over all replicas, with an offer to start more
 _processes = threading.BoundedSemaphore(2)  # each imports torch; more at once would starve the pages
 _OWN_PLACES = ("TILTYARD_MODELS_DIR", "TILTYARD_DATA_DIR", PYTHON_VARIABLE)
 
@@ -69,19 +69,19 @@ def preflight(
 ) -> Outcome:
     """Check a config for a project. ``full`` also asks the environment and the trainer, which takes seconds.
 
-    ``say`` hears each finding as soon as it is known. The trainer's own checks may take ``limit_s``.
+    ``say`` is called with each finding as soon as it is known. The trainer's own checks may take ``limit_s``.
     """
     try:
         resolved = resolve(project, config).config
     except ConfigError as exc:
-        return Outcome(_told([_unresolved(exc)], say), None)
-    checks = _told(_quick(project, config, resolved), say)
+        return Outcome(_report_each([_unresolved_check(exc)], say), None)
+    checks = _report_each(_quick_checks(project, config, resolved), say)
     if full and not any(check.hard and not check.ok for check in checks):
-        checks += _told(_slow(project, config, resolved, limit_s), say)
+        checks += _report_each(_slow_checks(project, config, resolved, limit_s), say)
     return Outcome(checks, resolved)
 
 
-def _told(checks: Iterable[Check], say: Callable[[Check], None] | None) -> list[Check]:
+def _report_each(checks: Iterable[Check], say: Callable[[Check], None] | None) -> list[Check]:
     found = []
     for check in checks:
         found.append(check)
@@ -90,21 +90,21 @@ def _told(checks: Iterable[Check], say: Callable[[Check], None] | None) -> list[
     return found
 
 
-def _unresolved(exc: ConfigError) -> Check:
+def _unresolved_check(exc: ConfigError) -> Check:
     return Check(_("References"), False, exc.sentence, exc.hint, True, exc.option)
 
 
-def _quick(project: Project, config: JobConfig, resolved: JobConfig) -> Iterator[Check]:
-    """What is known here at once."""
+def _quick_checks(project: Project, config: JobConfig, resolved: JobConfig) -> Iterator[Check]:
+    """The checks that are answered here at once."""
     yield Check(_("References"), True, _("Dataset, model, environment and reward were found."))
     if resolved.method.plays:
-        yield from (check_rewards(each.asked, each.resolved).of(each.stage) for each in _courses(config, resolved))
+        yield from (check_rewards(each.asked, each.resolved).of(each.stage) for each in _named_courses(config, resolved))
     if resolved.method.learns_from == "rollouts":
-        for each in _courses(config, resolved):
+        for each in _named_courses(config, resolved):
             yield from (check.of(each.stage) for check in check_paid(project, each.resolved))
     if resolved.method.learns_from == "rollouts":
         yield from _check_pull(project, config)
-    for course, environment in _played(project, config, resolved):
+    for course, environment in _played_environments(project, config, resolved):
         yield _check_address(course.resolved, environment).of(course.stage)
     if resolved.asks_endpoint:
         yield _check_endpoint(project, resolved)
@@ -122,16 +122,16 @@ def _check_seen(project: Project, resolved: JobConfig) -> Iterator[Check]:
         yield Check(_("Tasks"), False, said % {"learned": found.words}, hint, path="data.train", remark=True)
 
 
-def _slow(project: Project, config: JobConfig, resolved: JobConfig, limit_s: float) -> Iterator[Check]:
-    """What others have to be asked for."""
+def _slow_checks(project: Project, config: JobConfig, resolved: JobConfig, limit_s: float) -> Iterator[Check]:
+    """The checks that ask the environments and the trainer."""
     counted = True
-    for course, environment in _played(project, config, resolved):
+    for course, environment in _played_environments(project, config, resolved):
         room = room_of(environment)
         counted = counted and (room.free is not None or not room.answering)
         yield _check_room(course.resolved, environment, room).of(course.stage)
     access = trainer_access(project, *environments_of(config)) | tracker_env(resolved)
     for check in _trainer_checks(resolved, access, limit_s):
-        if not (counted and check.title == _title(COUNTED_HERE)):
+        if not (counted and check.title == _check_title(COUNTED_HERE)):
             yield check
 
 
@@ -144,14 +144,14 @@ class _Course(NamedTuple):
     resolved: JobConfig
 
 
-def _courses(config: JobConfig, resolved: JobConfig) -> list[_Course]:
+def _named_courses(config: JobConfig, resolved: JobConfig) -> list[_Course]:
     return [_Course(*each) for each in zip(config.named_courses, config.courses, resolved.courses, strict=True)]
 
 
-def _played(project: Project, config: JobConfig, resolved: JobConfig) -> Iterator[tuple[_Course, Environment]]:
-    """The environments that are played on, each with the course that asks most of it."""
+def _played_environments(project: Project, config: JobConfig, resolved: JobConfig) -> Iterator[tuple[_Course, Environment]]:
+    """The environments that are played, each with the course that needs most sessions."""
     largest: dict[str, _Course] = {}
-    for course in _courses(config, resolved) if resolved.method.plays else ():
+    for course in _named_courses(config, resolved) if resolved.method.plays else ():
         name, needed = course.asked.environment.name, course.resolved.rollouts_per_step
         if name not in largest or needed > largest[name].resolved.rollouts_per_step:
             largest[name] = course
@@ -310,7 +310,7 @@ def _ask_trainer(config: JobConfig, access: dict[str, str], limit_s: float, titl
             sentence = _("The trainer's own checks took longer than %(s)g seconds.") % {"s": limit_s}
             hint = _("A large model may simply need longer to load; this does not stop the launch.")
             yield Check(title, False, sentence, hint, remark=True)
-        elif not _whole(b"\n".join(printed)):
+        elif not _is_complete_list(b"\n".join(printed)):
             error = (path / "err").read_bytes()[:2000].decode("utf-8", "replace")
             logger.warning("preflight gave no findings (exit code %s): %s", child.code, error)
             yield _no_trainer()
@@ -327,8 +327,8 @@ def child_environment(access: Mapping[str, str]) -> dict[str, str]:
     return child_env(PLACES, MODELS, CERTIFICATES, _OWN_PLACES, **threads, **access_env(access))
 
 
-def _title(name: str) -> str:
-    """A check of the trainer in the reader's words."""
+def _check_title(name: str) -> str:
+    """The title of one of the trainer's checks, in the reader's language."""
     titles = {
         "model": _("Model"),
         "dataset": _("Data"),
@@ -345,9 +345,9 @@ def _title(name: str) -> str:
     return titles.get(name, name[:80])
 
 
-def _finding(item: dict[str, Any]) -> Check:
+def _finding_check(item: dict[str, Any]) -> Check:
     """One finding in the reader's language: our own are sentences, errors from elsewhere have a code."""
-    title, ok = _title(str(item["check"])), bool(item["ok"])
+    title, ok = _check_title(str(item["check"])), bool(item["ok"])
     plain, hint = str(item.get("message", ""))[:500], str(item.get("hint", ""))[:500]
     stage = str(item.get("stage") or "")[:40]
     error = failure({"code": item.get("code"), "message": plain, "hint": hint}) if item.get("code") else None
@@ -366,14 +366,14 @@ def _finding_of(line: bytes) -> Iterator[Check]:
     try:
         item: Any = json.loads(line)
         if not (item["ok"] and item["check"] in ASKED_BEFORE):
-            yield _finding(item)
+            yield _finding_check(item)
     except (ValueError, TypeError, KeyError, RecursionError):
         logger.warning("a finding of the preflight cannot be read")
         yield _no_trainer()
 
 
-def _whole(output: bytes) -> bool:
-    """Whether the trainer said all of its list."""
+def _is_complete_list(output: bytes) -> bool:
+    """Whether the trainer's output is a complete JSON list."""
     try:
         return isinstance(json.loads(output), list)
     except (ValueError, RecursionError):

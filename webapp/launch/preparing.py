@@ -1,4 +1,4 @@
-"""Making presets ready in the background, and launching them if asked: nobody has to keep the page open.
+"""Making presets ready in the background, and launching them if asked: the page need not stay open.
 
 A ``Preparation`` is looked at every few seconds until it ends (``webapp.common.work``), and each look makes what can be
 made by then. Two looks at once would do no harm: what is there is found, and a run carries the preparation's id as its
@@ -67,43 +67,43 @@ def preparation_open(*, project: Project, user: User, preset: Preset, size: Size
 
 
 def preparation_drop(*, item: Preparation) -> None:
-    """Do not go on, or do not show the failure any more. What was made stays."""
+    """Stop preparing, or do not show the failure any more. What was made stays."""
     if Preparation.objects.filter(pk=item.pk, state__in=(OPEN, FAILED)).update(state=DROPPED):
         audit(AuditAction.PRESET_DROPPED, item)
     item.refresh_from_db()
 
 
 def preparation_advance(claim: Claim[Preparation]) -> None:
-    """Make what can be made now; launch once all of it is there, else look again in a few seconds."""
+    """Make what can be made now; launch once all of it is there, else try again in a few seconds."""
     item = claim.item
     with translation.override(item.language or None):
-        preset, size, user = _asked(item)
+        preset, size, user = _asked_preset(item)
         needs_make(project=item.project, user=user, preset=preset, size=size)
         now = situation(item.project, preset, size)
-        _check(item, now)
+        _raise_if_failed(item, now)
         if not now.settled:
             claim.wait()
         elif item.launch:
-            _launch(claim, user, preset, size, now)
+            _launch_prepared(claim, user, preset, size, now)
         else:
             claim.finish(state=DONE)
 
 
 def preparation_failed(item: Preparation, error: TiltyardError) -> dict[str, Any]:
-    """The columns of a preparation that cannot go on."""
+    """The columns of a preparation that cannot continue."""
     with translation.override(item.language or None):
         return {"state": FAILED, "note": " ".join(in_words(text) for text in (error.message, error.hint) if text)}
 
 
 def preparation_shown(project: Project, preset: Preset, size: Size) -> Preparation | None:
     """The newest one of a preset that is open or failed."""
-    return _of(project).filter(preset=preset.id, size=size, state__in=(OPEN, FAILED)).first()
+    return _preparations_of(project).filter(preset=preset.id, size=size, state__in=(OPEN, FAILED)).first()
 
 
 def preparation_ended(project: Project, watched: str) -> Preparation | None:
     """The one that a page watches, once it is done."""
     try:
-        return _of(project).filter(pk=UUID(watched), state=DONE).first()
+        return _preparations_of(project).filter(pk=UUID(watched), state=DONE).first()
     except ValueError:
         return None
 
@@ -114,7 +114,7 @@ def preset_page(project: Project, preset: str, size: str) -> str:
 
 
 class PreparationLine(NamedTuple):
-    """A preparation as the list of runs tells it."""
+    """A preparation as the list of runs shows it."""
 
     item: Preparation
     title: str
@@ -124,7 +124,7 @@ class PreparationLine(NamedTuple):
 def preparation_lines(project: Project) -> list[PreparationLine]:
     """All that are open, and what failed lately."""
     since = timezone.now() - SHOWN_FOR
-    found = _of(project).filter(Q(state=OPEN) | Q(state=FAILED, created_at__gt=since))
+    found = _preparations_of(project).filter(Q(state=OPEN) | Q(state=FAILED, created_at__gt=since))
     lines = sorted(found[: 2 * SHOWN], key=lambda item: item.state == FAILED)  # open ones first
     known = presets()
     return [
@@ -134,12 +134,12 @@ def preparation_lines(project: Project) -> list[PreparationLine]:
             preset_page(project, item.preset, item.size),
         )
         for item in lines
-        if item.state == OPEN or not _solved(item)
+        if item.state == OPEN or not _is_settled(item)
     ]
 
 
-def _solved(item: Preparation) -> bool:
-    """Whether what it was for has been done since: prepared again, or a run of the preset launched."""
+def _is_settled(item: Preparation) -> bool:
+    """Whether its goal was reached since: the preset was prepared again, or a run of it launched."""
     later = Preparation.objects.filter(project=item.project, preset=item.preset, size=item.size, state__in=(OPEN, DONE))
     if later.filter(created_at__gt=item.created_at).exists():
         return True
@@ -149,12 +149,12 @@ def _solved(item: Preparation) -> bool:
     return ran.filter(created_at__gt=item.created_at).exclude(state=RunState.DRAFT).exists()
 
 
-def _of(project: Project) -> QuerySet[Preparation]:
+def _preparations_of(project: Project) -> QuerySet[Preparation]:
     return Preparation.objects.filter(project=project).select_related("created_by", "run")
 
 
-def _asked(item: Preparation) -> tuple[Preset, Size, User]:
-    """What was asked for, if whoever asked may still have it."""
+def _asked_preset(item: Preparation) -> tuple[Preset, Size, User]:
+    """Preset, size and person. Raises ``DataError`` if the preset is gone, or the person may not edit any more."""
     preset, user = presets().get(item.preset), item.created_by
     size = preset.size_named(item.size) if preset is not None else None
     if preset is None or size is None:
@@ -166,7 +166,7 @@ def _asked(item: Preparation) -> tuple[Preset, Size, User]:
     return preset, size, cast(User, user)
 
 
-def _check(item: Preparation, now: Situation) -> None:
+def _raise_if_failed(item: Preparation, now: Situation) -> None:
     for need in now.needs:
         if need.state == "failed":
             raise DataError(f"{need.label}: {need.note or need.state_label}")
@@ -174,7 +174,7 @@ def _check(item: Preparation, now: Situation) -> None:
         raise DataError(_("It was not ready within a day."))
 
 
-def _launch(claim: Claim[Preparation], user: User, preset: Preset, size: Size, now: Situation) -> None:
+def _launch_prepared(claim: Claim[Preparation], user: User, preset: Preset, size: Size, now: Situation) -> None:
     item, config = claim.item, filled(preset, size, now)
     for check in preflight(item.project, config, limit_s=PREPARED_LIMIT_S).checks:
         if not check.ok and not check.remark:

@@ -55,10 +55,10 @@ def rendered(project: Project, dataset: str, model: str, first: int) -> View:
     source = config.model.source
     if source != "starter" and not Path(source).is_dir():
         return View(problem=_("The files of this model are not here yet, so nothing can be rendered with it."))
-    return _ask(Path(config.data.train), source, first)
+    return _render_in_child(Path(config.data.train), source, first)
 
 
-def _ask(rows: Path, model: str, first: int) -> View:
+def _render_in_child(rows: Path, model: str, first: int) -> View:
     command = [sys.executable, "-m", "training", "rendered", str(rows), "--model", model]
     command += ["--first", str(first), "--count", str(SHOWN)]
     with one_of_few(WALL_LIMIT_S / 2) as free, tempfile.TemporaryFile(dir=settings.DATA_DIR) as err:
@@ -74,23 +74,23 @@ def _ask(rows: Path, model: str, first: int) -> View:
     if not in_time:
         return View(problem=_("Rendering took longer than %(s)g seconds.") % {"s": WALL_LIMIT_S})
     try:
-        return _shown(Rendered.model_validate_json(printed or b""))
+        return _view_of_rendered(Rendered.model_validate_json(printed or b""))
     except ValidationError:
         return View(problem=said.splitlines()[-1] if said else _("The rows could not be rendered on this server."))
 
 
-def _shown(found: Rendered) -> View:
+def _view_of_rendered(found: Rendered) -> View:
     rows = [
-        {"item": row, "tokens": sum(len(part.tokens) for part in row.parts), "learned": _learned(row), "why": _why(row)}
+        {"item": row, "tokens": sum(len(part.tokens) for part in row.parts), "learned": _learned_tokens(row), "why": _reason_text(row)}
         for row in found.rows
     ]
     left_out = [(count, in_words(why_words(code, "sft.max_length"))) for code, count in found.left_out.items()]
     return View(found, rows=rows, left_out=left_out)
 
 
-def _learned(row: RenderedRow) -> int:
+def _learned_tokens(row: RenderedRow) -> int:
     return sum(len(part.tokens) for part in row.parts if part.kind == "learned")
 
 
-def _why(row: RenderedRow) -> str:
+def _reason_text(row: RenderedRow) -> str:
     return in_words(why_words(row.why, "sft.max_length")) if row.why else ""

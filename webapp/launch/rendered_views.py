@@ -19,7 +19,7 @@ from webapp.people.teams.access import project_for
 def run_rendered(request: HttpRequest, slug: str) -> HttpResponse:
     """A dataset and a model to choose; the page asks for their rows by itself once both are chosen."""
     project = project_for(request.user, slug)
-    dataset, model, first = _asked(request)
+    dataset, model, first = _query_of(request)
     choices = reference_choices(project)
     query: dict[str, str | int] = {"dataset": dataset, "model": model, "first": first}
     context = {
@@ -38,7 +38,7 @@ def run_rendered(request: HttpRequest, slug: str) -> HttpResponse:
 def run_rendered_rows(request: HttpRequest, slug: str) -> HttpResponse:
     """The rows themselves, which takes some seconds."""
     project = project_for(request.user, slug)
-    dataset, model, first = _asked(request)
+    dataset, model, first = _query_of(request)
     view = rendered(project, dataset, model, first)
     shown = {"view": view, "first": first, "last": first + SHOWN - 1, "next": first + SHOWN}
     before = max(1, first - SHOWN) if first > 1 else None
@@ -55,7 +55,7 @@ def run_rendered_of_form(request: HttpRequest, slug: str) -> HttpResponse:
     return redirect(f"{reverse('run-rendered', args=[project.slug])}?{urlencode(chosen)}")
 
 
-def _asked(request: HttpRequest) -> tuple[str, str, int]:
+def _query_of(request: HttpRequest) -> tuple[str, str, int]:
     """The dataset, the model, and the number of the first row."""
     first = request.GET.get("first", "")
     number = int(first) if first.isascii() and first.isdigit() and len(first) < 9 else 1

@@ -102,7 +102,7 @@ class Card(NamedTuple):
 
     @property
     def promise(self) -> str:
-        """What the demo is good for, for whoever does not know the presets yet."""
+        """What the demo is good for, for a reader who does not know the presets yet."""
         return _demo_words(self.minutes) if self.minutes else ""
 
 
@@ -129,9 +129,9 @@ def size_words(preset: Preset, size: Size) -> tuple[str, str]:
 def start_of(request: HttpRequest, project: Project) -> Start:
     """What the request asks for. Raises ``Http404`` for a run that is not there."""
     if request.GET.get("resume"):
-        return _branch(request, project)
+        return _child_start(request, project)
     if request.GET.get("edit"):
-        return _draft(request, project)
+        return _draft_start(request, project)
     source = request.GET.get("from") or request.GET.get("clone")
     if source:
         within = Run.objects.filter(project=project).select_related("project")
@@ -142,20 +142,20 @@ def start_of(request: HttpRequest, project: Project) -> Start:
             config = of_step(run, config, run.step)
         if asked is not None and asked.learns_from != "rollouts" and config.mix.parts:  # which have but one environment
             config = config.named_courses.get(request.GET.get("part", ""), config.courses[0])
-        _refer(config, request)
+        _apply_references(config, request)
         change(config, request.GET.get("change", ""))
         base = f"{run.name}-{config.kind}" if config.kind != run.kind else run.name
         return Start(config, suggested_name(project, config, base), run)
     chosen = chosen_of(request.GET, project)
     config = filled(chosen.preset, chosen.size, chosen.now) if chosen else JobConfig()
-    _refer(config, request)
+    _apply_references(config, request)
     stem = chosen.preset.run_name(chosen.size) if chosen else ""
     return Start(config, suggested_name(project, config, stem=stem), None, chosen)
 
 
-def _refer(config: JobConfig, request: HttpRequest) -> None:
-    """Put the references of the query into the config, and the kind that is to be done with them. A reward spec takes
-    the place of components written in it."""
+def _apply_references(config: JobConfig, request: HttpRequest) -> None:
+    """Put the references of the query into the config, and the kind of job. A reward spec
+    replaces components written in it."""
     if request.GET.get("kind") in METHODS:
         config.kind = request.GET["kind"]  # type: ignore[assignment]
     for key, (group, option) in REFERENCES.items():
@@ -182,7 +182,7 @@ def _train_with_spec(config: JobConfig) -> None:
     config.sample = fresh.sample
 
 
-def _branch(request: HttpRequest, project: Project) -> Start:
+def _child_start(request: HttpRequest, project: Project) -> Start:
     """A child of the run: its config, and its newest whole checkpoint, or the one that is asked for."""
     within = Run.objects.filter(project=project).select_related("project")
     run = object_for(request.user, Run, request.GET["resume"], within=within, project=project)
@@ -198,7 +198,7 @@ def _branch(request: HttpRequest, project: Project) -> Start:
     return Start(config, suggested_name(project, config, run.name), run, checkpoint=checkpoint)
 
 
-def _draft(request: HttpRequest, project: Project) -> Start:
+def _draft_start(request: HttpRequest, project: Project) -> Start:
     """A draft to be changed, under its own name."""
     within = Run.objects.filter(project=project, state=RunState.DRAFT).select_related("project", "resume_checkpoint")
     run = object_for(request.user, Run, request.GET["edit"], within=within, project=project)

@@ -1,4 +1,4 @@
-"""What workers do before a run is launched: presets are made ready, configs are checked, memory is told."""
+"""What workers do before a run is launched: presets are made ready, configs are checked, memory is estimated."""
 
 from __future__ import annotations
 

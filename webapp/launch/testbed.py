@@ -1,4 +1,4 @@
-"""What a test-bed shows: the reward that each scripted policy earned, beside the best that the spec can give."""
+"""What a test-bed shows: the reward that each scripted policy earned, and the best that the spec can give."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ def policy_table(run: Run) -> PolicyTable | None:
         return None
     components = config.rewards.components
     best, why = best_reward(components)
-    found = _newest(run)
-    means = {name: _mean(row["reward"] for row in found if row["policy"] == name) for name in config.policies}
+    found = _newest_policy_rows(run)
+    means = {name: _known_mean(row["reward"] for row in found if row["policy"] == name) for name in config.policies}
     top = best if best else max((value for value in means.values() if value is not None), default=0.0)
     rows = [
-        _row(name, [row for row in found if row["policy"] == name], components, best, top) for name in config.policies
+        _policy_row(name, [row for row in found if row["policy"] == name], components, best, top) for name in config.policies
     ]
     rows.sort(key=lambda row: -math.inf if row.reward is None else row.reward, reverse=True)
     paid = [row.name for row in rows if row.level == "bad"]
@@ -72,7 +72,7 @@ def policy_table(run: Run) -> PolicyTable | None:
     return PolicyTable(rows, [(item.name, title_of(item)) for item in components], best, why, paid, refused)
 
 
-def _newest(run: Run) -> list[dict[str, Any]]:
+def _newest_policy_rows(run: Run) -> list[dict[str, Any]]:
     """The rollouts of policies, of each step those of its newest attempt."""
     rows = Rollout.objects.filter(run=run).exclude(policy="").order_by("-attempt", "-step")
     fields = ("policy", "attempt", "step", "status", "reward", "parts", "turns", "tokens")
@@ -83,29 +83,29 @@ def _newest(run: Run) -> list[dict[str, Any]]:
     return [row for row in found if row["attempt"] == newest[row["step"]]]
 
 
-def _row(
+def _policy_row(
     name: str, found: Sequence[dict[str, Any]], components: Sequence[RewardComponent], best: float | None, top: float
 ) -> PolicyRow:
     scored = [row for row in found if row["reward"] is not None]
-    reward = _mean(row["reward"] for row in scored)
-    tokens = _mean(row["tokens"] for row in scored)
+    reward = _known_mean(row["reward"] for row in scored)
+    tokens = _known_mean(row["tokens"] for row in scored)
     share = 0.0 if reward is None or top <= 0 else max(0.0, min(1.0, reward / top))
     return PolicyRow(
         name,
-        _(_meanings().get(name, name)),
+        _(_policy_titles().get(name, name)),
         reward,
-        [(item.name, _mean(row["parts"].get(item.name) for row in scored)) for item in components],
-        _mean(row["turns"] for row in scored),
+        [(item.name, _known_mean(row["parts"].get(item.name) for row in scored)) for item in components],
+        _known_mean(row["turns"] for row in scored),
         tokens,
         len(found),
         sum(row["status"] == RolloutStatus.EXCLUDED for row in found),
         round(100 * share),
-        _right_level(reward, best, tokens) if name in RIGHT else _level(reward, best),
+        _right_level(reward, best, tokens) if name in RIGHT else _pay_level(reward, best),
     )
 
 
-def _level(reward: float | None, best: float | None) -> str:
-    """How much a policy that did nothing was paid, against the best or else against 1, what solving a task is worth."""
+def _pay_level(reward: float | None, best: float | None) -> str:
+    """A level for the reward of a policy that did nothing, relative to the best, or else to 1 (a solved task)."""
     if reward is None:
         return "none"
     share = reward / (best or 1.0)
@@ -119,12 +119,12 @@ def _right_level(reward: float | None, best: float | None, tokens: float | None)
     return "ok" if reward >= PAYS * (best or 1.0) else "refused"
 
 
-def _meanings() -> dict[str, str]:
+def _policy_titles() -> dict[str, str]:
     extra = SampleConfig.model_fields["policies"].json_schema_extra
     return dict(extra["choices"]) if isinstance(extra, dict) and isinstance(extra["choices"], dict) else {}  # type: ignore[arg-type]
 
 
-def _mean(values: Iterable[float | None]) -> float | None:
+def _known_mean(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None and math.isfinite(value)]
     return math.fsum(known) / len(known) if known else None
 
@@ -142,14 +142,14 @@ def best_reward(components: Sequence[RewardComponent]) -> tuple[float | None, st
         if not math.isfinite(term):
             text = _("“%(name)s” has no upper bound: a higher value always earns more.")
             return None, text % {"name": title_of(item)}
-        if known is None or (item.clip is None and item.params != {} and not _default(item)):
+        if known is None or (item.clip is None and item.params != {} and not _has_default_params(item)):
             text = _("The parameters of “%(name)s” were changed, so its highest value is unknown.")
             return None, text % {"name": title_of(item)}
         total += item.weight * term
     return total, ""
 
 
-def _default(item: RewardComponent) -> bool:
+def _has_default_params(item: RewardComponent) -> bool:
     """Whether its parameters are those by which the bounds are stated."""
     params = COMPONENTS[item.registered].params
     return params.model_validate(item.params) == params()

@@ -31,7 +31,7 @@ from webapp.people.teams.models import Project, Role, User
 from webapp.runs.models import Preparation, PreparationState, Run
 
 
-def _context(request: HttpRequest, project: Project, form: RunForm, **more: Any) -> dict[str, Any]:
+def _form_context(request: HttpRequest, project: Project, form: RunForm, **more: Any) -> dict[str, Any]:
     chosen = more.pop("chosen", None)
     return {
         **device_context(request, None if form.is_bound else form.start, chosen),
@@ -66,10 +66,10 @@ def run_new(request: HttpRequest, slug: str) -> HttpResponse:
             origin=start.origin,
             draft=start.draft,
         )
-        return render(request, "runs/new.html", _context(request, project, form, chosen=start.chosen))
+        return render(request, "runs/new.html", _form_context(request, project, form, chosen=start.chosen))
     form = RunForm(request.POST, project=project)
     if not form.is_valid() or form.config is None:
-        return render(request, "runs/new.html", _context(request, project, form), status=422)
+        return render(request, "runs/new.html", _form_context(request, project, form), status=422)
     try:
         run = launch_checked(
             project=project,
@@ -87,11 +87,11 @@ def run_new(request: HttpRequest, slug: str) -> HttpResponse:
         form.place(exc.option, exc.sentence)
     else:
         return redirect("run-detail", slug, run.pk)
-    return render(request, "runs/new.html", _context(request, project, form), status=422)
+    return render(request, "runs/new.html", _form_context(request, project, form), status=422)
 
 
-def _place(form: RunForm, outcome: Outcome) -> None:
-    """Say problems beside their option too: hard ones as errors, others as warnings."""
+def _place_problems(form: RunForm, outcome: Outcome) -> None:
+    """Show problems next to their option too: hard ones as errors, others as warnings."""
     for check in outcome.checks:
         if not check.ok and check.path in form.fields:
             if check.hard:
@@ -103,7 +103,7 @@ def _place(form: RunForm, outcome: Outcome) -> None:
 @login_required
 @require_POST
 def run_preflight(request: HttpRequest, slug: str) -> HttpResponse:
-    """Check the form as it stands, without launching."""
+    """Check the present form without launching."""
     project = project_for(request.user, slug, need=Role.EDITOR)
     form = RunForm(request.POST, project=project)
     outcome, sentence = None, ""
@@ -112,8 +112,8 @@ def run_preflight(request: HttpRequest, slug: str) -> HttpResponse:
     elif form.is_valid() and form.config is not None:
         outcome = preflight(project, form.config)
         check_record(project=project, user=cast(User, request.user), config=form.config, outcome=outcome)
-        _place(form, outcome)
-    context = _context(request, project, form, outcome=outcome, sentence=sentence)
+        _place_problems(form, outcome)
+    context = _form_context(request, project, form, outcome=outcome, sentence=sentence)
     fragment = request.headers.get("HX-Request") == "true"
     return render(request, "runs/new_preflight.html" if fragment else "runs/new.html", context)
 
@@ -153,20 +153,20 @@ def run_yaml(request: HttpRequest, slug: str) -> HttpResponseBase:
     if request.method == "GET":
         start = start_of(request, project)
         if start.origin is not None:
-            return _download(start.config, start.origin.name)
+            return _yaml_download(start.config, start.origin.name)
         return _yaml_page(request, project, start.config, start.name)
     if "yaml" in request.POST:
         return _from_yaml(request, project)
     form = RunForm(request.POST, project=project)
     if not form.is_valid() or form.config is None:
-        return render(request, "runs/new.html", _context(request, project, form), status=422)
+        return render(request, "runs/new.html", _form_context(request, project, form), status=422)
     if request.POST.get("download") == "yes":
-        return _download(form.config, form.cleaned_data["name"])
+        return _yaml_download(form.config, form.cleaned_data["name"])
     return _yaml_page(request, project, form.config, form.cleaned_data["name"])
 
 
 def _from_yaml(request: HttpRequest, project: Project) -> HttpResponse:
-    """Show pasted YAML as the form, or its problems beside their lines."""
+    """Show pasted YAML as the form, or its problems next to their lines."""
     text, name = request.POST.get("yaml", ""), request.POST.get("name", "")[:80]
     try:
         config = config_from_text(text)
@@ -174,12 +174,12 @@ def _from_yaml(request: HttpRequest, project: Project) -> HttpResponse:
         context = _yaml_context(request, project, name, text, problems=exc.problems)
         return render(request, "runs/new.html", context, status=422)
     if request.POST.get("download") == "yes":
-        return _download(config, name or "run")
+        return _yaml_download(config, name or "run")
     if "set" in request.POST:
         context = _yaml_context(request, project, name, _text_set(text, request.POST["set"]), config=config)
         return render(request, "runs/new.html", context)
     form = RunForm(project=project, config=config, name=name or suggested_name(project, config))
-    return render(request, "runs/new.html", _context(request, project, form, imported=True))
+    return render(request, "runs/new.html", _form_context(request, project, form, imported=True))
 
 
 def _yaml_page(request: HttpRequest, project: Project, config: JobConfig, name: str) -> HttpResponse:
@@ -236,7 +236,7 @@ def run_needs(request: HttpRequest, slug: str) -> HttpResponse:
 @login_required
 @require_POST
 def preparation_leave(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """Do not go on with a preparation, or put its failure away."""
+    """Stop a preparation, or hide its failure."""
     project = project_for(request.user, slug, need=Role.EDITOR)
     item = object_for(request.user, Preparation, pk, need=Role.EDITOR, within=project.preparations.all())
     preparation_drop(item=item)
@@ -245,7 +245,7 @@ def preparation_leave(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse
     return redirect("run-list", slug)
 
 
-def _download(config: JobConfig, name: str) -> HttpResponse:
+def _yaml_download(config: JobConfig, name: str) -> HttpResponse:
     response = HttpResponse(config_to_yaml(config), content_type="application/yaml; charset=utf-8")
     response["Content-Disposition"] = content_disposition_header(True, f"{name}.yaml") or "attachment"
     response["X-Content-Type-Options"] = "nosniff"

@@ -1,4 +1,4 @@
-"""Config text that a person pasted: parse it, and say in which line each problem stands."""
+"""Config text that a person pasted: parse it, and give the line of each problem."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def config_from_text(text: str) -> JobConfig:
     except ShapeError as exc:
         root = yaml_nodes(text)
         errors = exc.errors(include_url=False, include_input=False)
-        raise YamlProblem([_problem(root, error) for error in errors[:50]]) from exc
+        raise YamlProblem([_problem_of(root, error) for error in errors[:50]]) from exc
 
 
 def options_of(text: str) -> dict[str, int | bool | str]:
@@ -74,8 +74,8 @@ def options_of(text: str) -> dict[str, int | bool | str]:
 
 
 def yaml_set(text: str, values: Mapping[str, int | bool | str]) -> str:
-    """The text with options set by their paths. What else stands there stays as it was written, comments too, where
-    the text is written group by group; else all of it is written anew. Raises ``YamlProblem``."""
+    """The text with options set by their paths. The rest stays as it was written, comments too, where
+    the text is written group by group; else all of it is written again. Raises ``YamlProblem``."""
     wanted = config_from_text(text).model_dump()
     for path, value in values.items():
         group, _dot, name = path.partition(".")
@@ -95,10 +95,10 @@ def yaml_set(text: str, values: Mapping[str, int | bool | str]) -> str:
 def _line_set(text: str, path: str, value: str) -> str:
     """The text with one option in its place: its value replaced, a line in its group, or a group at the end."""
     group, _dot, name = path.partition(".")
-    held = _child(yaml_nodes(text), group)
+    held = _child_node(yaml_nodes(text), group)
     if held is None:
         return f"{text.rstrip()}\n{group}:\n  {name}: {value}\n"
-    found = _child(held, name)
+    found = _child_node(held, name)
     if found is not None:
         return text[: found.start_mark.index] + value + text[found.end_mark.index :]
     if not isinstance(held, yaml.MappingNode) or not held.value:
@@ -109,20 +109,20 @@ def _line_set(text: str, path: str, value: str) -> str:
     return f"{text[:start]}{name}: {value}\n{' ' * held.start_mark.column}{text[start:]}"
 
 
-def _child(node: Any, name: str) -> Any:
+def _child_node(node: Any, name: str) -> Any:
     if not isinstance(node, yaml.MappingNode):
         return None
     return next((value for key, value in node.value if getattr(key, "value", None) == name), None)
 
 
-def _problem(root: Any, error: Any) -> Problem:
+def _problem_of(root: Any, error: Any) -> Problem:
     """A model's error with the line of the option it is about."""
     option = option_of(error)
-    return Problem(_line(root, option.split(".")), option, error_sentence(error))
+    return Problem(_line_of_path(root, option.split(".")), option, error_sentence(error))
 
 
-def _line(node: Any, path: list[str]) -> int:
-    """The line of the deepest part of a path that stands in the text."""
+def _line_of_path(node: Any, path: list[str]) -> int:
+    """The line of the deepest part of a path that the text has."""
     line = 0
     for part in path:
         found = None

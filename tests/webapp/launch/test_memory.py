@@ -70,7 +70,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[MemoryEstimate]:
         made.append(claim.item)
         return ANSWER
 
-    monkeypatch.setattr(memory, "_answer", answer)
+    monkeypatch.setattr(memory, "_run_estimate", answer)
     return made
 
 
@@ -184,7 +184,7 @@ def test_a_failure_is_tried_again_after_two_minutes(
     project: Project, bob: User, client_for: Clients, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     error = {"code": "model_unusable", "boundary": "model", "message": "it cannot be traced", "hint": ""}
-    monkeypatch.setattr(memory, "_answer", lambda claim: {"error": error})
+    monkeypatch.setattr(memory, "_run_estimate", lambda claim: {"error": error})
     row = done(asked(project, bob, job()))
     assert row.state == "failed"
     assert asked(project, bob, job()) == row

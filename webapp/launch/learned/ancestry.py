@@ -1,4 +1,4 @@
-"""The runs on the way to some weights: each began with what the one before left, or went on with its training."""
+"""The runs on the way to some weights: each began with the weights of the one before, or continued its training."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Stage(NamedTuple):
 
 class Origins(NamedTuple):
     """Where a model comes from, the last stage first. ``base`` is what the first stage began with: ``None`` where
-    that is not recorded, or was deleted. ``cut`` tells that there are more stages than were read."""
+    that is not recorded, or was deleted. ``cut``: there are more stages than were read."""
 
     base: Weights | None
     stages: list[Stage]
@@ -51,7 +51,7 @@ class Origins(NamedTuple):
 
 def origins_of_checkpoint(checkpoint: Checkpoint) -> Origins:
     """The way to a checkpoint, without what each stage was trained on."""
-    return _walk(checkpoint.run, checkpoint.step, weights_of_checkpoint(checkpoint))
+    return _stages_before(checkpoint.run, checkpoint.step, weights_of_checkpoint(checkpoint))
 
 
 def trainers_of(project: Project, source: str) -> list[Run]:
@@ -60,16 +60,16 @@ def trainers_of(project: Project, source: str) -> list[Run]:
     if run is None:
         return []
     rows = Run.objects.filter(project=project, pk=run).select_related("parent", "resume_checkpoint")
-    return [stage.run for stage in _walk(rows.first(), None, None).stages]
+    return [stage.run for stage in _stages_before(rows.first(), None, None).stages]
 
 
-def _walk(run: Run | None, step: int | None, gave: Weights | None) -> Origins:
+def _stages_before(run: Run | None, step: int | None, gave: Weights | None) -> Origins:
     stages: list[Stage] = []
     while run is not None and all(stage.run.pk != run.pk for stage in stages):
         if len(stages) == MOST_STAGES:
             return Origins(None, stages, cut=True)
         stages.append(Stage(run, step, gave))
-        if run.resume_step is not None:  # it went on with its parent's training, which may have been deleted since
+        if run.resume_step is not None:  # it continued its parent's training, which may have been deleted since
             step, kept = run.resume_step, run.resume_checkpoint
             gave = weights_of_checkpoint(kept) if kept is not None else None
             run = run.parent

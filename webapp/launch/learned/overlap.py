@@ -1,5 +1,5 @@
 """How many tasks of an evaluation its model learned from: rows are compared by what they ask and expect, with the data
-of every run on the way to the model, whatever the datasets are called."""
+of every run on the way to the model. The names of datasets do not matter."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def overlap_of(project: Project, config: JobConfig, trainers: Sequence[Run] | No
     if not (config.method.evaluates and config.needs_model and config.data.train):
         return Overlap()
     runs = trainers_of(project, config.model.source) if trainers is None else trainers
-    tasks = _tasks(config.data.train, config) if runs else None
-    return _compared(config, tasks, runs)
+    tasks = _played_rows(config.data.train, config) if runs else None
+    return _overlap_with_runs(config, tasks, runs)
 
 
 def overlaps_of(runs: Iterable[Run]) -> dict[UUID, Overlap]:
@@ -97,11 +97,11 @@ def overlap_of_held_out(run: Run) -> Overlap:
     if config is None or run_in(config.model.source) is None or not config.evaluate.every:
         return Overlap()
     found = [_of_held_out(run, course) for course in (config.courses if config.mix.parts else [config])]
-    return found[0] if len(found) == 1 else _together(found)
+    return found[0] if len(found) == 1 else _joined_overlap(found)
 
 
-def _together(found: Sequence[Overlap]) -> Overlap:
-    """What is known of the parts of a mix, of all of them."""
+def _joined_overlap(found: Sequence[Overlap]) -> Overlap:
+    """The overlap of a whole mix, from the overlaps of its parts."""
     where = tuple(dict.fromkeys(name for each in found for name in each.where))
     unknown = tuple(dict.fromkeys(name for each in found for name in each.unknown))
     if any(each.seen is None for each in found):
@@ -113,26 +113,26 @@ def _of_held_out(run: Run, config: JobConfig) -> Overlap:
     """The same of one config: that of the run, or of a part of its mix."""
     path = config.evaluate.data or config.data.train
     own = [source for source in sources_of(run) if config.evaluate.data]
-    tasks = _tasks(path, config)
+    tasks = _played_rows(path, config)
     if tasks is not None:
-        tasks = tuple(sorted(set(tasks).difference(*(_seen(path, tasks, source) or () for source in own))))
-    return _compared(config, tasks, trainers_of(run.project, config.model.source), path)
+        tasks = tuple(sorted(set(tasks).difference(*(_seen_tasks(path, tasks, source) or () for source in own))))
+    return _overlap_with_runs(config, tasks, trainers_of(run.project, config.model.source), path)
 
 
-def _compared(config: JobConfig, tasks: tuple[int, ...] | None, runs: Sequence[Run], path: str = "") -> Overlap:
-    """These tasks of ``path`` against all that the runs learned from."""
+def _overlap_with_runs(config: JobConfig, tasks: tuple[int, ...] | None, runs: Sequence[Run], path: str = "") -> Overlap:
+    """The overlap of these tasks of ``path`` with everything that the runs learned from."""
     path = path or config.data.train
     sources = list(dict.fromkeys(source for run in runs for source in sources_of(run)))
     if not sources:
         return Overlap()
-    seen = [None if tasks is None else _seen(path, tasks, source) for source in sources]
+    seen = [None if tasks is None else _seen_tasks(path, tasks, source) for source in sources]
     found = list(zip(sources, seen, strict=True))
-    same = [source for source, met in found if met is None and _same(config, path, source)]
+    same = [source for source, met in found if met is None and _same_rows(config, path, source)]
     if same:
-        return Overlap(None, None, _names(same))
+        return Overlap(None, None, _source_names(same))
     met = {place for places in seen for place in places or ()}
     where, unknown = ([source for source, places in found if places], [source for source, at in found if at is None])
-    return Overlap(len(met), len(tasks or ()), _names(where), _names(unknown))
+    return Overlap(len(met), len(tasks or ()), _source_names(where), _source_names(unknown))
 
 
 def sources_of(run: Run) -> list[Source]:
@@ -145,20 +145,20 @@ def sources_of(run: Run) -> list[Source]:
         return []
     idle = {part.name for part in config.mix.parts if not part.weight}
     courses = [course for name, course in config.named_courses.items() if name not in idle]
-    return [_source(course) for course in courses if course.data.train]
+    return [_source_of_course(course) for course in courses if course.data.train]
 
 
-def _source(course: JobConfig) -> Source:
+def _source_of_course(course: JobConfig) -> Source:
     share = course.evaluate.share if course.method.learns_from == "rollouts" else 0.0
     return Source(course.data.train, share, course.data.max_rows)
 
 
-def _same(config: JobConfig, path: str, source: Source) -> bool:
-    """Whether rows of just this data are played that were not held out of it."""
+def _same_rows(config: JobConfig, path: str, source: Source) -> bool:
+    """Whether the played rows come from this same data and were not held out of it."""
     return source.path == path and not 0 < config.evaluate.share <= source.share
 
 
-def _tasks(path: str, config: JobConfig) -> tuple[int, ...] | None:
+def _played_rows(path: str, config: JobConfig) -> tuple[int, ...] | None:
     """The places of the rows that are played; ``None`` where the rows are not known."""
     rows = identities_of(Path(path))
     if rows is None:
@@ -174,7 +174,7 @@ def _tasks(path: str, config: JobConfig) -> tuple[int, ...] | None:
     return tuple(drawn_tasks(config, [int(place) for place in places]))
 
 
-def _seen(path: str, tasks: tuple[int, ...], source: Source) -> frozenset[int] | None:
+def _seen_tasks(path: str, tasks: tuple[int, ...], source: Source) -> frozenset[int] | None:
     """Those of the tasks that are among the rows of a source; ``None`` where either's rows are not known."""
     try:
         return frozenset(_known_places(path, source).intersection(tasks))
@@ -195,7 +195,7 @@ def _known_places(path: str, source: Source) -> frozenset[int]:
 
 @lru_cache(maxsize=1024)
 def _name_at(path: str) -> str:
-    """The dataset whose rows stand there, as people name it. Raises ``LookupError``, which is not kept."""
+    """The name of the dataset whose rows are in the file. Raises ``LookupError``, which is not kept."""
     try:
         found = Dataset.objects.filter(pk=UUID(Path(path).parent.name)).first()
     except ValueError as exc:
@@ -205,8 +205,8 @@ def _name_at(path: str) -> str:
     return str(found)
 
 
-def _names(sources: Sequence[Source]) -> tuple[str, ...]:
-    """What people call the data of these sources, each name once."""
+def _source_names(sources: Sequence[Source]) -> tuple[str, ...]:
+    """The datasets' names of these sources, each name once."""
     return tuple(dict.fromkeys(_name_of(source) for source in sources))
 
 
