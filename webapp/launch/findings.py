@@ -9,7 +9,7 @@ from webapp.common.text import translated
 
 
 class Offer(NamedTuple):
-    """What a person may do about a finding: start ``count`` more replicas of this environment."""
+    """What a person may do about a finding: start ``more`` more replicas of this environment."""
 
     environment_id: str
     more: int

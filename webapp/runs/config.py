@@ -51,12 +51,12 @@ def all_components(config: JobConfig | None) -> list[RewardComponent]:
 
 
 def scored_components(run: Run) -> list[RewardComponent]:
-    """The reward components of a run and of its stages, each name once, those that stand by default included."""
+    """The reward components of a run and of its stages, each name once, the default components included."""
     return list({part.name: part for course in _scored_by(config_of(run)) for part in course}.values())
 
 
 def _scored_by(config: JobConfig | None) -> list[list[RewardComponent]]:
-    """What each stage of a job is scored by, or the job itself; those that stand by default included."""
+    """What each stage of a job is scored by, or the job itself; the default components included."""
     return [course.rewards.components or form_components() for course in (config.courses if config else [])]
 
 
@@ -85,7 +85,7 @@ def common_components(config: JobConfig | None) -> list[RewardComponent]:
 
 
 def having(group: str, option: str, value: str, *, config: str = "config") -> Q:
-    """Runs whose config, or one of its stages or parts, has this value; ``config`` is the column that is looked at."""
+    """Runs whose config, or one of its stages or parts, has this value; ``config`` is the column that is read."""
     of_a_stage = {f"{config}__curriculum__stages__contains": [{group: {option: value}}]}
     of_a_part = {f"{config}__mix__parts__contains": [{group: {option: value}}]}
     return Q(**{f"{config}__{group}__{option}": value}) | Q(**of_a_stage) | Q(**of_a_part)

@@ -231,7 +231,7 @@ class Outbox(models.Model):
 class ReaperMark(models.Model):
     """One row: when the reaper last looked, by the clock of the database, and until when it must not reap.
 
-    A gap in ``ran_at`` tells an outage or a jump of the clock, after which living workers get one TTL to beat again.
+    A gap in ``ran_at`` means an outage or a jump of the clock, after which living workers get one TTL to beat again.
     """
 
     ran_at = models.DateTimeField()
@@ -242,7 +242,7 @@ class ReaperMark(models.Model):
 
 
 class ImportState(models.TextChoices):
-    """Where an upload of a foreign run stands."""
+    """The state of an upload of a foreign run."""
 
     READING = "reading", _("being read")
     DONE = "done", _("imported")
@@ -280,7 +280,7 @@ class RunImport(UuidModel, Work):
 
 
 class PreparationState(models.TextChoices):
-    """Where the making of a preset's needs stands."""
+    """The state of the making of a preset's needs."""
 
     OPEN = "open", _("being prepared")
     DONE = "done", _("prepared")
@@ -289,7 +289,7 @@ class PreparationState(models.TextChoices):
 
 
 class Preparation(UuidModel, Work):
-    """A preset that a person had made ready here, and launched if ``launch``. It goes on while nobody looks."""
+    """A preset that a person had made ready here, and launched if ``launch``. It needs no open page."""
 
     OPEN = (PreparationState.OPEN,)
     LIMIT_S = 240
@@ -321,7 +321,7 @@ class Preparation(UuidModel, Work):
 
 
 class CheckState(models.TextChoices):
-    """Where the check before a launch stands."""
+    """The state of the check before a launch."""
 
     OPEN = "open", _("being checked")
     PASSED = "passed", _("all checks passed")
@@ -360,7 +360,7 @@ class LaunchCheck(UuidModel, Work):
 
 
 class EstimateState(models.TextChoices):
-    """Where an estimate of memory stands."""
+    """The state of an estimate of memory."""
 
     OPEN = "open", _("being worked out")
     DONE = "done", _("done")

@@ -1,8 +1,8 @@
-"""Tell viewers that a run has changed: ``{run, seq}`` on the channel layer, nothing more, and never in anyone's way.
+"""Notify viewers that a run has changed: ``{run, seq}`` on the channel layer, nothing more; it never blocks the caller.
 
 1. ``nudge`` puts the newest ``seq`` of the run into a dictionary and wakes a thread; it never blocks or raises.
-2. The thread sends what has gathered, at most once in ``GATHER_S``. If Redis is away the nudge is dropped (said once in
-   the log): viewers also look by themselves every two seconds.
+2. The thread sends what has gathered, at most once in ``GATHER_S``. If Redis is away the nudge is dropped (logged
+   once): viewers also look by themselves every two seconds.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ _nudger_lock = threading.Lock()
 
 
 def nudge(run_id: UUID | str, seq: int) -> None:
-    """Tell the viewers of a run that it has changed up to ``seq``. Call it after the commit."""
+    """Notify the viewers of a run that it has changed up to ``seq``. Call it after the commit."""
     global _nudger
     with _nudger_lock:
         if _nudger is None or not _nudger.usable:

@@ -33,7 +33,7 @@ def _in_blocks(model: type[models.Model]) -> bool:
 
 
 def changed(rows: Rows, after: int, upto: int | None = None) -> Rows:
-    """The rows that changed after a number, up to another one; whoever asks names their run."""
+    """The rows that changed after a number, up to another one; the caller filters by run."""
     found = rows.filter(seq__gt=after) if upto is None else rows.filter(seq__gt=after, seq__lte=upto)
     if not _in_blocks(rows.model):
         return found

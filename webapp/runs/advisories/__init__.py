@@ -1,1 +1,1 @@
-"""Advisories: what the run doctor (``training.doctor``) finds in runs, kept as rows, told, and shown."""
+"""Advisories: what the run doctor (``training.doctor``) finds in runs, kept as rows, announced and shown."""

@@ -38,8 +38,8 @@ class DoctorRules(models.Model):
 class Examination(models.Model):
     """How far the doctor has looked at a run, and what it remembers of it (``training.doctor.doctor.Doctor.as_json``).
 
-    Whoever looks holds the row's lock, so that each step is seen once. ``attempt`` is the one whose steps were seen
-    last: a later one trains some of them again.
+    The worker that looks holds the row's lock, so that each step is seen once. ``attempt`` is the one whose steps were
+    seen last: a later one trains some of them again.
     """
 
     run = models.OneToOneField(Run, on_delete=models.CASCADE, primary_key=True, related_name="examination")

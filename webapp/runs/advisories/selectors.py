@@ -1,4 +1,4 @@
-"""Reading advisories: as pages and the API tell them, in the reader's language."""
+"""Reading advisories: as pages and the API show them, in the reader's language."""
 
 from __future__ import annotations
 
@@ -68,25 +68,25 @@ def advisories_of(run: Run, whole: Sequence[Checkpoint] | None = None) -> list[A
     """A run's advisories: open ones first, of these the gravest, then the newest; 50 at most.
 
     ``whole`` are its whole checkpoints, the newest first, where they were read before."""
-    if not _learns(run):
+    if not _learns_by_playing(run):
         return []
     rows = [row for row in Advisory.objects.filter(run=run).select_related("kept") if row.code in RULES]
     rows.sort(key=lambda row: (not row.open, ORDER.index(RULES[row.code].severity), -row.last))
-    points = [] if not rows else _points(run) if whole is None else [point for point in whole if not point.final]
-    return [_view(row, _before(points, row.first)) for row in rows[:SHOWN]]
+    points = [] if not rows else _saved_checkpoints(run) if whole is None else [point for point in whole if not point.final]
+    return [_advisory_view(row, _checkpoint_before_step(points, row.first)) for row in rows[:SHOWN]]
 
 
 def checkpoint_before(run: Run, step: int) -> Checkpoint | None:
     """The newest whole checkpoint below a step that is still there: of the latest attempt, then of the highest step."""
-    return _before(_points(run), step)
+    return _checkpoint_before_step(_saved_checkpoints(run), step)
 
 
-def _points(run: Run) -> list[Checkpoint]:
+def _saved_checkpoints(run: Run) -> list[Checkpoint]:
     rows = Checkpoint.objects.filter(run=run, state=CheckpointState.WHOLE, final=False)
     return list(rows.order_by("-attempt", "-step")[:POINTS])
 
 
-def _before(points: list[Checkpoint], step: int) -> Checkpoint | None:
+def _checkpoint_before_step(points: list[Checkpoint], step: int) -> Checkpoint | None:
     return next((found for found in points if found.step < step and found.folder.is_dir()), None)
 
 
@@ -101,7 +101,7 @@ class Advised(NamedTuple):
     @property
     def marks(self) -> str:
         """What charts mark, as JSON: where each began and ended, and the metrics that show it."""
-        return json.dumps([_mark(each) for each in (*self.open, *self.over)], ensure_ascii=False)
+        return json.dumps([_chart_mark(each) for each in (*self.open, *self.over)], ensure_ascii=False)
 
 
 def advised(run: Run, whole: Sequence[Checkpoint] | None = None) -> Advised:
@@ -111,11 +111,11 @@ def advised(run: Run, whole: Sequence[Checkpoint] | None = None) -> Advised:
     key += f" {run.state in TERMINAL} {run.state == RunState.PAUSED}"  # which decide what can be done about them
     told = hashlib.sha256(key.encode()).hexdigest()[:16]
     ended = run.state in TERMINAL and (run.finished_at is None or timezone.now() - run.finished_at > LAST_LOOK)
-    live = _learns(run) and not ended
+    live = _learns_by_playing(run) and not ended
     return Advised([each for each in found if each.open], [each for each in found if not each.open], told, live)
 
 
-def _mark(found: AdvisoryView) -> dict[str, Any]:
+def _chart_mark(found: AdvisoryView) -> dict[str, Any]:
     mark = {name: getattr(found, name) for name in ("first", "last", "open", "severity", "title")}
     return mark | {"names": [CHARTED.get(curve.name, curve.name) for curve in found.curves]}
 
@@ -127,7 +127,7 @@ def open_count() -> Subquery:
 
 
 def advisory_out(found: AdvisoryView) -> dict[str, Any]:
-    """An advisory as the API tells it."""
+    """An advisory as the API returns it."""
     given = found._asdict() | {"rollouts": [row["id"] for row in found.rollouts], "id": str(found.id)}
     given["before"] = None if found.before is None else {"id": str(found.before.pk), "step": found.before.step}
     return given | {"curves": [curve._asdict() for curve in found.curves], "acts": list(found.acts)}
@@ -138,11 +138,11 @@ def curve_title(name: str) -> str:
     return translated(METRICS[name].title if name in METRICS else CURVES.get(name, name))
 
 
-def _learns(run: Run) -> bool:
+def _learns_by_playing(run: Run) -> bool:
     return run.method.plays and run.method.trains
 
 
-def _view(row: Advisory, before: Checkpoint | None) -> AdvisoryView:
+def _advisory_view(row: Advisory, before: Checkpoint | None) -> AdvisoryView:
     rule, evidence = RULES[row.code], row.evidence
     return AdvisoryView(
         id=row.pk,
@@ -156,7 +156,7 @@ def _view(row: Advisory, before: Checkpoint | None) -> AdvisoryView:
         meaning=translated(rule.meaning),
         remedy=translated(rule.remedy),
         acts=rule.acts,
-        curves=[_curve(each) for each in evidence.get("curves", [])],
+        curves=[_curve_view(each) for each in evidence.get("curves", [])],
         rollouts=evidence.get("rollouts", []),
         paused=row.paused,
         kept=row.kept.step if row.kept is not None and row.kept.state == CheckpointState.WHOLE else None,
@@ -164,5 +164,5 @@ def _view(row: Advisory, before: Checkpoint | None) -> AdvisoryView:
     )
 
 
-def _curve(found: dict[str, Any]) -> CurveView:
+def _curve_view(found: dict[str, Any]) -> CurveView:
     return CurveView(found["name"], curve_title(found["name"]), found["steps"], found["values"])

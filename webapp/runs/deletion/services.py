@@ -1,10 +1,10 @@
 """Deleting runs, checkpoints and projects.
 
-1. What else uses the thing is told, and refuses it (``used_by``); so does work that has not ended.
+1. What else uses the thing is listed and blocks the deletion (``used_by``); so does work that has not ended.
 2. In one transaction it is hidden (``removed_at``; its name is free again), written into the audit, and a ``Removal``
-   is left for a worker. From here on nobody sees it.
-3. The worker deletes the rows that hang on it in batches, then the row, then the files by way of the trash. Each part
-   may be done twice, so a worker that is killed is followed by another that goes on.
+   is left for a worker. From here on no page shows it.
+3. The worker deletes the rows that depend on it in batches, then the row, then the files by way of the trash. Each part
+   may be done twice, so after a worker was killed another one continues.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ BUSY = LEASED | {RunState.QUEUED}
 
 
 class Forecast(NamedTuple):
-    """What deleting something means: sentences of what goes with it, the bytes (``None``: not counted), and what stands
-    against it."""
+    """What deleting something means: sentences of what goes with it, the bytes (``None``: not counted), and what
+    blocks it."""
 
     name: str
     bytes: int | None
@@ -59,8 +59,8 @@ class Forecast(NamedTuple):
 
 
 def forecast(item: Run | Checkpoint | Project, *, weigh: bool = True) -> Forecast:
-    """What a person reads before they confirm. To ``weigh`` a project is to look at every file of its runs."""
-    return Forecast(_name(item), bytes_of(_paths(item)) if weigh else None, _goes(item), used_by(item))
+    """What a person reads before they confirm. To ``weigh`` a project reads the size of every file of its runs."""
+    return Forecast(_shown_name(item), bytes_of(_paths_to_delete(item)) if weigh else None, _contents_lost(item), used_by(item))
 
 
 def remove(item: Run | Checkpoint | Project) -> None:
@@ -72,21 +72,21 @@ def remove(item: Run | Checkpoint | Project) -> None:
     }
     action, hide = acts[type(item)]
     with transaction.atomic():
-        _lock(item)
+        _lock_runs(item)
         if against := used_by(item):
             raise ValidationError(" ".join(against), code="conflict")
-        name, kind, pk = _name(item), item._meta.label_lower, item.pk
+        name, kind, pk = _shown_name(item), item._meta.label_lower, item.pk
         audit(action, item, subject=name)
-        removal_add(name, _paths(item), _project(item), kind="" if isinstance(item, Checkpoint) else kind, object_id=pk)
+        removal_add(name, _paths_to_delete(item), _project_of(item), kind="" if isinstance(item, Checkpoint) else kind, object_id=pk)
         hide(item)
 
 
-def _project(item: Run | Checkpoint | Project) -> Project:
+def _project_of(item: Run | Checkpoint | Project) -> Project:
     return item if isinstance(item, Project) else item.project
 
 
-def _lock(item: Run | Checkpoint | Project) -> None:
-    """Nobody claims, queues or resumes what is being judged."""
+def _lock_runs(item: Run | Checkpoint | Project) -> None:
+    """Lock the runs, so that none is claimed, queued or resumed while the deletion is decided."""
     runs = Run.objects.filter(project=item) if isinstance(item, Project) else Run.objects.filter(pk=_run_id(item))
     list(runs.select_for_update(no_key=True).order_by("pk").values_list("pk"))
 
@@ -105,32 +105,32 @@ def _hide_project(project: Project) -> None:
     Project.objects.filter(pk=project.pk).update(removed_at=Now(), slug=str(project.pk))
 
 
-def _name(item: Run | Checkpoint | Project) -> str:
+def _shown_name(item: Run | Checkpoint | Project) -> str:
     if isinstance(item, Checkpoint):
         return _("%(run)s, step %(step)s") % {"run": item.run.name, "step": item.step}
     return item.name
 
 
-# --- What stands against it -------------------------------------------------------------------------------------------
+# --- What blocks it ---------------------------------------------------------------------------------------------------
 def used_by(item: Run | Checkpoint | Project) -> list[str]:
     """Why it cannot be deleted now, in sentences; empty where it can."""
     if isinstance(item, Project):
         busy = Run.objects.filter(project=item, state__in=BUSY)
-        return _told(busy, _("Runs are active or queued; stop them first: %(names)s."))
+        return _sentence_with_names(busy, _("Runs are active or queued; stop them first: %(names)s."))
     if isinstance(item, Run):
-        against = [_("It is active or queued; stop it first.")] if _state(item) in BUSY else []
+        against = [_("It is active or queued; stop it first.")] if _state_of_run(item) in BUSY else []
         models = RegisteredModel.objects.filter(checkpoint__run=item)
         waiting = item.followers.exclude(state__in=TERMINAL)
-        against += _told(waiting, _("A run waits for its model: %(names)s."))
+        against += _sentence_with_names(waiting, _("A run waits for its model: %(names)s."))
         folder = run_dir(item.pk)
     else:
-        against = [] if _state(item.run) in TERMINAL else [_("Its run has not ended and may continue from it.")]
+        against = [] if _state_of_run(item.run) in TERMINAL else [_("Its run has not ended and may continue from it.")]
         models, folder = RegisteredModel.objects.filter(checkpoint=item), item.folder
-    against += _told(models, _("A model is registered from it; remove that first: %(names)s."))
-    return against + _told(_starting_from(item, folder), _("A run that has not ended starts from it: %(names)s."))
+    against += _sentence_with_names(models, _("A model is registered from it; remove that first: %(names)s."))
+    return against + _sentence_with_names(_starting_from(item, folder), _("A run that has not ended starts from it: %(names)s."))
 
 
-def _state(run: Run) -> str:
+def _state_of_run(run: Run) -> str:
     return str(Run.objects.filter(pk=run.pk).values_list("state", flat=True).first())
 
 
@@ -144,13 +144,13 @@ def _starting_from(item: Run | Checkpoint, folder: Path) -> QuerySet[Run]:
     return Run.objects.filter(named, project=item.project_id).exclude(state__in=TERMINAL).exclude(pk=_run_id(item))
 
 
-def _told(rows: QuerySet[Any], sentence: str) -> list[str]:
+def _sentence_with_names(rows: QuerySet[Any], sentence: str) -> list[str]:
     names = list(rows.order_by().values_list("name", flat=True)[:SHOWN])
     return [sentence % {"names": ", ".join(names)}] if names else []
 
 
 # --- What goes with it ------------------------------------------------------------------------------------------------
-def _goes(item: Run | Checkpoint | Project) -> list[str]:
+def _contents_lost(item: Run | Checkpoint | Project) -> list[str]:
     if isinstance(item, Checkpoint):
         return []
     if isinstance(item, Run):
@@ -168,7 +168,7 @@ def _goes(item: Run | Checkpoint | Project) -> list[str]:
     ]
 
 
-def _paths(item: Run | Checkpoint | Project) -> list[Path]:
+def _paths_to_delete(item: Run | Checkpoint | Project) -> list[Path]:
     if isinstance(item, Checkpoint):
         return [run_dir(item.run_id) / item.path] if item.folder else []  # ``folder`` has checked the path
     if isinstance(item, Run):
@@ -226,7 +226,7 @@ def _delete_run(claim: Claim[Removal], pk: str) -> None:
 def _delete_batch(model: Any, field: Any, pk: str) -> int:
     """Delete a batch of the rows of which the field is ``pk``; how many went."""
     if isinstance(model._meta.pk, CompositePrimaryKey):
-        # Nothing hangs on such a row, and PostgreSQL takes a second to find a thousand of them by keys of four columns.
+        # No row depends on such a row, and PostgreSQL takes a second to find 1,000 of them by keys of four columns.
         with connection.cursor() as cursor:
             cursor.execute(DELETE.format(table=model._meta.db_table, column=field.column), [pk, BATCH])
             return int(cursor.rowcount)

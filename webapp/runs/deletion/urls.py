@@ -1,4 +1,4 @@
-"""Addresses of what deletes; each stands under the thing that goes."""
+"""Addresses of what deletes; each lies under the thing that is deleted."""
 
 from __future__ import annotations
 

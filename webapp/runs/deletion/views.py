@@ -37,7 +37,7 @@ def run_delete(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Delete a run with all that it recorded."""
     project = project_for(request.user, slug, need=Role.OWNER)
     run = object_for(request.user, Run, pk, need=Role.OWNER, within=Run.objects.filter(project=project))
-    return _page(request, project, run, reverse("run-detail", args=[slug, pk]), reverse("run-list", args=[slug]))
+    return _delete_page(request, project, run, reverse("run-detail", args=[slug, pk]), reverse("run-list", args=[slug]))
 
 
 @login_required
@@ -47,7 +47,7 @@ def checkpoint_delete(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse
     project = project_for(request.user, slug, need=Role.OWNER)
     item = object_for(request.user, Checkpoint, pk, need=Role.OWNER, within=checkpoints_of(project))
     models = reverse("model-list", args=[slug])
-    return _page(request, project, item, models, models)
+    return _delete_page(request, project, item, models, models)
 
 
 @login_required
@@ -55,7 +55,7 @@ def checkpoint_delete(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse
 def project_delete(request: HttpRequest, slug: str) -> HttpResponse:
     """Delete a project with all that is in it."""
     project = project_for(request.user, slug, need=Role.OWNER)
-    return _page(request, project, project, reverse("team-settings", args=[slug]), "/?all=1")
+    return _delete_page(request, project, project, reverse("team-settings", args=[slug]), "/?all=1")
 
 
 @login_required
@@ -68,7 +68,7 @@ def removal_again(request: HttpRequest, pk: UUID) -> HttpResponse:
     return redirect(own_address(request, request.POST.get("back", ""), "/?all=1"))
 
 
-def _page(
+def _delete_page(
     request: HttpRequest, project: Project, item: Run | Checkpoint | Project, back: str, then: str
 ) -> HttpResponse:
     weigh = not isinstance(item, Project) or "weigh" in request.GET  # of a project, once the page is there

@@ -65,7 +65,7 @@ class Spent(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """What the figures of a run tell of it as a whole."""
+    """A summary of a whole run from its figures."""
 
     ends: dict[str, Ends]
     spent: Spent
@@ -83,17 +83,17 @@ def taken(run: Run, followed: Sequence[str], summed: Sequence[str]) -> Taken:
     with connection.cursor() as cursor:
         cursor.execute(f"{ends} UNION ALL {sums} UNION ALL {time}", asked)
         rows = cursor.fetchall()
-    ways = {name: _ends(raw) for kind, name, _figures, _word, raw in rows if kind == "ends"}
-    added = {name: (sum_, int(count)) for kind, name, (sum_, count), _word, _raw in _of(rows, "sum")}
-    (_kind, _name, (seconds,), device, _raw), *_none = _of(rows, "time")
+    ways = {name: _ends_of_curve(raw) for kind, name, _figures, _word, raw in rows if kind == "ends"}
+    added = {name: (sum_, int(count)) for kind, name, (sum_, count), _word, _raw in _rows_of_kind(rows, "sum")}
+    (_kind, _name, (seconds,), device, _raw), *_none = _rows_of_kind(rows, "time")
     return Taken(ways, Spent(added, seconds, device))
 
 
-def _of(rows: list[tuple[Any, ...]], kind: str) -> list[tuple[Any, ...]]:
+def _rows_of_kind(rows: list[tuple[Any, ...]], kind: str) -> list[tuple[Any, ...]]:
     return [row for row in rows if row[0] == kind]
 
 
-def _ends(raw: bytes) -> Ends:
+def _ends_of_curve(raw: bytes) -> Ends:
     points = np.frombuffer(raw, _POINT)
     points = points[np.argsort(points["step"])]
     steps, values = points["step"], points["value"].astype("f8")

@@ -25,14 +25,14 @@ DIGITS = 9  # of a figure on its way to a screen: a float32 survives it, and a f
 SPARKLINE_POINTS = 40
 CHUNK = 5_000
 # What a run page shows before anybody asks for more; a page that wants other curves asks for them.
-# What stands around these lines: the band of the reward and the intervals of evaluations (`specs.js`).
+# What is drawn around these lines: the band of the reward and the intervals of evaluations (`specs.js`).
 _AROUND = ("reward_std", "heldout/success_low", "heldout/success_high")
 FIRST_NAMES = frozenset({*_AROUND, *(name for method in METHODS.values() for name in (*method.curves, *method.tiles))})
 FIRST_COMPONENTS = re.compile(r"rewards/.+/mean")
 
 
 # A later attempt that has trained a step takes the place of all that earlier ones had trained beyond its first step:
-# those steps were lost, and a curve or tile that went on showing them would be of another training.
+# those steps were lost, and a curve or tile that still showed them would be of another training.
 _STANDS = (
     "AND NOT EXISTS (SELECT 1 FROM runs_attempt AS later WHERE later.run_id = metrics_metricpoint.run_id"
     " AND later.number > attempt AND later.first_step < step AND later.last_step > later.first_step)"
@@ -74,15 +74,15 @@ def _columns_query(run: Run, names: Sequence[str] | None, span: Steps, several: 
     return _COLUMNS.format(won=(_WINNERS if several else _ALL).format(where=where, stands=_STANDS)), values
 
 
-def _column(raw: bytes) -> Column:
+def _column_of_bytes(raw: bytes) -> Column:
     points = np.frombuffer(raw, _POINT)
     points = points[np.argsort(points["step"], kind="stable")]
     return Column(*(points[field].astype(kind) for field, kind in (("step", "i8"), ("value", "f8"), ("attempt", "i8"))))
 
 
 def _of_several(runs: Sequence[Run]) -> set[UUID]:
-    """Which runs have more than one attempt. Of those that go on the database is asked: they may have been read before
-    their second one began."""
+    """Which runs have more than one attempt. For runs that have not ended the database is asked: they may have been
+    read before their second one began."""
     going_on = [run.pk for run in runs if run.state not in TERMINAL]
     found = {run.pk for run in runs if run.state in TERMINAL and run.attempt > 1}
     rows = Run.objects.filter(pk__in=going_on, attempt__gt=1)
@@ -123,7 +123,7 @@ def curves(
     sql, values = _columns_query(run, names, span, bool(_of_several([run])))
     with connection.cursor() as cursor:
         cursor.execute(sql + " ORDER BY name", values)
-        return {name: curve_of(_column(raw), max_points) for name, raw in cursor.fetchall()}
+        return {name: curve_of(_column_of_bytes(raw), max_points) for name, raw in cursor.fetchall()}
 
 
 def curves_of(runs: Sequence[Run], *asked: tuple[Sequence[str], int]) -> list[Curves]:
@@ -141,7 +141,7 @@ def curves_of(runs: Sequence[Run], *asked: tuple[Sequence[str], int]) -> list[Cu
         with connection.cursor() as cursor:
             cursor.execute(" UNION ALL ".join(parts) + " ORDER BY place, name", values)
             for place, limit, name, raw in cursor.fetchall():
-                found[place][name] = curve_of(_column(raw), asked[limit][1])
+                found[place][name] = curve_of(_column_of_bytes(raw), asked[limit][1])
     return found
 
 
@@ -159,8 +159,8 @@ def first_curves(run: Run, names: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 
 def asked_curves(run: Run, names: Sequence[str], span: Steps = (None, None)) -> dict[str, dict[str, Any]]:
-    """The curves that a page asked for by name, between two steps where it looks closer; one without a point is empty,
-    so that nobody waits for it."""
+    """The curves that a page asked for by name, between two steps where it zooms in; one without a point is empty,
+    so that the page does not wait for it."""
     found = _on_screen(run, names, min(MAX_POINTS, ASKED_POINTS // max(len(names), 1)), span)
     return {name: found.get(name, {"steps": [], "values": [], "attempts": []}) for name in names}
 

@@ -1,7 +1,7 @@
 """Long curves made short without losing what is seen: the first and last point, and the ends of each stretch. Pure.
 
 A stretch keeps its lowest and highest figure, so that no spike is thinned away, and a point that is not finite, so that
-gaps stay gaps. The mean of all its figures goes beside them: a line smoothed over the ends alone would run midway
+gaps stay gaps. The mean of all its figures is returned with them: a line smoothed over the ends alone would run midway
 between the spikes, not where the figures are.
 """
 
@@ -38,7 +38,7 @@ class Means(NamedTuple):
 
 def curve_of(column: Column, limit: int) -> dict[str, Any]:
     """``{steps, values, attempts}`` with about ``limit`` points, and ``means`` where it had more of them."""
-    kept, means = (column, None) if len(column) <= limit else _thinned(column, max(limit // 2 - 1, 1))
+    kept, means = (column, None) if len(column) <= limit else _thin_column(column, max(limit // 2 - 1, 1))
     found = {
         "steps": kept.steps.tolist(),
         "values": [finite(value) for value in kept.values.tolist()],
@@ -47,7 +47,7 @@ def curve_of(column: Column, limit: int) -> dict[str, Any]:
     return found if means is None else found | {"means": means._asdict()}
 
 
-def _thinned(column: Column, stretches: int) -> tuple[Column, Means]:
+def _thin_column(column: Column, stretches: int) -> tuple[Column, Means]:
     steps, values = column.steps, column.values
     place = (steps - steps[0]) * stretches // (steps[-1] - steps[0] + 1)
     starts = np.flatnonzero(np.diff(place, prepend=-1))  # of each stretch that has points
@@ -58,7 +58,7 @@ def _thinned(column: Column, stretches: int) -> tuple[Column, Means]:
     ends = [known & (values == np.repeat(low, sizes)), known & (values == np.repeat(high, sizes)), ~known]
     kept = np.unique(np.concatenate([[0, len(values) - 1], *(_last_places(mask, starts) for mask in ends)]))
     counts = np.add.reduceat(known.astype(np.int64), starts)
-    return Column(steps[kept], values[kept], column.attempts[kept]), _means(column, known, starts, counts)
+    return Column(steps[kept], values[kept], column.attempts[kept]), _stretch_means(column, known, starts, counts)
 
 
 def _last_places(mask: NDArray[np.bool_], starts: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -67,7 +67,7 @@ def _last_places(mask: NDArray[np.bool_], starts: NDArray[np.int64]) -> NDArray[
     return found[found >= 0]
 
 
-def _means(column: Column, known: NDArray[np.bool_], starts: NDArray[np.int64], counts: NDArray[np.int64]) -> Means:
+def _stretch_means(column: Column, known: NDArray[np.bool_], starts: NDArray[np.int64], counts: NDArray[np.int64]) -> Means:
     some = counts > 0
     last = np.append(starts[1:], len(column)) - 1
     middle = (column.steps[starts] + column.steps[last]) // 2

@@ -1,1 +1,1 @@
-"""Charts of runs that a project's page shows: pinned by somebody, seen by everybody in the project."""
+"""Charts of runs that a project's page shows: pinned by a member, seen by everybody in the project."""

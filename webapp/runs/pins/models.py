@@ -11,7 +11,7 @@ from webapp.runs.models import Run
 
 
 class PinnedChart(UuidModel):
-    """A chart of a run, as it stood when it was pinned: its metrics, smoothing, scale and axis."""
+    """A chart of a run, as it was when it was pinned: its metrics, smoothing, scale and axis."""
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="pins")
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="pins")

@@ -1,4 +1,4 @@
-"""Pinned charts as the project's page and the API tell them."""
+"""Pinned charts as the project's page and the API show them."""
 
 from __future__ import annotations
 

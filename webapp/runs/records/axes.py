@@ -22,7 +22,7 @@ Axes = dict[str, dict[str, list[Any]]]
 def run_axes(run: Run) -> Axes:
     """The axes of one run, of at most ``KNOTS`` steps each."""
     found = axes(curves(run, [STEP_TIME], 2**31).get(STEP_TIME, {}), played([run.pk]).get(run.pk, []))
-    return {name: {part: _knots(values) for part, values in axis.items()} for name, axis in found.items()}
+    return {name: {part: _evenly_spaced(values) for part, values in axis.items()} for name, axis in found.items()}
 
 
 def played(runs: Iterable[UUID]) -> dict[UUID, list[tuple[int, int, int]]]:
@@ -46,7 +46,7 @@ def axes(spent: dict[str, Any], steps_played: Sequence[tuple[int, int, int]]) ->
     return {name: axis for name, axis in found.items() if axis["steps"]}
 
 
-def _knots(values: list[Any]) -> list[Any]:
+def _evenly_spaced(values: list[Any]) -> list[Any]:
     if len(values) <= KNOTS:
         return values
     return [values[place * (len(values) - 1) // (KNOTS - 1)] for place in range(KNOTS)]

@@ -1,4 +1,4 @@
-"""The columns of the table of runs as a page names them, and what stands in a cell; ``rows.py`` draws the rows."""
+"""The columns of the table of runs as a page names them, and the contents of a cell; ``rows.py`` draws the rows."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ def heads(columns: Iterable[Column]) -> list[Head]:
     return [Head(column.key, translated(column.title), column) for column in columns]
 
 
-def _state(row: RunRow) -> SafeString:
+def _state_cell(row: RunRow) -> SafeString:
     state = row.run.state
     shown = '<span><span class="badge" data-state="{}">{}</span>{}{}</span>'
-    return format_html(shown, state, RunState(state).label, _below(row), _advised(row))
+    return format_html(shown, state, RunState(state).label, _state_note(row), _open_advisories(row))
 
 
-def _advised(row: RunRow) -> SafeString:
-    """How many advisories are open; they stand on the run's page."""
+def _open_advisories(row: RunRow) -> SafeString:
+    """A badge with how many advisories are open, or nothing; the run's page lists them."""
     if not row.advisories:
         return SafeString("")
     told = ngettext("%(n)d advisory", "%(n)d advisories", row.advisories) % {"n": row.advisories}
     return format_html('<span class="cell-sub"><span class="badge" data-state="warning">{}</span></span>', told)
 
 
-def _below(row: RunRow) -> SafeString:
-    """What stands small beneath a state: why it failed, what it waits for, that it is silent."""
+def _state_note(row: RunRow) -> SafeString:
+    """The small line below a state: why it failed, what it waits for, or that it is silent."""
     small, found = '<span class="cell-sub">{}</span>', row.failure
     if found is not None:
         told = f"{found.title} {found.hint} {found.detail} ({found.code})"
@@ -65,12 +65,12 @@ def _below(row: RunRow) -> SafeString:
     return SafeString("")
 
 
-def _success(row: RunRow) -> str:
+def _success_cell(row: RunRow) -> str:
     between = " – ".join(map(percent, row.success_range or ()))
     return _with_sub(percent(row.success), between) if between else percent(row.success)
 
 
-def _reward(row: RunRow) -> str:
+def _reward_cell(row: RunRow) -> str:
     reward = row.view["last_reward"]
     if reward is None:
         return NOTHING
@@ -82,7 +82,7 @@ def _with_sub(text: str, sub: str, about: str = "") -> SafeString:
     return format_html('<span>{}<span class="cell-sub truncate" title="{}">{}</span></span>', text, about, sub)
 
 
-def _step(row: RunRow) -> SafeString:
+def _step_cell(row: RunRow) -> SafeString:
     step, total, bar = row.run.step, row.run.total_steps, SafeString("")
     if row.run.state == RunState.RUNNING:
         drawn = '<progress class="progress progress-cell" max="{}" value="{}" aria-hidden="true"></progress>'
@@ -91,16 +91,16 @@ def _step(row: RunRow) -> SafeString:
 
 
 DRAWN: dict[str, Callable[[RunRow], str]] = {
-    "state": _state,
-    "success": _success,
+    "state": _state_cell,
+    "success": _success_cell,
     "heldout": lambda row: percent(row.heldout),
-    "reward": _reward,
+    "reward": _reward_cell,
     "trend": lambda row: sparkline(row.sparkline),
     "spec": lambda row: row.spec or NOTHING,
     "model": lambda row: row.model or NOTHING,
     "dataset": lambda row: row.dataset or NOTHING,
     "owner": lambda row: row.owner or NOTHING,
-    "step": _step,
+    "step": _step_cell,
     "duration": lambda row: duration(row.duration_seconds),
     "device": lambda row: duration(row.device_seconds),
     "started": lambda row: ago(row.run.started_at),

@@ -1,4 +1,4 @@
-"""The family of a run: the runs that it goes on from, those that go on from it, and the attempts and stages of each."""
+"""The family of a run: the runs that it continues, those that continue it, and the attempts and stages of each."""
 
 from __future__ import annotations
 
@@ -55,20 +55,20 @@ class Family(NamedTuple):
 
 def family_of(run: Run) -> Family | None:
     """The family of a run; ``None`` for a run that is alone, with one attempt and one stage."""
-    runs, more = _related(run)
-    if len(runs) == 1 and run.attempt <= 1 and len(_stages(run)) <= 1:
+    runs, more = _family_with_depth(run)
+    if len(runs) == 1 and run.attempt <= 1 and len(_recorded_stages(run)) <= 1:
         return None
     attempts: dict[UUID, list[Attempt]] = defaultdict(list)
     for attempt in Attempt.objects.filter(run__in=[each.pk for each, _depth in runs]).order_by("number"):
         attempts[attempt.run_id].append(attempt)
     steps = max(1, *(each.step for each, _depth in runs))
-    members = [_member(each, depth, attempts[each.pk], steps, here=each.pk == run.pk) for each, depth in runs]
+    members = [_family_member(each, depth, attempts[each.pk], steps, here=each.pk == run.pk) for each, depth in runs]
     return Family(members, steps, more)
 
 
-def _related(run: Run) -> tuple[list[tuple[Run, int]], bool]:
+def _family_with_depth(run: Run) -> tuple[list[tuple[Run, int]], bool]:
     """The runs of the family with their depth, each behind its parent, and whether there are more."""
-    above = _above(run)
+    above = _runs_before(run)
     first = above[0]
     known, level, more = [first], [first], False
     for _depth in range(DEEPEST):
@@ -86,8 +86,8 @@ def _related(run: Run) -> tuple[list[tuple[Run, int]], bool]:
     return _in_order(first, children, 0), more
 
 
-def _above(run: Run) -> list[Run]:
-    """The run behind those that it goes on from, the first one first."""
+def _runs_before(run: Run) -> list[Run]:
+    """The run after those that it continues, the first one first."""
     found = [run]
     while found[0].parent_id and len(found) < DEEPEST:
         parent = Run.objects.filter(pk=found[0].parent_id).only(*FIELDS).first()
@@ -104,30 +104,30 @@ def _in_order(run: Run, children: dict[UUID | None, list[Run]], depth: int) -> l
     return found
 
 
-def _stages(run: Run) -> list[dict[str, object]]:
+def _recorded_stages(run: Run) -> list[dict[str, object]]:
     found = run.health.get("stages", []) if isinstance(run.health, dict) else []
     return list(found)
 
 
-def _member(run: Run, depth: int, attempts: list[Attempt], steps: int, *, here: bool) -> Member:
+def _family_member(run: Run, depth: int, attempts: list[Attempt], steps: int, *, here: bool) -> Member:
     began = run.resume_step or 0
 
     def x(step: int) -> float:
         return round(100 * step / steps, 2)
 
     later = [
-        Tick(x(each.first_step), "attempt", _("Attempt %(n)s begins after step %(step)s") % _place(each))
+        Tick(x(each.first_step), "attempt", _("Attempt %(n)s begins after step %(step)s") % _attempt_values(each))
         for each in attempts[1:]
     ]
-    stages = [_stage(each, x) for each in _stages(run)[1:]]
+    stages = [_stage_tick(each, x) for each in _recorded_stages(run)[1:]]
     return Member(run, min(depth, 6), here, began, x(began), max(x(run.step) - x(began), 0.0), [*later, *stages])
 
 
-def _stage(found: dict[str, object], x: Callable[[int], float]) -> Tick:
+def _stage_tick(found: dict[str, object], x: Callable[[int], float]) -> Tick:
     began = int(str(found["began"]))
     told = _("Stage “%(name)s” begins after step %(step)s") % {"name": found["name"], "step": began}
     return Tick(x(began), "stage", told)
 
 
-def _place(attempt: Attempt) -> dict[str, int]:
+def _attempt_values(attempt: Attempt) -> dict[str, int]:
     return {"n": attempt.number, "step": attempt.first_step}

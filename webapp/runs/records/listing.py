@@ -1,4 +1,4 @@
-"""The list of runs: which are shown, in which order, and what each line tells, for its page, its CSV and the API."""
+"""The list of runs: which are shown, in which order, and what each line has, for its page, its CSV and the API."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _WORKED = Coalesce("ended_at", Now()) - F("started_at")
 _DEVICE = Attempt.objects.filter(run=OuterRef("pk")).order_by().values("run").annotate(all=Sum(_WORKED)).values("all")
 
 
-def _option(group: str, name: str) -> KeyTextTransform:
+def _config_option(group: str, name: str) -> KeyTextTransform:
     return KeyTextTransform(name, KeyTransform(group, "config"))
 
 
@@ -66,9 +66,9 @@ SORTS: dict[str, Any] = {
     "success": _SUCCESS,
     "heldout": F("heldout_success"),
     "owner": F("created_by__username"),
-    "spec": _option("rewards", "spec"),
-    "model": _option("model", "source"),
-    "dataset": _option("data", "train"),
+    "spec": _config_option("rewards", "spec"),
+    "model": _config_option("model", "source"),
+    "dataset": _config_option("data", "train"),
     "duration": ExpressionWrapper(Coalesce("finished_at", Now()) - F("started_at"), output_field=DurationField()),
     "device": Subquery(_DEVICE, output_field=DurationField()),
 }
@@ -133,7 +133,7 @@ def run_list(
     trends: bool = True,
 ) -> RunPage:
     """A page of the project's runs, in a constant number of queries, with the stars of ``user``. Without
-    ``trends`` nobody has a ``sparkline``: for those all steps are read.
+    ``trends`` no row has a ``sparkline``: for those all steps are read.
 
     ``filters`` knows ``state`` (a state, or ``active``), ``kind``, ``owner`` (user name), ``q`` (part of the name or of
     the notes), ``tags`` (a list: all of them), ``spec`` (``name@version``), ``starred``, and ``archived``: without it
@@ -150,17 +150,17 @@ def run_list(
 
 
 def runs_sorted(project: Project, filters: Mapping[str, Any], sort: str, *, user: User | None) -> QuerySet[Run]:
-    """The runs of the list in their order, with nothing of what a line tells: that is worked out by ``run_lines`` for
-    those that are shown, not for all before them."""
-    return _sorted(filtered(Run.objects.filter(project=project), filters, user), sort)
+    """The runs of the list in their order, without the values of a line: ``run_lines`` works them out for those that
+    are shown, not for all before them."""
+    return _sort_rows(filtered(Run.objects.filter(project=project), filters, user), sort)
 
 
 def run_lines(ids: Sequence[UUID], *, user: User | None, trends: bool) -> list[RunRow]:
     """The lines of runs, in the order of their ids."""
-    read = {run.pk: run for run in _read(Run.objects.filter(pk__in=ids), user).order_by()}
+    read = {run.pk: run for run in _with_line_columns(Run.objects.filter(pk__in=ids), user).order_by()}
     found = [read[pk] for pk in ids if pk in read]  # one may go between the two looks
     drawn = sparklines(run.pk for run in found) if trends else {}
-    return [_line(run, drawn.get(run.pk, [])) for run in found]
+    return [_run_row(run, drawn.get(run.pk, [])) for run in found]
 
 
 def run_rows(
@@ -169,12 +169,12 @@ def run_rows(
     """Every line of the list, ``ALL_MAX`` at most, or those of the chosen runs, archived ones too."""
     rows = Run.objects.filter(project=project)
     rows = filtered(rows, filters, user) if chosen is None else rows.filter(pk__in=chosen)
-    for run in _sorted(_read(rows, user), sort)[:ALL_MAX].iterator(chunk_size=PAGE_MAX):
-        yield _line(run, [])
+    for run in _sort_rows(_with_line_columns(rows, user), sort)[:ALL_MAX].iterator(chunk_size=PAGE_MAX):
+        yield _run_row(run, [])
 
 
 class Around(NamedTuple):
-    """What the list says beside its lines: how many runs it hides, and who owns any of the project's."""
+    """What the list shows besides its lines: how many runs it hides, and who owns any of the project's."""
 
     archived: int
     owners: list[str]
@@ -197,7 +197,7 @@ def run_tags(project: Project) -> list[str]:
 
 def filtered(rows: QuerySet[Run], filters: Mapping[str, Any], user: User | None = None) -> QuerySet[Run]:
     """The runs that ``filters`` of ``run_list`` leave."""
-    state, kind, owner, text, spec = (_word(filters.get(key)) for key in ("state", "kind", "owner", "q", "spec"))
+    state, kind, owner, text, spec = (_clean_filter(filters.get(key)) for key in ("state", "kind", "owner", "q", "spec"))
     if state == "active":
         rows = rows.exclude(state__in=TERMINAL).exclude(state=RunState.DRAFT, phase="")
     elif state in RunState.values:
@@ -208,7 +208,7 @@ def filtered(rows: QuerySet[Run], filters: Mapping[str, Any], user: User | None 
         rows = rows.filter(created_by__username=owner)
     if spec:
         rows = rows.filter(having("rewards", "spec", f"reward:{spec}"))
-    if tags := [tag for tag in map(_word, filters.get("tags") or []) if tag]:
+    if tags := [tag for tag in map(_clean_filter, filters.get("tags") or []) if tag]:
         rows = rows.filter(tags__contains=tags[:20])
     if filters.get("starred") and user is not None:
         rows = rows.filter(Exists(RunStar.objects.filter(run=OuterRef("pk"), user=user)))
@@ -216,11 +216,11 @@ def filtered(rows: QuerySet[Run], filters: Mapping[str, Any], user: User | None 
     return rows.filter(Q(name__icontains=text) | Q(notes__icontains=text)) if text else rows
 
 
-def _word(value: Any) -> str:
+def _clean_filter(value: Any) -> str:
     return str(value or "")[:120].replace("\x00", "")
 
 
-def _sorted(rows: QuerySet[Run], sort: str) -> QuerySet[Run]:
+def _sort_rows(rows: QuerySet[Run], sort: str) -> QuerySet[Run]:
     key, down = sort.removeprefix("-"), sort.startswith("-")
     if key not in SORTS or key == "created":
         return rows.order_by("-created_at" if down or key not in SORTS else "created_at", "pk")  # as the index has them
@@ -228,8 +228,8 @@ def _sorted(rows: QuerySet[Run], sort: str) -> QuerySet[Run]:
     return rows.order_by(by.desc(nulls_last=True) if down else by.asc(nulls_last=True), "-created_at", "pk")
 
 
-def _read(rows: QuerySet[Run], user: User | None) -> QuerySet[Run]:
-    """The runs with all that their lines tell but the trend."""
+def _with_line_columns(rows: QuerySet[Run], user: User | None) -> QuerySet[Run]:
+    """The runs with every column of their lines but the trend."""
     starred = RunStar.objects.filter(run=OuterRef("pk"), user=user) if user else RunStar.objects.none()
     return (
         with_ages(rows)
@@ -240,7 +240,7 @@ def _read(rows: QuerySet[Run], user: User | None) -> QuerySet[Run]:
     )
 
 
-def _line(run: Run, trend: list[float | None]) -> RunRow:
+def _run_row(run: Run, trend: list[float | None]) -> RunRow:
     end = run.finished_at or getattr(run, "read_at", None)
     seconds = (end - run.started_at).total_seconds() if run.started_at and end else None
     view = run_view(run)
@@ -256,10 +256,10 @@ def _line(run: Run, trend: list[float | None]) -> RunRow:
         success=finite(run.success if whole is None else whole),
         success_range=None if low is None or high is None else (low, high),
         heldout=finite(run.heldout_success),
-        spec=_named(run, "rewards", "spec", "reward:"),
+        spec=_config_name(run, "rewards", "spec", "reward:"),
         own_parts=bool((run.config.get("rewards") or {}).get("components")),
-        model=_named(run, "model", "source", "model:"),
-        dataset=_named(run, "data", "train", "dataset:"),
+        model=_config_name(run, "model", "source", "model:"),
+        dataset=_config_name(run, "data", "train", "dataset:"),
         duration_seconds=seconds,
         device_seconds=None if device is None or run.imported_from else device.total_seconds(),
         sparkline=trend,
@@ -267,13 +267,13 @@ def _line(run: Run, trend: list[float | None]) -> RunRow:
     )
 
 
-def _named(run: Run, group: str, option: str, before: str) -> str:
-    """What the config names, as people say it."""
+def _config_name(run: Run, group: str, option: str, before: str) -> str:
+    """What the config names there, without the prefix ``before``."""
     return str((run.config.get(group) or {}).get(option) or "").removeprefix(before)
 
 
 def list_view(row: RunRow) -> dict[str, Any]:
-    """A line as the API tells it."""
+    """A line as the API returns it."""
     run = row.run
     return (
         row.view

@@ -33,7 +33,7 @@ def run_label(*, run: Run, user: User, tags: str | Iterable[str] | None = None, 
     if tags is not None:
         changes["tags"] = checked(tags_of(tags))
     if notes is not None:
-        changes["notes"] = _notes(notes)
+        changes["notes"] = _clean_notes(notes)
     changes = {name: value for name, value in changes.items() if value != getattr(run, name)}
     if changes:
         with transaction.atomic():
@@ -44,7 +44,7 @@ def run_label(*, run: Run, user: User, tags: str | Iterable[str] | None = None, 
     return run
 
 
-def _notes(text: str) -> str:
+def _clean_notes(text: str) -> str:
     text = text.replace("\r\n", "\n").replace("\x00", "").strip()
     if len(text) > NOTES_MAX:
         raise ValidationError({"notes": _("Notes have at most %(n)d characters.") % {"n": NOTES_MAX}})
@@ -72,7 +72,7 @@ def runs_tag(*, runs: Sequence[Run], user: User, add: str | Iterable[str], remov
 
 
 def runs_archive(*, runs: Sequence[Run], user: User, on: bool = True) -> Archived:
-    """Hide runs from the list, or show them again. Whatever may still change by itself is not hidden."""
+    """Hide runs from the list, or show them again. A run that may still change by itself is not hidden."""
     done = 0
     for run in runs:
         with transaction.atomic():

@@ -81,7 +81,7 @@ def _time_text(found: Mapping[str, Any]) -> str:
 
 
 def resume_text(found: Mapping[str, Any]) -> str:
-    """From where an attempt went on, what is trained again, what was damaged and what was verified."""
+    """Where an attempt continued, what is trained again, what was damaged and what was verified."""
     attempt = found.get("attempt", "")
     if found["source"]:
         parts = [report_text("report.resumed", attempt=attempt, source=found["source"], step=found["step"])]
@@ -100,24 +100,24 @@ def resume_text(found: Mapping[str, Any]) -> str:
     return " ".join(parts)
 
 
-def _sampler(found: Mapping[str, Any]) -> str:
+def _sampler_text(found: Mapping[str, Any]) -> str:
     gaps = {"gap": found["max_gap"], "mean": found["mean_gap"], "limit": found["tolerance"]}
     shown = {name: figure(float(value), 2) for name, value in gaps.items()}
     return report_text("report.sampler", step=found["step"], tokens=found["tokens"], **shown)
 
 
-def _held(payload: Mapping[str, Any]) -> str:
+def _held_text(payload: Mapping[str, Any]) -> str:
     if not payload.get("error"):
         return report_text("event.held_over", step=payload["step"])
     message, wait = payload["error"]["message"], duration(float(payload["next_try_s"]))
     return report_text("event.held", step=payload["step"], tries=payload["tries"], message=message, next=wait)
 
 
-def _removed(payload: Mapping[str, Any]) -> str:
+def _removed_text(payload: Mapping[str, Any]) -> str:
     return report_text("event.torn" if payload["why"] == "torn" else "event.old", names=", ".join(payload["paths"]))
 
 
-def _skipped(payload: Mapping[str, Any]) -> str:
+def _skipped_text(payload: Mapping[str, Any]) -> str:
     return report_text(f"event.skipped_{payload['what']}", step=payload["step"], n=payload["in_a_row"])
 
 
@@ -130,33 +130,33 @@ def _held_out_tasks(payload: Mapping[str, Any]) -> str:
     return (f"{payload['part']}: " if payload.get("part") else "") + " ".join(parts)
 
 
-def _evaluated(payload: Mapping[str, Any]) -> str:
+def _evaluated_text(payload: Mapping[str, Any]) -> str:
     found = payload["report"]["figures"].get("success") or {}
     places = {"step": payload["step"], "tasks": found.get("tasks", 0), "value": percent(found.get("value"))}
     places |= {end: percent(found.get(end)) for end in ("low", "high")}
     return report_text("event.evaluated_best" if payload["best"] else "event.evaluated", **places)
 
 
-def _stage(payload: Mapping[str, Any]) -> str:
+def _stage_text(payload: Mapping[str, Any]) -> str:
     places = {name: payload[name] for name in ("stage", "of", "name", "step")}
     return report_text(f"event.stage_{payload['why']}", **places)
 
 
-def _order(payload: Mapping[str, Any]) -> str:
+def _order_text(payload: Mapping[str, Any]) -> str:
     places = {name: payload[name] for name in ("by", "step", "group", "index")}
     return report_text(f"event.order_{payload['act']}", **places)
 
 
 WORDS: dict[str, Callable[[Mapping[str, Any]], str]] = {
-    "stage_started": _stage,
-    "held": _held,
-    "update_skipped": _skipped,
-    "sampler_checked": _sampler,
+    "stage_started": _stage_text,
+    "held": _held_text,
+    "update_skipped": _skipped_text,
+    "sampler_checked": _sampler_text,
     "resumed": resume_text,
-    "checkpoints_removed": _removed,
+    "checkpoints_removed": _removed_text,
     "tasks_held_out": _held_out_tasks,
-    "held_out_evaluated": _evaluated,
-    "rollout_order": _order,
+    "held_out_evaluated": _evaluated_text,
+    "rollout_order": _order_text,
 }
 
 

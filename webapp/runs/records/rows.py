@@ -49,15 +49,15 @@ def table_rows(rows: Iterable[RunRow], shown: Sequence[Head], slug: str, csrf: s
     found = []
     for row in rows:
         run = row.run
-        marks = _pick(run, star(run, star_address(run.pk), row.starred, csrf)) if csrf else _NOTHING
+        marks = _checkbox_cell(run, star(run, star_address(run.pk), row.starred, csrf)) if csrf else _NOTHING
         name = (run_address(run.pk), run.name, translated(run.imported_from) or run.kind.upper())
-        notes = _notes(run.notes) if csrf and run.notes else _NOTHING
+        notes = _note_cell(run.notes) if csrf and run.notes else _NOTHING
         others = format_html_join("", "{}{}</td>", ((opened, draw(row)) for opened, draw in cells))
         found.append(format_html(_ROW, marks, *name, notes, others))
     return found
 
 
-def _pick(run: Run, beside: SafeString) -> SafeString:
+def _checkbox_cell(run: Run, beside: SafeString) -> SafeString:
     return format_html(_PICK, run.pk, _("Choose %(name)s") % {"name": run.name}, beside)
 
 
@@ -80,7 +80,7 @@ def tag_links(slug: str, tags: Sequence[str]) -> SafeString:
     )
 
 
-def _notes(notes: str) -> SafeString:
+def _note_cell(notes: str) -> SafeString:
     """A note at a glance, with the rest of a long one folded away."""
     short = Truncator(notes).chars(NOTES_SHOWN)
     if short == notes:

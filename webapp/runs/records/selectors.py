@@ -45,7 +45,7 @@ def with_ages(runs: QuerySet[Run]) -> QuerySet[Run]:
 
 
 def run_read(run_id: UUID) -> Run | None:
-    """The run as it stands, for those who were authorised before."""
+    """The run as it is now. The caller has checked the reader's rights."""
     try:
         return runs_with_ages().get(pk=run_id)  # first() would order by a key that one row has
     except Run.DoesNotExist:
@@ -70,22 +70,22 @@ def run_view(run: Run) -> dict[str, Any]:
         "attempt": run.attempt,
         "last_reward": finite(run.last_reward),
         "seq": run.seq,
-        "queued_at": _iso(run.queued_at),
-        "started_at": _iso(run.started_at),
-        "finished_at": _iso(run.finished_at),
+        "queued_at": _iso_time(run.queued_at),
+        "started_at": _iso_time(run.started_at),
+        "finished_at": _iso_time(run.finished_at),
         "step_seconds": finite(run.step_seconds),
-        "eta_seconds": _eta(run),
+        "eta_seconds": _seconds_left(run),
         "error": run.error,
         "held": run.held,
         "health": run.health,
-        "beat_age_seconds": _seconds(run, "beat_age") if state in LEASED else None,
-        "progress_age_seconds": _seconds(run, "progress_age") if state in AT_WORK else None,
+        "beat_age_seconds": _age_seconds(run, "beat_age") if state in LEASED else None,
+        "progress_age_seconds": _age_seconds(run, "progress_age") if state in AT_WORK else None,
         "waiting_for": before.name if before and waits else None,
         "waiting_for_state": before.state if before and waits else None,
     }
 
 
-def _seconds(run: Run, name: str) -> float | None:
+def _age_seconds(run: Run, name: str) -> float | None:
     """One of the ages of ``runs_with_ages``."""
     age: timedelta | None = getattr(run, name, None)
     return age.total_seconds() if age is not None else None
@@ -97,11 +97,11 @@ def stalled(view: Mapping[str, Any]) -> bool:
     return age is not None and age >= settings.STALL_AFTER_S
 
 
-def _iso(at: datetime | None) -> str | None:
+def _iso_time(at: datetime | None) -> str | None:
     return at.isoformat() if at else None
 
 
-def _eta(run: Run) -> float | None:
+def _seconds_left(run: Run) -> float | None:
     if run.state != RunState.RUNNING or run.step_seconds is None:
         return None
     return finite(max(run.total_steps - run.step, 0) * run.step_seconds)
@@ -119,8 +119,8 @@ def event_view(event: RunEvent) -> dict[str, Any]:
 
 
 def run_events_after(run: Run, after: int, limit: int) -> dict[str, Any]:
-    """Up to ``limit`` events of a run after a ``seq``, and where to go on from. ``ended``: no more follow, unless
-    somebody resumes the run."""
+    """Up to ``limit`` events of a run after a ``seq``, and the ``seq`` to continue after. ``ended``: no more follow,
+    unless the run is resumed."""
     after = max(-1, min(after, run.seq))  # a number that the run has not reached, or not any more, is no place to wait
     rows = list(RunEvent.objects.filter(run=run, seq__gt=after, seq__lte=run.seq).order_by("seq")[: limit + 1])
     more = len(rows) > limit
@@ -195,7 +195,7 @@ def run_changes_after(run: Run, seq: int, limit: int = 2000) -> Changes:
 
     ``run`` was read first, so everything up to ``run.seq`` is committed. A row that changes while we read gets a number
     above ``run.seq`` and is left to the next call. If a kind has more than ``limit`` rows, all kinds are cut at its
-    last one, so that the returned ``seq`` is a place to go on from.
+    last one, so that the next call can continue after the returned ``seq``.
     """
     found: dict[str, list[Any]] = {key: [] for key in KEYS}
     upto, kinds = run.seq, _kinds_after(run, seq)

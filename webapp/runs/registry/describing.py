@@ -42,14 +42,14 @@ def model_mark(*, model: RegisteredModel, mark: str) -> RegisteredModel:
         if mark == ModelMark.PRODUCTION:
             former = RegisteredModel.objects.filter(project=model.project_id, mark=mark).exclude(pk=model.pk)
             for other in former.select_related("project"):
-                _set(other, "")
+                _set_mark(other, "")
         model.refresh_from_db(fields=["mark"])
         if model.mark != mark:
-            _set(model, mark)
+            _set_mark(model, mark)
     return model
 
 
-def _set(model: RegisteredModel, mark: str) -> None:
+def _set_mark(model: RegisteredModel, mark: str) -> None:
     before = ModelMark(model.mark).label if model.mark else ""
     RegisteredModel.objects.filter(pk=model.pk).update(mark=mark, marked_at=Now() if mark else None)
     model.refresh_from_db(fields=["mark", "marked_at"])
@@ -75,11 +75,11 @@ def model_describe(
     if tags is not None:
         changed["tags"] = clean_tags(tags)
     if notes is not None:
-        changed["notes"] = _clean("notes", notes, MAX_NOTES_CHARS)
+        changed["notes"] = _clean_field("notes", notes, MAX_NOTES_CHARS)
     if card is not None:
         if unknown := set(card) - set(SECTIONS):
             raise ValidationError({"card": _("There is no section “%s”.") % sorted(unknown)[0][:40]})
-        own = {name: _clean(name, text, MAX_SECTION_CHARS) for name, text in card.items()}
+        own = {name: _clean_field(name, text, MAX_SECTION_CHARS) for name, text in card.items()}
         changed["card"] = {name: text for name, text in (model.card | own).items() if text}
     changed = {name: value for name, value in changed.items() if getattr(model, name) != value}
     if changed:
@@ -108,7 +108,7 @@ def clean_tags(tags: Iterable[str]) -> list[str]:
     return list(found.values())
 
 
-def _clean(field: str, text: str, most: int) -> str:
+def _clean_field(field: str, text: str, most: int) -> str:
     found = clean_text(text).replace("\r\n", "\n").strip()
     if len(found) > most:
         words = {"n": len(found), "most": most}

@@ -41,7 +41,7 @@ class ModelFile(NamedTuple):
 
 
 def with_card(model: RegisteredModel, files: list[ModelFile], text: str) -> list[ModelFile]:
-    """The files with the model card as README. One that a model brought along stays; a trainer's own, which tells less
+    """The files with the model card as README. One that a model brought along stays; a trainer's own, which says less
     than the card, does not."""
     if model.kind != ModelKind.RUN and any(file.name == README for file in files):
         return files
@@ -51,8 +51,8 @@ def with_card(model: RegisteredModel, files: list[ModelFile], text: str) -> list
 
 
 def model_files(model: RegisteredModel, part: str = "model") -> list[ModelFile]:
-    """What leaves this server: the whole weights, or with ``part="adapter"`` the LoRA adapter that stands beside them,
-    and of either only what loads it.
+    """What leaves this server: the whole weights, or with ``part="adapter"`` the LoRA adapter that lies next to them.
+    Of either only the files that load it are sent.
 
     Raises ``ValidationError`` where there is nothing here to send.
     """
@@ -61,7 +61,7 @@ def model_files(model: RegisteredModel, part: str = "model") -> list[ModelFile]:
     there = folder is not None and folder.is_dir()
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name) if there else []:
         status = entry.stat(follow_symlinks=False)
-        if stat.S_ISREG(status.st_mode) and _loads(entry.name):
+        if stat.S_ISREG(status.st_mode) and _is_model_file(entry.name):
             found.append(ModelFile(entry.name, Path(entry.path), status.st_size))
     if not found:
         words = {
@@ -72,7 +72,7 @@ def model_files(model: RegisteredModel, part: str = "model") -> list[ModelFile]:
     return found
 
 
-def _loads(name: str) -> bool:
+def _is_model_file(name: str) -> bool:
     """Whether a file belongs to the model, by its name."""
     low = name.lower()
     return low not in TRAINERS and not low.endswith(PICKLES) and (low.endswith(SUFFIXES) or low.startswith(STEMS))
@@ -82,20 +82,20 @@ def tar_bytes(files: list[ModelFile], folder: str) -> int:
     """How long the tar is."""
     sums = sum(64 + 2 + len(file.name.encode()) + 1 for file in files)
     members = [*((file.name, file.bytes) for file in files), (SUMS, sums)]
-    return sum(len(_head(folder, name, size)) + size + -size % 512 for name, size in members) + 2 * 512
+    return sum(len(_tar_header(folder, name, size)) + size + -size % 512 for name, size in members) + 2 * 512
 
 
 async def tar_of(files: list[ModelFile], folder: str) -> AsyncIterator[bytes]:
     """The tar, piece by piece. Raises ``OSError`` where a file has changed under it: the answer then ends too early."""
-    pieces = _tar(files, folder)
+    pieces = _tar_stream(files, folder)
     while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
         yield piece
 
 
-def _tar(files: list[ModelFile], folder: str) -> Iterator[bytes]:
+def _tar_stream(files: list[ModelFile], folder: str) -> Iterator[bytes]:
     sums = ""
     for file in files:
-        yield _head(folder, file.name, file.bytes)
+        yield _tar_header(folder, file.name, file.bytes)
         digest, left = hashlib.sha256(), file.bytes
         with io.BytesIO(file.content) if file.path is None else file.path.open("rb") as source:
             while left:
@@ -107,10 +107,10 @@ def _tar(files: list[ModelFile], folder: str) -> Iterator[bytes]:
                 yield piece
         yield bytes(-file.bytes % 512)
         sums += f"{digest.hexdigest()}  {file.name}\n"
-    yield _head(folder, SUMS, len(sums.encode())) + sums.encode() + bytes(-len(sums.encode()) % 512) + bytes(2 * 512)
+    yield _tar_header(folder, SUMS, len(sums.encode())) + sums.encode() + bytes(-len(sums.encode()) % 512) + bytes(2 * 512)
 
 
-def _head(folder: str, name: str, size: int) -> bytes:
+def _tar_header(folder: str, name: str, size: int) -> bytes:
     member = tarfile.TarInfo(f"{folder}/{name}")
     member.size, member.mode = size, 0o644
     return member.tobuf(tarfile.PAX_FORMAT)

@@ -19,7 +19,7 @@ OFFERED = 200
 """Checkpoints that the form lists, the newest; the list of checkpoints has a button for each of the others."""
 
 
-def _named(initial: dict[str, Any] | None) -> list[UUID]:
+def _checkpoint_of_query(initial: dict[str, Any] | None) -> list[UUID]:
     """The checkpoint that the address asks for."""
     try:
         return [UUID(str((initial or {}).get("checkpoint")))]
@@ -72,7 +72,7 @@ class ModelForm(forms.Form):
         fresh = checkpoints_of(project).filter(models=None)  # a second name for the same weights helps nobody
         newest = list(fresh.values_list("pk", flat=True)[:OFFERED])
         if not self.is_bound:  # what was sent may be any of them
-            fresh = fresh.filter(pk__in={*newest, *_named(kwargs.get("initial"))})
+            fresh = fresh.filter(pk__in={*newest, *_checkpoint_of_query(kwargs.get("initial"))})
         self.has_folders, self.has_checkpoints = bool(folders), bool(newest)
         choices = [("", "—"), *((folder.name, folder.name) for folder in folders)]
         self.fields["folder"].choices = choices  # type: ignore[attr-defined]

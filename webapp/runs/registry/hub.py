@@ -4,7 +4,7 @@
 2. ``POST …/preupload`` says of each file whether it goes into the commit itself or into the store of large files.
 3. ``POST ….git/info/lfs/objects/batch`` gives an address for each large file that is not there yet, for the whole of it
    or for parts; the file is streamed there.
-4. ``POST …/commit`` puts everything in place at once: whoever looks before sees nothing of it.
+4. ``POST …/commit`` puts everything in place at once: a reader sees nothing of it before.
 
 The token goes to the hub's own address alone: a store's addresses carry their own permission.
 """
@@ -108,11 +108,11 @@ class Hub:
         large = self._large(files)
         self._send_large([file for file in files if file.name in large], on_sent)
         lines: list[dict[str, Any]] = [{"key": "header", "value": {"summary": summary, "description": ""}}]
-        lines += [_line(file, file.name in large) for file in files]
+        lines += [_commit_line(file, file.name in large) for file in files]
         body = "\n".join(json.dumps(line) for line in lines).encode()
         address = f"{self._url}/api/models/{self._repository}/commit/{BRANCH}"
         reply = self._request(address, body, {"Content-Type": "application/x-ndjson"}, limit_s=SEND_LEAST_S)
-        found = _json(reply)
+        found = _json_object(reply)
         commit, url = (without(str(found.get(name) or ""), self._secrets) for name in ("commitOid", "commitUrl"))
         if not commit:
             raise HubFault("The answer to the commit names no commit.")
@@ -122,9 +122,9 @@ class Hub:
 
     def _large(self, files: Sequence[Sent]) -> set[str]:
         """The names of the files that belong in the store of large files."""
-        asked = [{"path": file.name, "sample": _sample(file), "size": file.bytes} for file in files]
+        asked = [{"path": file.name, "sample": _base64_sample(file), "size": file.bytes} for file in files]
         address = f"{self._url}/api/models/{self._repository}/preupload/{BRANCH}"
-        found = _json(self._post(address, {"files": asked})).get("files")
+        found = _json_object(self._post(address, {"files": asked})).get("files")
         if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
             raise HubFault("The answer says nothing of the files.")
         modes = {str(item.get("path")): item.get("uploadMode") for item in found}
@@ -143,7 +143,7 @@ class Hub:
             "objects": [{"oid": file.sha256, "size": file.bytes} for file in by_id.values()],
         }
         address = f"{self._url}/{self._repository}.git/info/lfs/objects/batch"
-        found = _json(self._post(address, body, LFS)).get("objects")
+        found = _json_object(self._post(address, body, LFS)).get("objects")
         named = [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
         if {str(item.get("oid")) for item in named} != set(by_id):
             raise HubFault("The answer names other files than were asked for.")
@@ -236,7 +236,7 @@ class Hub:
         except TiltyardError as exc:
             raise HubAway(exc.message) from exc
         if not (200 <= reply.status < 300 or (taken and reply.status == 409)):
-            self._refuse(reply.status, _reason(reply))
+            self._refuse(reply.status, _error_text(reply))
         return reply
 
     def _refuse(self, status: int, reason: str) -> None:
@@ -251,7 +251,7 @@ class Hub:
         raise HubFault(text)
 
 
-def _reason(reply: Reply) -> str:
+def _error_text(reply: Reply) -> str:
     try:
         found = json.loads(reply.body)
     except (ValueError, RecursionError):
@@ -259,7 +259,7 @@ def _reason(reply: Reply) -> str:
     return str(found.get("error") or found.get("message") or "") if isinstance(found, dict) else ""
 
 
-def _json(reply: Reply) -> dict[str, Any]:
+def _json_object(reply: Reply) -> dict[str, Any]:
     try:
         found = json.loads(reply.body)
     except (ValueError, RecursionError):
@@ -269,20 +269,20 @@ def _json(reply: Reply) -> dict[str, Any]:
     return found
 
 
-def _line(file: Sent, large: bool) -> dict[str, Any]:
+def _commit_line(file: Sent, large: bool) -> dict[str, Any]:
     if large:
         value = {"path": file.name, "algo": "sha256", "oid": file.sha256, "size": file.bytes}
         return {"key": "lfsFile", "value": value}
     content = file.content if file.path is None else file.path.read_bytes()
-    return {"key": "file", "value": {"path": file.name, "encoding": "base64", "content": _base64(content)}}
+    return {"key": "file", "value": {"path": file.name, "encoding": "base64", "content": _to_base64(content)}}
 
 
-def _sample(file: Sent) -> str:
+def _base64_sample(file: Sent) -> str:
     if file.path is None:
-        return _base64(file.content[:SAMPLE_BYTES])
+        return _to_base64(file.content[:SAMPLE_BYTES])
     with file.path.open("rb") as source:
-        return _base64(source.read(SAMPLE_BYTES))
+        return _to_base64(source.read(SAMPLE_BYTES))
 
 
-def _base64(content: bytes) -> str:
+def _to_base64(content: bytes) -> str:
     return base64.b64encode(content).decode()

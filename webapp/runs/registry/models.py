@@ -88,7 +88,7 @@ class RegisteredModel(UuidModel):
 
 
 class PushState(models.TextChoices):
-    """Where the push of a model stands."""
+    """The state of the push of a model."""
 
     WAITING = "waiting", _("waiting")
     SENDING = "sending", _("being sent")
@@ -97,7 +97,8 @@ class PushState(models.TextChoices):
 
 
 class ModelPush(UuidModel, Work):
-    """The files of a model on their way to a hub. ``readme`` is the model card as it stood when it was asked for."""
+    """The files of a model on their way to a hub. ``readme`` is the model card as it was when the push was asked
+    for."""
 
     OPEN = (PushState.WAITING, PushState.SENDING)
     LIMIT_S = 6 * 3600

@@ -74,14 +74,14 @@ def push_run(claim: Claim[ModelPush]) -> None:
         raise ModelError(" ".join(exc.messages)) from exc
     total = sum(file.bytes for file in files)
     claim.report({"bytes": 0, "total": total}, at_once=True)
-    hashed = [_hashed(file) for file in files]
+    hashed = [_with_sha256(file) for file in files]
     before = ModelPush.objects.filter(
         model__project=push.model.project_id, hub=push.hub, repository=push.repository, made=True
     )
     with Caller() as caller:
         hub = Hub(caller, push.hub, settings.HUB_TOKEN, push.repository)
         hub.create(private=push.private, ours=before.exists())
-        claim.keep(made=True)  # whoever tries again, also after this worker was lost, goes on in it
+        claim.keep(made=True)  # a later try, also after this worker was lost, continues in it
         made = hub.push(hashed, f"Upload {push.model.name}", lambda sent: claim.report({"bytes": sent, "total": total}))
     claim.finish(state=PushState.DONE, commit=made.id, url=made.url, error=None)
 
@@ -91,7 +91,7 @@ def push_failed(push: ModelPush, error: TiltyardError) -> dict[str, Any]:
     return {"state": PushState.FAILED, "error": error.info.model_dump(mode="json")}
 
 
-def _hashed(file: ModelFile) -> Sent:
+def _with_sha256(file: ModelFile) -> Sent:
     digest = hashlib.sha256(file.content)
     if file.path is not None:
         with file.path.open("rb") as source:

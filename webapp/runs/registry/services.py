@@ -68,7 +68,7 @@ def _check_source(model: RegisteredModel) -> None:
         if model.source not in {folder.name for folder in model_folders()}:
             raise ValidationError({"folder": _("Choose one of the folders that were found.")})
         model.revision = ""
-        _inspect(Path(settings.MODELS_DIR) / model.source, "folder")
+        _check_folder(Path(settings.MODELS_DIR) / model.source, "folder")
     elif model.kind == ModelKind.RUN:
         if model.checkpoint is None or model.checkpoint.project_id != model.project.pk:
             raise ValidationError({"checkpoint": _("Choose a checkpoint of this project.")})
@@ -77,7 +77,7 @@ def _check_source(model: RegisteredModel) -> None:
         raise ValidationError({"kind": _("Choose where the weights come from.")})
 
 
-def _inspect(folder: Path, field: str) -> None:
+def _check_folder(folder: Path, field: str) -> None:
     """Have the trainer's own check read the folder as data; it never runs code from it."""
     try:
         from training.model_check import check_model_folder

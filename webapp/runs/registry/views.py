@@ -36,7 +36,7 @@ def model_list(request: HttpRequest, slug: str) -> HttpResponse:
     asked = request.GET.get("q", "").strip()[:80].replace("\x00", "")
     registered = Paginator(selectors.models_named(project, asked), PER_PAGE)
     models = registered.get_page(page_number(request.GET.get("models")))
-    starter = asked.lower() in STARTER  # it is no row of the project, and stands first
+    starter = asked.lower() in STARTER  # it is no row of the project, and comes first
     checkpoints = Paginator(selectors.checkpoints_shown(project), PER_PAGE)
     is_owner = getattr(project, "role", "") == Role.OWNER
     context = {

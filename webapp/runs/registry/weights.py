@@ -49,7 +49,7 @@ def weights_of_checkpoint(checkpoint: Checkpoint) -> Weights:
 
 
 def weights_of_run(run: Run) -> Weights | None:
-    """What a run started from, or played with; ``None`` where no model played, or no worker has begun yet."""
+    """What a run started from, or played with; ``None`` where no model played, or no worker has claimed it yet."""
     config = config_of(run) if run.resolved else None
     if config is None or not config.needs_model:
         return None
@@ -74,10 +74,10 @@ def run_in(source: str) -> UUID | None:
 
 def runs_with(all_weights: Iterable[Weights]) -> Q:
     """Runs whose resolved config means one of these weights; ``weights_of_run`` of a row says which."""
-    return reduce(or_, (_meaning(weights) for weights in all_weights), Q(pk__in=[]))
+    return reduce(or_, (_runs_with_weights(weights) for weights in all_weights), Q(pk__in=[]))
 
 
-def _meaning(weights: Weights) -> Q:
+def _runs_with_weights(weights: Weights) -> Q:
     match weights.kind:
         case ModelKind.RUN:
             return Q(resolved__model__source__endswith=f"/runs/{weights.name}/{weights.at}")

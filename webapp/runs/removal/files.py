@@ -34,7 +34,7 @@ def removal_add(
 
 
 def removal_retry(removal: Removal) -> bool:
-    """Have a worker try a failed deletion again; false where somebody else has asked for that already."""
+    """Have a worker try a failed deletion again; false where that was asked for already."""
     failed = Removal.objects.filter(pk=removal.pk, state=RemovalState.FAILED)
     if not failed.update(state=RemovalState.WAITING, error=None, token="", tries=0, heard_at=None):
         return False
@@ -50,7 +50,7 @@ def files_delete(claim: Claim[Removal]) -> None:
         for number, relative in enumerate(claim.item.paths):
             path = Path(settings.DATA_DIR) / relative
             if path.exists():
-                _into(trash / f"{number}.{claim.token}", path)
+                _move_to_trash(trash / f"{number}.{claim.token}", path)
         claim.report({"stage": "files"}, at_once=True)
         shutil.rmtree(trash)
     except OSError as exc:
@@ -58,7 +58,7 @@ def files_delete(claim: Claim[Removal]) -> None:
         raise DataError(what, hint=_("Fix the permissions or the disk of the data folder, then try again.")) from exc
 
 
-def _into(trash: Path, path: Path) -> None:
+def _move_to_trash(trash: Path, path: Path) -> None:
     try:
         os.replace(path, trash)
     except OSError:  # on another file system
@@ -82,5 +82,5 @@ def bytes_of(paths: Iterable[Path]) -> int:
 
 
 def removal_failed(_removal: Removal, error: Any) -> dict[str, Any]:
-    """The columns of a deletion that came to nothing; its rows and files stay hidden, and its error tells why."""
+    """The columns of a deletion that failed; its rows and files stay hidden, and its error says why."""
     return {"state": RemovalState.FAILED, "error": error.info.model_dump(mode="json")}

@@ -10,7 +10,7 @@ from webapp.common.work import Work
 
 
 class RemovalState(models.TextChoices):
-    """Where a deletion stands."""
+    """The state of a deletion."""
 
     WAITING = "waiting", _("being deleted")
     DONE = "done", _("deleted")
@@ -18,7 +18,7 @@ class RemovalState(models.TextChoices):
 
 
 class Removal(UuidModel, Work):
-    """Rows and files that nobody sees any more and that a worker deletes. It outlives what it names."""
+    """Rows and files that no page shows any more and that a worker deletes. It outlives what it names."""
 
     OPEN = (RemovalState.WAITING,)
     LIMIT_S = 3600

@@ -1,4 +1,4 @@
-"""Groups that somebody chose, kept in a file until a worker reads them."""
+"""Groups that a person chose, kept in a file until a worker reads them."""
 
 from __future__ import annotations
 

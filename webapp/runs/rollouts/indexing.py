@@ -30,7 +30,7 @@ SET_WORDS = (
 
 
 def index_older() -> None:
-    """Go on for a while, batch by batch."""
+    """Continue for a while, batch by batch."""
     until = time.monotonic() + SECONDS
     while time.monotonic() < until and index_batch():
         pass
@@ -48,7 +48,7 @@ def index_batch() -> int:
     words = words_of(turns)
     for turn in turns:
         note(rollouts[turn.rollout_id], turn.messages, turn.number)
-    rare = _surprises(list(rollouts.values()))
+    rare = _with_surprise(list(rollouts.values()))
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(SET_WORDS, words)
         Rollout.objects.bulk_update(rollouts.values(), ["tools", "characters"], batch_size=500)
@@ -62,14 +62,14 @@ def words_of(turns: Sequence[Turn]) -> list[list[Any]]:
     return [[turn.rollout_id for turn in turns], [turn.number for turn in turns], words]
 
 
-def _surprises(rollouts: list[Rollout]) -> list[Rollout]:
+def _with_surprise(rollouts: list[Rollout]) -> list[Rollout]:
     """The rollouts of the same groups, those that were scored, each with its surprise."""
     wanted = Q(pk=None)
-    for place in {_place(item) for item in rollouts if not item.held_out and item.advantage is not None}:
+    for place in {_group_of(item) for item in rollouts if not item.held_out and item.advantage is not None}:
         wanted |= Q(**dict(zip(("run", "attempt", "step", "group"), place, strict=True)), held_out=False)
     groups: dict[Place, list[Any]] = {}
     for item in Rollout.objects.filter(wanted).only("run", "attempt", "step", "group", "outcome", "reward"):
-        groups.setdefault(_place(item), []).append(item)
+        groups.setdefault(_group_of(item), []).append(item)
     for group in groups.values():
         played = [None if item.reward is None else Played(item.outcome, item.reward) for item in group]
         for item, rare in zip(group, surprises(played), strict=True):
@@ -77,5 +77,5 @@ def _surprises(rollouts: list[Rollout]) -> list[Rollout]:
     return [item for group in groups.values() for item in group]
 
 
-def _place(item: Rollout) -> Place:
+def _group_of(item: Rollout) -> Place:
     return item.run_id, item.attempt, item.step, item.group

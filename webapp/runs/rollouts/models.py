@@ -17,7 +17,7 @@ from webapp.runs.rollouts.numbers import NumbersField
 
 
 class RolloutStatus(models.TextChoices):
-    """How a rollout stands; an excluded one failed outside the policy and has no reward."""
+    """The state of a rollout; an excluded one failed outside the policy and has no reward."""
 
     RUNNING = "running", _("in flight")
     COMPLETED = "completed", _("ended")

@@ -11,8 +11,8 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 
 class NumbersField(ArrayField):
-    """``integer[]`` whose values go to PostgreSQL as one text: Django and the driver look at each number in turn, which
-    was a third of what it cost to record a turn."""
+    """``integer[]`` whose values go to PostgreSQL as one text: Django and the driver would handle each number in turn,
+    which was a third of what it cost to record a turn."""
 
     def __init__(self, **options: Any) -> None:
         options.pop("base_field", None)

@@ -2,7 +2,7 @@
 
 The environment's verdict decides; where it gave none, a reward component that judges the task (the list of
 ``training/rewards/verdict.py``), and ``Rollout.judged_by`` names it. 1 or more is solved, between 0 and 1 partly, 0 or
-less failed. A rollout that failed outside the policy is excluded, whatever was said about it.
+less failed. A rollout that failed outside the policy is excluded, even with a verdict.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def turn_view(turn: Turn) -> dict[str, Any]:
     return {
         "rollout": str(turn.rollout_id),
         "number": turn.number,
-        "messages": [_short(message) for message in turn.messages],
+        "messages": [_shorten_message(message) for message in turn.messages],
         "tokens": turn.tokens,
         "seconds": finite(turn.seconds),
         "policy_step": turn.policy_step,
@@ -68,7 +68,7 @@ def turn_view(turn: Turn) -> dict[str, Any]:
     }
 
 
-def _short(message: dict[str, Any]) -> dict[str, Any]:
+def _shorten_message(message: dict[str, Any]) -> dict[str, Any]:
     texts = {name: message.get(name) for name in TEXTS}
     long = {name: text for name, text in texts.items() if isinstance(text, str) and len(text) > CONTENT_MAX}
     cut = {name: f"{text[:CONTENT_MAX]} … (+{len(text) - CONTENT_MAX})" for name, text in long.items()}

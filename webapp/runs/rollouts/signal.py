@@ -11,8 +11,8 @@ from webapp.runs.rollouts.models import Rollout, RolloutStatus
 
 
 class Signal(NamedTuple):
-    """``rewards`` and ``verdicts`` by rollout, ``None`` where there is none. ``flat``: no rollout is better than
-    another; ``phantom``: shaping alone tells them apart."""
+    """``rewards`` and ``verdicts`` by rollout, ``None`` where there is none. ``flat``: all rollouts are equally
+    good; ``phantom``: shaping alone tells them apart."""
 
     rewards: list[float | None]
     verdicts: list[float | None]
@@ -24,12 +24,12 @@ def signal_of(rollouts: Sequence[Rollout], functions: Mapping[str, str]) -> Sign
     """The signal of one group, which must be whole; ``functions`` are those of the run's components. One in which a
     rollout is still in flight has none yet."""
     rewards = [None if item.status == RolloutStatus.EXCLUDED else item.reward for item in rollouts]
-    verdicts = [_verdict(item, functions) for item in rollouts]
+    verdicts = [_verdict_value(item, functions) for item in rollouts]
     known = [reward for reward in rewards if reward is not None]
     over = all(item.status != RolloutStatus.RUNNING for item in rollouts)
     return Signal(rewards, verdicts, over and len(known) > 1 and is_flat(known), over and is_phantom(rewards, verdicts))
 
 
-def _verdict(rollout: Rollout, functions: Mapping[str, str]) -> float | None:
+def _verdict_value(rollout: Rollout, functions: Mapping[str, str]) -> float | None:
     found = verdict_of(rollout.env_parts, rollout.parts, functions)
     return found.value if found else None

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
-NEAR = 0.5  # rewards so many standard deviations apart, or fewer, are alike
+NEAR = 0.5  # rewards at most this many standard deviations apart are alike
 
 
 class Played(NamedTuple):

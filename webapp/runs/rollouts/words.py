@@ -1,14 +1,15 @@
-"""What a turn is found by: numbers for its words, kept beside it, that PostgreSQL can look up (GIN over ``int[]``).
+"""The search index of turns: numbers for a turn's words, kept with it, that PostgreSQL can look up (GIN over
+``int[]``).
 
 1. A text is read as *words* (runs of letters and digits; ``get_weather`` and ``getWeather`` are ``get`` and
    ``weather``) and, in scripts without spaces, as pairs of neighbouring characters: 天气预报 is 天气, 气预, 预报.
 2. A word is known by its beginnings of ``HEADS`` characters, so that a longer one is found by its beginning; a shorter
    word than the least of them only as a whole.
-3. Two neighbours of which one is short (``9 * 5``) are known as a pair as well: each alone stands in too many turns.
+3. Two neighbours of which one is short (``9 * 5``) are known as a pair as well: each alone is in too many turns.
 4. Every token is hashed together with the run that it belongs to, so that a search of one run reads that run's turns
    alone, however many there are. Two tokens may share a number: what is found is held against the text itself.
 
-A text is found by a phrase only if its words are among those of the phrase and the phrase stands in it as it is.
+A text is found by a phrase only if its words are among those of the phrase and the text holds the phrase literally.
 System messages, the same in every rollout, are not read.
 """
 
@@ -49,23 +50,23 @@ def texts_of(messages: Iterable[dict[str, Any]]) -> Iterator[str]:
 
 
 def numbers_of(run: UUID, messages: Iterable[dict[str, Any]], wrote: str = "") -> list[int]:
-    """The numbers of a turn, sorted, each once. ``wrote``: what it says beside its messages."""
+    """The numbers of a turn, sorted, each once. ``wrote``: what it says besides its messages."""
     found, left = set[str](), TEXT_MAX
     for text in chain(texts_of(messages), (wrote,)):
         found |= tokens_in(text[:left])
         left -= len(text)
         if left <= 0 or len(found) > TOKENS_MAX:
             break
-    return sorted(_numbers(run, found))[:TOKENS_MAX]
+    return sorted(_token_numbers(run, found))[:TOKENS_MAX]
 
 
 def numbers_of_phrase(run: UUID, phrase: str) -> list[int]:
     """The numbers that a turn must have to hold the phrase; empty where it has no word to look for."""
-    return sorted(_numbers(run, tokens_asked(phrase)))
+    return sorted(_token_numbers(run, tokens_asked(phrase)))
 
 
 def tokens_in(text: str) -> set[str]:
-    """What a text can be found by. Every turn of every run comes by here, so words are looked at once each."""
+    """The tokens that a text can be found by. Every turn of every run passes here, so each word is read once."""
     words = _WORD.findall(text.lower())
     if _CAPITAL.search(text):
         words += [part.lower() for part in _INNER.findall(text)]
@@ -76,25 +77,25 @@ def tokens_in(text: str) -> set[str]:
     found.update(word for word in plain if len(word) < HEADS[0])
     found.update(word if len(word) == 1 else word[at : at + 2] for word in pairs for at in range(max(1, len(word) - 1)))
     if any(len(word) <= SHORT for word in plain):
-        found.update(_neighbours(words, pairs))
+        found.update(_short_pairs(words, pairs))
     return found
 
 
 def tokens_asked(phrase: str) -> set[str]:
-    """What a text that holds the phrase can be found by.
+    """The tokens that every text with the phrase has.
 
-    It may go on where the phrase ends: a word is asked for by its longest beginning alone, and a single character of a
-    script without spaces not at all. Capitals inside words are not looked at: the text may do without them.
+    The text may continue where the phrase ends: so a word is searched by its longest beginning alone, and a single
+    character of a script without spaces not at all. Capitals inside words are ignored: the text may do without them.
     """
     words = _WORD.findall(phrase.lower())
     pairs = {word for word in words if _IS_CJK.match(word)}
     found = {word[at : at + 2] for word in pairs for at in range(len(word) - 1)}
     for word in set(words) - pairs:
         found.add(word[: max((size for size in HEADS if size <= len(word)), default=len(word))])
-    return found | _neighbours(words, pairs)
+    return found | _short_pairs(words, pairs)
 
 
-def _neighbours(words: list[str], pairs: set[str]) -> set[str]:
+def _short_pairs(words: list[str], pairs: set[str]) -> set[str]:
     """Neighbours of which one is short, each by its least beginning."""
     return {
         f"{one[: HEADS[0]]} {two[: HEADS[0]]}"
@@ -103,7 +104,7 @@ def _neighbours(words: list[str], pairs: set[str]) -> set[str]:
     }
 
 
-def _numbers(run: UUID, tokens: Iterable[str]) -> set[int]:
+def _token_numbers(run: UUID, tokens: Iterable[str]) -> set[int]:
     """Each token with the run as a signed integer of 32 bits."""
     seed, crc32 = zlib.crc32(run.bytes), zlib.crc32
     found = (crc32(token.encode("utf-8", "replace"), seed) for token in tokens)

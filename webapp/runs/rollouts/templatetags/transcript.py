@@ -20,7 +20,7 @@ HIDDEN = re.compile(
 
 @register.filter
 def visible(text: Any) -> SafeString:
-    """Escaped text in which each hidden character stands as a mark such as U+202E."""
+    """Escaped text in which each hidden character is shown as a mark such as U+202E."""
     parts, start = [], 0
     raw = str(text)
     for match in HIDDEN.finditer(raw):
