@@ -33,9 +33,9 @@ class BoardLine(NamedTuple):
 
 
 class Board(NamedTuple):
-    """A set of tasks. ``data`` and ``environment`` say which, as configs name them, ``share`` that only this held-out
-    part of it was played. ``baselines`` is what the newest evaluation heard of the environment: simple policies with
-    their mean reward and share of successes."""
+    """A set of tasks. ``data`` and ``environment`` name it as configs do; ``share``: only this held-out part was
+    played. ``baselines`` are those that the environment reported to the newest evaluation: simple policies with their
+    mean reward and share of successes."""
 
     data: str
     environment: str
@@ -63,14 +63,14 @@ def boards(project: Project) -> list[Board]:
     marks = marks_of(project)
     shown = [list(lines.values()) for lines in list(found.values())[:SHOWN]]
     overlaps = overlaps_of(line.contestant.run for lines in shown for line in lines)
-    return [_board(lines, marks, overlaps) for lines in shown]
+    return [_board_of(lines, marks, overlaps) for lines in shown]
 
 
-def _board(lines: Sequence[BoardLine], marks: dict[Weights, str], overlaps: dict[UUID, Overlap]) -> Board:
+def _board_of(lines: Sequence[BoardLine], marks: dict[Weights, str], overlaps: dict[UUID, Overlap]) -> Board:
     most = min((line.report.most for line in lines if line.report.most), default=1)
     names = {name for line in lines for name in line.report.figures}
     columns = [column for column in known_columns(most) if column.name in names and column.name != "reward"]
-    ranked = sorted(lines, key=_place)
+    ranked = sorted(lines, key=_rank_key)
     config = lines[0].contestant.run.config
     read = lines[0].contestant.config
     return Board(
@@ -96,8 +96,8 @@ def mark_of(run: Run, marks: dict[Weights, str]) -> str:
     return marks.get(weights, "") if weights is not None else ""
 
 
-def _place(line: BoardLine) -> float:
-    """The most successful first; whoever has no verdict last, which is not a success of 0."""
+def _rank_key(line: BoardLine) -> float:
+    """The sort key of a board: the most successful first, lines without a verdict last (that is not a success of 0)."""
     found = line.report.figures.get("success")
     return math.inf if found is None or found.value is None else -found.value
 

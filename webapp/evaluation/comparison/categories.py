@@ -37,14 +37,14 @@ def texts_of_rows(contestant: Contestant, tasks: Sequence[int], read: Callable[[
                 left -= len(line)
                 if left < 0:
                     break
-                if place in wanted and (text := read(_row(line))):
+                if place in wanted and (text := read(_parse_row(line))):
                     found[place] = text
     except OSError:
         return {}
     return found
 
 
-def _row(line: bytes) -> Any:
+def _parse_row(line: bytes) -> Any:
     try:
         return json.loads(line)
     except (ValueError, RecursionError):

@@ -68,7 +68,7 @@ class Contestant:
 
     @property
     def spec(self) -> str:
-        """Its reward spec by name, as the person wrote it; empty where the components stand in the config."""
+        """Its reward spec by name, as the person wrote it; empty where the config has components."""
         return str(self.run.config.get("rewards", {}).get("spec", "")).removeprefix("reward:")
 
     @property
@@ -83,8 +83,8 @@ class Contestant:
 
 
 def contestants_of(project: Project, asked: Sequence[str]) -> tuple[list[Contestant], list[str]]:
-    """The runs that an address names, ``MOST`` at most, and a sentence for whatever is left out."""
-    ids, notes = _ids(asked)
+    """The runs that an address names, ``MOST`` at most, and a sentence for each kind that is left out."""
+    ids, notes = _parse_ids(asked)
     found = {run.pk: run for run in Run.objects.filter(project=project, pk__in=ids[:MOST]).select_related("created_by")}
     runs = [found[pk] for pk in ids[:MOST] if pk in found]
     if len(ids) > MOST:
@@ -97,7 +97,7 @@ def contestants_of(project: Project, asked: Sequence[str]) -> tuple[list[Contest
     return [Contestant(number, run, config_of(run)) for number, run in enumerate(runs)], notes
 
 
-def _ids(asked: Sequence[str]) -> tuple[list[UUID], list[str]]:
+def _parse_ids(asked: Sequence[str]) -> tuple[list[UUID], list[str]]:
     ids: dict[UUID, None] = {}
     unread = 0
     for text in asked[:100]:
@@ -147,7 +147,7 @@ def _tasks_set(contestant: Contestant, known: Sequence[Dataset]) -> list[int] | 
 
 
 def _held_out(config: JobConfig) -> list[int] | None:
-    """The tasks of an evaluation that plays a held-out share: which rows those are, only their texts tell."""
+    """The tasks of an evaluation that plays a held-out share: only their texts show which rows those are."""
     try:
         rows = load_rows(Path(config.data.train), config.data.max_rows)
     except (DataError, OSError):

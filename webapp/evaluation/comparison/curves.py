@@ -42,7 +42,7 @@ def overlay(contestants: Sequence[Contestant]) -> dict[str, Any] | None:
     drawn = curves_of([item.run for item in training], (names, POINTS), ([STEP_TIME], 10**6))
     known = played(item.run.pk for item in training)
     for item, found in zip(training, drawn, strict=True):
-        key = _setting(item)
+        key = _config_without_seed(item)
         if key not in settings:
             settings.append(key)
         runs.append(
@@ -68,7 +68,7 @@ def overlay(contestants: Sequence[Contestant]) -> dict[str, Any] | None:
     }
 
 
-def _setting(item: Contestant) -> str:
+def _config_without_seed(item: Contestant) -> str:
     config = flat(item.run.config)
     config.pop(SEED, None)
     return json.dumps(config, sort_keys=True, default=str)

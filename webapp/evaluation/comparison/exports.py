@@ -38,12 +38,12 @@ def tasks_csv(read: Evaluations) -> Iterator[str]:
                 task,
                 numbers.categories.get(task, ""),
                 texts.get(task, ""),
-                *(_known(share.get(task)) for share in shares),
+                *(_finite_or_none(share.get(task)) for share in shares),
             )
             for task in tasks
         ),
     )
 
 
-def _known(value: float | None) -> float | None:
+def _finite_or_none(value: float | None) -> float | None:
     return None if value is None or math.isnan(value) else float(value)

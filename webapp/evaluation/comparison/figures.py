@@ -45,7 +45,7 @@ class Line(NamedTuple):
 
 
 def columns_of(sheets: Sequence[Sheet]) -> list[Column]:
-    """The figures that somebody has, in the order in which they are read."""
+    """The figures that at least one contestant has, in reading order."""
     k = min((sheet.most for sheet in sheets if sheet.most), default=1)
     return [column for column in known_columns(k) if any(column.name in sheet.columns for sheet in sheets)]
 
@@ -56,7 +56,7 @@ def known_columns(k: int) -> list[Column]:
         Column(
             "success", _("Success"), _("Share of tries that solve their task, by the environment's verdict."), percent
         ),
-        *_passes(k),
+        *_pass_columns(k),
         Column("reward", _("Reward"), _("Mean reward, weighed by one spec for all."), figure),
         Column("turns", _("Turns"), _("Turns of the policy in an episode."), figure),
         Column("tokens", _("Tokens"), _("Tokens that the policy wrote in an episode."), figure),
@@ -70,7 +70,7 @@ def known_columns(k: int) -> list[Column]:
     ]
 
 
-def _passes(k: int) -> list[Column]:
+def _pass_columns(k: int) -> list[Column]:
     if k < 2:
         return []
     at_least, every = _("At least one of %(k)d tries solves the task."), _("All of %(k)d tries solve the task.")
@@ -81,7 +81,7 @@ def _passes(k: int) -> list[Column]:
 
 
 def component_columns(contestants: Sequence[Contestant], sheets: Sequence[Sheet], spec: Spec | None) -> list[Column]:
-    """The raw value of each reward component that somebody has; with a spec, of its components."""
+    """The raw value of each reward component that a contestant has; with a spec, of its components."""
     titles: dict[str, str] = component_titles(spec.components) if spec else {}
     for contestant in contestants:
         titles = component_titles(contestant.components) | titles

@@ -40,17 +40,17 @@ def missing_sentences(components: Sequence[RewardComponent], told: Told) -> list
     titles = component_titles(components)
     sentences = []
     for run, lacks in told:
-        if unseen := [titles[name] for name, lack in lacks.by_name.items() if lack.unscored and not _begun(lack)]:
+        if unseen := [titles[name] for name, lack in lacks.by_name.items() if lack.unscored and not _has_begun(lack)]:
             sentences.append(
                 _("%(run)s has not recorded %(names)s with these parameters, so it has no reward under this spec.")
                 % {"run": run, "names": ", ".join(unseen)}
             )
         for name, lack in lacks.by_name.items():
-            sentences += _of_component(run, titles[name], lack) if _begun(lack) else []
+            sentences += _of_component(run, titles[name], lack) if _has_begun(lack) else []
     return sentences
 
 
-def _begun(lack: Lack) -> bool:
+def _has_begun(lack: Lack) -> bool:
     return bool(lack.computed or lack.failed)
 
 
@@ -58,7 +58,7 @@ def _of_component(run: str, title: str, lack: Lack) -> list[str]:
     sentences = []
     if lack.unscored:
         sentences.append(
-            _counted(
+            _with_count(
                 ngettext(
                     "%(run)s: %(n)s rollout has not been scored by %(name)s yet.",
                     "%(run)s: %(n)s rollouts have not been scored by %(name)s yet.",
@@ -74,7 +74,7 @@ def _of_component(run: str, title: str, lack: Lack) -> list[str]:
             "%(run)s: %(n)s rollouts have no value of %(name)s: %(reason)s",
             count,
         )
-        sentences.append(_counted(text, {"run": run, "name": title, "reason": in_words(reason)}, count))
+        sentences.append(_with_count(text, {"run": run, "name": title, "reason": in_words(reason)}, count))
     rest = sum(count for _reason, count in lack.failed.most_common()[REASONS_TOLD:])
     if rest:
         text = ngettext(
@@ -82,9 +82,9 @@ def _of_component(run: str, title: str, lack: Lack) -> list[str]:
             "%(run)s: %(n)s more rollouts have no value of %(name)s, for other reasons.",
             rest,
         )
-        sentences.append(_counted(text, {"run": run, "name": title}, rest))
+        sentences.append(_with_count(text, {"run": run, "name": title}, rest))
     return sentences
 
 
-def _counted(text: str, values: Mapping[str, str], count: int) -> str:
+def _with_count(text: str, values: Mapping[str, str], count: int) -> str:
     return text % {**values, "n": f"{count:,}"}

@@ -28,7 +28,7 @@ FIGURE = "success"
 class Numbers:
     """Of each contestant, in order: its sheet, its figures' intervals, and those of its success by category. ``pairs``
     are those that played the same tasks. ``categories`` are of tasks, empty where not all played the same ones.
-    ``lacks`` tell what a contestant has not recorded of the spec; nothing without one."""
+    ``lacks`` say what a contestant has not recorded of the spec; empty without one."""
 
     sheets: list[Sheet]
     lacks: list[Lacks]
@@ -49,7 +49,7 @@ _lock = Lock()
 
 
 def numbers_of(playing: Sequence[Contestant], spec: Spec | None) -> Numbers:
-    """The figures of evaluations as they stand, with rewards weighed by ``spec`` if there is one."""
+    """The present figures of evaluations, with rewards weighed by ``spec`` if there is one."""
     weighed: str = ""
     computed: tuple[tuple[str, str, int], ...] = ()
     if spec is not None:
@@ -60,7 +60,7 @@ def numbers_of(playing: Sequence[Contestant], spec: Spec | None) -> Numbers:
         if key in _kept:
             _kept.move_to_end(key)
             return _kept[key]
-    made = _numbers(playing, spec)
+    made = _compute_numbers(playing, spec)
     with _lock:
         _kept[key] = made
         while len(_kept) > 1 and sum(item.bytes for item in _kept.values()) > KEPT_BYTES:
@@ -73,7 +73,7 @@ def same_tasks(a: Contestant, b: Contestant) -> bool:
     return a.played is not None and a.played == b.played
 
 
-def _numbers(playing: Sequence[Contestant], spec: Spec | None) -> Numbers:
+def _compute_numbers(playing: Sequence[Contestant], spec: Spec | None) -> Numbers:
     if spec is not None:
         weighings = weighed_sheets(playing, spec)
     else:
@@ -81,7 +81,7 @@ def _numbers(playing: Sequence[Contestant], spec: Spec | None) -> Numbers:
     sheets = [item.sheet for item in weighings]
     tasks = sorted({task for sheet in sheets for task in sheet.tasks})
     pairs = [(a, b) for a, b in combinations(range(len(playing)), 2) if same_tasks(playing[a], playing[b])]
-    success = np.column_stack([_on(tasks, sheet) for sheet in sheets])
+    success = np.column_stack([_success_on(tasks, sheet) for sheet in sheets])
     found = paired_columns(success, pairs) if pairs else []
     all_same = all(same_tasks(playing[0], item) for item in playing)
     categories = categories_of(playing[0], tasks) if all_same else {}
@@ -95,7 +95,7 @@ def _numbers(playing: Sequence[Contestant], spec: Spec | None) -> Numbers:
     )
 
 
-def _on(tasks: Sequence[int], sheet: Sheet) -> Values:
+def _success_on(tasks: Sequence[int], sheet: Sheet) -> Values:
     values = dict(zip(sheet.tasks, sheet.of(FIGURE), strict=True))
     return np.array([values.get(task, np.nan) for task in tasks])
 

@@ -73,7 +73,7 @@ def tries_of(run: Run) -> list[Try]:
     return list(found.values())
 
 
-def _mean(tries: Sequence[Try], value: Callable[[Try], float | None]) -> Interval:
+def _mean_over_tasks(tries: Sequence[Try], value: Callable[[Try], float | None]) -> Interval:
     """Mean over tasks of the means over their tries."""
     by_task: dict[int, list[float]] = {}
     for item in tries:
@@ -82,13 +82,13 @@ def _mean(tries: Sequence[Try], value: Callable[[Try], float | None]) -> Interva
     return mean_interval(np.array([sum(found) / len(found) for found in by_task.values()], dtype=np.float64))
 
 
-def _bfcl(run: Run, tries: Sequence[Try]) -> Official:
+def _bfcl_figures(run: Run, tries: Sequence[Try]) -> Official:
     contestant = Contestant(0, run, config_of(run))
     named = categories_of(contestant, sorted({item.task for item in tries}))
     splits = {task: name.removeprefix("multi_turn_") for task, name in named.items()}
     columns, cells, parts = [], [], []
     for split in BFCL_SPLITS:
-        found = _mean(
+        found = _mean_over_tasks(
             [item for item in tries if splits.get(item.task) == split], lambda item: item.parts.get(BFCL_VALID)
         )
         column = Column(split, split, _("Share of entries that BFCL's own checker calls valid."), percent)
@@ -112,16 +112,16 @@ def _bfcl(run: Run, tries: Sequence[Try]) -> Official:
     return Official(_("BFCL multi-turn accuracy"), about, columns, cells, notes, files=bool(columns))
 
 
-def _webshop(run: Run, tries: Sequence[Try]) -> Official:
+def _webshop_figures(run: Run, tries: Sequence[Try]) -> Official:
     score = Column("score", _("Score"), _("100 × the mean reward, as WebShop counts it."), figure)
     rate = Column("success_rate", _("Success rate"), _("Share of episodes with the full reward of 1."), percent)
-    found = _mean(tries, lambda item: None if "score" not in item.parts else 100 * item.parts["score"])
-    solved = _mean(tries, lambda item: None if "score" not in item.parts else float(item.parts["score"] == 1.0))
+    found = _mean_over_tasks(tries, lambda item: None if "score" not in item.parts else 100 * item.parts["score"])
+    solved = _mean_over_tasks(tries, lambda item: None if "score" not in item.parts else float(item.parts["score"] == 1.0))
     about = _("As the WebShop paper prints them.")
     return Official("WebShop", about, [score, rate], [cell(score, found), cell(rate, solved)], [])
 
 
-def _toolbench(run: Run, tries: Sequence[Try]) -> Official:
+def _toolbench_figures(run: Run, tries: Sequence[Try]) -> Official:
     config = config_of(run)
     judges = [item.name for item in config.rewards.components if item.registered == TOOLBENCH_JUDGE] if config else []
     about = _("By a judge over the whole conversation; a task without Finish is unsolved.")
@@ -129,14 +129,14 @@ def _toolbench(run: Run, tries: Sequence[Try]) -> Official:
         wanted = _("The pass rate needs the component %(name)s in the reward spec.") % {"name": TOOLBENCH_JUDGE}
         return Official("ToolBench", about, [], [], [wanted])
     rate = Column("pass_rate", _("Pass rate"), _("Solved counts 1, partially solved 0.5, unsolved 0."), percent)
-    found = _mean(tries, lambda item: item.rewards.get(judges[0]))
+    found = _mean_over_tasks(tries, lambda item: item.rewards.get(judges[0]))
     return Official("ToolBench", about, [rate], [cell(rate, found)], [])
 
 
 _BENCHMARKS: tuple[tuple[Callable[[dict[str, Any]], bool], Callable[[Run, Sequence[Try]], Official]], ...] = (
-    (lambda parts: BFCL_VALID in parts, _bfcl),
-    (lambda parts: {"score", "r_type"} <= parts.keys(), _webshop),
-    (lambda parts: {"finish", "valid_turns", "function_call"} <= parts.keys(), _toolbench),
+    (lambda parts: BFCL_VALID in parts, _bfcl_figures),
+    (lambda parts: {"score", "r_type"} <= parts.keys(), _webshop_figures),
+    (lambda parts: {"finish", "valid_turns", "function_call"} <= parts.keys(), _toolbench_figures),
 )
 
 
@@ -146,7 +146,7 @@ def bfcl_score_files(run: Run) -> bytes:
     Of several tries of an entry the first counts, as BFCL makes one.
     """
     config, tries = config_of(run), tries_of(run)
-    names = _entries(Path(config.data.train), {item.task for item in tries}) if config is not None else {}
+    names = _entry_ids(Path(config.data.train), {item.task for item in tries}) if config is not None else {}
     by_split: dict[str, dict[str, Try]] = {}
     for item in sorted(tries, key=lambda each: (each.task, each.number)):
         name = names.get(item.task, "")
@@ -181,7 +181,7 @@ def _score_file(run: Run, split: str, found: Mapping[str, Try]) -> str:
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 
-def _entries(path: Path, wanted: set[int]) -> dict[int, str]:
+def _entry_ids(path: Path, wanted: set[int]) -> dict[int, str]:
     """BFCL's ids of the rows at these places."""
     found: dict[int, str] = {}
     left = READ_BYTES

@@ -44,7 +44,7 @@ class Cost(NamedTuple):
 
 @dataclass
 class TaskList:
-    """The tasks of a pair, by who solves them; ``page`` has the lines of those that are looked at."""
+    """The tasks of a pair, by who solves them; ``page`` has the lines that are shown."""
 
     first: Contestant
     second: Contestant
@@ -81,7 +81,7 @@ class Comparison:
 
 def compare(project: Project, contestants: list[Contestant], notes: list[str], asked: QueryDict) -> Comparison:
     """Read everything; ``asked`` may name a reward spec, a pair, a group of tasks, a category and a page."""
-    made = Comparison(contestants, notes, options=differing(contestants), costs=_costs(contestants))
+    made = Comparison(contestants, notes, options=differing(contestants), costs=_costs_of(contestants))
     read = evaluations(project, contestants, asked.get("spec", ""))
     if read is None:
         return made
@@ -110,7 +110,7 @@ def _pair_notes(playing: Sequence[Contestant]) -> list[str]:
     ]
 
 
-def _costs(contestants: Sequence[Contestant]) -> list[Cost]:
+def _costs_of(contestants: Sequence[Contestant]) -> list[Cost]:
     runs = [item.run.pk for item in contestants]
     seconds: dict[UUID, float] = {}
     for attempt in Attempt.objects.filter(run__in=runs):
@@ -126,12 +126,12 @@ def _costs(contestants: Sequence[Contestant]) -> list[Cost]:
     for item in contestants:
         pk = item.run.pk
         tokens, money = played.get(pk, (0, None))
-        trained = round(once[pk] * _passes(item)) if pk in once else None
+        trained = round(once[pk] * _training_passes(item)) if pk in once else None
         found.append(Cost(item, seconds.get(pk), tokens, trained, money))
     return found
 
 
-def _passes(contestant: Contestant) -> int:
+def _training_passes(contestant: Contestant) -> int:
     """How often each token was trained on; TRL counts it once."""
     config = contestant.config
     return config.gradient.num_iterations if config is not None and config.method.learns_from == "rollouts" else 1

@@ -44,7 +44,7 @@ class Offer(NamedTuple):
 
     @property
     def cancelled(self) -> bool:
-        """Whether somebody took it back the last time."""
+        """Whether it was cancelled the last time."""
         return self.newest is not None and self.newest.state == RescoringState.CANCELLED
 
     @property
@@ -55,7 +55,7 @@ class Offer(NamedTuple):
 
 
 def offer_of(project: Project, read: Evaluations) -> Offer | None:
-    """What there is to score; ``None`` where nothing lacks and nobody is at it."""
+    """What there is to score; ``None`` where nothing lacks and no scoring is open."""
     playing, numbers, rewards = read
     if rewards.chosen is None or not any(lacks.by_name for lacks in numbers.lacks):
         return None
@@ -78,7 +78,7 @@ def offer_of(project: Project, read: Evaluations) -> Offer | None:
 
 def rescore(*, project: Project, user: User | None, runs: Sequence[str], spec: str, confirmed: bool) -> Rescoring:
     """Have the evaluations among these runs scored by a spec, named as in addresses. Raises ``ValidationError``."""
-    playing, chosen = _asked(project, runs, spec)
+    playing, chosen = _contestants_and_spec(project, runs, spec)
     return rescoring_create(
         project=project,
         user=user,
@@ -89,7 +89,7 @@ def rescore(*, project: Project, user: User | None, runs: Sequence[str], spec: s
     )
 
 
-def _asked(project: Project, runs: Sequence[str], spec: str) -> tuple[list[Contestant], Spec]:
+def _contestants_and_spec(project: Project, runs: Sequence[str], spec: str) -> tuple[list[Contestant], Spec]:
     wanted = list(dict.fromkeys(text.lower() for text in runs))
     if len(wanted) > MOST:
         sentence = _("%(most)d can be compared at once, and these are %(n)d; choose fewer.")

@@ -43,20 +43,20 @@ def compare_rescore(request: HttpRequest, slug: str) -> HttpResponse:
         problems = [text for texts in errors_by_field(exc).values() for text in texts]
     if getattr(request, "htmx", False):
         if rescoring is not None:
-            return render(request, "comparison/_rescoring.html", _state(project, rescoring))
+            return render(request, "comparison/_rescoring.html", _state_context(project, rescoring))
         answer = render(request, "comparison/_rescoring_problem.html", {"problems": problems}, status=422)
         answer["HX-Retarget"] = "#rescoring-problem"  # the form stays
         return answer
     if problems:
         messages.error(request, " ".join(problems))
-    return redirect(_address(slug, runs, spec))
+    return redirect(_compare_address(slug, runs, spec))
 
 
-def _address(slug: str, runs: list[str], spec: str) -> str:
+def _compare_address(slug: str, runs: list[str], spec: str) -> str:
     return f"{reverse('compare', args=[slug])}?{urlencode({'c': runs, 'spec': spec}, doseq=True)}"
 
 
-def _state(project: Project, rescoring: Rescoring) -> dict[str, Any]:
+def _state_context(project: Project, rescoring: Rescoring) -> dict[str, Any]:
     """What the changing part of the page shows."""
     return {
         "project": project,
@@ -66,7 +66,7 @@ def _state(project: Project, rescoring: Rescoring) -> dict[str, Any]:
     }
 
 
-def _own(request: HttpRequest, slug: str, pk: UUID, need: Role = Role.VIEWER) -> tuple[Project, Rescoring]:
+def _rescoring_of(request: HttpRequest, slug: str, pk: UUID, need: Role = Role.VIEWER) -> tuple[Project, Rescoring]:
     project = project_for(request.user, slug, need=need)
     within = rescorings_of(project)
     return project, object_for(request.user, Rescoring, pk, need=need, within=within, project=project)
@@ -75,9 +75,9 @@ def _own(request: HttpRequest, slug: str, pk: UUID, need: Role = Role.VIEWER) ->
 @login_required
 @require_GET
 def rescoring_progress(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """How far it is, as a fragment; tells htmx to load the page again once it has ended."""
-    project, rescoring = _own(request, slug, pk)
-    response = render(request, "comparison/_rescoring.html", _state(project, rescoring))
+    """How far it is, as a fragment; makes htmx load the page again once it has ended."""
+    project, rescoring = _rescoring_of(request, slug, pk)
+    response = render(request, "comparison/_rescoring.html", _state_context(project, rescoring))
     if rescoring.state not in Rescoring.OPEN:
         response["HX-Refresh"] = "true"
     return response
@@ -87,10 +87,10 @@ def rescoring_progress(request: HttpRequest, slug: str, pk: UUID) -> HttpRespons
 @require_POST
 def rescoring_end(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Take it back; what was scored until then is kept."""
-    project, rescoring = _own(request, slug, pk, need=Role.EDITOR)
+    project, rescoring = _rescoring_of(request, slug, pk, need=Role.EDITOR)
     rescoring_cancel(rescoring=rescoring, user=cast(User, request.user))
     if getattr(request, "htmx", False):
-        response = render(request, "comparison/_rescoring.html", _state(project, rescoring))
+        response = render(request, "comparison/_rescoring.html", _state_context(project, rescoring))
         response["HX-Refresh"] = "true"
         return response
-    return redirect(_address(slug, rescoring.runs, ""))
+    return redirect(_compare_address(slug, rescoring.runs, ""))

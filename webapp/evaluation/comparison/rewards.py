@@ -29,11 +29,11 @@ class SpecChoice(NamedTuple):
 
 
 class Rewards(NamedTuple):
-    """What the rewards of the page are made of. ``comparable``: one spec gave or re-weighed all of them.
+    """How the rewards of the page were made. ``comparable``: one spec gave or re-weighed all of them.
 
-    ``unknown`` are the components of the spec that somebody has no value of in some rollout that counts; ``computed``
-    and ``missing`` say in sentences what was computed from transcripts, and what lacks and why. ``asked`` is how the
-    address names the spec.
+    ``unknown`` are the components of the spec that lack a value in some counted rollout of a contestant; ``computed``
+    and ``missing`` say in sentences what was computed from transcripts, and what is missing and why. ``asked`` is the
+    spec's name in the address.
     """
 
     differ: bool
@@ -59,8 +59,8 @@ class Evaluations(NamedTuple):
 
 
 def evaluations(project: Project, contestants: Sequence[Contestant], spec: str) -> Evaluations | None:
-    """The evaluations among the contestants, with rewards weighed by ``spec`` if there is such a one; ``None`` where
-    nobody evaluates. Nothing is computed here: what nobody recorded or had scored yet is missing."""
+    """The evaluations among the contestants, with rewards weighed by ``spec`` if there is one; ``None`` where no
+    contestant is an evaluation. Nothing is computed here: values that were neither recorded nor scored are missing."""
     playing = [item for item in contestants if item.evaluates]
     if not playing:
         return None

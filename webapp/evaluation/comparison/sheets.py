@@ -38,9 +38,9 @@ class Weighing(NamedTuple):
 
 def sheets_for(contestants: Sequence[Contestant]) -> list[Sheet]:
     """The values of each contestant with the rewards that it recorded, in two queries for all."""
-    rows, sets = _newest(contestants), tasks_sets(contestants)
+    rows, sets = _rollouts_by_run(contestants), tasks_sets(contestants)
     return [
-        sheet_of([_try(row, row["reward"], row["parts"]) for row in rows.get(item.run.pk, [])], tasks)
+        sheet_of([_try_of_row(row, row["reward"], row["parts"]) for row in rows.get(item.run.pk, [])], tasks)
         for item, tasks in zip(contestants, sets, strict=True)
     ]
 
@@ -51,20 +51,20 @@ def weighed_sheets(contestants: Sequence[Contestant], spec: Spec) -> list[Weighi
 
     A try of which a component that counts is missing has no reward under it; one that was excluded is not weighed.
     """
-    rows, sets = _newest(contestants), tasks_sets(contestants)
+    rows, sets = _rollouts_by_run(contestants), tasks_sets(contestants)
     computed = columns_of_runs([item.run for item in contestants], spec.components)
     found = []
     for item, tasks in zip(contestants, sets, strict=True):
         scale = Scale(spec.components, item.components, computed.get(item.run.pk, {}))
-        tries = [_weighed(row, scale) for row in rows.get(item.run.pk, [])]
+        tries = [_weighed_try(row, scale) for row in rows.get(item.run.pk, [])]
         found.append(Weighing(sheet_of(tries, tasks), scale.lacks))
     return found
 
 
-def _weighed(row: dict[str, Any], scale: Scale) -> Try:
+def _weighed_try(row: dict[str, Any], scale: Scale) -> Try:
     if row["status"] == RolloutStatus.EXCLUDED:
-        return _try(row, None, {})
-    return _try(row, *scale.weigh(row["pk"], row["reward"], row["parts"]))
+        return _try_of_row(row, None, {})
+    return _try_of_row(row, *scale.weigh(row["pk"], row["reward"], row["parts"]))
 
 
 def same_rewards(first: Sequence[RewardComponent], second: Sequence[RewardComponent]) -> bool:
@@ -72,7 +72,7 @@ def same_rewards(first: Sequence[RewardComponent], second: Sequence[RewardCompon
     return [item.model_dump() for item in first] == [item.model_dump() for item in second]
 
 
-def _newest(contestants: Sequence[Contestant]) -> dict[UUID, list[dict[str, Any]]]:
+def _rollouts_by_run(contestants: Sequence[Contestant]) -> dict[UUID, list[dict[str, Any]]]:
     """The finished rollouts of each run, in one query."""
     found: dict[UUID, list[dict[str, Any]]] = {}
     for row in latest_rollouts(*(item.run for item in contestants)).values("run_id", *FIELDS):
@@ -80,7 +80,7 @@ def _newest(contestants: Sequence[Contestant]) -> dict[UUID, list[dict[str, Any]
     return found
 
 
-def _try(row: dict[str, Any], reward: float | None, parts: Mapping[str, float | None]) -> Try:
+def _try_of_row(row: dict[str, Any], reward: float | None, parts: Mapping[str, float | None]) -> Try:
     return Try(
         task=row["row"] if row["row"] is not None else -1,
         excluded=row["status"] == RolloutStatus.EXCLUDED,

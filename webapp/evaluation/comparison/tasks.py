@@ -50,7 +50,7 @@ def title_of_group(group: str, first: str, second: str) -> str:
 
 def grouped(first: Sheet, second: Sheet) -> dict[str, list[int]]:
     """The tasks of two contestants by who solves them; a task is solved where more than half of its tries are."""
-    a, b = _shares(first), _shares(second)
+    a, b = _success_by_task(first), _success_by_task(second)
     groups: dict[str, list[int]] = {name: [] for name in GROUPS}
     for task in sorted(a.keys() | b.keys()):
         one, other = a.get(task), b.get(task)
@@ -63,7 +63,7 @@ def grouped(first: Sheet, second: Sheet) -> dict[str, list[int]]:
     return groups
 
 
-def _shares(sheet: Sheet) -> dict[int, float | None]:
+def _success_by_task(sheet: Sheet) -> dict[int, float | None]:
     values = sheet.of("success")
     return {task: None if np.isnan(value) else float(value) for task, value in zip(sheet.tasks, values, strict=True)}
 
@@ -72,7 +72,7 @@ def lines_of(
     contestants: Sequence[Contestant], sheets: Sequence[Sheet], tasks: Sequence[int], categories: Mapping[int, str]
 ) -> list[TaskLine]:
     """The lines of these tasks."""
-    shares = [(item.run.name, _shares(sheet)) for item, sheet in zip(contestants, sheets, strict=True)]
+    shares = [(item.run.name, _success_by_task(sheet)) for item, sheet in zip(contestants, sheets, strict=True)]
     texts = texts_of(contestants, tasks)
     return [
         TaskLine(

@@ -32,7 +32,7 @@ class Played(NamedTuple):
 
 def played(contestants: Sequence[Contestant], task: int, number: int) -> list[Played]:
     """The try ``number`` (from 0) of a task, of each contestant: two queries for all of them."""
-    tries = _tries([item.run.pk for item in contestants], task)
+    tries = _tries_by_run([item.run.pk for item in contestants], task)
     shown = {pk: found[number] for pk, found in tries.items() if number < len(found)}
     turns: dict[UUID, list[dict[str, Any]]] = {}
     for turn in Turn.objects.filter(rollout__in=[rollout.pk for rollout in shown.values()]).order_by("number"):
@@ -43,7 +43,7 @@ def played(contestants: Sequence[Contestant], task: int, number: int) -> list[Pl
     ]
 
 
-def _tries(runs: Sequence[UUID], task: int) -> dict[UUID, list[Rollout]]:
+def _tries_by_run(runs: Sequence[UUID], task: int) -> dict[UUID, list[Rollout]]:
     """Each run's tries of a task in the order of their places, ``MOST_TRIES`` at most; of a place that two attempts
     played, the later one's."""
     order = [F("step").asc(), F("group").asc(), F("index").asc(), F("attempt").desc()]

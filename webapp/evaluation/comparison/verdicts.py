@@ -18,7 +18,8 @@ from webapp.launch.learned.overlap import Overlap, overlaps_of
 
 
 class Verdict(NamedTuple):
-    """A pair, the better one first where ``told``; ``p_value`` is corrected for all pairs of the page."""
+    """A pair, the better one first where ``told`` (the two can be told apart); ``p_value`` is corrected for all pairs
+    of the page."""
 
     better: Contestant
     worse: Contestant
@@ -32,8 +33,8 @@ def verdicts(contestants: Sequence[Contestant], numbers: Numbers) -> list[Verdic
     corrected = holm([found.p_value for found in numbers.pairs.values()])
     learned = overlaps_of(item.run for item in contestants)
     made = [
-        _marked(
-            _verdict(
+        _with_overlap(
+            _verdict_of_pair(
                 contestants[a], contestants[b], max(numbers.sheets[a].most, numbers.sheets[b].most), found, p_value
             ),
             learned,
@@ -43,7 +44,7 @@ def verdicts(contestants: Sequence[Contestant], numbers: Numbers) -> list[Verdic
     return sorted(made, key=lambda verdict: (not verdict.told, 1.0 if verdict.p_value is None else verdict.p_value))
 
 
-def _marked(verdict: Verdict, learned: Mapping[UUID, Overlap]) -> Verdict:
+def _with_overlap(verdict: Verdict, learned: Mapping[UUID, Overlap]) -> Verdict:
     """The verdict with how many of the tasks either learned from."""
     said = [verdict.text]
     for item in (verdict.better, verdict.worse):
@@ -64,11 +65,11 @@ def learned_notes(contestants: Sequence[Contestant]) -> list[str]:
 
 
 def different_tasks(contestants: Sequence[Contestant]) -> list[tuple[Contestant, Contestant]]:
-    """Pairs of which nothing can be said by task."""
+    """Pairs that cannot be compared by task."""
     return [(a, b) for a, b in combinations(contestants, 2) if not same_tasks(a, b)]
 
 
-def _verdict(a: Contestant, b: Contestant, tries: int, found: Paired, p_value: float | None) -> Verdict:
+def _verdict_of_pair(a: Contestant, b: Contestant, tries: int, found: Paired, p_value: float | None) -> Verdict:
     swap = (found.difference.value or 0.0) < 0
     better, worse = (a, b) if swap else (b, a)
     sign = -1 if swap else 1
@@ -79,9 +80,9 @@ def _verdict(a: Contestant, b: Contestant, tries: int, found: Paired, p_value: f
         "worse": worse.run.name,
         "wins": wins,
         "losses": losses,
-        "points": _points(sign, found),
+        "points": _points_text(sign, found),
         "p": p_text(p_value, floor=at_floor(found.p_value)),
-        "n": _count(found.tasks, tries),
+        "n": _count_text(found.tasks, tries),
     }
     if told:
         text = _(
@@ -99,25 +100,25 @@ def _verdict(a: Contestant, b: Contestant, tries: int, found: Paired, p_value: f
     return Verdict(better, worse, told, text % values, p_value)
 
 
-def _points(sign: int, found: Paired) -> str:
+def _points_text(sign: int, found: Paired) -> str:
     """``+7.8 points (95%: 4.1 to 11.6)``."""
     value, low, high = found.difference.value, found.difference.low, found.difference.high
-    shown = _("%(value)s points") % {"value": _signed(100 * sign * (value or 0.0))}
+    shown = _("%(value)s points") % {"value": _signed_number(100 * sign * (value or 0.0))}
     if low is None or high is None:
         return shown
     ends = sorted((100 * sign * low, 100 * sign * high))
     return _("%(points)s (95%%: %(low)s to %(high)s)") % {
         "points": shown,
-        "low": _plain(ends[0]),
-        "high": _plain(ends[1]),
+        "low": _one_decimal(ends[0]),
+        "high": _one_decimal(ends[1]),
     }
 
 
-def _signed(value: float) -> str:
-    return _plain(value) if value < 0 else f"+{_plain(value)}"
+def _signed_number(value: float) -> str:
+    return _one_decimal(value) if value < 0 else f"+{_one_decimal(value)}"
 
 
-def _plain(value: float) -> str:
+def _one_decimal(value: float) -> str:
     return f"{value + 0.0:.1f}".replace("-", "−")
 
 
@@ -136,7 +137,7 @@ def p_text(p_value: float | None, *, floor: bool = False) -> str:
     return "p < 0.0001" if p_value < 1e-4 else f"p = {p_value:.2g}"
 
 
-def _count(tasks: int, tries: int) -> str:
+def _count_text(tasks: int, tries: int) -> str:
     shown = ngettext("%(n)s task", "%(n)s tasks", tasks) % {"n": f"{tasks:,}"}
     return shown if tries <= 1 else f"{shown} × {tries}"
 

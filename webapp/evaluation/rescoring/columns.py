@@ -59,7 +59,7 @@ def column_key(component: RewardComponent) -> str:
 
 
 def columns_of(run: Run, components: Iterable[RewardComponent]) -> dict[str, Column]:
-    """What was computed of these components for a run, by key; nothing of those that nobody computed."""
+    """What was computed of these components for a run, by key; components that were not computed are left out."""
     return columns_of_runs([run], components).get(run.pk, {})
 
 
@@ -68,7 +68,7 @@ def columns_of_runs(runs: Sequence[Run], components: Iterable[RewardComponent]) 
     rows = ComputedColumn.objects.filter(run__in=runs, key__in={column_key(item) for item in components})
     found: dict[UUID, dict[str, Column]] = {}
     for row in rows:
-        found.setdefault(row.run_id, {})[row.key] = _read(row)
+        found.setdefault(row.run_id, {})[row.key] = _unpack_column(row)
     return found
 
 
@@ -79,10 +79,10 @@ def versions_of(runs: Sequence[Run], components: Iterable[RewardComponent]) -> t
 
 
 def values_of_function(run: Run, component: RewardComponent) -> dict[UUID, float]:
-    """What is known of a component's function with its parameters, whatever categories it was computed for."""
+    """What is known of a component's function with its parameters, for any categories."""
     found: dict[UUID, float] = {}
     for row in ComputedColumn.objects.filter(run=run, key__startswith=component_key(component)):
-        found |= _read(row).known()
+        found |= _unpack_column(row).known()
     return found
 
 
@@ -94,16 +94,16 @@ def column_merge(run: Run, component: RewardComponent, marks: Mapping[UUID, Mark
     with transaction.atomic():
         ComputedColumn.objects.get_or_create(run=run, key=key, defaults={"name": component.name[:200], "version": 0})
         row = ComputedColumn.objects.select_for_update().get(run=run, key=key)
-        known = _read(row).marks
+        known = _unpack_column(row).marks
         for pk, mark in marks.items():
             if mark.reason is None or pk not in known or known[pk].reason is not None:
                 known[pk] = mark
-        _pack(row, known)
+        _pack_marks(row, known)
         row.version += 1
         row.save(update_fields=["ids", "values", "codes", "reasons", "version", "changed_at"])
 
 
-def _read(row: ComputedColumn) -> Column:
+def _unpack_column(row: ComputedColumn) -> Column:
     ids, reasons = bytes(row.ids), [Sentence.of(item) for item in row.reasons]
     values = np.frombuffer(bytes(row.values), "<f8").tolist()
     codes = np.frombuffer(bytes(row.codes), "<i4").tolist()
@@ -115,7 +115,7 @@ def _read(row: ComputedColumn) -> Column:
     return Column(marks, row.version)
 
 
-def _pack(row: ComputedColumn, marks: Mapping[UUID, Mark]) -> None:
+def _pack_marks(row: ComputedColumn, marks: Mapping[UUID, Mark]) -> None:
     places: dict[str, int] = {}
     reasons: list[Sentence] = []
     codes = []

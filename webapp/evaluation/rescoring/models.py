@@ -16,7 +16,7 @@ from webapp.runs.models import Run
 
 
 class RescoringState(models.TextChoices):
-    """Where the scoring of recorded rollouts stands."""
+    """The state of a scoring of recorded rollouts."""
 
     WAITING = "waiting", _("waiting")
     SCORING = "scoring", _("being scored")
@@ -26,7 +26,8 @@ class RescoringState(models.TextChoices):
 
 
 class Rescoring(UuidModel, Work):
-    """The recorded rollouts of some runs that a person had scored by a spec. What it computes is kept as it goes on."""
+    """The recorded rollouts of some runs that a person had scored by a spec. What it computes is kept as it
+    proceeds."""
 
     OPEN = (RescoringState.WAITING, RescoringState.SCORING)
     LIMIT_S = 2 * 3600
@@ -67,7 +68,7 @@ class ComputedColumn(models.Model):
     """The values of one component over the rollouts of one run, packed: 28 bytes a rollout.
 
     An evaluation of 500 tasks × 4 has 56 kB of them for each component; as rows they would be 2,000, and a comparison
-    of eight evaluations under three new components would read 48,000 rows in place of 24.
+    of eight evaluations under three new components would read 48,000 rows instead of 24.
     """
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="computed_columns")

@@ -1,9 +1,10 @@
 """What a worker does: recorded rollouts become a set as the reward lab has it, and its process scores them.
 
 1. Of each run the rollouts that lack a value are written into a folder, with the rows that they played.
-2. What is known of the components already, from the run or from earlier work, goes beside them: nothing twice.
-3. The lab's process computes the rest. What it has found is kept every ``KEEP_EVERY_S``, and in the end: work that is
-   cancelled, late or lost was not for nothing.
+2. What is known of the components already, from the run or from earlier work, is written with them: nothing is computed
+   twice.
+3. The lab's process computes the rest. Its results are kept every ``KEEP_EVERY_S``, and at the end, so that work
+   which is cancelled, late or lost is not wasted.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class _Pass:
             writer.finish()
         table = table_load(self._folder)
         for item in self._plan.components:
-            column_save(self._folder, item, _start(table, values_of_function(self._plan.run, item)))
+            column_save(self._folder, item, _starting_column(table, values_of_function(self._plan.run, item)))
         try:
             self._compute(table)
         except ScoringFailed as exc:
@@ -128,11 +129,11 @@ class _Pass:
             self._keep(table)
 
     def _keep(self, table: Table) -> None:
-        """Keep what is known so far, as long as the work is ours."""
+        """Keep what is known so far, as long as this worker holds the claim."""
         self._kept = time.monotonic()
         with self._claim.held():
             for item in self._plan.components:
-                column_merge(self._plan.run, item, _marks(table, item))
+                column_merge(self._plan.run, item, _marks_of(table, item))
 
 
 def _with_reason(record: Recorded, episode: Episode | None, has_rows: bool) -> Recorded:
@@ -144,29 +145,29 @@ def _with_reason(record: Recorded, episode: Episode | None, has_rows: bool) -> R
     return Recorded(**{**vars(record), "error": reason})
 
 
-def _start(table: Table, known: dict[UUID, float]) -> Column:
-    value = np.array([known.get(_id(table, place), np.nan) for place in range(table.size)])
+def _starting_column(table: Table, known: dict[UUID, float]) -> Column:
+    value = np.array([known.get(_rollout_id(table, place), np.nan) for place in range(table.size)])
     return Column(value, np.where(np.isfinite(value), KNOWN, UNKNOWN).astype(np.int32), [])
 
 
-def _marks(table: Table, item: RewardComponent) -> dict[UUID, Mark]:
+def _marks_of(table: Table, item: RewardComponent) -> dict[UUID, Mark]:
     """What is known of a component now; nothing of rollouts that are still to be scored."""
     column, counts = column_of(table, item), counted(table, item)
     marks = {}
     for place in range(table.size):
         code = int(column.code[place])
         if table.excluded[place]:
-            marks[_id(table, place)] = Mark(None, Sentence(table.reason_of(place)))
+            marks[_rollout_id(table, place)] = Mark(None, Sentence(table.reason_of(place)))
         elif not counts[place]:
-            marks[_id(table, place)] = Mark(None)
+            marks[_rollout_id(table, place)] = Mark(None)
         elif code == KNOWN:
-            marks[_id(table, place)] = Mark(float(column.value[place]))
+            marks[_rollout_id(table, place)] = Mark(float(column.value[place]))
         elif code != UNKNOWN:
-            marks[_id(table, place)] = Mark(None, column.reasons[code])
+            marks[_rollout_id(table, place)] = Mark(None, column.reasons[code])
     return marks
 
 
-def _id(table: Table, place: int) -> UUID:
+def _rollout_id(table: Table, place: int) -> UUID:
     return UUID(bytes=table.ids[place].tobytes())
 
 

@@ -25,7 +25,7 @@ def newest_for(project: Project, runs: Sequence[UUID], components: Sequence[Rewa
 
 
 def digest_of(runs: Sequence[UUID], components: Sequence[RewardComponent]) -> str:
-    """What stands for these runs, in whatever order, under this spec."""
+    """A SHA-256 that stands for these runs, in any order, under this spec."""
     about = [sorted(map(str, runs)), [item.model_dump(mode="json") for item in components]]
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
 

@@ -42,15 +42,15 @@ def rescoring_create(
     runs: Sequence[Run],
     confirmed: bool = False,
 ) -> Rescoring:
-    """Have a worker compute what the runs have not recorded of a spec; what is at it already is given back.
+    """Have a worker compute what the runs have not recorded of a spec; one that is open already is returned.
 
-    ``confirmed``: whoever asks knows that judges or models are asked. Raises ``ValidationError``, with the code
+    ``confirmed``: the caller knows that judges or models are asked. Raises ``ValidationError``, with the code
     ``confirm`` where that is not known.
     """
     digest = digest_of([run.pk for run in runs], components)
-    if (known := _open(project, digest)) is not None:
+    if (known := _open_rescoring(project, digest)) is not None:
         return known
-    _check(project, [plan_of(run, components) for run in runs], confirmed)
+    _check_plans(project, [plan_of(run, components) for run in runs], confirmed)
     rescoring = Rescoring(
         project=project,
         name=name[:200],
@@ -64,19 +64,19 @@ def rescoring_create(
             rescoring.save(force_insert=True)
             work.enqueue(rescoring)
             audit(AuditAction.RESCORING_BEGUN, rescoring, by=user)
-    except IntegrityError:  # somebody asked for the same meanwhile
-        if (known := _open(project, digest)) is None:
+    except IntegrityError:  # the same was asked for meanwhile
+        if (known := _open_rescoring(project, digest)) is None:
             raise
         return known
     logger.info("rescoring asked for", extra={"rescoring_id": rescoring.pk, "project_id": project.pk})
     return rescoring
 
 
-def _open(project: Project, digest: str) -> Rescoring | None:
+def _open_rescoring(project: Project, digest: str) -> Rescoring | None:
     return rescorings_of(project).filter(digest=digest, state__in=Rescoring.OPEN).first()
 
 
-def _check(project: Project, plans: Sequence[Plan], confirmed: bool) -> None:
+def _check_plans(project: Project, plans: Sequence[Plan], confirmed: bool) -> None:
     wanted = list({item.name: item for plan in plans for item in plan.components}.values())
     if not wanted:
         raise ValidationError(

@@ -40,7 +40,7 @@ class Lacks:
 
 @dataclass
 class Lack:
-    """What is known of a component that the run has not recorded: rollouts by how they stand."""
+    """What is known of a component that the run has not recorded: rollouts by their state."""
 
     computed: int = 0
     unscored: int = 0

@@ -15,9 +15,9 @@ MAX_COMMENT_CHARS = 4_000
 
 
 class SavedComparison(UuidModel):
-    """A comparison under a name. It says what is asked for; its figures are read anew each time.
+    """A comparison under a name. It keeps the query; its figures are read again each time.
 
-    Names stand beside ids, because what they name may be deleted later and must still be named.
+    Names are kept with ids, because what they name may be deleted later and must still be named.
     """
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="comparisons")
@@ -45,7 +45,7 @@ class SavedComparison(UuidModel):
 
 
 class Comment(UuidModel):
-    """What somebody says below a saved comparison: plain text with line breaks."""
+    """A comment below a saved comparison: plain text with line breaks."""
 
     comparison = models.ForeignKey(SavedComparison, on_delete=models.CASCADE, related_name="comments")
     text = models.TextField(max_length=MAX_COMMENT_CHARS)
@@ -90,5 +90,5 @@ class SharedLink(UuidModel):
         return self.comparison.project
 
     def open_at(self, now: datetime) -> bool:
-        """Whether it has neither ended nor been revoked; its maker's right is looked at when it is opened."""
+        """Whether it has neither ended nor been revoked; its maker's right is checked when it is opened."""
         return self.revoked_at is None and self.expires_at > now

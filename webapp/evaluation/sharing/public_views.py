@@ -1,8 +1,8 @@
 """What a shared link opens, without an account: a report to read and to keep, and no way to anything else.
 
-1. A link is looked up first, by the hash of its secret: how long that takes tells nothing of the secret. What exists
-   opens, however much was guessed at that address; a guess is counted, and too many are asked to wait.
-2. Of links that never were, have ended or were revoked nobody can tell which: one page, one status.
+1. A link is looked up first, by the hash of its secret: the time that takes says nothing of the secret. An existing
+   link opens, also after many guesses from that address; wrong guesses are counted, and too many have to wait.
+2. Links that never were, have ended or were revoked look the same: one page, one status.
 3. The answer has no link into the application, no script and no form; it sets no cookie, and names no host of ours.
 """
 
@@ -42,11 +42,11 @@ UNTOLD = {"environment.options", "environment.replicas", "endpoint.key_variable"
 
 
 def for_anyone(view: View) -> View:
-    """Look the secret up once for the view, and say to browsers and search engines what nobody may keep."""
+    """Look the secret up once for the view, and forbid browsers and search engines to keep it."""
 
     @functools.wraps(view)
     def answer(request: HttpRequest, secret: str) -> HttpResponse:
-        response = _answer(view, request, secret)
+        response = _answer_link(view, request, secret)
         for name, value in HEADERS.items():
             response[name] = value
         return response
@@ -54,7 +54,7 @@ def for_anyone(view: View) -> View:
     return answer
 
 
-def _answer(view: View, request: HttpRequest, secret: str) -> HttpResponse:
+def _answer_link(view: View, request: HttpRequest, secret: str) -> HttpResponse:
     address = request.META.get("REMOTE_ADDR", "")
     link = link_open(secret) if len(secret) <= MAX_SECRET_CHARS else None
     if wait_s := open_wait_s(address, str(link.pk)) if link else guess_wait_s(address):
@@ -73,21 +73,21 @@ def _answer(view: View, request: HttpRequest, secret: str) -> HttpResponse:
 @for_anyone
 def shared_page(request: HttpRequest, link: SharedLink) -> HttpResponse:
     """The report."""
-    return render(request, "sharing/shared.html", _context(link))
+    return render(request, "sharing/shared.html", _public_context(link))
 
 
 @require_safe
 @for_anyone
 def shared_file(request: HttpRequest, link: SharedLink) -> HttpResponse:
     """The report as one file that needs nothing else. It does not hold the link's address."""
-    page = render_to_string("sharing/shared.html", _context(link) | {"as_file": True}, request)
+    page = render_to_string("sharing/shared.html", _public_context(link) | {"as_file": True}, request)
     return as_file(page, "comparison.html", "pages/shared.css")
 
 
-def _context(link: SharedLink) -> dict[str, Any]:
+def _public_context(link: SharedLink) -> dict[str, Any]:
     found = opened(link.comparison)
     all_options = found.found.options if found.found else []
-    told = _told(all_options)
+    told = _public_options(all_options)
     if found.found is not None:
         found.found.options = told
     return {
@@ -109,8 +109,8 @@ def _by_success(lines: list[Line]) -> list[Line]:
     return [line for _value, line in sorted(known, key=lambda pair: -pair[0])]
 
 
-def _told(groups: list[OptionGroup]) -> list[OptionGroup]:
-    """Options without those that name addresses of servers, files of ours or keys."""
+def _public_options(groups: list[OptionGroup]) -> list[OptionGroup]:
+    """The options without those that name addresses of servers, files of ours or keys."""
     kept = [OptionGroup(group.name, [row for row in group.rows if not _tells_where(row)]) for group in groups]
     return [group for group in kept if group.rows]
 

@@ -83,22 +83,22 @@ def _pair_at(project: Project, runs: Sequence[str], places: str) -> list[str]:
 
 def checked(project: Project, query: Query) -> dict[str, Any]:
     """The fields of a ``SavedComparison`` that asks for this. Raises ``ValidationError`` by part of the query."""
-    contestants = _contestants(project, query.runs)
+    contestants = _checked_contestants(project, query.runs)
     playing = [item for item in contestants if item.evaluates]
-    spec, spec_name = _spec(project, playing, query.spec)
+    spec, spec_name = _spec_and_name(project, playing, query.spec)
     if query.tasks and query.tasks not in GROUPS:
         raise ValidationError({"tasks": _("Choose one of: %(groups)s.") % {"groups": ", ".join(GROUPS)}})
     return {
         "contestants": [{"id": str(item.run.pk), "name": item.run.name} for item in contestants],
         "spec": spec,
         "spec_name": spec_name[:200],
-        "pair": _pair(playing, query.pair),
+        "pair": _checked_pair(playing, query.pair),
         "tasks": query.tasks,
         "category": clean_text(query.category)[:CATEGORY_CHARS],
     }
 
 
-def _contestants(project: Project, runs: Sequence[str]) -> list[Contestant]:
+def _checked_contestants(project: Project, runs: Sequence[str]) -> list[Contestant]:
     wanted = list(dict.fromkeys(text.lower() for text in runs))
     if len(wanted) > MOST:
         sentence = _("%(most)d can be compared at once, and these are %(n)d; choose fewer.")
@@ -112,7 +112,7 @@ def _contestants(project: Project, runs: Sequence[str]) -> list[Contestant]:
     return contestants
 
 
-def _spec(project: Project, playing: Sequence[Contestant], asked: str) -> tuple[str, str]:
+def _spec_and_name(project: Project, playing: Sequence[Contestant], asked: str) -> tuple[str, str]:
     """The spec with its version, so that a later one changes nothing, and what it is called."""
     if not asked:
         return "", ""
@@ -125,7 +125,7 @@ def _spec(project: Project, playing: Sequence[Contestant], asked: str) -> tuple[
     return asked, asked.removeprefix("reward:") if asked.startswith("reward:") else found.name
 
 
-def _pair(playing: Sequence[Contestant], pair: Sequence[str]) -> list[str]:
+def _checked_pair(playing: Sequence[Contestant], pair: Sequence[str]) -> list[str]:
     ids = {str(item.run.pk) for item in playing}
     if pair and (len(set(pair)) != 2 or len(pair) != 2 or not set(pair) <= ids):
         raise ValidationError({"pair": _("A pair is two of the evaluations that are compared.")})
@@ -133,14 +133,14 @@ def _pair(playing: Sequence[Contestant], pair: Sequence[str]) -> list[str]:
 
 
 def opened(saved: SavedComparison, changed: QueryDict | None = None) -> Opened:
-    """Read a saved comparison anew; ``changed`` is what the reader of its page asks for instead."""
+    """Read a saved comparison again; ``changed`` is what the reader of its page asks for instead."""
     contestants, _notes = contestants_of(saved.project, saved.run_ids)
     there = [str(item.run.pk) for item in contestants]
     gone = [item["name"] for item in saved.contestants if item["id"] not in there]
     playing = [str(item.run.pk) for item in contestants if item.evaluates]
     asked = QueryDict(mutable=True)
     asked.setlist("c", there)
-    kept = {"spec": saved.spec, "pair": _places(playing, saved.pair), "tasks": saved.tasks, "category": saved.category}
+    kept = {"spec": saved.spec, "pair": _pair_address(playing, saved.pair), "tasks": saved.tasks, "category": saved.category}
     for name in CHANGEABLE:
         value = changed.get(name, "") if changed is not None and name in changed else kept.get(name, "")
         if value:
@@ -156,8 +156,8 @@ def opened(saved: SavedComparison, changed: QueryDict | None = None) -> Opened:
     return made
 
 
-def _places(playing: Sequence[str], pair: Sequence[str]) -> str:
-    """How the address of a page names a pair: by places, the earlier one first."""
+def _pair_address(playing: Sequence[str], pair: Sequence[str]) -> str:
+    """A pair as the address of a page has it: by places, the earlier one first."""
     if not pair or not set(pair) <= set(playing):
         return ""
     first, second = sorted(playing.index(run) for run in pair)

@@ -21,7 +21,7 @@ MOST_SAVED, MOST_COMMENTS = 200, 500
 
 
 def own_or_owned(user: Any, item: SavedComparison | Comment | SharedLink) -> None:
-    """Whoever made a thing may end it, and so may owners of its project. Raises ``PermissionDenied`` for others."""
+    """The maker of a thing may end it, and so may owners of its project. Raises ``PermissionDenied`` for others."""
     project_for(user, item.project.slug, need=Role.EDITOR if item.created_by_id == user.pk else Role.OWNER)
 
 
@@ -35,7 +35,7 @@ def comparison_save(*, project: Project, user: User, name: str, query: Query) ->
             saved.save(force_insert=True)
             audit(AuditAction.COMPARISON_SAVED, saved, by=user)
     except IntegrityError as exc:
-        raise _taken() from exc
+        raise _name_taken() from exc
     return saved
 
 
@@ -50,10 +50,10 @@ def comparison_rename(saved: SavedComparison, name: str) -> None:
             audit(AuditAction.COMPARISON_RENAMED, saved, subject=f"{before} → {saved.name}")
     except IntegrityError as exc:
         saved.name = before
-        raise _taken() from exc
+        raise _name_taken() from exc
 
 
-def _taken() -> ValidationError:
+def _name_taken() -> ValidationError:
     return ValidationError({"name": _("A saved comparison has this name already; choose another one.")})
 
 
@@ -66,7 +66,7 @@ def comparison_delete(saved: SavedComparison) -> None:
 
 def comment_add(*, saved: SavedComparison, user: User, text: str) -> Comment:
     """Say something below a comparison. Raises ``ValidationError`` for ``text``."""
-    text = _said(text)
+    text = _checked_comment(text)
     if saved.comments.count() >= MOST_COMMENTS:
         raise ValidationError({"text": _("There are %(n)d comments here; delete one first.") % {"n": MOST_COMMENTS}})
     return Comment.objects.create(comparison=saved, created_by=user, text=text)
@@ -74,7 +74,7 @@ def comment_add(*, saved: SavedComparison, user: User, text: str) -> Comment:
 
 def comment_edit(comment: Comment, text: str) -> None:
     """Say it in other words. Raises ``ValidationError`` for ``text``."""
-    text = _said(text)
+    text = _checked_comment(text)
     if text != comment.text:
         Comment.objects.filter(pk=comment.pk).update(text=text, edited_at=Now())
 
@@ -87,7 +87,7 @@ def comment_delete(comment: Comment) -> None:
         comment.delete()
 
 
-def _said(text: str) -> str:
+def _checked_comment(text: str) -> str:
     text = clean_text(text.replace("\r\n", "\n").replace("\r", "\n")).strip()
     if not text:
         raise ValidationError({"text": _("Write something first.")})

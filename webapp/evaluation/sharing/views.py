@@ -34,7 +34,7 @@ def saved_for(request: HttpRequest, slug: str, pk: UUID, need: Role = Role.VIEWE
 @login_required
 @require_http_methods(["GET", "POST"])
 def comparison_new(request: HttpRequest, slug: str) -> HttpResponse:
-    """Save the comparison whose query stands in ``address``."""
+    """Save the comparison whose query is in ``address``."""
     project = project_for(request.user, slug, need=Role.EDITOR)
     if request.method == "GET":
         form, status = SaveForm(initial={"address": request.GET.urlencode()}), 200
@@ -52,13 +52,13 @@ def comparison_new(request: HttpRequest, slug: str) -> HttpResponse:
                 messages.success(request, _("%(name)s is saved.") % {"name": saved.name})
                 return redirect("compare-saved", slug, saved.pk)
     address = str(form["address"].value() or "")
-    names = [item.run.name for item in _named(project, address)]
+    names = [item.run.name for item in _contestants_at(project, address)]
     context = {"project": project, "form": form, "address": address, "names": names}
     return render(request, "sharing/new.html", context, status=status)
 
 
-def _named(project: Project, address: str) -> list[Any]:
-    """Who would be saved, for the page that asks for a name."""
+def _contestants_at(project: Project, address: str) -> list[Any]:
+    """The contestants that would be saved, for the page that asks for a name."""
     try:
         return contestants_of(project, query_of(project, address).runs)[0]
     except ValidationError:
@@ -95,7 +95,7 @@ def comments_context(request: HttpRequest, project: Project, saved: SavedCompari
     }
 
 
-def _owns(project: Project) -> bool:
+def _is_owner(project: Project) -> bool:
     return getattr(project, "role", None) == Role.OWNER
 
 
@@ -112,7 +112,7 @@ def comparison_rename(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse
             return redirect("compare-saved", slug, pk)
         except ValidationError as exc:
             add_errors(form, exc)
-    return _again(request, project, saved, form, _("Rename"))
+    return _render_refused(request, project, saved, form, _("Rename"))
 
 
 @login_required
@@ -137,17 +137,17 @@ def comment_new(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     if form.is_valid():
         try:
             services.comment_add(saved=saved, user=cast(User, request.user), text=form.cleaned_data["text"])
-            return _comments(request, project, saved)
+            return _comments_response(request, project, saved)
         except ValidationError as exc:
             add_errors(form, exc)
-    return _comments(request, project, saved, form)
+    return _comments_response(request, project, saved, form)
 
 
 @login_required
 @require_POST
 def comment_edit(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Put one's own comment into other words."""
-    project, comment = _comment(request, slug, pk)
+    project, comment = _own_comment(request, slug, pk)
     project_for(request.user, slug, need=Role.EDITOR)
     if comment.created_by_id != request.user.pk:
         raise PermissionDenied(_("Only the person who wrote a comment can change it."))
@@ -155,29 +155,29 @@ def comment_edit(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     if form.is_valid():
         try:
             services.comment_edit(comment, form.cleaned_data["text"])
-            return _comments(request, project, comment.comparison)
+            return _comments_response(request, project, comment.comparison)
         except ValidationError as exc:
             add_errors(form, exc)
-    return _comments(request, project, comment.comparison, form, edited=comment.pk)
+    return _comments_response(request, project, comment.comparison, form, edited=comment.pk)
 
 
 @login_required
 @require_POST
 def comment_delete(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Take a comment away."""
-    project, comment = _comment(request, slug, pk)
+    project, comment = _own_comment(request, slug, pk)
     services.own_or_owned(request.user, comment)
     services.comment_delete(comment)
-    return _comments(request, project, comment.comparison)
+    return _comments_response(request, project, comment.comparison)
 
 
-def _comment(request: HttpRequest, slug: str, pk: UUID) -> tuple[Project, Comment]:
+def _own_comment(request: HttpRequest, slug: str, pk: UUID) -> tuple[Project, Comment]:
     project = project_for(request.user, slug)
     within = Comment.objects.filter(comparison__project=project).select_related("comparison__project", "created_by")
     return project, object_for(request.user, Comment, pk, within=within)
 
 
-def _comments(
+def _comments_response(
     request: HttpRequest,
     project: Project,
     saved: SavedComparison,
@@ -189,13 +189,13 @@ def _comments(
         context = comments_context(request, project, saved)
         if refused is not None:
             context |= {"edit_form": refused, "edited": edited} if edited else {"comment_form": refused}
-        return render(request, "sharing/_comments.html", context, status=422 if refused else 200)
+        return render(request, "sharing/_comments_response.html", context, status=422 if refused else 200)
     if refused is not None:
-        return _again(request, project, saved, refused, _("Save") if edited else _("Add a comment"))
+        return _render_refused(request, project, saved, refused, _("Save") if edited else _("Add a comment"))
     return redirect(f"{reverse('compare-saved', args=[project.slug, saved.pk])}#comments")
 
 
-def _again(
+def _render_refused(
     request: HttpRequest, project: Project, saved: SavedComparison, form: NameForm | CommentForm, act: str
 ) -> HttpResponse:
     """A form that was refused, alone on a page, with what was typed."""

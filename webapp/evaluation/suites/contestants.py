@@ -22,7 +22,7 @@ FLOOR = ("claim_success", "empty", "copy_prompt", "one_tool")
 
 
 def with_contestant(config: JobConfig, reference: str) -> JobConfig:
-    """The same evaluation played by somebody else. Of the model's options only how it is held in memory stays."""
+    """The same evaluation played by another contestant. Of the model's options only how it is held in memory stays."""
     kept = {"dtype": config.model.dtype}
     policy = reference.removeprefix(POLICY) if reference.startswith(POLICY) else "none"
     source = "starter" if reference.startswith(POLICY) else reference
@@ -51,7 +51,7 @@ def may_play(reference: str) -> bool:
 def title_of_contestant(reference: str) -> str:
     """A contestant as a table names it."""
     if reference.startswith(POLICY):
-        return _("policy: %(name)s") % {"name": translated(_policy(reference))}
+        return _("policy: %(name)s") % {"name": translated(_policy_title(reference))}
     if reference.startswith(ENDPOINT):
         return _("%(name)s (endpoint)") % {"name": reference.removeprefix(ENDPOINT)}
     return reference.removeprefix(MODEL).removeprefix(RUN)
@@ -77,6 +77,6 @@ def pages_of(project: Project, references: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def _policy(reference: str) -> str:
+def _policy_title(reference: str) -> str:
     name = reference.removeprefix(POLICY)
     return POLICY_CHOICES.get(name, name)

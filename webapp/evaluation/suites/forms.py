@@ -90,7 +90,7 @@ class PartForm(forms.Form):
 
     @property
     def empty(self) -> bool:
-        """Whether nobody filled it in."""
+        """Whether the form was left empty."""
         return not any(self.cleaned_data.get(name) for name in ("title", "dataset", "environment"))
 
     def clean(self) -> dict[str, Any]:
@@ -123,20 +123,20 @@ def rows_of_version(version: SuiteVersion) -> tuple[dict[str, Any], list[dict[st
     """What the forms show of a version: the common options, as the first part has them, and a row for each part."""
     first = JobConfig.model_validate(version.parts[0]["config"])
     rows = [
-        _row(JobConfig.model_validate(part["config"]), f"part:{number}", part["title"], part["weight"])
+        _form_row(JobConfig.model_validate(part["config"]), f"part:{number}", part["title"], part["weight"])
         for number, part in enumerate(version.parts)
     ]
-    return _common(first) | {"note": version.suite.note}, rows
+    return _common_options(first) | {"note": version.suite.note}, rows
 
 
 def rows_of_runs(runs: list[Run]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The same of evaluations that a suite is to repeat."""
     written = [(run, JobConfig.model_validate(run.config)) for run in runs if config_of(run) is not None]
-    rows = [_row(config, f"run:{run.pk}", _title(config), 1.0) for run, config in written]
-    return (_common(written[0][1]) if written else {}), rows
+    rows = [_form_row(config, f"run:{run.pk}", _part_title(config), 1.0) for run, config in written]
+    return (_common_options(written[0][1]) if written else {}), rows
 
 
-def _common(config: JobConfig) -> dict[str, Any]:
+def _common_options(config: JobConfig) -> dict[str, Any]:
     return {
         "samples": config.rollout.num_generations,
         "temperature": config.rollout.temperature,
@@ -145,12 +145,12 @@ def _common(config: JobConfig) -> dict[str, Any]:
     }
 
 
-def _title(config: JobConfig) -> str:
+def _part_title(config: JobConfig) -> str:
     reference = config.data.train or config.environment.name
     return reference.partition(":")[2].partition("@")[0][:60] or "tasks"
 
 
-def _row(config: JobConfig, base: str, title: str, weight: float) -> dict[str, Any]:
+def _form_row(config: JobConfig, base: str, title: str, weight: float) -> dict[str, Any]:
     return {
         "base": base,
         "title": title,
@@ -172,7 +172,7 @@ def parts_from(
         if form.empty:
             continue
         row = form.cleaned_data
-        config = _base(project, row["base"], version)
+        config = _base_config(project, row["base"], version)
         config["kind"] = "evaluate"
         config["data"] = config.get("data", {}) | {"train": row["dataset"]}
         config["environment"] = config.get("environment", {}) | {"name": row["environment"]}
@@ -189,12 +189,12 @@ def parts_from(
         }
         config["run"] = config.get("run", {}) | {"seed": common["seed"]}
         weight = 1.0 if row["weight"] is None else row["weight"]
-        title = row["title"] or _title(JobConfig.model_validate(config))
+        title = row["title"] or _part_title(JobConfig.model_validate(config))
         parts.append({"title": title, "weight": weight, "config": config})
     return parts
 
 
-def _base(project: Project, base: str, version: SuiteVersion | None) -> dict[str, Any]:
+def _base_config(project: Project, base: str, version: SuiteVersion | None) -> dict[str, Any]:
     """The options that the form does not show: of the part or the run that the row came from."""
     word, _colon, value = base.partition(":")
     if word == "part" and version is not None and value.isdigit() and int(value) < len(version.parts):

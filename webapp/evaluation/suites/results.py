@@ -43,7 +43,7 @@ class Part(NamedTuple):
 
 @dataclass
 class Line:
-    """A contestant's evaluation. ``verdict`` says how it stands to the first of the board, ``page`` is the contestant's
+    """A contestant's evaluation. ``verdict`` compares it with the first of the board, ``page`` is the contestant's
     own, ``mark`` the one of the model that played."""
 
     evaluation: SuiteEvaluation
@@ -90,27 +90,27 @@ class SuiteBoard:
 
 
 def board_of(version: SuiteVersion, *, judged: bool = True) -> SuiteBoard:
-    """Read everything that a version's page says; unless ``judged``, not how contestants stand to the first, for which
-    every try of all of them is read."""
+    """Read everything that a version's page says; without ``judged`` not the comparison with the first contestant, for
+    which every try of all of them is read."""
     rows = version.evaluations.select_related("created_by").prefetch_related("runs__run").order_by("-created_at", "pk")
-    lines = [_line(version, evaluation) for evaluation in rows[:READ]]
+    lines = [_line_of(version, evaluation) for evaluation in rows[:READ]]
     scored = [line for line in lines if line.score is not None and line.score.value is not None]
-    board = SuiteBoard(version, history=_history(scored))
+    board = SuiteBoard(version, history=_score_records(scored))
     newest: dict[str, Line] = {}
     for line in scored:
         newest.setdefault(line.evaluation.contestant, line)
-    board.lines = sorted(newest.values(), key=lambda line: -_value(line))
+    board.lines = sorted(newest.values(), key=lambda line: -_score_value(line))
     shown = {line.evaluation.pk for line in scored}
     board.waiting = [line for line in lines if line.evaluation.pk not in shown]
-    board.baselines = _baselines(board.lines)
-    _introduce(version.suite.project, [*board.lines, *board.waiting])
+    board.baselines = _baselines_of(board.lines)
+    _add_pages_and_notes(version.suite.project, [*board.lines, *board.waiting])
     if judged:
-        board.corrected = _judge(version, board.lines[:MOST_COMPARED])
+        board.corrected = _set_verdicts(version, board.lines[:MOST_COMPARED])
     return board
 
 
-def _introduce(project: Project, lines: Sequence[Line]) -> None:
-    """Lead to each contestant's page, and say which models are marked, and which learned from what they play."""
+def _add_pages_and_notes(project: Project, lines: Sequence[Line]) -> None:
+    """Give each line its contestant's page, the mark of its model, and a note if it learned from what it plays."""
     pages = pages_of(project, {line.evaluation.contestant for line in lines})
     marks = marks_of(project)
     learned = overlaps_of(run for line in lines for run in line.runs)
@@ -124,34 +124,34 @@ def _introduce(project: Project, lines: Sequence[Line]) -> None:
         line.mark = mark_of(line.runs[0], marks) if line.runs else ""
 
 
-def _value(line: Line) -> float:
+def _score_value(line: Line) -> float:
     return line.score.value if line.score is not None and line.score.value is not None else 0.0
 
 
-def _column(title: str) -> Column:
+def _success_column(title: str) -> Column:
     success = next(column for column in known_columns(1) if column.name == "success")
     return success._replace(title=title)
 
 
-def _line(version: SuiteVersion, evaluation: SuiteEvaluation) -> Line:
+def _line_of(version: SuiteVersion, evaluation: SuiteEvaluation) -> Line:
     runs = {item.part: item.run for item in evaluation.runs.all()}
-    parts = [_part(part, runs.get(place)) for place, part in enumerate(version.parts)]
+    parts = [_part_of(part, runs.get(place)) for place, part in enumerate(version.parts)]
     found = [part.success for part in parts if part.success is not None]
     score = joined(found, [part.weight for part in parts]) if len(found) == len(parts) else None
-    shown = cell(_column(_("Score")), score) if score is not None else None
+    shown = cell(_success_column(_("Score")), score) if score is not None else None
     title = title_of_contestant(evaluation.contestant)
-    return Line(evaluation, title, parts, score, shown, _notes(version, evaluation, parts))
+    return Line(evaluation, title, parts, score, shown, _notes_of(version, evaluation, parts))
 
 
-def _part(part: dict[str, Any], run: Run | None) -> Part:
+def _part_of(part: dict[str, Any], run: Run | None) -> Part:
     title, weight = str(part["title"]), float(part["weight"])
     report = report_of_run(run) if run is not None else None
     success = interval_of(report, "success") if report is not None else None
-    return Part(title, weight, run, success, cell(_column(title), success) if success is not None else None)
+    return Part(title, weight, run, success, cell(_success_column(title), success) if success is not None else None)
 
 
-def _notes(version: SuiteVersion, evaluation: SuiteEvaluation, parts: Sequence[Part]) -> list[str]:
-    """What the score leaves out, and what is not as it was when the version was made."""
+def _notes_of(version: SuiteVersion, evaluation: SuiteEvaluation, parts: Sequence[Part]) -> list[str]:
+    """Sentences on what the score leaves out, and on what has changed since the version was made."""
     notes = []
     for place, part in enumerate(parts):
         if part.run is None:
@@ -174,31 +174,31 @@ def _notes(version: SuiteVersion, evaluation: SuiteEvaluation, parts: Sequence[P
     return notes
 
 
-def _history(scored: Sequence[Line]) -> list[Best]:
+def _score_records(scored: Sequence[Line]) -> list[Best]:
     """Each time that the best score rose, oldest first."""
     found: list[Best] = []
     for line in sorted(scored, key=lambda line: line.evaluation.created_at):
-        if not found or _value(line) > found[-1].value:
-            found.append(Best(line.evaluation.created_at, line.title, _value(line)))
+        if not found or _score_value(line) > found[-1].value:
+            found.append(Best(line.evaluation.created_at, line.title, _score_value(line)))
     return found
 
 
-def _baselines(lines: Sequence[Line]) -> list[dict[str, Any]]:
-    """What the environments say of simple policies, where the suite has one part: of several there is no one figure."""
+def _baselines_of(lines: Sequence[Line]) -> list[dict[str, Any]]:
+    """The environment's figures of simple policies, where the suite has one part: several have no common figure."""
     runs = next((line.runs for line in lines if len(line.runs) == len(line.parts) == 1), [])
     return list(runs[0].baselines or []) if runs else []
 
 
-def _judge(version: SuiteVersion, lines: Sequence[Line]) -> int:
-    """Say of each line how it stands to the first; how many p-values were corrected for each other."""
+def _set_verdicts(version: SuiteVersion, lines: Sequence[Line]) -> int:
+    """Compare each line with the first. Returns how many p-values were corrected for each other."""
     if len(lines) < 2:
         return 0
-    parts = [_success(lines, place) for place in range(len(version.parts))]
+    parts = [_success_columns(lines, place) for place in range(len(version.parts))]
     weights = [float(part["weight"]) for part in version.parts]
     found = [_against_first(parts, number, weights) for number in range(1, len(lines))]
     corrected = holm([score.p_value if score is not None else None for score in found])
     for line, score, p_value in zip(lines[1:], found, corrected, strict=True):
-        line.verdict = _verdict(score, p_value)
+        line.verdict = _verdict_text(score, p_value)
     return sum(p_value is not None for p_value in corrected)
 
 
@@ -209,7 +209,7 @@ def _against_first(parts: Sequence[Columns], number: int, weights: Sequence[floa
     return better_by([(columns.success[:, number], columns.success[:, 0]) for columns in parts], weights)
 
 
-def _success(lines: Sequence[Line], place: int) -> Columns:
+def _success_columns(lines: Sequence[Line], place: int) -> Columns:
     """The lines' success in one part."""
     runs = [line.parts[place].run for line in lines]
     playing = [Contestant(number, run, config_of(run)) for number, run in enumerate(runs) if run is not None]
@@ -224,7 +224,7 @@ def _success(lines: Sequence[Line], place: int) -> Columns:
     return Columns(np.array(columns, dtype=np.float64).T, [same_tasks(playing[0], item) for item in playing])
 
 
-def _verdict(score: Score | None, p_value: float | None) -> str:
+def _verdict_text(score: Score | None, p_value: float | None) -> str:
     if score is None or score.difference.value is None:
         return _("played other tasks than the first, so they are not compared")
     points = -100 * score.difference.value

@@ -36,7 +36,7 @@ def suite_create(
     try:
         with transaction.atomic():
             suite.save(force_insert=True)
-            version = _version(suite, 1, parts, user)
+            version = _create_version(suite, 1, parts, user)
             audit(AuditAction.SUITE_SAVED, suite, by=user)
     except IntegrityError as exc:
         raise ValidationError({"name": _("A suite with this name exists already.")}) from exc
@@ -53,11 +53,11 @@ def suite_change(
             suite.note = note.strip()[:500]
             suite.save(update_fields=["note"])
         newest = suite.versions.order_by("-number").first()
-        checked = [_checked(part) for part in _counted(parts)]
-        if newest is not None and [_played(part) for part in newest.parts] == [_played(part) for part in checked]:
+        checked = [_storable_part(part) for part in _checked_parts(parts)]
+        if newest is not None and [_played_identity(part) for part in newest.parts] == [_played_identity(part) for part in checked]:
             return newest, False
         number = (suite.versions.aggregate(Max("number"))["number__max"] or 0) + 1
-        version = _version(suite, number, parts, user)
+        version = _create_version(suite, number, parts, user)
         audit(AuditAction.SUITE_SAVED, suite, by=user)
     return version, True
 
@@ -79,20 +79,20 @@ def suite_evaluate(*, version: SuiteVersion, contestant: str, user: User | None)
         )
         for place, part in enumerate(version.parts):
             config = with_contestant(JobConfig.model_validate(part["config"]), contestant)
-            name = suggested_name(suite.project, config, stem=_stem(version, contestant, part))
+            name = suggested_name(suite.project, config, stem=_run_name(version, contestant, part))
             run = run_create(project=suite.project, user=user, name=name, config=config)
             SuiteRun.objects.create(evaluation=evaluation, part=place, run=run)
     return evaluation
 
 
-def _stem(version: SuiteVersion, contestant: str, part: Part) -> str:
+def _run_name(version: SuiteVersion, contestant: str, part: Part) -> str:
     words = [version.suite.name, contestant.rpartition(":")[2], part["title"]]
     text = "-".join("".join(c if c.isalnum() or c in "_.()+-" else "-" for c in word) for word in words if word)
     return text[:70].strip("-._ ") or "evaluation"
 
 
-def _version(suite: Suite, number: int, parts: Sequence[Part], user: User | None) -> SuiteVersion:
-    checked = [_checked(part) for part in _counted(parts)]
+def _create_version(suite: Suite, number: int, parts: Sequence[Part], user: User | None) -> SuiteVersion:
+    checked = [_storable_part(part) for part in _checked_parts(parts)]
     for place, part in enumerate(checked):
         _require_there(suite.project, place, part)
     servers = environments_of_parts(suite.project, checked)
@@ -100,7 +100,7 @@ def _version(suite: Suite, number: int, parts: Sequence[Part], user: User | None
     return SuiteVersion.objects.create(suite=suite, number=number, parts=kept, created_by=user)
 
 
-def _counted(parts: Sequence[Part]) -> Sequence[Part]:
+def _checked_parts(parts: Sequence[Part]) -> Sequence[Part]:
     if not 1 <= len(parts) <= MOST_PARTS:
         raise ValidationError(_("A suite has 1 to %(n)d parts.") % {"n": MOST_PARTS})
     if sum(float(part["weight"]) for part in parts) <= 0:
@@ -111,8 +111,8 @@ def _counted(parts: Sequence[Part]) -> Sequence[Part]:
     return parts
 
 
-def _checked(part: Part) -> Part:
-    """A part as it is stored: its config whole, of kind `evaluate`, without whoever played it."""
+def _storable_part(part: Part) -> Part:
+    """A part as it is stored: its config complete, of kind `evaluate`, without its player."""
     try:
         config = JobConfig.model_validate(part["config"] | {"kind": "evaluate"})
     except ShapeError as exc:
@@ -124,7 +124,7 @@ def _checked(part: Part) -> Part:
 
 def _require_there(project: Project, place: int, part: Part) -> None:
     """Raises ``ValidationError`` where the part names data, an environment or a spec that the project does not have:
-    nobody could play it."""
+    no contestant could play it."""
     try:
         resolve(project, JobConfig.model_validate(part["config"]))
     except ConfigError as exc:
@@ -132,13 +132,13 @@ def _require_there(project: Project, place: int, part: Part) -> None:
         raise ValidationError({f"parts.{place}.config.{exc.option}": told}) from exc
 
 
-def _played(part: Part) -> tuple[Any, ...]:
+def _played_identity(part: Part) -> tuple[Any, ...]:
     return part["title"], part["weight"], part["config"]
 
 
 def environments_of_parts(project: Project, parts: Sequence[Part]) -> list[dict[str, Any]]:
-    """What the server of each part's environment says of itself now: its name, version and tasks; empty where nobody
-    knows."""
+    """What the server of each part's environment reports of itself now: its name, version and tasks; empty where
+    that is not known."""
     names = {str(part["config"].get("environment", {}).get("name", "")).removeprefix("environment:") for part in parts}
     found = {item.name: item for item in Environment.objects.filter(project=project, name__in=names)}
     told = []

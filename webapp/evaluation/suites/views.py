@@ -27,7 +27,7 @@ from webapp.runs.models import Run
 SHOWN = 100
 
 
-def _suite(request: HttpRequest, project: Project, pk: UUID, need: Role = Role.VIEWER) -> Suite:
+def _suite_of(request: HttpRequest, project: Project, pk: UUID, need: Role = Role.VIEWER) -> Suite:
     return object_for(request.user, Suite, pk, need=need, within=Suite.objects.filter(project=project), project=project)
 
 
@@ -50,11 +50,11 @@ def suite_new(request: HttpRequest, slug: str) -> HttpResponse:
     """A new suite; ``c`` names evaluations that it repeats, as the address of a comparison does."""
     project = project_for(request.user, slug, need=Role.EDITOR)
     if request.method == "POST":
-        return _save(request, project, None)
+        return _save_suite(request, project, None)
     ids = [value for value in request.GET.getlist("c")[: forms.MOST_ROWS] if forms.is_uuid(value)]
     runs = [run for run in Run.objects.filter(project=project, pk__in=ids) if run.method.evaluates]
     common, rows = forms.rows_of_runs(runs)
-    return _form(request, project, forms.SuiteForm(initial=common), forms.part_forms(project, rows=rows))
+    return _render_form(request, project, forms.SuiteForm(initial=common), forms.part_forms(project, rows=rows))
 
 
 @login_required
@@ -62,20 +62,20 @@ def suite_new(request: HttpRequest, slug: str) -> HttpResponse:
 def suite_edit(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Change a suite: other parts make a new version."""
     project = project_for(request.user, slug, need=Role.EDITOR)
-    version = _version(_suite(request, project, pk, Role.EDITOR), "")
+    version = _version_of(_suite_of(request, project, pk, Role.EDITOR), "")
     if request.method == "POST":
-        return _save(request, project, version)
+        return _save_suite(request, project, version)
     common, rows = forms.rows_of_version(version)
     form = forms.SuiteForm(initial=common, version=version)
-    return _form(request, project, form, forms.part_forms(project, rows=rows), version)
+    return _render_form(request, project, form, forms.part_forms(project, rows=rows), version)
 
 
-def _save(request: HttpRequest, project: Project, version: SuiteVersion | None) -> HttpResponse:
+def _save_suite(request: HttpRequest, project: Project, version: SuiteVersion | None) -> HttpResponse:
     form = forms.SuiteForm(request.POST, version=version)
     rows = forms.part_forms(project, request.POST, forms.rows_of_version(version)[1] if version else None)
     whole = [form.is_valid(), *[row.is_valid() for row in rows]]
     if not all(whole):
-        return _form(request, project, form, rows, version, status=422)
+        return _render_form(request, project, form, rows, version, status=422)
     common, user = form.cleaned_data, cast(User, request.user)
     parts = forms.parts_from(project, common, rows, version)
     try:
@@ -92,11 +92,11 @@ def _save(request: HttpRequest, project: Project, version: SuiteVersion | None) 
             messages.success(request, said % {"n": made.number} if new else said)
     except ValidationError as exc:
         add_errors(form, exc)
-        return _form(request, project, form, rows, version, status=422)
+        return _render_form(request, project, form, rows, version, status=422)
     return redirect("suite-detail", slug=project.slug, pk=made.suite_id)
 
 
-def _form(
+def _render_form(
     request: HttpRequest,
     project: Project,
     form: forms.SuiteForm,
@@ -108,7 +108,7 @@ def _form(
     return render(request, "suites/form.html", context, status=status)
 
 
-def _version(suite: Suite, raw: str) -> SuiteVersion:
+def _version_of(suite: Suite, raw: str) -> SuiteVersion:
     rows = suite.versions.order_by("-number")
     found = rows.filter(number=int(raw)).first() if raw.isascii() and raw.isdigit() and len(raw) < 9 else rows.first()
     if found is None:
@@ -121,10 +121,10 @@ def _version(suite: Suite, raw: str) -> SuiteVersion:
 def suite_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """A version of a suite with its leaderboard."""
     project = project_for(request.user, slug)
-    suite, asked = _suite(request, project, pk), request.GET.get("version", "")
+    suite, asked = _suite_of(request, project, pk), request.GET.get("version", "")
     versions = list(suite.versions.order_by("-number")[:SHOWN])
     listed = (item for item in versions if asked in ("", str(item.number)))
-    version = next(listed, None) or _version(suite, asked)
+    version = next(listed, None) or _version_of(suite, asked)
     board = board_of(version)
     context = {
         "project": project,
@@ -157,9 +157,9 @@ def _compare_links(project: Project, board: SuiteBoard) -> list[tuple[str, str]]
 def suite_evaluate_view(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Have a contestant play the newest version."""
     project = project_for(request.user, slug, need=Role.EDITOR)
-    suite = _suite(request, project, pk, Role.EDITOR)
+    suite = _suite_of(request, project, pk, Role.EDITOR)
     contestant = request.POST.get("contestant", "")[:200]
-    version = _version(suite, "")
+    version = _version_of(suite, "")
     try:
         if not may_play(contestant):
             raise ValidationError(_("Choose who plays."))
@@ -179,7 +179,7 @@ def suite_evaluate_view(request: HttpRequest, slug: str, pk: UUID) -> HttpRespon
 def suite_delete_view(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Forget a suite; the runs that played it stay."""
     project = project_for(request.user, slug, need=Role.EDITOR)
-    suite = _suite(request, project, pk, Role.EDITOR)
+    suite = _suite_of(request, project, pk, Role.EDITOR)
     services.suite_delete(suite=suite)
     messages.success(request, _("%(name)s is deleted; the runs that played it stay.") % {"name": suite.name})
     return redirect("suite-list", slug=slug)

@@ -1,9 +1,9 @@
-"""Which tasks are voted on: as many of each kind as there are, whoever solves what, chosen by a seed.
+"""Which tasks are voted on: as many of each kind as there are, drawn by a seed.
 
 1. For each pair of contestants that played the same tasks, the tasks of which both have a try that counts are put
    into piles by who solves them.
-2. Ballots are dealt to the pairs in turn, each time from the pile that the pair has used least. The first turns go
-   round the ring of the contestants, so that few ballots connect all of them.
+2. Ballots are dealt to the pairs in turn, each time from the pile that the pair has used least. The first turns follow
+   the ring of the contestants, so that few ballots connect all of them.
 3. A pile that was dealt from more than its share of tasks counts for less: the weight of its ballots.
 """
 
@@ -64,12 +64,12 @@ def draw(piles: Piles, contestants: int, count: int, seed: int) -> list[Drawn]:
             used[pair, kind] += 1
             overall[kind] += 1
         pairs = [pair for pair in pairs if any(left[pair].values())]
-    weights = {cell: _weight(piles, used, *cell) for cell in used}
+    weights = {cell: _pile_weight(piles, used, *cell) for cell in used}
     made = [Drawn(pair, kind, *item, weights[pair, kind]) for pair, kind, item in taken]
     return [made[place] for place in rng.permutation(len(made))]
 
 
-def _weight(piles: Piles, used: Counter[tuple[Pair, str]], pair: Pair, kind: str) -> float:
+def _pile_weight(piles: Piles, used: Counter[tuple[Pair, str]], pair: Pair, kind: str) -> float:
     """The pile's share of the pair's tasks over its share of the pair's ballots."""
     dealt = {other: used[pair, other] for other in piles[pair] if used[pair, other]}
     tasks = sum(len(piles[pair][other]) for other in dealt)

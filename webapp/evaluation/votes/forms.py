@@ -14,7 +14,7 @@ from webapp.people.teams.models import Project, User
 
 
 class VoteRoundForm(forms.Form):
-    """What is asked, of whom, and on how many ballots. The contestants stand in the address."""
+    """What is asked, of whom, and on how many ballots. The address names the contestants."""
 
     name = forms.CharField(
         label=gettext_lazy("Name"),

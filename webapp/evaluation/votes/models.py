@@ -14,7 +14,7 @@ from webapp.runs.models import Run
 
 class VoteRound(UuidModel):
     """Ballots that were drawn once, so that every voter sees the same pairs. ``seed`` drew them, and decides for each
-    voter and ballot which contestant stands on the left."""
+    voter and ballot which contestant is on the left."""
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="vote_rounds")
     name = models.CharField(_("name"), max_length=80, validators=[name_validator])
@@ -58,7 +58,8 @@ class RoundContestant(models.Model):
 
 
 class RoundVoter(models.Model):
-    """A person who is asked. Whoever has seen the results (``seen_at``) votes no more: that would not be blind."""
+    """A person who is asked. After they have seen the results (``seen_at``) they vote no more: it would not be
+    blind."""
 
     round = models.ForeignKey(VoteRound, on_delete=models.CASCADE, related_name="voters")
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="vote_rounds")
@@ -111,7 +112,7 @@ class Ballot(UuidModel):
 
 
 class Answer(models.TextChoices):
-    """What a person said of a ballot's first and second contestant, wherever they stood."""
+    """A person's preference between a ballot's first and second contestant, on either side."""
 
     FIRST = "first", pgettext_lazy("vote", "first better")
     SECOND = "second", pgettext_lazy("vote", "second better")
@@ -120,7 +121,7 @@ class Answer(models.TextChoices):
 
 
 class Vote(models.Model):
-    """One person's answer to one ballot. ``first_left``: the first contestant stood on the left."""
+    """One person's answer to one ballot. ``first_left``: the first contestant was on the left."""
 
     ballot = models.ForeignKey(Ballot, on_delete=models.CASCADE, related_name="votes")
     voter = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")

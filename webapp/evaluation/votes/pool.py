@@ -61,16 +61,16 @@ class Pool:
 def pool_of(contestants: Sequence[Contestant], rewards: Rewards, seed: int) -> Pool:
     """Everything that a round can be made of. ``seed`` chooses the try of each pair and task."""
     rng = np.random.default_rng(seed)
-    tries = [_tries(item, rewards) for item in contestants]
+    tries = [_tries_by_task(item, rewards) for item in contestants]
     piles = {
-        (a, b): _piles(tries[a], tries[b], rng)
+        (a, b): _piles_by_kind(tries[a], tries[b], rng)
         for a, b in combinations(range(len(contestants)), 2)
         if same_tasks(contestants[a], contestants[b])
     }
     return Pool(list(contestants), tries, {pair: found for pair, found in piles.items() if any(found.values())})
 
 
-def _tries(contestant: Contestant, rewards: Rewards) -> Tries:
+def _tries_by_task(contestant: Contestant, rewards: Rewards) -> Tries:
     """As the comparison's page of one task counts them: of a place that two attempts played, the later one's."""
     spec, scale = rewards.chosen, None
     if spec is not None:
@@ -79,11 +79,11 @@ def _tries(contestant: Contestant, rewards: Rewards) -> Tries:
     for row in latest_rollouts(contestant.run).exclude(row=None).values(*FIELDS):
         found = made.setdefault(row["row"], [])
         if len(found) < MOST_TRIES:
-            found.append(_try(row, rewards, scale))
+            found.append(_try_of_row(row, rewards, scale))
     return made
 
 
-def _try(row: dict[str, Any], rewards: Rewards, scale: Scale | None) -> Try:
+def _try_of_row(row: dict[str, Any], rewards: Rewards, scale: Scale | None) -> Try:
     if row["status"] == RolloutStatus.EXCLUDED:
         return Try(row["pk"], False, None, None)
     reward = finite(row["reward"])
@@ -93,17 +93,17 @@ def _try(row: dict[str, Any], rewards: Rewards, scale: Scale | None) -> Try:
     return Try(row["pk"], True, shown, finite(row["env_parts"].get(SUCCESS_PART)))
 
 
-def _piles(first: Tries, second: Tries, rng: np.random.Generator) -> dict[str, list[Candidate]]:
+def _piles_by_kind(first: Tries, second: Tries, rng: np.random.Generator) -> dict[str, list[Candidate]]:
     piles: dict[str, list[Candidate]] = {kind: [] for kind in BallotKind.values}
     for task in sorted(first.keys() & second.keys()):
         both = [n for n, (a, b) in enumerate(zip(first[task], second[task], strict=False)) if a.counts and b.counts]
         if both:
             attempt = both[int(rng.integers(len(both)))]
-            piles[_kind(first[task][attempt], second[task][attempt])].append(Candidate(task, attempt))
+            piles[_ballot_kind(first[task][attempt], second[task][attempt])].append(Candidate(task, attempt))
     return piles
 
 
-def _kind(first: Try, second: Try) -> str:
+def _ballot_kind(first: Try, second: Try) -> str:
     if first.success is None or second.success is None:
         return BallotKind.UNKNOWN
     solved = first.success > SOLVED_FROM, second.success > SOLVED_FROM
@@ -117,10 +117,10 @@ def _kind(first: Try, second: Try) -> str:
 
 def expected_of(contestant: Contestant, tasks: Sequence[int]) -> dict[int, str]:
     """The expected answers that the dataset's rows have."""
-    return texts_of_rows(contestant, tasks, _expected)
+    return texts_of_rows(contestant, tasks, _expected_text)
 
 
-def _expected(row: Any) -> str:
+def _expected_text(row: Any) -> str:
     found = next((value for field in TRUTH_FIELDS if (value := row_value(row, field)) not in (None, "", [])), "")
     text = found if isinstance(found, str) else json.dumps(found, ensure_ascii=False, indent=2)
     return text[:EXPECTED_CHARS]

@@ -115,14 +115,14 @@ class Results:
 
 
 def results_of(made: VoteRound) -> Results:
-    """The results as they stand."""
+    """The present results."""
     who = list(made.contestants.select_related("run"))
     ballots = list(Ballot.objects.filter(round=made).select_related("first", "second"))
     votes = list(Vote.objects.filter(ballot__round=made).order_by("ballot__number", "cast_at"))
-    said = _said(who, ballots, votes)
+    said = _votes_as_said(who, ballots, votes)
     counts = counts_of(said, len(who))
     kinds = Counter(vote.answer for vote in votes)
-    tallies = _tallies(votes)
+    tallies = _answers_by_ballot(votes)
     of = {item.pk: item for item in who}
     return Results(
         votes=len(votes),
@@ -130,24 +130,24 @@ def results_of(made: VoteRound) -> Results:
         ties=kinds[Answer.TIE],
         both_bad=kinds[Answer.BOTH_BAD],
         ballots=len(tallies),
-        lines=_lines(who, bradley_terry(said, len(who), seed=made.seed), counts),
-        matrix=_matrix(who, counts),
-        people=_people(made, votes),
+        lines=_result_lines(who, bradley_terry(said, len(who), seed=made.seed), counts),
+        matrix=_win_matrix(who, counts),
+        people=_voters_done(made, votes),
         agreement=agreement(said),
-        left=_left(votes),
-        reward=ranked_as(_judged(ballots, tallies, lambda item: (item.first_reward, item.second_reward))),
-        verdict=ranked_as(_judged(ballots, tallies, lambda item: (item.first_success, item.second_success))),
-        disputed=_disputed(ballots, tallies, of),
+        left=_left_share(votes),
+        reward=ranked_as(_judged_ballots(ballots, tallies, lambda item: (item.first_reward, item.second_reward))),
+        verdict=ranked_as(_judged_ballots(ballots, tallies, lambda item: (item.first_success, item.second_success))),
+        disputed=_disputed_ballots(ballots, tallies, of),
     )
 
 
-def _left(votes: Sequence[Vote]) -> Interval:
+def _left_share(votes: Sequence[Vote]) -> Interval:
     """How often the left one was preferred, of all votes that preferred one."""
     decided = [vote for vote in votes if vote.answer in (Answer.FIRST, Answer.SECOND)]
     return mean_interval(np.array([float((vote.answer == Answer.FIRST) == vote.first_left) for vote in decided]))
 
 
-def _said(who: Sequence[RoundContestant], ballots: Sequence[Ballot], votes: Sequence[Vote]) -> list[Said]:
+def _votes_as_said(who: Sequence[RoundContestant], ballots: Sequence[Ballot], votes: Sequence[Vote]) -> list[Said]:
     places = {item.pk: place for place, item in enumerate(who)}
     by_id = {ballot.pk: ballot for ballot in ballots}
     made = []
@@ -158,7 +158,7 @@ def _said(who: Sequence[RoundContestant], ballots: Sequence[Ballot], votes: Sequ
     return made
 
 
-def _lines(who: Sequence[RoundContestant], scores: Sequence[Score], counts: Counts) -> list[Line]:
+def _result_lines(who: Sequence[RoundContestant], scores: Sequence[Score], counts: Counts) -> list[Line]:
     made = [
         Line(item, score, int(counts.ties[place].sum()), int(counts.both_bad[place].sum()))
         for place, (item, score) in enumerate(zip(who, scores, strict=True))
@@ -166,7 +166,7 @@ def _lines(who: Sequence[RoundContestant], scores: Sequence[Score], counts: Coun
     return sorted(made, key=lambda line: (-line.score.chance, line.contestant.number))
 
 
-def _matrix(who: Sequence[RoundContestant], counts: Counts) -> list[tuple[RoundContestant, list[Cell | None]]]:
+def _win_matrix(who: Sequence[RoundContestant], counts: Counts) -> list[tuple[RoundContestant, list[Cell | None]]]:
     asked = counts.wins + counts.wins.T + counts.ties + counts.both_bad
     return [
         (
@@ -180,7 +180,7 @@ def _matrix(who: Sequence[RoundContestant], counts: Counts) -> list[tuple[RoundC
     ]
 
 
-def _people(made: VoteRound, votes: Sequence[Vote]) -> list[Person]:
+def _voters_done(made: VoteRound, votes: Sequence[Vote]) -> list[Person]:
     open_ballots = set(playable(made).values_list("pk", flat=True))
     done = Counter(vote.voter_id for vote in votes)
     gone = Counter(vote.voter_id for vote in votes if vote.ballot_id not in open_ballots)
@@ -191,7 +191,7 @@ def _people(made: VoteRound, votes: Sequence[Vote]) -> list[Person]:
 Tallies = dict[object, Counter[str]]
 
 
-def _tallies(votes: Sequence[Vote]) -> Tallies:
+def _answers_by_ballot(votes: Sequence[Vote]) -> Tallies:
     """Answers by ballot."""
     made: Tallies = {}
     for vote in votes:
@@ -199,7 +199,7 @@ def _tallies(votes: Sequence[Vote]) -> Tallies:
     return made
 
 
-def _judged(
+def _judged_ballots(
     ballots: Sequence[Ballot], tallies: Tallies, figures: Callable[[Ballot], tuple[float | None, float | None]]
 ) -> list[Judged]:
     return [
@@ -209,7 +209,7 @@ def _judged(
     ]
 
 
-def _disputed(ballots: Sequence[Ballot], tallies: Tallies, of: dict[int, RoundContestant]) -> list[Disputed]:
+def _disputed_ballots(ballots: Sequence[Ballot], tallies: Tallies, of: dict[int, RoundContestant]) -> list[Disputed]:
     """Where most people and the reward differ: the clearest votes first, then the largest gap in reward."""
     made = []
     for ballot in ballots:

@@ -105,7 +105,7 @@ def next_name(project: Project) -> str:
 
 
 def playable(made: VoteRound) -> QuerySet[Ballot]:
-    """The ballots of which both contestants are still there."""
+    """The ballots with both contestants still there."""
     return Ballot.objects.filter(PLAYABLE, round=made)
 
 
@@ -152,7 +152,7 @@ def ballot_in(made: VoteRound, pk: str, *, only_playable: bool = False) -> Ballo
 
 
 class Shown(NamedTuple):
-    """A ballot as a voter sees it: what both were told, then the turns of the left and the right episode. Nothing in
+    """A ballot as a voter sees it: the prompt of both, then the turns of the left and the right episode. Nothing in
     it says who played."""
 
     told: list[dict[str, Any]]

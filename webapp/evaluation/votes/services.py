@@ -83,14 +83,14 @@ def round_create(
             RoundVoter.objects.bulk_create(RoundVoter(round=made, user=voter) for voter in voters)
             _ballots_add(made, pool, drawn)
             audit(AuditAction.ROUND_MADE, made, by=user)
-            _ask(made, voters)
+            _notify_voters(made, voters)
     except IntegrityError as exc:
         raise ValidationError({"name": _("A vote round with this name exists already.")}) from exc
     return made
 
 
-def _ask(made: VoteRound, voters: Sequence[User]) -> None:
-    """Tell the people who are asked, but for whoever asks."""
+def _notify_voters(made: VoteRound, voters: Sequence[User]) -> None:
+    """Notify the people who are asked, except the person who asks."""
     asked = [voter for voter in voters if voter.pk != made.created_by_id]
     if asked:
         by = made.created_by.username if made.created_by else ""
@@ -104,7 +104,7 @@ def _ballots_add(made: VoteRound, pool: Pool, drawn: Sequence[Drawn]) -> None:
     )
     tasks = sorted({item.task for item in drawn})
     texts = texts_of(pool.contestants, tasks)
-    expected = _expected(pool.contestants, drawn) if made.show_expected else {}
+    expected = _expected_by_task(pool.contestants, drawn) if made.show_expected else {}
     Ballot.objects.bulk_create(
         Ballot(
             round=made,
@@ -117,18 +117,18 @@ def _ballots_add(made: VoteRound, pool: Pool, drawn: Sequence[Drawn]) -> None:
             weight=item.weight,
             first=who[item.pair[0]],
             second=who[item.pair[1]],
-            **_worth("first", pool.tries[item.pair[0]][item.task][item.attempt]),
-            **_worth("second", pool.tries[item.pair[1]][item.task][item.attempt]),
+            **_try_columns("first", pool.tries[item.pair[0]][item.task][item.attempt]),
+            **_try_columns("second", pool.tries[item.pair[1]][item.task][item.attempt]),
         )
         for number, item in enumerate(drawn, 1)
     )
 
 
-def _worth(place: str, found: Try) -> dict[str, object]:
+def _try_columns(place: str, found: Try) -> dict[str, object]:
     return {f"{place}_rollout": found.rollout, f"{place}_reward": found.reward, f"{place}_success": found.success}
 
 
-def _expected(contestants: Sequence[Contestant], drawn: Sequence[Drawn]) -> dict[tuple[int, int], str]:
+def _expected_by_task(contestants: Sequence[Contestant], drawn: Sequence[Drawn]) -> dict[tuple[int, int], str]:
     """By contestant and task: pairs may have played different datasets."""
     made: dict[tuple[int, int], str] = {}
     for place in {item.pair[0] for item in drawn}:
@@ -154,7 +154,7 @@ def answer_of(side: str, left: bool) -> str:
 
 
 def side_of(answer: str, left: bool) -> str:
-    """The other way round: where what a person said stood on their page."""
+    """The inverse: the side on their page that a person's answer was given to."""
     if answer in (Answer.FIRST, Answer.SECOND):
         return "left" if (answer == Answer.FIRST) == left else "right"
     return answer
@@ -208,7 +208,7 @@ def _open_for(made: VoteRound, user: User) -> VoteRound:
 
 
 def results_seen(*, made: VoteRound, user: User) -> None:
-    """Note that a voter has looked at the results, from when on their votes are final."""
+    """Note that a voter has seen the results; from then on their votes are final."""
     RoundVoter.objects.filter(round=made, user=user, seen_at=None).update(seen_at=Now())
 
 

@@ -64,17 +64,17 @@ def vote_round_new(request: HttpRequest, slug: str) -> HttpResponse:
         "spec": asked.get("spec", "")[:200],
         "address": urlencode([*(("c", item.run.pk) for item in contestants), ("spec", asked.get("spec", "")[:200])]),
         "read": read,
-        "piles": _piles(pool) if pool is not None else [],
-        "unknown": pool is not None and _unknown(pool),
+        "piles": _piles_by_pair(pool) if pool is not None else [],
+        "unknown": pool is not None and _has_unknown(pool),
         "tasks": pool.tasks if pool is not None else 0,
         "left_out": [item for item in contestants if read is None or item not in read.playing],
     }
     return render(request, "votes/new.html", context, status=422 if request.method == "POST" else 200)
 
 
-def _piles(pool: Pool) -> list[dict[str, Any]]:
+def _piles_by_pair(pool: Pool) -> list[dict[str, Any]]:
     """For each pair the tasks of each kind; those without a verdict only where there are some."""
-    kinds = [kind for kind in BallotKind.values if kind != BallotKind.UNKNOWN or _unknown(pool)]
+    kinds = [kind for kind in BallotKind.values if kind != BallotKind.UNKNOWN or _has_unknown(pool)]
     return [
         {
             "first": pool.contestants[a],
@@ -85,7 +85,7 @@ def _piles(pool: Pool) -> list[dict[str, Any]]:
     ]
 
 
-def _unknown(pool: Pool) -> bool:
+def _has_unknown(pool: Pool) -> bool:
     return any(piles[BallotKind.UNKNOWN] for piles in pool.piles.values())
 
 
@@ -94,7 +94,7 @@ def _unknown(pool: Pool) -> bool:
 @require_GET
 def vote_round(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """A round, and its results once the person may see them; from then on the person's own votes are final."""
-    made, user = _found(request, slug, pk), cast(User, request.user)
+    made, user = _round_of(request, slug, pk), cast(User, request.user)
     context = _round_context(made, user)
     if context["standing"].may_look:
         services.results_seen(made=made, user=user)
@@ -127,7 +127,7 @@ def _compare_query(made: VoteRound) -> str:
 def vote(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """One ballot after the other: ``GET`` shows the one that is asked for (``ballot``), else the next; ``POST`` keeps
     an answer and shows the next. A script gets the ballot alone."""
-    made, user = _found(request, slug, pk), cast(User, request.user)
+    made, user = _round_of(request, slug, pk), cast(User, request.user)
     if request.method == "GET":
         asked = selectors.ballot_in(made, request.GET.get("ballot", ""), only_playable=True)
         return _ballot_page(request, made, user, asked)
@@ -151,7 +151,7 @@ def vote(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @require_POST
 def vote_undo(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Take the last vote back and show its ballot again."""
-    made, user = _found(request, slug, pk), cast(User, request.user)
+    made, user = _round_of(request, slug, pk), cast(User, request.user)
     try:
         undone = services.vote_undo(made=made, user=user)
     except ValidationError as exc:
@@ -176,12 +176,12 @@ def _ballot_page(
     standing = selectors.standing_of(made, user)
     context = {"project": made.project, "round": made, "standing": standing, "note": note, "error": error}
     if standing.may_vote:
-        context |= _shown(made, user, ballot or selectors.next_ballot(made, user), standing.progress.done)
+        context |= _ballot_context(made, user, ballot or selectors.next_ballot(made, user), standing.progress.done)
     template = "votes/_ballot.html" if request.htmx else "votes/vote.html"  # type: ignore[attr-defined]
     return render(request, template, context, status=422 if error else 200)
 
 
-def _shown(made: VoteRound, user: User, ballot: Ballot | None, done: int) -> dict[str, Any]:
+def _ballot_context(made: VoteRound, user: User, ballot: Ballot | None, done: int) -> dict[str, Any]:
     if ballot is None:
         return {}
     ballot.round = made
@@ -199,7 +199,7 @@ def _shown(made: VoteRound, user: User, ballot: Ballot | None, done: int) -> dic
 @require_POST
 def vote_round_close(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """End the voting."""
-    made = _managed(request, slug, pk)
+    made = _managed_round(request, slug, pk)
     if services.round_close(made=made, user=cast(User, request.user)):
         messages.success(request, _("%(name)s is closed; everybody sees the results.") % {"name": made.name})
     return redirect("vote-round", slug, pk)
@@ -208,8 +208,8 @@ def vote_round_close(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @login_required
 @require_POST
 def vote_round_reopen(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """Go on with the voting."""
-    made = _managed(request, slug, pk)
+    """Continue the voting."""
+    made = _managed_round(request, slug, pk)
     if services.round_reopen(made=made, user=cast(User, request.user)):
         messages.success(
             request, _("%(name)s is open again for those who have not seen the results.") % {"name": made.name}
@@ -221,20 +221,20 @@ def vote_round_reopen(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse
 @require_POST
 def vote_round_delete(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Delete a round with its votes."""
-    made = _managed(request, slug, pk)
+    made = _managed_round(request, slug, pk)
     services.round_delete(made=made, user=cast(User, request.user))
     messages.success(request, _("%(name)s and its votes were deleted.") % {"name": made.name})
     return redirect("vote-rounds", slug)
 
 
-def _found(request: HttpRequest, slug: str, pk: UUID) -> VoteRound:
+def _round_of(request: HttpRequest, slug: str, pk: UUID) -> VoteRound:
     project: Project = project_for(request.user, slug)
     made = object_for(request.user, VoteRound, pk, within=selectors.rounds_of(project))
     made.project = project
     return made
 
 
-def _managed(request: HttpRequest, slug: str, pk: UUID) -> VoteRound:
-    made = _found(request, slug, pk)
+def _managed_round(request: HttpRequest, slug: str, pk: UUID) -> VoteRound:
+    made = _round_of(request, slug, pk)
     services.require_manager(made, cast(User, request.user))
     return made

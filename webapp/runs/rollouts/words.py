@@ -9,7 +9,7 @@
 4. Every token is hashed together with the run that it belongs to, so that a search of one run reads that run's turns
    alone, however many there are. Two tokens may share a number: what is found is held against the text itself.
 
-A text is found by a phrase only if its words are among those of the phrase and the text holds the phrase literally.
+A text is found by a phrase only if its words are among those of the phrase and the text holds the phrase itself.
 System messages, the same in every rollout, are not read.
 """
 

@@ -351,7 +351,7 @@ def test_two_at_once_ask_for_one(
     reference = spec(OWN, SOLVED)
     first = begun(two, reference)
     seen = iter([None, first])
-    monkeypatch.setattr(services, "_open", lambda *_about: next(seen))
+    monkeypatch.setattr(services, "_open_rescoring", lambda *_about: next(seen))
     with transaction.atomic():
         assert begun(two, reference) == first
     assert Rescoring.objects.filter(project=project).count() == 1

@@ -18,7 +18,7 @@ from webapp.datasets import identities
 from webapp.datasets.models import Dataset
 from webapp.datasets.tasks import identify
 from webapp.evaluation.comparison.boards import boards
-from webapp.evaluation.comparison.verdicts import Verdict, _marked
+from webapp.evaluation.comparison.verdicts import Verdict, _with_overlap
 from webapp.evaluation.suites.results import board_of
 from webapp.evaluation.suites.services import suite_create
 from webapp.launch.learned.overlap import Overlap, overlap_of, overlap_of_held_out, overlaps_of
@@ -135,7 +135,7 @@ def test_a_comparison_and_its_report_mark_who_learned_from_the_tasks(
     page = client_for(bob).get(f"/p/joust/compare/?c={mine.pk}&c={base.pk}").content.decode()
     assert said in page and "mine learned from 12 of these 12 tasks." in page
     verdict = Verdict(*_contestants(mine, base), False, "Equal.", None)
-    assert _marked(verdict, {mine.pk: Overlap(None, None, ("a@1",))}).text == "Equal. mine learned from these tasks."
+    assert _with_overlap(verdict, {mine.pk: Overlap(None, None, ("a@1",))}).text == "Equal. mine learned from these tasks."
 
 
 def _contestants(*runs: Run) -> list[Any]:
