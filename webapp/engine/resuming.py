@@ -55,7 +55,7 @@ def _whole_on_disk(run: Run, *, final: bool = False) -> Iterator[Checkpoint]:
 
 
 def resume_from(run: Run) -> Path | None:
-    """The trainer's arguments that say where to start.
+    """The checkpoint, or the folder of all attempts, that the trainer starts from; ``None``: at step 0.
 
     A later attempt gets the folder of all: the trainer takes the newest whole checkpoint by (attempt, step) and
     sets damaged ones aside; without one it begins at step 0 and reports what was lost. A child without a whole one gets

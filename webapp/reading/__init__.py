@@ -1,1 +1,1 @@
-"""Reading what a run played: one rollout, its group beside each other, and the tasks of a run over its steps."""
+"""Reading what a run played: one rollout, its group side by side, and the tasks of a run over its steps."""

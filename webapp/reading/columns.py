@@ -28,7 +28,7 @@ class Row(NamedTuple):
 
 
 class Beside(NamedTuple):
-    """The rollouts that are shown, their turns from ``first`` on, and where the parts beside these begin."""
+    """The rollouts that are shown, their turns from ``first`` on, and where the parts before and after begin."""
 
     shown: list[Member]
     rows: list[Row]
@@ -55,7 +55,7 @@ def chosen_of(members: Sequence[Member], asked: Sequence[str]) -> list[Member]:
 def beside(shown: Sequence[Member], first: int) -> Beside:
     """The turns of these rollouts from number ``first`` on, ``ROWS`` of them."""
     ids = [member.rollout.pk for member in shown]
-    found = _turns(ids, first, first + ROWS)
+    found = _turn_messages(ids, first, first + ROWS)
     differs = _first_difference(ids)
     rows = []
     for number in range(first, first + ROWS):
@@ -69,7 +69,7 @@ def beside(shown: Sequence[Member], first: int) -> Beside:
     return Beside(list(shown), rows, first, before, first + ROWS if more else None, differs)
 
 
-def _turns(ids: Sequence[UUID], first: int, end: int) -> dict[tuple[UUID, int], list[dict[str, Any]]]:
+def _turn_messages(ids: Sequence[UUID], first: int, end: int) -> dict[tuple[UUID, int], list[dict[str, Any]]]:
     rows = Turn.objects.filter(rollout__in=ids, number__gte=first, number__lt=end).defer("words")
     return {(turn.rollout_id, turn.number): turn.written for turn in rows}
 
@@ -79,7 +79,7 @@ def _first_difference(ids: Sequence[UUID]) -> int | None:
     if len(ids) < 2:
         return None
     for start in range(0, MOST_SEARCHED, ROWS):
-        found = _turns(ids, start, start + ROWS)
+        found = _turn_messages(ids, start, start + ROWS)
         if not found:
             return None
         for number in range(start, start + ROWS):

@@ -26,7 +26,7 @@ class Stack(NamedTuple):
 
 
 class Spark(NamedTuple):
-    """A curve with its points; ``here`` is the point of the step that is looked at."""
+    """A curve with its points; ``here`` is the point of the step that is shown."""
 
     points: str
     dots: list[tuple[float, float]]

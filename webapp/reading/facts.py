@@ -42,7 +42,7 @@ class Seeds(NamedTuple):
 
 
 class Neighbours(NamedTuple):
-    """The rollouts beside one, ``None`` at an end: in its group, and in its step."""
+    """The rollouts before and after one, ``None`` at an end: in its group, and in its step."""
 
     group_before: Rollout | None
     group_after: Rollout | None
@@ -51,7 +51,7 @@ class Neighbours(NamedTuple):
 
 
 def phases_of(rollout: Rollout) -> Phases | None:
-    """Where its time went; ``None`` where nobody measured."""
+    """Where its time went; ``None`` where that was not measured."""
     model = Case(When(messages__0__role="assistant", then=F("seconds")), default=Value(0.0), output_field=FloatField())
     found = Turn.objects.filter(rollout=rollout).aggregate(all=Sum("seconds"), model=Sum(model))
     turns, said = found["all"] or 0.0, found["model"] or 0.0
@@ -67,14 +67,14 @@ def seeds_of(rollout: Rollout, config: JobConfig | None) -> Seeds | None:
         return None
     seed = config.run.seed
     if run.method.evaluates or rollout.held_out:
-        episode = _episode(rollout, config)
+        episode = _episode_seed(rollout, config)
         if rollout.row is None or episode is None:
             return None
         return Seeds(episode, mix_seed(seed, rollout.row, rollout.index))
-    return Seeds(mix_seed(seed, rollout.step, rollout.group) % 2**31, _sampling(seed, rollout))
+    return Seeds(mix_seed(seed, rollout.step, rollout.group) % 2**31, _sampling_seed(seed, rollout))
 
 
-def _episode(rollout: Rollout, config: JobConfig) -> int | None:
+def _episode_seed(rollout: Rollout, config: JobConfig) -> int | None:
     """The seed of an evaluated task; one that continued from a recorded rollout had that one's."""
     if not (config.evaluate.continue_from and rollout.run.method.evaluates):
         return None if rollout.row is None else mix_seed(config.run.seed, rollout.row) % 2**31
@@ -84,7 +84,7 @@ def _episode(rollout: Rollout, config: JobConfig) -> int | None:
         return None
 
 
-def _sampling(seed: int, rollout: Rollout) -> int:
+def _sampling_seed(seed: int, rollout: Rollout) -> int:
     return mix_seed(seed, rollout.step, rollout.group, rollout.index)
 
 
@@ -100,7 +100,7 @@ def siblings_of(rollout: Rollout) -> list[Rollout]:
 
 
 def neighbours_of(rollout: Rollout, siblings: Sequence[Rollout]) -> Neighbours:
-    """What stands before and after it; a step continues from group to group."""
+    """The rollouts before and after it; a step continues from group to group."""
     places = [item.pk for item in siblings]
     at = places.index(rollout.pk)
     before = siblings[at - 1] if at else None

@@ -31,7 +31,8 @@ from webapp.runs.rollouts.models import Rollout
 MAX_INT = 2**31 - 1
 VISITS_SHOWN = 30
 NOISE = 1e-6
-"""Shares of an advantage below this part of the largest are 0: components of which the whole group has the same."""
+"""Shares of an advantage below this part of the largest are 0: components whose value is the same in the whole
+group."""
 KIND_LABELS = {
     "forgotten": gettext_lazy("forgotten"),
     "learned": gettext_lazy("learned"),
@@ -64,35 +65,35 @@ def run_group(request: HttpRequest, slug: str, pk: UUID, step: int, group: int) 
     components = spec_of(first, config)
     shown = chosen_of(found.members, request.GET.getlist("show"))
     curves = component_curves(run)
-    visits = _visits(run, first)
+    visits = _visits_of_rollout(run, first)
     context = {
         "project": project,
         "run": run,
         "step": step,
         "group": group,
         "found": found,
-        "lines": [_line(request, found, member.rollout, shown) for member in found.members],
-        "beside": beside(shown, _number(request.GET.get("first"))),
+        "lines": [_table_line(request, found, member.rollout, shown) for member in found.members],
+        "beside": beside(shown, _parse_place(request.GET.get("first"))),
         "most": MOST_COLUMNS,
         "task": task_row(first, config, components),
         "text": first.task,
         "titles": [(title, curves.get(name)) for name, title in component_titles(components).items()],
         "visits": visits[-VISITS_SHOWN:],
         "visits_all": len(visits),
-        "told": _told(visits),
-        "spark": spark_of([visit.share for visit in visits], _at(visits, step)),
-        "before": _neighbour(run, first, after=False),
-        "after": _neighbour(run, first, after=True),
+        "told": _visit_sentences(visits),
+        "spark": spark_of([visit.share for visit in visits], _visit_place(visits, step)),
+        "before": _next_group(run, first, after=False),
+        "after": _next_group(run, first, after=True),
     }
     return render(request, "reading/group.html", context)
 
 
-def _number(raw: Any) -> int:
+def _parse_place(raw: Any) -> int:
     text = str(raw or "0")
     return min(int(text), MAX_INT - 100) if text.isascii() and text.isdigit() and len(text) < 11 else 0
 
 
-def _line(request: HttpRequest, found: Group, rollout: Rollout, shown: list[Any]) -> dict[str, Any]:
+def _table_line(request: HttpRequest, found: Group, rollout: Rollout, shown: list[Any]) -> dict[str, Any]:
     """A line of the group's table: its bars as a drawing, and the address that shows it or no longer shows it."""
     member = next(item for item in found.members if item.rollout is rollout)
     indices = [item.rollout.index for item in shown]
@@ -109,20 +110,20 @@ def _line(request: HttpRequest, found: Group, rollout: Rollout, shown: list[Any]
     }
 
 
-def _visits(run: Run, rollout: Rollout) -> list[Visit]:
-    """The task over all steps; none where it is no row of a dataset, or the run does not train."""
+def _visits_of_rollout(run: Run, rollout: Rollout) -> list[Visit]:
+    """The visits to its task over all steps; none where it is no row of a dataset, or the run does not train."""
     if rollout.row is None or not run.method.trains:
         return []
     courses = courses_of(run)
     return visits_of(run, courses, courses.at(rollout.step, rollout.part), rollout.row)
 
 
-def _at(visits: list[Visit], step: int) -> int | None:
+def _visit_place(visits: list[Visit], step: int) -> int | None:
     return next((place for place, visit in enumerate(visits) if visit.step == step), None)
 
 
-def _told(visits: list[Visit]) -> list[str]:
-    """When the task became solved, and whether it was forgotten."""
+def _visit_sentences(visits: list[Visit]) -> list[str]:
+    """Sentences: when the task became solved, and whether it was forgotten."""
     known = [visit for visit in visits if visit.share is not None]
     solved = [visit for visit in known if (visit.share or 0.0) > 0.5]
     if not known:
@@ -136,8 +137,8 @@ def _told(visits: list[Visit]) -> list[str]:
     return said
 
 
-def _neighbour(run: Run, first: Rollout, *, after: bool) -> int | None:
-    """The group beside this one in the step."""
+def _next_group(run: Run, first: Rollout, *, after: bool) -> int | None:
+    """The number of the group after (or before) this one in the step; ``None`` at an end."""
     rows = Rollout.objects.filter(run=run, step=first.step, attempt=first.attempt, held_out=False)
     rows = rows.filter(group__gt=first.group) if after else rows.filter(group__lt=first.group)
     return rows.order_by("group" if after else "-group").values_list("group", flat=True).first()
@@ -168,8 +169,8 @@ def run_tasks(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "sorts": [(name, SORT_LABELS[name]) for name in SORTS],
         "labels": KIND_LABELS,
         "p_values": {line.task.place: p_text(line.task.p).replace(" ", "\u00a0") for line in found.lines if line.task},
-        "pages": _pages(found, page),
-        "ticks": _ticks(found),
+        "pages": _page_numbers(found, page),
+        "ticks": _column_heads(found),
         "flickers": FLICKERS,
         "chance": _by_chance(found),
     }
@@ -188,7 +189,7 @@ def asked_for(kind: str, sort: str, page: Any) -> tuple[Kind | None, Sort, int]:
     return found_kind, found_sort, page_number(page)
 
 
-def _pages(found: TaskMap, page: int) -> dict[str, Any]:
+def _page_numbers(found: TaskMap, page: int) -> dict[str, Any]:
     last = max(1, -(-found.total // PER_PAGE))
     return {
         "number": page,
@@ -198,8 +199,8 @@ def _pages(found: TaskMap, page: int) -> dict[str, Any]:
     }
 
 
-def _ticks(found: TaskMap) -> list[tuple[str, str]]:
-    """The head of each column: its steps, and the number that stands there: the first and every tenth column."""
+def _column_heads(found: TaskMap) -> list[tuple[str, str]]:
+    """The head of each column: its steps, and a number above the first and every tenth column."""
     return [
         (str(first) if first == last else f"{first}–{last}", str(first) if at % 10 == 0 else "")
         for at, (first, last) in enumerate(found.columns)

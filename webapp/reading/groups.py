@@ -82,23 +82,23 @@ def group_of(run: Run, rollouts: Sequence[Rollout]) -> Group:
     first = rollouts[0]
     config = config_for(first)
     components = spec_of(first, config)
-    split, why = _split(run, rollouts, components, config)
+    split, why = _split_advantages(run, rollouts, components, config)
     titles = component_titles(components)
     curves = component_curves(run)
-    members = [_member(item, at, split, titles, curves) for at, item in enumerate(rollouts)]
+    members = [_group_member(item, at, split, titles, curves) for at, item in enumerate(rollouts)]
     place = {"run": run, "attempt": first.attempt, "step": first.step, "group": first.group}
     stats = RolloutGroup.objects.filter(**place).first()
     return Group(
         members,
         stats.reward_mean if stats else None,
         stats.reward_std if stats else None,
-        _flags(rollouts, judge_functions(run), config),
-        why or _differs(members, config),
+        _group_flags(rollouts, judge_functions(run), config),
+        why or _difference_text(members, config),
         extent_of([[bar.value for bar in member.bars] for member in members]),
     )
 
 
-def _member(
+def _group_member(
     rollout: Rollout, at: int, split: Split | None, titles: Mapping[str, str], curves: Mapping[str, int]
 ) -> Member:
     shares = split.shares[at] if split else None
@@ -111,7 +111,7 @@ def _member(
     return Member(rollout, bars, math.fsum(shares))
 
 
-def _split(
+def _split_advantages(
     run: Run, rollouts: Sequence[Rollout], components: Sequence[RewardComponent], config: JobConfig | None
 ) -> tuple[Split | None, str]:
     """The advantages by component, or why they cannot be split."""
@@ -128,19 +128,19 @@ def _split(
         return _split_normalised(run, rollouts, components)
     batch_std = None
     if scale == "batch":
-        batch = _batch(run, rollouts[0])
+        batch = _step_batch(run, rollouts[0])
         if batch is None:
             return None, _too_large()
-        batch_std = reward_std([reward for group in batch.values() for reward, _terms in group])
-    terms = [_terms(item, components) for item in rollouts]
-    rewards = [_reward(item) for item in rollouts]
+        batch_std = reward_std([reward for group in batch.values() for reward, _reward_terms in group])
+    terms = [_reward_terms(item, components) for item in rollouts]
+    rewards = [_counted_reward(item) for item in rollouts]
     return split_group(rewards, terms, components, scale=scale, batch_std=batch_std), ""
 
 
 def _split_normalised(
     run: Run, rollouts: Sequence[Rollout], components: Sequence[RewardComponent]
 ) -> tuple[Split | None, str]:
-    batch = _batch(run, rollouts[0])
+    batch = _step_batch(run, rollouts[0])
     if batch is None:
         return None, _too_large()
     step = weighed_at(rollouts[0])
@@ -154,7 +154,7 @@ def _split_normalised(
 Batch = dict[int, list[tuple[float | None, dict[str, float]]]]
 
 
-def _batch(run: Run, first: Rollout) -> Batch | None:
+def _step_batch(run: Run, first: Rollout) -> Batch | None:
     """Reward and parts of all rollouts of a step by group; ``None`` where they are too many."""
     rows = Rollout.objects.filter(run=run, step=first.step, attempt=first.attempt, held_out=False)
     found: Batch = {}
@@ -171,19 +171,19 @@ def _too_large() -> str:
     return _("Its advantages were computed over a whole step, and this step is too large to read here.")
 
 
-def _reward(rollout: Rollout) -> float | None:
+def _counted_reward(rollout: Rollout) -> float | None:
     return None if rollout.status == RolloutStatus.EXCLUDED else rollout.reward
 
 
-def _terms(rollout: Rollout, components: Sequence[RewardComponent]) -> dict[str, float] | None:
-    if _reward(rollout) is None:
+def _reward_terms(rollout: Rollout, components: Sequence[RewardComponent]) -> dict[str, float] | None:
+    if _counted_reward(rollout) is None:
         return None
     known = {name: value for name, value in rollout.parts.items() if value is not None}
     return terms_of(known, components, weighed_at(rollout))
 
 
-def _differs(members: Sequence[Member], config: JobConfig | None) -> str:
-    """What to say where recorded advantages are not the sums of the bars."""
+def _difference_text(members: Sequence[Member], config: JobConfig | None) -> str:
+    """A sentence where recorded advantages are not the sums of the bars; else empty."""
     known = [(item.rollout.advantage, item.total) for item in members if item.total is not None]
     pairs = [(recorded, total) for recorded, total in known if recorded is not None and total is not None]
     if all(abs(recorded - total) <= TOLERANCE * max(1.0, abs(total)) for recorded, total in pairs):
@@ -199,7 +199,7 @@ def _differs(members: Sequence[Member], config: JobConfig | None) -> str:
     )
 
 
-def _flags(rollouts: Sequence[Rollout], functions: Mapping[str, str], config: JobConfig | None) -> list[Flag]:
+def _group_flags(rollouts: Sequence[Rollout], functions: Mapping[str, str], config: JobConfig | None) -> list[Flag]:
     signal = signal_of(rollouts, functions)
     known = [reward for reward in signal.rewards if reward is not None]
     excluded = sum(item.status == RolloutStatus.EXCLUDED for item in rollouts)

@@ -22,17 +22,17 @@ from webapp.reading.access import own_rollout
 @require_POST
 def rollout_end(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """End it: it is excluded."""
-    return _order(request, slug, pk, "end", _("The rollout is being ended; it is excluded."))
+    return _order_and_redirect(request, slug, pk, "end", _("The rollout is being ended; it is excluded."))
 
 
 @login_required
 @require_POST
 def rollout_fail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """End it as one that failed its task."""
-    return _order(request, slug, pk, "fail", _("The rollout is being ended; it counts as failed."))
+    return _order_and_redirect(request, slug, pk, "fail", _("The rollout is being ended; it counts as failed."))
 
 
-def _order(request: HttpRequest, slug: str, pk: UUID, act: Act, notice: str) -> HttpResponse:
+def _order_and_redirect(request: HttpRequest, slug: str, pk: UUID, act: Act, notice: str) -> HttpResponse:
     _project, rollout = own_rollout(request, slug, pk, need=Role.EDITOR)
     try:
         rollout_order(rollout=rollout, act=act, user=cast(User, request.user))

@@ -58,12 +58,12 @@ def parts_of(rollout: Rollout, components: Sequence[RewardComponent]) -> list[Pa
     chosen = {item.name: item for item in components}
     step = weighed_at(rollout)
     return [
-        _part(name, rollout.parts, chosen.get(name), titles.get(name, name), curves.get(name), step)
+        _part_of(name, rollout.parts, chosen.get(name), titles.get(name, name), curves.get(name), step)
         for name in sorted(rollout.parts, key=lambda name: order.get(name, len(order)))
     ]
 
 
-def _part(
+def _part_of(
     name: str, parts: dict[str, float], item: RewardComponent | None, title: str, curve: int | None, step: int
 ) -> Part:
     value = parts[name]
@@ -72,11 +72,11 @@ def _part(
     known = {key: number for key, number in parts.items() if number is not None}
     term = term_of(item, known, step)
     counted = None if term is None else item.weight * term
-    return Part(name, title, curve, value, item.weight, term, counted, _why(item, known, term, step))
+    return Part(name, title, curve, value, item.weight, term, counted, _term_note(item, known, term, step))
 
 
-def _why(item: RewardComponent, parts: dict[str, float], term: float | None, step: int) -> str:
-    """What became of a value before its weight; empty where nothing did."""
+def _term_note(item: RewardComponent, parts: dict[str, float], term: float | None, step: int) -> str:
+    """How a value was changed before its weight (gate, clip, scale); empty where it was not."""
     if term is None or term == parts[item.name]:
         return ""
     if item.gate is not None and not parts.get(item.gate.component, float("-inf")) > item.gate.above:

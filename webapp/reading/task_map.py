@@ -82,11 +82,11 @@ def task_map(run: Run, *, kind: Kind | None = None, sort: Sort = "row", page: in
     found = tasks_of(run, courses, kind=kind, sort=sort, offset=(page - 1) * PER_PAGE, limit=PER_PAGE)
     cells = cells_of(run, courses, found.tasks, span[0], width)
     texts = texts_of(run, cells)
-    known = _categories(run, courses)
+    known = _categories_by_dataset(run, courses)
     boxes: dict[tuple[int, int], list[Box | None]] = {}
     for cell in cells:
         line = boxes.setdefault((cell.dataset, cell.row), [None] * len(columns))
-        line[cell.column] = _box(cell.solved, cell.counted, cell)
+        line[cell.column] = _box_of(cell.solved, cell.counted, cell)
     lines = [
         Line(
             task,
@@ -103,7 +103,7 @@ def task_map(run: Run, *, kind: Kind | None = None, sort: Sort = "row", page: in
 def category_map(run: Run) -> TaskMap:
     """The same by category, the largest first; no line where no row says what it is."""
     span, courses = steps_of(run), courses_of(run)
-    known = _categories(run, courses)
+    known = _categories_by_dataset(run, courses)
     names = sorted({name for found in known.values() for name in found.names})
     if span is None or not names:
         return TaskMap([], [], dict.fromkeys(KINDS, 0), 0)
@@ -115,18 +115,18 @@ def category_map(run: Run) -> TaskMap:
     boxes: dict[int, list[Box | None]] = {}
     for at, column, solved, counted in by_category(run, courses, given, span[0], width):
         if at >= 0:
-            boxes.setdefault(at, [None] * len(columns))[column] = _box(solved, counted, None)
+            boxes.setdefault(at, [None] * len(columns))[column] = _box_of(solved, counted, None)
     lines = [Line(None, names[at], names[at], line) for at, line in boxes.items()]
     lines.sort(key=lambda line: -sum(box.counted for box in line.boxes if box))
     return TaskMap(lines[:CATEGORIES_SHOWN], columns, dict.fromkeys(KINDS, 0), len(lines))
 
 
-def _box(solved: int, counted: int, cell: Cell | None) -> Box:
+def _box_of(solved: int, counted: int, cell: Cell | None) -> Box:
     share = solved / counted if counted else None
     return Box(share, shade_of(share), solved, counted, cell.step if cell else None, cell.group if cell else None)
 
 
-def _categories(run: Run, courses: Courses) -> dict[int, Categories]:
+def _categories_by_dataset(run: Run, courses: Courses) -> dict[int, Categories]:
     """The categories of the run's datasets, by the number of the dataset."""
     found = {}
     for number in range(len(courses.paths)):

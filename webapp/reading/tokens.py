@@ -26,16 +26,16 @@ def tokens_view(rollout: Rollout) -> dict[str, Any]:
     folder = attempt_dir(rollout.run_id, rollout.attempt)
     found = read_rollout(folder, rollout.step, rollout.group, rollout.index) if not rollout.held_out else None
     if found is None:
-        return {"why": _why(rollout)}
+        return {"why": _missing_reason(rollout)}
     wanted = {*found.prompt.tolist(), *found.ids.tolist()}
     return {
         "why": "",
-        **_columns(found),
+        **_column_lists(found),
         "spelling": {str(key): list(told) for key, told in spelled(folder, wanted).items()},
     }
 
 
-def _columns(found: TokenValues) -> dict[str, Any]:
+def _column_lists(found: TokenValues) -> dict[str, Any]:
     seen = (found.flags & SEEN).astype(bool)
     advantage = found.advantage
     return {
@@ -43,24 +43,24 @@ def _columns(found: TokenValues) -> dict[str, Any]:
         "ids": found.ids.tolist(),
         "sampled": (found.flags & SAMPLED).astype(bool).astype(int).tolist(),
         "learned": (found.flags & LEARNED).astype(bool).astype(int).tolist(),
-        "logprob": _where(found.logprob, (found.flags & SAMPLED).astype(bool)),
-        "entropy": _where(found.entropy, seen),
-        "ratio": _where(found.ratio, seen),
-        "advantage": _rounded(advantage) if isinstance(advantage, np.ndarray) else advantage,
+        "logprob": _values_where(found.logprob, (found.flags & SAMPLED).astype(bool)),
+        "entropy": _values_where(found.entropy, seen),
+        "ratio": _values_where(found.ratio, seen),
+        "advantage": _round_values(advantage) if isinstance(advantage, np.ndarray) else advantage,
     }
 
 
-def _rounded(values: NDArray[np.float32]) -> list[float]:
+def _round_values(values: NDArray[np.float32]) -> list[float]:
     numbers: list[float] = np.round(values.astype(float), DECIMALS).tolist()
     return numbers
 
 
-def _where(values: NDArray[np.float32], there: NDArray[np.bool_]) -> list[float | None]:
-    return [value if known else None for value, known in zip(_rounded(values), there.tolist(), strict=True)]
+def _values_where(values: NDArray[np.float32], there: NDArray[np.bool_]) -> list[float | None]:
+    return [value if known else None for value, known in zip(_round_values(values), there.tolist(), strict=True)]
 
 
-def _why(rollout: Rollout) -> str:
-    """Why a rollout has no values of tokens."""
+def _missing_reason(rollout: Rollout) -> str:
+    """A sentence on why a rollout has no values of tokens."""
     config = config_for(rollout)
     if rollout.run.imported_from:
         return _("The run was imported: its trainer's tokens were not recorded here.")

@@ -72,7 +72,7 @@ class ShownTurn(NamedTuple):
 
 
 class TurnPage(NamedTuple):
-    """A part of a transcript. ``before`` and ``after`` are where the parts beside it begin; ``last`` is the number of
+    """A part of a transcript. ``before`` and ``after`` are where the parts around it begin; ``last`` is the number of
     the transcript's last turn, ``None`` where none was recorded."""
 
     turns: list[ShownTurn]
@@ -91,7 +91,7 @@ def turn_page(rollout: Rollout, first: int = 0, *, whole: bool = False) -> TurnP
     first = max(0, min(first, last))
     size = 1 if whole else PAGE_TURNS
     found = list(rows.filter(number__gte=first).defer("words").order_by("number")[:size])
-    messages, ordinal = _before(rollout, first)
+    messages, ordinal = _counts_before(rollout, first)
     shown: list[ShownTurn] = []
     chars = 0
     for turn in found:
@@ -102,7 +102,7 @@ def turn_page(rollout: Rollout, first: int = 0, *, whole: bool = False) -> TurnP
         made = [message_of(raw, messages + at, limit) for at, raw in enumerate(turn.messages)]
         messages += len(made)
         wrote = turn.wrote if len(turn.wrote) <= limit else f"{turn.wrote[:limit]} … (+{len(turn.wrote) - limit})"
-        chars += sum(_size(message) for message in made) + len(wrote)
+        chars += sum(_message_size(message) for message in made) + len(wrote)
         number = ordinal if said else 0
         shown.append(
             ShownTurn(
@@ -114,8 +114,8 @@ def turn_page(rollout: Rollout, first: int = 0, *, whole: bool = False) -> TurnP
                 turn.policy_step,
                 turn.parse_error[:TEXT_CHARS],
                 wrote,
-                _at(rollout.turn_rewards, number) if number else None,
-                _at(rollout.turn_advantages, number - 1) if number else None,
+                _figure_at(rollout.turn_rewards, number) if number else None,
+                _figure_at(rollout.turn_advantages, number - 1) if number else None,
             )
         )
     end = shown[-1].number if shown else last
@@ -123,12 +123,12 @@ def turn_page(rollout: Rollout, first: int = 0, *, whole: bool = False) -> TurnP
     return TurnPage(shown, first, before, end + 1 if end < last else None, last)
 
 
-def _at(figures: list[float | None] | None, place: int) -> float | None:
+def _figure_at(figures: list[float | None] | None, place: int) -> float | None:
     return finite(figures[place]) if figures and place < len(figures) else None
 
 
-def _before(rollout: Rollout, first: int) -> tuple[int, int]:
-    """How many messages, and turns of the model, stand before a turn."""
+def _counts_before(rollout: Rollout, first: int) -> tuple[int, int]:
+    """How many messages, and turns of the model, come before a turn."""
     if not first:
         return 0, 0
     length = Func(F("messages"), function="jsonb_array_length", output_field=IntegerField())
@@ -145,7 +145,7 @@ def message_of(raw: Mapping[str, Any], place: int, limit: int = TEXT_CHARS) -> M
     """A recorded message as a page shows it, with at most ``limit`` characters of its text."""
     content = raw.get("content")
     text = content if isinstance(content, str) else "" if content is None else json.dumps(content, ensure_ascii=False)
-    calls = [_call(call, limit) for call in raw.get("tool_calls") or [] if isinstance(call, dict)]
+    calls = [_call_view(call, limit) for call in raw.get("tool_calls") or [] if isinstance(call, dict)]
     reasoning, refusal = (str(raw.get(name) or "") for name in ("reasoning", "refusal"))
     return Message(
         place=place,
@@ -155,18 +155,18 @@ def message_of(raw: Mapping[str, Any], place: int, limit: int = TEXT_CHARS) -> M
         cut=sum(max(0, len(part) - limit) for part in (text, reasoning, refusal)),
         tree=tree_of(text) if raw.get("role") == "tool" else None,
         calls=calls,
-        raw=_exact(raw, limit),
+        raw=_exact_json(raw, limit),
         reasoning=reasoning[:limit],
         refusal=refusal[:limit],
         finish=str(raw.get("finish") or ""),
     )
 
 
-def _exact(raw: Mapping[str, Any], limit: int) -> str:
+def _exact_json(raw: Mapping[str, Any], limit: int) -> str:
     return json.dumps(raw, ensure_ascii=False, indent=2)[: 2 * limit]
 
 
-def _call(call: Mapping[str, Any], limit: int) -> dict[str, Any]:
+def _call_view(call: Mapping[str, Any], limit: int) -> dict[str, Any]:
     """A call whose arguments are a tree, or text where they are none or too long for one."""
     given = call.get("arguments")
     text = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
@@ -186,7 +186,7 @@ def tree_of(text: str) -> Any:
     return found if isinstance(found, dict | list) and found else None
 
 
-def _size(message: Message) -> int:
+def _message_size(message: Message) -> int:
     apart = len(message.reasoning) + len(message.refusal)
     return len(message.text) + apart + sum(len(str(call["arguments"])) for call in message.calls)
 

@@ -39,17 +39,17 @@ MAX_TURN = 2**31 - 1
 def rollout_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """One transcript with its rewards, and its neighbours in the group and in the step."""
     project, rollout = own_rollout(request, slug, pk)
-    return _page(request, project, rollout)
+    return _rollout_page(request, project, rollout)
 
 
-def _page(
+def _rollout_page(
     request: HttpRequest, project: Project, rollout: Rollout, form: CaseForm | None = None, status: int = 200
 ) -> HttpResponse:
     config = config_for(rollout)
     components = spec_of(rollout, config)
     siblings = siblings_of(rollout)
     parts = parts_of(rollout, components)
-    transcript = _transcript(request, project, rollout)
+    transcript = _transcript_context(request, project, rollout)
     context = transcript | {
         "run": rollout.run,
         "can_edit": can_edit(project),
@@ -64,17 +64,17 @@ def _page(
         "phases": phases_of(rollout),
         "seeds": seeds_of(rollout, config),
         "form": form or _case_form(rollout, parts),
-        "curl": _curl(request, rollout),
+        "curl": _curl_command(request, rollout),
         "group_url": None
         if rollout.held_out
         else reverse("run-group", args=[project.slug, rollout.run_id, rollout.step, rollout.group]),
-        "facts": _facts(rollout, transcript["shown"]),
+        "facts": _script_facts(rollout, transcript["shown"]),
         "strings": rollout_strings(),
     }
     return render(request, "reading/rollout.html", context, status=status)
 
 
-def _transcript(request: HttpRequest, project: Project, rollout: Rollout) -> dict[str, Any]:
+def _transcript_context(request: HttpRequest, project: Project, rollout: Rollout) -> dict[str, Any]:
     """What the turns' fragment needs."""
     whole = request.GET.get("whole") == "1"
     view = request.GET.get("view", "")
@@ -85,7 +85,7 @@ def _transcript(request: HttpRequest, project: Project, rollout: Rollout) -> dic
         "rewindable": can_edit(project) and _was_played(rollout),
         "whole": whole,
         "shown": view if view in VIEWS else VIEWS[0],
-        "part": turn_page(rollout, _number(request.GET.get("first")), whole=whole),
+        "part": turn_page(rollout, _parse_turn(request.GET.get("first")), whole=whole),
     }
 
 
@@ -95,7 +95,7 @@ def _was_played(rollout: Rollout) -> bool:
     return seeds_of(rollout, config) is not None and config is not None and bool(config.environment.url)
 
 
-def _number(raw: Any) -> int:
+def _parse_turn(raw: Any) -> int:
     """A turn's number of an address; anything else is the first one."""
     text = str(raw or "0")
     return min(int(text), MAX_TURN) if text.isascii() and text.isdigit() and len(text) < 11 else 0
@@ -108,12 +108,12 @@ def _case_form(rollout: Rollout, parts: list[Any], data: Any = None) -> CaseForm
     return CaseForm(parts, data, initial=started | known)
 
 
-def _curl(request: HttpRequest, rollout: Rollout) -> str:
+def _curl_command(request: HttpRequest, rollout: Rollout) -> str:
     address = request.build_absolute_uri(f"/api/v1/rollouts/{rollout.pk}")
     return f'curl --header "Authorization: Bearer $TOKEN" {address}'
 
 
-def _facts(rollout: Rollout, shown: str) -> dict[str, Any]:
+def _script_facts(rollout: Rollout, shown: str) -> dict[str, Any]:
     """What the page's script asks. Words are marked in rendered text alone."""
     return {"api": f"/api/v1/rollouts/{rollout.pk}", "words": shown == VIEWS[0]}
 
@@ -123,14 +123,14 @@ def _facts(rollout: Rollout, shown: str) -> dict[str, Any]:
 def rollout_turns(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """A part of the transcript as a fragment: the turns from ``first`` on, or with ``whole`` one turn uncut."""
     project, rollout = own_rollout(request, slug, pk)
-    return render(request, "reading/_turns.html", _transcript(request, project, rollout))
+    return render(request, "reading/_turns.html", _transcript_context(request, project, rollout))
 
 
 @login_required
 @require_GET
 def rollout_found(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """The rollouts beside this one in the view that it was found in, as a fragment: a search takes its time. Nothing
-    stands beside one that was not found but named."""
+    """The rollouts before and after this one in the view that it was found in, as a fragment, because a search takes
+    time. A rollout that was opened by its address has none."""
     project, rollout = own_rollout(request, slug, pk)
     found = found_of(request, project, rollout)
     if found is None:
@@ -165,4 +165,4 @@ def rollout_case(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         else:
             messages.success(request, _("Saved as the reward test case %(name)s.") % {"name": made.name})
             return redirect("reward-list", slug=project.slug)
-    return _page(request, project, rollout, form, status=422)
+    return _rollout_page(request, project, rollout, form, status=422)

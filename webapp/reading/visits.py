@@ -14,7 +14,7 @@ What became of a task, in this order:
 - ``kept``: solved at its first visit and at its last one;
 - ``unclear``: it changed, and chance explains the change.
 
-More than chance: Fisher's exact test, two-sided, at ``LEVEL``. Beside each of these two words stands how many tasks
+More than chance: Fisher's exact test, two-sided, at ``LEVEL``. Each of these two words is shown with how many tasks
 would get it if none had changed: the sum of the tests' own sizes, given how often each task was solved in all.
 """
 
@@ -96,7 +96,7 @@ _ORDERS: dict[str, str] = {
 
 
 def usual_sort(kind: Kind | None) -> Sort:
-    """The order in which tasks of a kind are looked at first."""
+    """The order in which tasks of a kind are listed first."""
     usual: dict[Kind | None, Sort] = {"learned": "gain", "forgotten": "drop", "flickering": "changes"}
     return usual.get(kind, "row")
 
@@ -172,13 +172,14 @@ class Visit(NamedTuple):
         return self.solved / self.counted if self.counted else None
 
 
-def _values(run: Run, courses: Courses, **more: Any) -> dict[str, Any]:
+def _query_values(run: Run, courses: Courses, **more: Any) -> dict[str, Any]:
     known = {"run": run.pk, "begins": [0, *courses.begins], "numbers": courses.numbers, "flickers": FLICKERS}
     return known | {"parts": json.dumps(courses.parts)} | more
 
 
-def _visits(run: Run, courses: Courses, rows: str = "AND r.row IS NOT NULL") -> str:
-    """The visits of a run, of all its tasks or of some ``rows``; where it had one attempt alone nothing is older."""
+def _visits_sql(run: Run, courses: Courses, rows: str = "AND r.row IS NOT NULL") -> str:
+    """The visits of a run, of all its tasks or of some ``rows``; a run with one attempt needs no search for the
+    newest."""
     visits = _VISITS.replace("AND r.row IS NOT NULL", rows)
     if courses.parts:
         visits = visits.replace(_OF_STEP, "(%(parts)s::jsonb ->> r.part)::int")
@@ -189,7 +190,7 @@ def _visits(run: Run, courses: Courses, rows: str = "AND r.row IS NOT NULL") -> 
     )
 
 
-def _rows(sql: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
+def _fetch_rows(sql: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(sql, values)
         return list(cursor.fetchall())
@@ -198,9 +199,9 @@ def _rows(sql: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
 def tasks_of(run: Run, courses: Courses, *, kind: Kind | None, sort: Sort, offset: int, limit: int) -> Tasks:
     """A page of the tasks of one kind, or of all, in an order."""
     order = _ORDERS[sort]
-    marks, by_chance = _marks(run, courses)
+    marks, by_chance = _change_marks(run, courses)
     sql = f"""
-        WITH {_visits(run, courses)}, {_TASKS}, {_KINDS}, counts AS (
+        WITH {_visits_sql(run, courses)}, {_TASKS}, {_KINDS}, counts AS (
             SELECT coalesce(jsonb_object_agg(kind, n), '{{}}'::jsonb)::text AS found
             FROM (SELECT kind, count(*) AS n FROM tasks GROUP BY kind) AS each
         ), page AS (
@@ -212,7 +213,7 @@ def tasks_of(run: Run, courses: Courses, *, kind: Kind | None, sort: Sort, offse
         )
         SELECT counts.found, page.* FROM counts LEFT JOIN page ON true ORDER BY place
     """  # noqa: S608 (the order is one of ours)
-    found = _rows(sql, _values(run, courses, kind=kind or "", offset=offset, limit=limit, **marks))
+    found = _fetch_rows(sql, _query_values(run, courses, kind=kind or "", offset=offset, limit=limit, **marks))
     counts = json.loads(found[0][0])
     return Tasks(
         [Task(*row[1:-1]) for row in found if row[1] is not None],
@@ -221,14 +222,14 @@ def tasks_of(run: Run, courses: Courses, *, kind: Kind | None, sort: Sort, offse
     )
 
 
-def _marks(run: Run, courses: Courses) -> tuple[dict[str, list[Any]], dict[Kind, float]]:
+def _change_marks(run: Run, courses: Courses) -> tuple[dict[str, list[Any]], dict[Kind, float]]:
     """Which counts of a task mean that it was forgotten or learned, and how many tasks would be by chance alone.
 
     Tasks of equal counts are tested once: there are far fewer of these than tasks.
     """
     names = ", ".join(_MARKED)
-    sql = f"WITH {_visits(run, courses)}, {_TASKS} SELECT {names}, count(*) FROM told WHERE visits > 1 GROUP BY {names}"  # noqa: S608
-    rows = np.array(_rows(sql, _values(run, courses)), np.int64).reshape(-1, len(_MARKED) + 1)
+    sql = f"WITH {_visits_sql(run, courses)}, {_TASKS} SELECT {names}, count(*) FROM told WHERE visits > 1 GROUP BY {names}"  # noqa: S608
+    rows = np.array(_fetch_rows(sql, _query_values(run, courses)), np.int64).reshape(-1, len(_MARKED) + 1)
     first, last, whole, tasks = rows[:, 0:2], rows[:, 2:4], rows[:, 4:6], rows[:, 6]
     forgotten, learned = changes(whole - last, last, LEVEL), changes(first, last, LEVEL)
     fell = (forgotten.p <= LEVEL) & (last[:, 0] * (whole - last)[:, 1] < (whole - last)[:, 0] * last[:, 1])
@@ -247,13 +248,13 @@ def cells_of(run: Run, courses: Courses, tasks: list[Task], begin: int, width: i
     """The cells of a page of tasks, of columns of ``width`` steps from ``begin`` on; none where nothing was played."""
     rows = sorted({task.row for task in tasks})
     sql = f"""
-        WITH {_visits(run, courses, "AND r.row = ANY(%(rows)s)")}
+        WITH {_visits_sql(run, courses, "AND r.row = ANY(%(rows)s)")}
         SELECT dataset, row, (step - %(begin)s) / %(width)s AS place, sum(solved)::int, sum(counted)::int, max(step),
             (array_agg(place ORDER BY step DESC))[1]
         FROM visits GROUP BY 1, 2, 3
     """  # noqa: S608 (of parts of ours)
     wanted = {(task.dataset, task.row) for task in tasks}
-    found = _rows(sql, _values(run, courses, begin=begin, width=width, rows=rows))
+    found = _fetch_rows(sql, _query_values(run, courses, begin=begin, width=width, rows=rows))
     return [cell for row in found if ((cell := Cell(*row)).dataset, cell.row) in wanted]
 
 
@@ -287,14 +288,14 @@ def by_category(
     """Category, column, solved and counted rollouts; ``categories`` has that of each row, by dataset."""
     triples = [(number, row, kind) for number, kinds in categories.items() for row, kind in enumerate(kinds)]
     sql = f"""
-        WITH {_visits(run, courses)}, kinds AS (
+        WITH {_visits_sql(run, courses)}, kinds AS (
             SELECT * FROM unnest(%(sets)s::int[], %(rows)s::int[], %(kinds)s::int[]) AS k(dataset, row, kind)
         )
         SELECT kind, (step - %(begin)s) / %(width)s AS place, sum(solved)::int, sum(counted)::int
         FROM visits JOIN kinds USING (dataset, row) GROUP BY 1, 2 ORDER BY 1, 2
     """  # noqa: S608 (of parts of ours)
     given = {name: [triple[at] for triple in triples] for at, name in enumerate(("sets", "rows", "kinds"))}
-    return [tuple(row) for row in _rows(sql, _values(run, courses, begin=begin, width=width, **given))]  # type: ignore[misc]
+    return [tuple(row) for row in _fetch_rows(sql, _query_values(run, courses, begin=begin, width=width, **given))]  # type: ignore[misc]
 
 
 def texts_of(run: Run, cells: list[Cell]) -> dict[tuple[int, int], str]:
@@ -308,4 +309,4 @@ def texts_of(run: Run, cells: list[Cell]) -> dict[tuple[int, int], str]:
         ORDER BY r.step, r."group"
     """
     given = {"run": run.pk, "steps": [step for step, _group in places], "groups": [group for _step, group in places]}
-    return {places[step, group]: text for step, group, text in _rows(sql, given)}
+    return {places[step, group]: text for step, group, text in _fetch_rows(sql, given)}

@@ -1,8 +1,7 @@
 """The words that earned a reward: where in a recorded transcript each component's value comes from.
 
-Nothing is scored again: values are the recorded ones. Components say of the episode, rebuilt from what is recorded,
-which pieces of text they looked at; all of them together have ``WORDS_LIMIT_S``. Where one cannot say it, ``reason``
-does.
+Nothing is scored again: values are the recorded ones. Components report, for the episode rebuilt from its records,
+which pieces of text they read; all of them together have ``WORDS_LIMIT_S``. Where one cannot, ``reason`` says why.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ def words_of(rollout: Rollout, user: User) -> list[PartWords]:
     config = config_for(rollout)
     components = spec_of(rollout, config)
     parts = parts_of(rollout, components)
-    refusal = _refusal(rollout)
+    refusal = _refusal_reason(rollout)
     if refusal or not parts:
         return [PartWords(part, [], refusal, []) for part in parts]
     turns = list(Turn.objects.filter(rollout=rollout).defer("words").order_by("number"))
@@ -55,11 +54,11 @@ def words_of(rollout: Rollout, user: User) -> list[PartWords]:
     episode = episode_of(rollout, turns, found.row if found else {})
     chosen = {item.name: item for item in components}
     places = [turn.number for turn in turns for _message in turn.messages]
-    return _asked(parts, chosen, episode, places, user)
+    return _ask_components(parts, chosen, episode, places, user)
 
 
-def _refusal(rollout: Rollout) -> str:
-    """Why no component is asked."""
+def _refusal_reason(rollout: Rollout) -> str:
+    """Why no component is asked; empty where they are."""
     if rollout.status == RolloutStatus.RUNNING:
         return _("It is still in flight.")
     size = Func(F("messages"), function="pg_column_size", output_field=IntegerField())
@@ -71,10 +70,10 @@ def _refusal(rollout: Rollout) -> str:
     return ""
 
 
-def _asked(
+def _ask_components(
     parts: list[Part], chosen: dict[str, RewardComponent], episode: Episode, places: list[int], user: User
 ) -> list[PartWords]:
-    reasons = {part.name: _unasked(chosen.get(part.name)) for part in parts}
+    reasons = {part.name: _skip_reason(chosen.get(part.name)) for part in parts}
     components = [chosen[name] for name, reason in reasons.items() if not reason]
     said: dict[str, Said] = {}
     if components:
@@ -85,7 +84,7 @@ def _asked(
     return [PartWords(part, answer.spans, in_words(answer.why), places) for part, answer in found]
 
 
-def _unasked(item: RewardComponent | None) -> str:
+def _skip_reason(item: RewardComponent | None) -> str:
     """Why a component is not asked; empty where it is."""
     if item is None:
         return _("The run's config does not have this component.")
@@ -106,13 +105,13 @@ def words_view(found: list[PartWords]) -> dict[str, Any]:
             {
                 **item.part._asdict(),
                 "reason": item.reason,
-                "spans": [_span(span, item.turns) for span in item.spans],
+                "spans": [_span_json(span, item.turns) for span in item.spans],
             }
             for item in found
         ]
     }
 
 
-def _span(span: Span, turns: list[int]) -> dict[str, Any]:
+def _span_json(span: Span, turns: list[int]) -> dict[str, Any]:
     turn = turns[span.message] if span.message < len(turns) else None
     return {**span._asdict(), "note": translated(span.note), "turn": turn}

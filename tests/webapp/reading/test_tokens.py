@@ -17,7 +17,7 @@ from tests.webapp.reading.conftest import TALK
 from training.token_file import FOLDER, LEARNED, SAMPLED, SEEN, SPELLING, Spelling, TokenValues, write_step
 from webapp.common.storage import attempt_dir
 from webapp.people.teams.models import User
-from webapp.reading.tokens import _columns, tokens_view
+from webapp.reading.tokens import _column_lists, tokens_view
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout
 
@@ -138,7 +138,7 @@ def test_each_column_says_its_own_flag() -> None:
         prompt=np.array([7], np.uint32), ids=np.arange(4, dtype=np.uint32), flags=flags,
         logprob=column, entropy=-column, ratio=1 - column, advantage=column,
     )  # fmt: skip
-    told = _columns(values)
+    told = _column_lists(values)
     assert told["sampled"] == [1, 1, 0, 0] and told["learned"] == [1, 0, 0, 0]
     assert told["logprob"] == [-0.5, -0.25, None, None]
     assert told["entropy"] == [0.5, None, None, 1.0] and told["ratio"] == [1.5, None, None, 2.0]

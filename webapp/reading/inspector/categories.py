@@ -30,7 +30,7 @@ def rows_of_category(scope: Scope, category: str) -> Q:
     """Rollouts of tasks of this category."""
     wanted = Q(pk=None)
     for run in scope.runs:
-        for course in _courses(run):
+        for course in _begun_courses(run):
             if course.tasks is not None and (places := course.tasks.rows(category)):
                 steps = Q() if course.began is None else Q(step__gt=course.began)
                 steps &= Q() if course.end is None else Q(step__lte=course.end)
@@ -43,26 +43,26 @@ def categories_in(scope: Scope) -> list[tuple[str, int]]:
     """The categories that the scope's tasks have, each with its number of tasks, the largest first."""
     found: Counter[str] = Counter()
     for run in scope.runs:
-        for course in _courses(run):
+        for course in _begun_courses(run):
             if course.tasks is not None:
                 found.update(course.tasks.names[at] for at in course.tasks.of_row if at >= 0)
     return found.most_common(MOST)
 
 
-def _courses(run: Run) -> list[_Course]:
+def _begun_courses(run: Run) -> list[_Course]:
     """The stages of a run that have begun, or the parts of its mix; all of a run without either is one."""
     config = config_of(run)
     if config is not None and config.mix.parts:
-        return [_Course(None, None, _tasks(run, 1, part.name), part.name) for part in config.mix.parts]
+        return [_Course(None, None, _categories_at(run, 1, part.name), part.name) for part in config.mix.parts]
     begun = [each["began"] for each in run.health.get("stages") or []] or [0]
     ends = [*begun[1:], None]
     return [
-        _Course(began if number else None, end, _tasks(run, began + 1))
+        _Course(began if number else None, end, _categories_at(run, began + 1))
         for number, (began, end) in enumerate(zip(begun, ends, strict=True))
     ]
 
 
-def _tasks(run: Run, step: int, part: str = "") -> Categories | None:
-    """Of the dataset version that a step, or a part of it, drew from."""
+def _categories_at(run: Run, step: int, part: str = "") -> Categories | None:
+    """The categories of the dataset version that a step, or a part of it, drew from."""
     dataset = dataset_of_step(run, step, part)
     return categories_in_file(dataset.rows_path) if dataset is not None else None

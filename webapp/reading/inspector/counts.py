@@ -22,8 +22,8 @@ BACK = (RolloutStatus.EXCLUDED, RolloutStatus.RUNNING)
 
 
 class Would(NamedTuple):
-    """What one way to save would make: ``keeps`` things, of which ``says`` tells what they are, and why others are
-    ``left_out``. ``problem`` where nothing can be saved in this way; then ``keeps`` is 0."""
+    """What one way to save would make: ``keeps`` things, named by ``says``, and why others are ``left_out``.
+    ``problem`` where nothing can be saved in this way; then ``keeps`` is 0."""
 
     kind: str
     keeps: int
@@ -37,11 +37,11 @@ def would_save(view: View) -> dict[str, Would]:
     if view.count.more:
         why = _("More than %(n)s rollouts match. Narrow the view, then save it.") % {"n": view.count.number}
         return {kind: Would(kind, 0, "", problem=why) for kind in ("demonstrations", "tasks", "pairs", "lab", "cases")}
-    of_rollouts = (_demonstrations(view), _tasks(view), _cases(view))
+    of_rollouts = (_would_demonstrations(view), _would_tasks(view), _would_cases(view))
     return {each.kind: each for each in (*of_rollouts, *_of_groups(view))}
 
 
-def _demonstrations(view: View) -> Would:
+def _would_demonstrations(view: View) -> Would:
     learned = ~Q(status__in=BACK) & Q(held_out=False)
     found = view.rows.aggregate(
         all=Count("pk"),
@@ -53,7 +53,7 @@ def _demonstrations(view: View) -> Would:
     says = ngettext("at most %(n)s conversation", "at most %(n)s conversations", keeps) % {"n": keeps}
     return Would(
         "demonstrations", keeps, says,
-        tuple(_reasons([
+        tuple(_reason_texts([
             (found["lost"], _("excluded or in flight: %(n)s")),
             (found["held"], _("on held-out tasks: %(n)s")),
             (found["unread"], _("with unreadable calls: %(n)s")),
@@ -61,7 +61,7 @@ def _demonstrations(view: View) -> Would:
     )  # fmt: skip
 
 
-def _tasks(view: View) -> Would:
+def _would_tasks(view: View) -> Would:
     found = view.rows.aggregate(
         held=Count("pk", filter=Q(held_out=True)), without=Count("pk", filter=Q(held_out=False, row__isnull=True))
     )
@@ -72,17 +72,17 @@ def _tasks(view: View) -> Would:
         (found["held"], _("rollouts on held-out tasks: %(n)s")),
         (found["without"], _("rollouts of no dataset's row: %(n)s")),
     ]
-    return Would("tasks", keeps, says, tuple(_reasons(reasons)))
+    return Would("tasks", keeps, says, tuple(_reason_texts(reasons)))
 
 
-def _cases(view: View) -> Would:
+def _would_cases(view: View) -> Would:
     found = view.rows.aggregate(all=Count("pk"), scored=Count("pk", filter=Q(reward__isnull=False)))
     keeps = found["scored"]
     if keeps > CASES_MOST:
         why = _("%(found)s rollouts have a reward, and %(n)s can become test cases at once. Narrow the view.")
         return Would("cases", 0, "", problem=why % {"found": keeps, "n": CASES_MOST})
     says = ngettext("%(n)s test case", "%(n)s test cases", keeps) % {"n": keeps}
-    return Would("cases", keeps, says, tuple(_reasons([(found["all"] - keeps, _("without a reward: %(n)s"))])))
+    return Would("cases", keeps, says, tuple(_reason_texts([(found["all"] - keeps, _("without a reward: %(n)s"))])))
 
 
 def _of_groups(view: View) -> Iterator[Would]:
@@ -93,11 +93,11 @@ def _of_groups(view: View) -> Iterator[Would]:
         why = " ".join(exc.messages)
         yield from (Would(kind, 0, "", problem=why) for kind in ("pairs", "lab"))
         return
-    held = tuple(_reasons([(view.rows.filter(held_out=True).count(), _("on held-out tasks: %(n)s"))]))
+    held = tuple(_reason_texts([(view.rows.filter(held_out=True).count(), _("on held-out tasks: %(n)s"))]))
     if why := pairs_problem(run):
         yield Would("pairs", 0, "", problem=why)
     else:
-        yield _pairs(gaps_in(run, groups), groups, held)
+        yield _would_pairs(gaps_in(run, groups), groups, held)
     steps = [step for step, _group in groups]
     rows = recorded_rollouts(run, min(steps), max(steps)).order_by().values_list("step", "group")
     number = sum((step, group) in groups for step, group in rows)
@@ -106,7 +106,7 @@ def _of_groups(view: View) -> Iterator[Would]:
     yield Would("lab", number, says, held)
 
 
-def _pairs(gaps: list[tuple[tuple[int, int], float]], groups: set[tuple[int, int]], held: tuple[str, ...]) -> Would:
+def _would_pairs(gaps: list[tuple[tuple[int, int], float]], groups: set[tuple[int, int]], held: tuple[str, ...]) -> Would:
     keeps = sum(gap > 0 for _group, gap in gaps)
     says = ngettext("at most %(n)s pair", "at most %(n)s pairs", keeps) % {"n": keeps}
     if keeps:
@@ -115,12 +115,12 @@ def _pairs(gaps: list[tuple[tuple[int, int], float]], groups: set[tuple[int, int
         (sum(gap == 0 for _group, gap in gaps), _("groups whose rewards are equal: %(n)s")),
         (len(groups - {group for group, _gap in gaps}), _("groups without two rewards that count: %(n)s")),
     ]
-    return Would("pairs", keeps, says, (*_reasons(reasons), *held))
+    return Would("pairs", keeps, says, (*_reason_texts(reasons), *held))
 
 
 def gaps_in(run: Run, groups: set[tuple[int, int]]) -> list[tuple[tuple[int, int], float]]:
-    """How far best and worst lie apart in these groups of a run, of rollouts that can be learned from; a group of which
-    fewer than two can is not among them, one that several attempts played is so often."""
+    """By how much the best and the worst reward differ in each of these groups, among rollouts that can be learned
+    from. A group with fewer than two of them is left out; one that several attempts played is in it once for each."""
     steps = [step for step, _group in groups]
     known = Rollout.objects.filter(run=run, held_out=False, reward__isnull=False, parse_errors=0)
     within = known.filter(step__gte=min(steps), step__lte=max(steps)).order_by()
@@ -129,6 +129,6 @@ def gaps_in(run: Run, groups: set[tuple[int, int]]) -> list[tuple[tuple[int, int
     return [(group, gap) for group, gap in placed if group in groups and math.isfinite(gap)]
 
 
-def _reasons(counted: list[tuple[int, str]]) -> Iterator[str]:
-    """The words of those that are left out at all."""
+def _reason_texts(counted: list[tuple[int, str]]) -> Iterator[str]:
+    """A text for each reason whose count is not 0."""
     return (words % {"n": number} for number, words in counted if number)

@@ -84,8 +84,8 @@ MEASURE = "SELECT 'figures', {name}, 0, string_agg(float8send({value}), '') FROM
 
 
 def figures_of(view: View, parts: Sequence[str]) -> Figures:
-    """The spread of a view's rollouts. ``parts`` are the reward components that are looked at."""
-    rows, sampled = _sample(view)
+    """The distributions of a view's rollouts. ``parts`` are the reward components to include."""
+    rows, sampled = _sample_rows(view)
     names = [*SHOWN, *(f"{PART}{name}" for name in parts[:PARTS_MOST])]
     params: list[Any] = []
     measures = []
@@ -103,45 +103,45 @@ def figures_of(view: View, parts: Sequence[str]) -> Figures:
     statement = STATEMENT.format(view=sql, limit=SAMPLE_LIMIT, measures="\nUNION ALL ".join(measures))
     with connection.cursor() as cursor:
         cursor.execute(statement, [*given, *params])
-        return _read(cursor.fetchall(), names, sampled)
+        return _figures_of_rows(cursor.fetchall(), names, sampled)
 
 
-def _sample(view: View) -> tuple[QuerySet[Rollout], bool]:
-    """The rows to look at: all, or those whose ids begin below a bound."""
+def _sample_rows(view: View) -> tuple[QuerySet[Rollout], bool]:
+    """The rows to read: all, or those whose ids are below a bound; and whether it is a sample."""
     if view.searched is not None or not view.count.more:
         return view.rows, False
-    share = min(1.0, SAMPLE / max(_guess(view.rows), COUNT_MOST))
+    share = min(1.0, SAMPLE / max(_expected_rows(view.rows), COUNT_MOST))
     if share > 0.5:
         return view.rows, False
     return view.rows.filter(pk__lt=UUID(int=int(share * 2**128))), True
 
 
-def _guess(rows: QuerySet[Rollout]) -> int:
-    """How many rows the database expects."""
+def _expected_rows(rows: QuerySet[Rollout]) -> int:
+    """How many rows PostgreSQL's planner expects."""
     plan = json.loads(rows.order_by().explain(format="json"))
     return int(plan[0]["Plan"]["Plan Rows"])
 
 
-def _read(found: Sequence[tuple[Any, ...]], names: Sequence[str], sampled: bool) -> Figures:
+def _figures_of_rows(found: Sequence[tuple[Any, ...]], names: Sequence[str], sampled: bool) -> Figures:
     drawn: dict[str, Histogram] = {}
     values: dict[str, list[tuple[str, int]]] = {"outcome": [], "tool": [], "boundary": []}
     for kind, name, count, raw in found:
         if kind != "figures":
             values[kind].append((name or "", count))
-        elif len(known := _known(raw)):
-            drawn[name] = _histogram(name, float(known.min()), float(known.max()), _counts(known))
+        elif len(known := _finite_values(raw)):
+            drawn[name] = _histogram(name, float(known.min()), float(known.max()), _bar_counts(known))
     rows = sum(count for _name, count in values["outcome"])
     ordered = {kind: sorted(listed, key=lambda item: (-item[1], item[0])) for kind, listed in values.items()}
     return Figures(rows, sampled, [drawn[name] for name in names if name in drawn], ordered)
 
 
-def _known(raw: bytes | None) -> NDArray[np.float64]:
+def _finite_values(raw: bytes | None) -> NDArray[np.float64]:
     """The finite figures of one measure; ``raw`` is ``None`` where no rollout has one."""
     figures = np.frombuffer(raw or b"", ">f8").astype("f8")
     return figures[np.isfinite(figures)]
 
 
-def _counts(known: NDArray[np.float64]) -> dict[int, int]:
+def _bar_counts(known: NDArray[np.float64]) -> dict[int, int]:
     """How many figures lie in each of ``BARS`` equal parts of their range; all in the first where they are the same."""
     low, high = known.min(), known.max()
     if high == low:

@@ -190,14 +190,14 @@ class Filters:
         found = [("q", self.text)] if self.text else []
         for name in CHOICES:
             found += [(name, value) for value in self.chosen.get(name, ())]
-        for name in sorted(self.spans, key=_place):
+        for name in sorted(self.spans, key=_measure_order):
             span = self.spans[name]
             bounds = (("from", span.low), ("to", span.high), ("below", span.below))
             found += [(f"{name}_{end}", number_text(value)) for end, value in bounds if value is not None]
         return found if self.sort == NEWEST else [*found, ("sort", self.sort)]
 
 
-def _place(name: str) -> tuple[int, str]:
+def _measure_order(name: str) -> tuple[int, str]:
     names = list(MEASURES)
     return (names.index(name), "") if name in MEASURES else (len(names), name)
 
@@ -210,32 +210,32 @@ def number_text(value: float) -> str:
 def filters_of(params: Params) -> Filters:
     """Read a query string; what cannot be read becomes a problem, and parameters of other names are passed over."""
     problems: list[str] = []
-    sort = _last(params, "sort") or NEWEST
+    sort = _last_value(params, "sort") or NEWEST
     if sort.removeprefix("-") not in SORTS:
         problems.append(_("There is no order “%(value)s”.") % {"value": sort[:40]})
         sort = NEWEST
     return Filters(
-        text=" ".join(_last(params, "q").split())[:TEXT_MAX],
-        spans=_spans(params, problems),
-        chosen=_chosen(params, problems),
+        text=" ".join(_last_value(params, "q").split())[:TEXT_MAX],
+        spans=_parse_spans(params, problems),
+        chosen=_parse_choices(params, problems),
         sort=sort,
         problems=tuple(problems),
     )
 
 
-def _last(params: Params, name: str) -> str:
+def _last_value(params: Params, name: str) -> str:
     values = params.getlist(name)
     return values[-1].strip() if values else ""
 
 
-def _chosen(params: Params, problems: list[str]) -> dict[str, tuple[str, ...]]:
+def _parse_choices(params: Params, problems: list[str]) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for choice in CHOICES.values():
         values = [value.strip()[:NAME_MAX] for value in params.getlist(choice.name)[:MOST_VALUES] if value.strip()]
         unknown = [value for value in values if choice.values and value not in choice.values]
-        problems += [_unknown(choice, value) for value in unknown[:1]]
+        problems += [_unknown_value(choice, value) for value in unknown[:1]]
         if choice.name == "stage" and values and not (values[-1].isascii() and values[-1].isdigit()):
-            problems.append(_unknown(choice, values[-1]))
+            problems.append(_unknown_value(choice, values[-1]))
             values = []
         known = [value for value in dict.fromkeys(values) if value not in unknown]
         if known:
@@ -243,25 +243,25 @@ def _chosen(params: Params, problems: list[str]) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def _unknown(choice: Choice, value: str) -> str:
+def _unknown_value(choice: Choice, value: str) -> str:
     return _("%(title)s: there is no “%(value)s”.") % {"title": choice.title, "value": value[:40]}
 
 
-def _spans(params: Params, problems: list[str]) -> dict[str, Span]:
+def _parse_spans(params: Params, problems: list[str]) -> dict[str, Span]:
     found: dict[str, Span] = {}
     names = {key.rpartition("_")[0] for key in params.keys() if key.endswith(("_from", "_to", "_below"))}  # noqa: SIM118
     for name in sorted(names):
         if name not in MEASURES and not _PART.fullmatch(name):
             continue
-        ends = (_number(params, f"{name}_{end}", problems) for end in ("from", "to", "below"))
+        ends = (_parse_number(params, f"{name}_{end}", problems) for end in ("from", "to", "below"))
         span = Span(*ends)
         if span != Span():
             found[name] = span
     return found
 
 
-def _number(params: Params, name: str, problems: list[str]) -> float | None:
-    raw = _last(params, name)
+def _parse_number(params: Params, name: str, problems: list[str]) -> float | None:
+    raw = _last_value(params, name)
     if not raw:
         return None
     value = float(raw) if _NUMBER.fullmatch(raw) else math.nan

@@ -1,10 +1,10 @@
 """Finding rollouts: filters as a query, a phrase as the turns that hold it, a page after a place.
 
-1. A phrase is looked up first (``searched``): the turns that have its words, of them those that hold it as it is, as
+1. A phrase is looked up first (``searched``): the turns that have its words, of them those that hold it literally, as
    the ids of at most ``SEARCH_MOST`` rollouts. All that follows reads these alone.
 2. Rows come a page at a time from a place in the order (a value and an id), so that a late page costs what the first
    one does.
-3. Counts stop at ``COUNT_MOST``: beyond it nobody reads the number.
+3. Counts stop at ``COUNT_MOST``: beyond it the exact number is of no use.
 """
 
 from __future__ import annotations
@@ -78,12 +78,12 @@ class View:
     @cached_property
     def rows(self) -> QuerySet[Rollout]:
         """The rollouts, in no order."""
-        rows = Rollout.objects.filter(_wanted(self.scope, self.filters))
+        rows = Rollout.objects.filter(_filter_query(self.scope, self.filters))
         if self.searched is not None:
-            # One parameter in place of thousands: half of the time of a count.
+            # One parameter instead of thousands: half of the time of a count.
             rows = rows.filter(pk__in=RawSQL("SELECT unnest(%s::uuid[])", [self.searched.ids]))
         for name, span in self.filters.spans.items():
-            rows = _bounded(rows, name, span)
+            rows = _within_span(rows, name, span)
         return rows
 
     @cached_property
@@ -94,22 +94,22 @@ class View:
 
     def page(self, after: str, size: int) -> tuple[list[Rollout], str]:
         """Rollouts of a page in order, and the place after which the next page begins; empty at the end."""
-        rows = _after(self.rows, self.filters, after).order_by(*_order(self.filters)).defer(*UNREAD)
+        rows = _rows_after(self.rows, self.filters, after).order_by(*_order_by(self.filters)).defer(*UNREAD)
         found, runs = list(rows[: size + 1]), {run.pk: run for run in self.scope.runs}
         for row in found:
             row.run = runs[row.run_id]
-        return found[:size], _place(self.filters, found[size - 1]) if len(found) > size else ""
+        return found[:size], _place_of_row(self.filters, found[size - 1]) if len(found) > size else ""
 
     def beside(self, rollout: Rollout) -> tuple[Rollout | None, Rollout | None]:
         """The rollouts before and after one in the order, ``None`` at an end; it need not be in the view itself."""
-        place, order = _place(self.filters, rollout), _order(self.filters)
-        before = _after(self.rows, self.filters, place, back=True).order_by(*order).reverse()
-        after = _after(self.rows, self.filters, place).order_by(*order)
+        place, order = _place_of_row(self.filters, rollout), _order_by(self.filters)
+        before = _rows_after(self.rows, self.filters, place, back=True).order_by(*order).reverse()
+        after = _rows_after(self.rows, self.filters, place).order_by(*order)
         return before.defer(*UNREAD).first(), after.defer(*UNREAD).first()
 
 
 def search(scope: Scope, phrase: str) -> Searched:
-    """The rollouts of which a turn holds the phrase as it stands, whatever its capitals."""
+    """The rollouts with a turn that holds the phrase, upper or lower case."""
     asked = [(run.pk, numbers) for run in scope.runs if (numbers := numbers_of_phrase(run.pk, phrase))]
     if not asked and scope.runs:
         return Searched(NONE, problem=_("Search for at least one whole word or number, or two Chinese characters."))
@@ -120,7 +120,7 @@ def search(scope: Scope, phrase: str) -> Searched:
         return Searched(NONE)
     statement = READ.format(said=said, held=held)
     with connection.cursor() as cursor:
-        patterns = [f"%{_plain(phrase)}%", *needles(phrase)]
+        patterns = [f"%{_escape_like(phrase)}%", *needles(phrase)]
         cursor.execute(statement, [*patterns, *params, READ_MOST, SEARCH_MOST + 1, SEARCH_MOST])
         read, found, ids = cursor.fetchone()
     behind = Turn.objects.filter(run__in=[run.pk for run in scope.runs], words__isnull=True).exists()
@@ -128,18 +128,18 @@ def search(scope: Scope, phrase: str) -> Searched:
 
 
 def needles(phrase: str) -> list[str]:
-    """Patterns of a phrase as it stands in the JSON of messages: as text, and inside a call's arguments."""
+    """Patterns of a phrase as the JSON of messages has it: as text, and inside a call's arguments."""
     once = json.dumps(phrase, ensure_ascii=False)[1:-1]
     twice = json.dumps(once, ensure_ascii=False)[1:-1]
-    return [f"%{_plain(text)}%" for text in dict.fromkeys((once, twice))]
+    return [f"%{_escape_like(text)}%" for text in dict.fromkeys((once, twice))]
 
 
-def _plain(text: str) -> str:
-    """A text in which nothing is a pattern."""
+def _escape_like(text: str) -> str:
+    """The text with the wildcards of LIKE escaped."""
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
-def _wanted(scope: Scope, filters: Filters) -> Q:
+def _filter_query(scope: Scope, filters: Filters) -> Q:
     wanted = Q(run__in=[run.pk for run in scope.runs])
     if not filters.one("lost") and (lost := lost_steps(scope.runs)):
         wanted &= ~lost
@@ -176,7 +176,7 @@ def _of_stage(scope: Scope, number: int) -> Q:
     return wanted
 
 
-def _bounded(rows: QuerySet[Rollout], name: str, span: Span) -> QuerySet[Rollout]:
+def _within_span(rows: QuerySet[Rollout], name: str, span: Span) -> QuerySet[Rollout]:
     if name in MEASURES:
         column = MEASURES[name].column
     else:
@@ -193,26 +193,26 @@ STEP_KEYS = ("run_id", "held_out", "group", "index", "attempt", "id")
 """Within a step: a group stays together."""
 
 
-def _order(filters: Filters) -> list[Any]:
+def _order_by(filters: Filters) -> list[Any]:
     column, down = filters.order.column, filters.descending
     if column == "step":
         return [F("step").desc() if down else F("step").asc(), *STEP_KEYS]
     return [F(column).desc(nulls_last=True) if down else F(column).asc(nulls_last=True), "id"]
 
 
-def _place(filters: Filters, last: Rollout) -> str:
+def _place_of_row(filters: Filters, last: Rollout) -> str:
     """The place of a row in the order, as an address has it."""
     column = filters.order.column
     names = ("step", *STEP_KEYS) if column == "step" else (column, "id")
-    return "~".join(_written(getattr(last, name)) for name in names)
+    return "~".join(_place_part(getattr(last, name)) for name in names)
 
 
-def _written(value: Any) -> str:
+def _place_part(value: Any) -> str:
     return "" if value is None else str(int(value)) if isinstance(value, bool) else str(value)
 
 
-def _after(rows: QuerySet[Rollout], filters: Filters, after: str, *, back: bool = False) -> QuerySet[Rollout]:
-    """What comes after a place, or before it with ``back``; a place that nobody was given is the beginning."""
+def _rows_after(rows: QuerySet[Rollout], filters: Filters, after: str, *, back: bool = False) -> QuerySet[Rollout]:
+    """The rows after a place, or before it with ``back``; an invalid place is the beginning."""
     parts = after.split("~")
     column = filters.order.column
     try:

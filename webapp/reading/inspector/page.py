@@ -55,8 +55,9 @@ class Line(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Rollouts of one group that stand together; without a head where the order is not by step. ``outcomes``: how many
-    of the whole group, found or not, came to what; ``signal``: what it teaches, where something is learned from it."""
+    """Rollouts of one group that are listed together; without a head where the order is not by step. ``outcomes``: how
+    many of the whole group, found or not, came to what; ``signal``: what it teaches, where something is learned from
+    it."""
 
     head: Rollout | None
     group: RolloutGroup | None
@@ -109,10 +110,10 @@ def component_names(scope: Scope) -> dict[str, str]:
 def blocks(rows: Sequence[Rollout], filters: Filters) -> list[Block]:
     """The rows of a page, in their groups where the order is by step."""
     said = snippets(rows, filters.text)
-    lines = [Line(item, said.get(item.pk), _why(item)) for item in rows]
+    lines = [Line(item, said.get(item.pk), _failure_title(item)) for item in rows]
     if filters.order.name != "step":
         return [Block(None, None, lines)] if lines else []
-    known, members = _groups(rows), _members(rows)
+    known, members = _recorded_groups(rows), _whole_groups(rows)
     runs = {row.run_id: row.run for row in rows}
     functions = {pk: judge_functions(run) for pk, run in runs.items() if run.method.learns_from == "rollouts"}
     found: list[Block] = []
@@ -129,7 +130,7 @@ def blocks(rows: Sequence[Rollout], filters: Filters) -> list[Block]:
     return found
 
 
-def _members(rows: Sequence[Rollout]) -> dict[Place, list[Rollout]]:
+def _whole_groups(rows: Sequence[Rollout]) -> dict[Place, list[Rollout]]:
     """The groups of some rollouts, whole; none where they are too large to be read for a page."""
     steps = {(row.run_id, row.step): set[int]() for row in rows}
     for row in rows:
@@ -145,7 +146,7 @@ def _members(rows: Sequence[Rollout]) -> dict[Place, list[Rollout]]:
     return found if len(members) <= MOST_MEMBERS else {}
 
 
-def _why(rollout: Rollout) -> str:
+def _failure_title(rollout: Rollout) -> str:
     known = failure(rollout.error)
     return known.title if known else ""
 
@@ -154,7 +155,7 @@ def _group_of(item: Rollout) -> Place:
     return item.run_id, item.attempt, item.step, item.group, item.held_out
 
 
-def _groups(rows: Sequence[Rollout]) -> dict[Place, RolloutGroup]:
+def _recorded_groups(rows: Sequence[Rollout]) -> dict[Place, RolloutGroup]:
     places = {"run": {row.run_id for row in rows}, "attempt": {row.attempt for row in rows}}
     wanted = {f"{name}__in": values for name, values in places.items()}
     found = RolloutGroup.objects.filter(**wanted, step__in={row.step for row in rows}) if rows else ()
@@ -190,7 +191,7 @@ class Query:
 
     def keys(self) -> list[str]:
         """The names that occur."""
-        return list(dict.fromkeys(name for name, _value in self._pairs))
+        return list(dict.fromkeys(name for name, _value_text in self._pairs))
 
 
 def value_words(scope: Scope, name: str, value: str) -> str:
@@ -220,11 +221,11 @@ def span_words(filters: Filters, name: str, titles: dict[str, str]) -> str:
 
 
 def drawn(found: Figures, filters: Filters, titles: dict[str, str]) -> list[Drawn]:
-    """Histograms with a link for each bar: the view with that bar's bounds in place of the figure's own."""
-    return [_drawn(item, filters, titles) for item in found.histograms if len(item.bars) > 1]
+    """Histograms with a link for each bar: the view with that bar's bounds instead of the figure's own."""
+    return [_drawn_histogram(item, filters, titles) for item in found.histograms if len(item.bars) > 1]
 
 
-def _drawn(item: Histogram, filters: Filters, titles: dict[str, str]) -> Drawn:
+def _drawn_histogram(item: Histogram, filters: Filters, titles: dict[str, str]) -> Drawn:
     others = without(filters, [item.name])
     span = filters.spans.get(item.name)
     last = len(item.bars) - 1
@@ -235,17 +236,17 @@ def _drawn(item: Histogram, filters: Filters, titles: dict[str, str]) -> Drawn:
         height = max(LEAST_BAR, BAR_HEIGHT * bar.count / item.tallest) if bar.count else 0.0
         url = f"?{urlencode([*others, *((name, number_text(value)) for name, value in bounds)])}"
         chosen = span == Span(bar.low, bar.high if closed else None, None if closed else bar.high)
-        low, high = _value(item.name, bar.low), _value(item.name, bar.high)
+        low, high = _value_text(item.name, bar.low), _value_text(item.name, bar.high)
         reach = low if bar.high == bar.low else f"{low} … {high}"
         words = ngettext("%(reach)s: %(n)d rollout", "%(reach)s: %(n)d rollouts", bar.count)
         x = place * BAR_WIDTH
         bars.append(DrawnBar(x, BAR_HEIGHT - height, height, url, words % {"reach": reach, "n": bar.count}, chosen))
     title = measure_title(item.name, titles)
-    ends = _value(item.name, item.low), _value(item.name, item.high)
+    ends = _value_text(item.name, item.low), _value_text(item.name, item.high)
     return Drawn(item.name, title, *ends, item.count, BAR_WIDTH * len(bars), bars)
 
 
-def _value(name: str, value: float) -> str:
+def _value_text(name: str, value: float) -> str:
     """A figure as the page writes it: counts without a point."""
     return number_text(value) if name in MEASURES and MEASURES[name].whole else figure(value)
 

@@ -98,40 +98,40 @@ def found_save(*, view: View, kind: str, name: str, user: User | None, min_gap: 
     """Save what a view finds as one of ``TARGETS``; ``min_gap`` is of pairs: how far their rewards lie apart at least,
     ``None`` for any difference. Raises ``ValidationError`` by field or with a sentence."""
     if kind == "pairs":
-        return _pairs(view, name, user, LEAST_GAP if min_gap is None else min_gap)
+        return _save_pairs(view, name, user, LEAST_GAP if min_gap is None else min_gap)
     save = _SAVES.get(kind)
     if save is None:
         raise ValidationError({"kind": _("There are: %(kinds)s.") % {"kinds": ", ".join(TARGETS)}})
     return save(view, name, user)
 
 
-def _view(view: View, name: str, user: User | None) -> Kept:
+def _save_view(view: View, name: str, user: User | None) -> Kept:
     made = view_save(scope=view.scope, filters=view.filters, name=name, user=user)
     return Kept("view", made.pk, made.name, reverse("rollout-view", args=[view.scope.project.slug, made.pk]))
 
 
-def _dataset(use: Use) -> Callable[[View, str, User | None], Kept]:
+def _dataset_saver(use: Use) -> Callable[[View, str, User | None], Kept]:
     def save(view: View, name: str, user: User | None) -> Kept:
         ids, runs = chosen_of(view)
         made = rollouts_order(
             project=view.scope.project, user=user, name=name, runs=runs, ids=ids, use=use, view=words_of(view)
         )
-        return _kept(view, made)
+        return _kept_dataset(view, made)
 
     return save
 
 
-def _kept(view: View, made: Dataset) -> Kept:
+def _kept_dataset(view: View, made: Dataset) -> Kept:
     return Kept("dataset", made.pk, str(made), reverse("dataset-detail", args=[view.scope.project.slug, made.pk]))
 
 
-def _pairs(view: View, name: str, user: User | None, min_gap: float) -> Kept:
+def _save_pairs(view: View, name: str, user: User | None, min_gap: float) -> Kept:
     run, groups = groups_of(view)
     made = pairs_order(run=run, user=user, name=name, min_gap=min_gap, groups=groups, view=words_of(view))
-    return _kept(view, made)
+    return _kept_dataset(view, made)
 
 
-def _lab(view: View, name: str, user: User | None) -> Kept:
+def _save_lab_set(view: View, name: str, user: User | None) -> Kept:
     run, groups = groups_of(view)
     steps = [step for step, _group in groups]
     made = rollout_set_create(
@@ -141,7 +141,7 @@ def _lab(view: View, name: str, user: User | None) -> Kept:
     return Kept("lab", made.pk, made.name, reverse("lab-set", args=[view.scope.project.slug, made.pk]))
 
 
-def _cases(view: View, name: str, user: User | None) -> Kept:
+def _save_cases(view: View, name: str, user: User | None) -> Kept:
     rows = view.rows.filter(reward__isnull=False).select_related("run").order_by("run_id", "step", "group", "index")
     rollouts = list(rows[: CASES_MOST + 1])
     if not 1 <= len(rollouts) <= CASES_MOST:
@@ -160,8 +160,9 @@ def words_of(view: View) -> str:
 
 
 def groups_of(view: View) -> tuple[Run, set[tuple[int, int]]]:
-    """The groups of which the view has a rollout, by step and number; they must be of one run."""
-    _few(view)
+    """The groups with a rollout in the view, by step and number. Raises ``ValidationError`` unless they are of one
+    run."""
+    _require_few(view)
     found = view.rows.filter(held_out=False).order_by().values_list("run_id", "step", "group").distinct()
     places = list(found[:MOST])
     runs = {run for run, _step, _group in places}
@@ -171,14 +172,14 @@ def groups_of(view: View) -> tuple[Run, set[tuple[int, int]]]:
     return run, {(step, group) for _run, step, group in places}
 
 
-def _few(view: View) -> None:
+def _require_few(view: View) -> None:
     if view.count.more:
         raise ValidationError(_("More than %(n)s rollouts match. Narrow the view, then save it.") % {"n": MOST})
 
 
 def chosen_of(view: View) -> tuple[list[UUID], list[Run]]:
     """The rollouts of a view in the order that they were played, and the runs that they are of."""
-    _few(view)
+    _require_few(view)
     found: list[Any] = list(
         view.rows.order_by("run_id", "step", "group", "index", "attempt").values_list("pk", "run_id")[:MOST]
     )
@@ -187,9 +188,9 @@ def chosen_of(view: View) -> tuple[list[UUID], list[Run]]:
 
 
 _SAVES: dict[str, Callable[[View, str, User | None], Kept]] = {
-    "view": _view,
-    "demonstrations": _dataset("demonstrations"),
-    "tasks": _dataset("tasks"),
-    "lab": _lab,
-    "cases": _cases,
+    "view": _save_view,
+    "demonstrations": _dataset_saver("demonstrations"),
+    "tasks": _dataset_saver("tasks"),
+    "lab": _save_lab_set,
+    "cases": _save_cases,
 }

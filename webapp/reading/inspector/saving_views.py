@@ -98,7 +98,7 @@ def _own_view(request: HttpRequest, slug: str, pk: UUID, need: Role = Role.VIEWE
 @login_required
 @require_GET
 def view_open(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """The rollouts of a named view: its address stays, whatever its filters become."""
+    """The rollouts of a named view: its address stays when its filters change."""
     project, view = _own_view(request, slug, pk)
     scope = run_scope(project, view.run) if view.run is not None else scope_of(request, slug, None)
     return redirect(f"{address_of(scope.project, scope.run)}?{view.query}")

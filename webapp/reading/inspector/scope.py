@@ -33,14 +33,14 @@ def run_scope(project: Project, run: Run) -> Scope:
 def project_scope(project: Project, chosen: Sequence[str]) -> Scope:
     """The chosen runs of a project, at most ``MOST_RUNS``; without any its newest ones that played rollouts."""
     runs = Run.objects.filter(project=project, archived_at=None).order_by("-created_at")
-    ids = [pk for pk in map(_uuid, chosen) if pk is not None]
+    ids = [pk for pk in map(_parse_uuid, chosen) if pk is not None]
     if chosen:
         return Scope(project, list(Run.objects.filter(project=project, pk__in=ids)[:MOST_RUNS]))
     played = runs.filter(Exists(Rollout.objects.filter(run=OuterRef("pk"))))
     return Scope(project, list(played[:MOST_RUNS]))
 
 
-def _uuid(text: str) -> UUID | None:
+def _parse_uuid(text: str) -> UUID | None:
     try:
         return UUID(text)
     except ValueError:

@@ -15,7 +15,7 @@ AROUND = 80  # characters before and after
 
 
 class Snippet(NamedTuple):
-    """A phrase as a turn says it, with what stands before and after it."""
+    """A phrase as a turn says it, with the text before and after it."""
 
     turn: int
     before: str

@@ -37,7 +37,7 @@ def scope_of(request: HttpRequest, slug: str, pk: UUID | None, need: Role = Role
 @login_required
 @require_GET
 def rollout_list(request: HttpRequest, slug: str, pk: UUID | None = None) -> HttpResponse:
-    """Rollouts under the address's filters, with how they are spread; what the form asks for anew is a part of it."""
+    """Rollouts under the address's filters, with their distributions; the form asks for a part of this page again."""
     scope = scope_of(request, slug, pk)
     view = View(scope, filters_of(request.GET))
     titles = page.component_names(scope)
@@ -80,7 +80,8 @@ def found_context(request: HttpRequest, view: View, figures: Figures, titles: di
 
 
 def _fresh_url(view: View) -> str:
-    """Where the page of a run at work asks what has come since; empty for one that has ended, and for several."""
+    """The address where the page of a run at work asks for new rollouts; empty for one that has ended, and for
+    several."""
     run = view.scope.run
     if run is None or run.state in TERMINAL:
         return ""
@@ -106,14 +107,14 @@ def form_context(view: View, figures: Figures, titles: dict[str, str]) -> dict[s
         "stages": page.options(view, "stage", [(each, 0) for each in dict.fromkeys(stages)]),
         "held_out": held_out or bool(view.filters.one("held_out")),
         "runs": page.options(view, "run", [(str(run.pk), 0) for run in scope.runs]) if scope.run is None else [],
-        "measures": [_measure(view.filters, *each) for each in measures],
+        "measures": [_measure_field(view.filters, *each) for each in measures],
         "bounded": bool(view.filters.spans.keys() - {"step"}),
-        "steps": _steps(scope, figures),
+        "steps": _step_range(scope, figures),
         "views": views_of(scope),
     }
 
 
-def _steps(scope: Scope, figures: Figures) -> dict[str, int] | None:
+def _step_range(scope: Scope, figures: Figures) -> dict[str, int] | None:
     """The first and the last step of the slider; ``None`` where there is nothing to choose."""
     found = next((item for item in figures.histograms if item.name == "step"), None)
     if found is None:
@@ -123,7 +124,7 @@ def _steps(scope: Scope, figures: Figures) -> dict[str, int] | None:
     return {"low": low, "high": high} if high > low else None
 
 
-def _measure(filters: Filters, name: str, title: Any, about: Any) -> dict[str, Any]:
+def _measure_field(filters: Filters, name: str, title: Any, about: Any) -> dict[str, Any]:
     span = filters.spans.get(name, Span())
     low, high, below = (None if value is None else number_text(value) for value in span)
     return {"name": name, "title": title, "help": about, "low": low, "high": high, "below": below}
@@ -132,7 +133,7 @@ def _measure(filters: Filters, name: str, title: Any, about: Any) -> dict[str, A
 @login_required
 @require_GET
 def rollouts_fresh(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """How many rollouts of the view began or went on since the page was made; asked while a run is at work."""
+    """How many rollouts of the view began or continued since the page was made; asked while a run is at work."""
     scope = scope_of(request, slug, pk)
     raw = request.GET.get("since", "")
     since = int(raw) if raw.isascii() and raw.isdigit() and len(raw) < 19 else 0

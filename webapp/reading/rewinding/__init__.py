@@ -1,1 +1,1 @@
-"""Rewind and play: a recorded rollout opened at one of its turns, where somebody else goes on (docs/rewind.md)."""
+"""Rewind and play: a recorded rollout opened at one of its turns, where another player continues (docs/rewind.md)."""

@@ -1,4 +1,4 @@
-"""Branches of a rollout beside it, message by message, from the first turn that was not the recorded one."""
+"""Branches of a rollout next to it, message by message, from the first turn that was not the recorded one."""
 
 from __future__ import annotations
 
@@ -58,25 +58,25 @@ def beside(rollout: Rollout, branches: Sequence[Branch]) -> Beside:
     recorded = recorded_messages(rollout)
     columns = [Column(None, recorded), *(Column(item, item.told(recorded)) for item in branches)]
     length = max(len(column.messages) for column in columns)
-    differs = next((at for at in range(length) if not _same(columns, at)), None)
+    differs = next((at for at in range(length) if not _same_message(columns, at)), None)
     skipped = max(0, (length if differs is None else differs) - 1)
-    rows = [_row(columns, at, differs) for at in range(skipped, min(length, skipped + ROWS))]
+    rows = [_row_at(columns, at, differs) for at in range(skipped, min(length, skipped + ROWS))]
     return Beside(columns, rows, skipped, max(0, length - skipped - ROWS))
 
 
-def _at(column: Column, at: int) -> Raw | None:
+def _message_at(column: Column, at: int) -> Raw | None:
     return column.messages[at] if at < len(column.messages) else None
 
 
-def _same(columns: Sequence[Column], at: int) -> bool:
-    first = _at(columns[0], at)
-    return all(_at(column, at) == first for column in columns[1:])
+def _same_message(columns: Sequence[Column], at: int) -> bool:
+    first = _message_at(columns[0], at)
+    return all(_message_at(column, at) == first for column in columns[1:])
 
 
-def _row(columns: Sequence[Column], at: int, differs: int | None) -> Row:
-    return Row([_cell(column, at) for column in columns], _same(columns, at), at == differs)
+def _row_at(columns: Sequence[Column], at: int, differs: int | None) -> Row:
+    return Row([_cell_at(column, at) for column in columns], _same_message(columns, at), at == differs)
 
 
-def _cell(column: Column, at: int) -> Cell:
-    raw = _at(column, at)
+def _cell_at(column: Column, at: int) -> Cell:
+    raw = _message_at(column, at)
     return Cell(column.branch, [] if raw is None else [message_of(raw, at, TEXT_CHARS)])

@@ -44,12 +44,12 @@ STARTER = "starter"
 @login_required
 @require_GET
 def branch_list(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """What others did from a turn of a rollout on, beside it."""
+    """The branches of a rollout next to it: what others did from one of its turns on."""
     project, rollout = own_rollout(request, slug, pk)
-    return _page(request, project, rollout)
+    return _branches_page(request, project, rollout)
 
 
-def _page(
+def _branches_page(
     request: HttpRequest, project: Project, rollout: Rollout, problem: str = "", status: int = 200
 ) -> HttpResponse:
     branches = branches_of(rollout)
@@ -60,16 +60,16 @@ def _page(
         "run": rollout.run,
         "view": rollout_view(rollout),
         "can_edit": can_edit(project),
-        "lines": [(item, item in shown, _address(item, shown), _gain(item, rollout)) for item in branches],
+        "lines": [(item, item in shown, _toggle_address(item, shown), _reward_gain(item, rollout)) for item in branches],
         "beside": beside(rollout, shown) if shown else None,
         "most": MOST_COLUMNS,
         "limit": MAX_BRANCHES,
         "problem": problem,
         "going": continuing(rollout),
         "contestants": [(value, title) for value, title in contestants_offered(project) if _plays_here(value)],
-        "contestant": _usual(rollout),
+        "contestant": _default_contestant(rollout),
         "times": USUAL_TIMES,
-        "turn": _turn(request.GET.get("turn", "")),
+        "turn": _parse_turn(request.GET.get("turn", "")),
         "most_times": MAX_TIMES,
         "temperature": rollout.run.config.get("rollout", {}).get("temperature", RolloutConfig().temperature),
         "policies": [(name, translated(title)) for name, title in POLICY_CHOICES.items()],
@@ -78,26 +78,26 @@ def _page(
     return render(request, "rewinding/branches.html", context, status=status)
 
 
-def _why(error: TiltyardError) -> str:
-    """What refused, in the reader's words: a config's own sentence, else that of its code and what to do."""
+def _error_sentence(error: TiltyardError) -> str:
+    """The error in the reader's language: a config's own sentence, else the title and hint of its code."""
     if isinstance(error, ConfigError):
         return in_words(error.sentence)
     told = failure(error.info.model_dump(mode="json"))
     return f"{told.title} {told.hint}" if told else error.message
 
 
-def _turn(asked: str) -> int:
+def _parse_turn(asked: str) -> int:
     """The turn that an address names; else the first one."""
     return max(1, int(asked)) if asked.isascii() and asked.isdigit() and len(asked) < 6 else 1
 
 
 def _plays_here(reference: str) -> bool:
-    """Whether a contestant is worth a run: policies go on at once in the form below, the starter knows nothing."""
+    """Whether a contestant is worth a run: policies continue at once in the form below, the starter knows nothing."""
     return not reference.startswith(POLICY) and reference != STARTER
 
 
-def _usual(rollout: Rollout) -> str:
-    """Who is chosen before anybody chooses: the model that the recorded run made, or played with."""
+def _default_contestant(rollout: Rollout) -> str:
+    """The contestant that the form chooses at first: the model that the recorded run made, or played with."""
     run = rollout.run
     if not run.method.trains:
         return str(run.config.get("model", {}).get("source", ""))
@@ -105,12 +105,12 @@ def _usual(rollout: Rollout) -> str:
     return registered_as(run.project, source) or source
 
 
-def _gain(branch: Branch, rollout: Rollout) -> float | None:
-    """How much more the branch was paid than the recorded rollout."""
+def _reward_gain(branch: Branch, rollout: Rollout) -> float | None:
+    """The branch's reward minus that of the recorded rollout; ``None`` where one has none."""
     return None if branch.reward is None or rollout.reward is None else branch.reward - rollout.reward
 
 
-def _address(branch: Branch, shown: list[Branch]) -> str:
+def _toggle_address(branch: Branch, shown: list[Branch]) -> str:
     """The address that shows a branch, or no longer shows it."""
     ids = [str(item.pk) for item in shown]
     own = str(branch.pk)
@@ -121,7 +121,7 @@ def _address(branch: Branch, shown: list[Branch]) -> str:
 @login_required
 @require_POST
 def continuation_new(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """Have a contestant go on from a turn, several times."""
+    """Have a contestant continue from a turn, several times."""
     project, rollout = own_rollout(request, slug, pk, need=Role.EDITOR)
     form = ContinuationForm(request.POST)
     try:
@@ -129,9 +129,9 @@ def continuation_new(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
             raise ValidationError(form.problem)
         continuation_create(rollout=rollout, user=cast(User, request.user), **form.cleaned_data)
     except ValidationError as exc:
-        return _page(request, project, rollout, " ".join(exc.messages), status=422)
+        return _branches_page(request, project, rollout, " ".join(exc.messages), status=422)
     except TiltyardError as exc:
-        return _page(request, project, rollout, _why(exc), status=422)
+        return _branches_page(request, project, rollout, _error_sentence(exc), status=422)
     query = urlencode({"turn": form.cleaned_data["turn"]})
     return redirect(f"{reverse('branch-list', args=[project.slug, rollout.pk])}?{query}")
 
@@ -139,7 +139,7 @@ def continuation_new(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @login_required
 @require_POST
 def branch_continue(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """Let scripted policies go on from a turn."""
+    """Let scripted policies continue from a turn."""
     project, rollout = own_rollout(request, slug, pk, need=Role.EDITOR)
     turn = str(request.POST.get("turn", ""))
     policies = [name for name in get_args(Policy) if name in request.POST.getlist("policy")]
@@ -149,9 +149,9 @@ def branch_continue(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         user = cast(User, request.user)
         made = rollout_continue(rollout=rollout, user=user, turn=int(turn), policies=policies)
     except ValidationError as exc:
-        return _page(request, project, rollout, " ".join(exc.messages), status=422)
+        return _branches_page(request, project, rollout, " ".join(exc.messages), status=422)
     except TiltyardError as exc:
-        return _page(request, project, rollout, _why(exc), status=422)
+        return _branches_page(request, project, rollout, _error_sentence(exc), status=422)
     query = urlencode([("show", str(item.pk)) for item in made[: MOST_COLUMNS - 1]])
     return redirect(f"{reverse('branch-list', args=[project.slug, rollout.pk])}?{query}#side")
 
@@ -164,14 +164,14 @@ def branch_save_view(request: HttpRequest, slug: str, pk: UUID, branch_id: UUID)
     branch = _own_branch(rollout, branch_id)
     asked = request.POST.get("kind")
     if asked not in ("row", "pair"):
-        return _page(request, project, rollout, _("Choose what to make of the branch."), status=422)
+        return _branches_page(request, project, rollout, _("Choose what to make of the branch."), status=422)
     kind: Literal["row", "pair"] = "row" if asked == "row" else "pair"
     try:
         made = branch_save(
             branch=branch, user=cast(User, request.user), kind=kind, name=str(request.POST.get("name", ""))
         )
     except ValidationError as exc:
-        return _page(request, project, rollout, " ".join(exc.messages), status=422)
+        return _branches_page(request, project, rollout, " ".join(exc.messages), status=422)
     messages.success(request, _("Added to %(name)s.") % {"name": made})
     return redirect("dataset-detail", slug=project.slug, pk=made.pk)
 
@@ -184,7 +184,7 @@ def branch_delete_view(request: HttpRequest, slug: str, pk: UUID, branch_id: UUI
     try:
         branch_delete(branch=_own_branch(rollout, branch_id))
     except ValidationError as exc:
-        return _page(request, project, rollout, " ".join(exc.messages), status=422)
+        return _branches_page(request, project, rollout, " ".join(exc.messages), status=422)
     messages.success(request, _("The branch is deleted."))
     return redirect("branch-list", slug=project.slug, pk=rollout.pk)
 

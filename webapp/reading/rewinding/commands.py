@@ -10,7 +10,7 @@ from webapp.environments.playground.commands import MAX_SEED, Command, Playing
 
 
 class Rewind(Command):
-    """Bring the environment to where it stood before the policy's ``turn``; an episode that is open ends."""
+    """Bring the environment to its state before the policy's ``turn``; an episode that is open ends."""
 
     type: Literal["rewind"]
     turn: int = Field(ge=1, le=MAX_SEED)

@@ -1,4 +1,4 @@
-"""The socket of a rewound rollout: as the playground's, with episodes that begin where a recorded one stood."""
+"""The socket of a rewound rollout: as the playground's, with episodes that begin at a turn of a recorded one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from webapp.runs.rollouts.models import Rollout
 
 
 class RewindConsumer(PlayConsumer):
-    """One tab that goes on by hand from a turn of a recorded rollout."""
+    """One tab in which a person continues from a turn of a recorded rollout."""
 
     known = REWINDING
     judges = True

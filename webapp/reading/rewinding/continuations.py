@@ -46,8 +46,8 @@ def continuation_create(
         raise ValidationError({"times": _("Choose 1 to %(n)s times.") % {"n": MAX_TIMES}})
     scene = scene_of(rollout)
     kept = scene.kept(turn)
-    config = _job(rollout, scene, turn, times, temperature)
-    write_past(rewind_file(rollout.run_id, rollout.pk, turn), _past(rollout, scene, kept))
+    config = _continuation_job(rollout, scene, turn, times, temperature)
+    write_past(rewind_file(rollout.run_id, rollout.pk, turn), _past_until(rollout, scene, kept))
     project = rollout.run.project
     stem = f"branch-{rollout.step}.{rollout.group}.{rollout.index}-turn-{turn}"
     with transaction.atomic():
@@ -57,14 +57,14 @@ def continuation_create(
     return run
 
 
-def _past(rollout: Rollout, scene: Scene, kept: int) -> Past:
+def _past_until(rollout: Rollout, scene: Scene, kept: int) -> Past:
     said = Turn.objects.filter(rollout=rollout, messages__0__role="assistant").order_by("number")
     tokens = list(said.values_list("tokens", flat=True)[:kept])
     recording = replace(scene.recording, turns=scene.recording.turns[:kept], reward=None)
     return Past(rollout.row or 0, recording, tokens)
 
 
-def _job(rollout: Rollout, scene: Scene, turn: int, times: int, temperature: float | None) -> JobConfig:
+def _continuation_job(rollout: Rollout, scene: Scene, turn: int, times: int, temperature: float | None) -> JobConfig:
     """The run's job at the rollout's step, as an evaluation of its one task."""
     run, resolved = rollout.run, config_for(rollout)
     assert resolved is not None  # noqa: S101 - a scene was made of it
@@ -72,8 +72,8 @@ def _job(rollout: Rollout, scene: Scene, turn: int, times: int, temperature: flo
     dataset = dataset_of(rollout, resolved)
     sampling = {"num_generations": times, "prompts_per_step": 1}
     asked = {} if temperature is None else {"temperature": temperature}
-    spec = {"spec": "", "components": [_weighed(part, scene.step) for part in scene.components]}
-    # Another draw each time: the same seed would say the same again.
+    spec = {"spec": "", "components": [_with_weight_at(part, scene.step) for part in scene.components]}
+    # Another draw each time: the same seed would give the same answer again.
     seed = (meant.run.seed + Continuation.objects.filter(rollout=rollout).count()) % 2**31
     groups = {
         "kind": "evaluate",
@@ -88,6 +88,6 @@ def _job(rollout: Rollout, scene: Scene, turn: int, times: int, temperature: flo
     return JobConfig.model_validate(JobConfig().model_copy(update=groups).model_dump())
 
 
-def _weighed(part: RewardComponent, step: int) -> RewardComponent:
+def _with_weight_at(part: RewardComponent, step: int) -> RewardComponent:
     """A component with the weight that it had at a step: an evaluation weighs as schedules end."""
     return part.model_copy(update={"weight": part.weight * factor(part.schedule, step), "schedule": None})

@@ -1,4 +1,4 @@
-"""Scripted policies go on from a turn of a rollout: what a contestant that knows nothing would still be paid."""
+"""Scripted policies continue from a turn of a rollout: the reward that a contestant that knows nothing would get."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Gone = tuple[Played, bool, int]
 
 
 class _Going:
-    """One policy that goes on."""
+    """One policy that continues."""
 
     def __init__(self, play: Play, config: JobConfig, policy: Policy) -> None:
         self.play, self._config, self._policy = play, config, policy

@@ -1,4 +1,4 @@
-"""The form by which a contestant goes on."""
+"""The form that lets a contestant continue."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from webapp.reading.rewinding.continuations import MAX_TIMES
 
 
 class ContinuationForm(forms.Form):
-    """Who goes on, from which turn, how often; without a temperature at that of the recorded run."""
+    """Who continues, from which turn, how often; without a temperature at that of the recorded run."""
 
     contestant = forms.CharField(max_length=200)
     turn = forms.IntegerField(min_value=1, max_value=2**31 - 1)

@@ -1,4 +1,4 @@
-"""Branches: what somebody else did from a turn of a recorded rollout on."""
+"""Branches: what another player did from a turn of a recorded rollout on."""
 
 from __future__ import annotations
 

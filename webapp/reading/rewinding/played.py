@@ -39,32 +39,32 @@ def continuing(rollout: Rollout) -> list[Continuing]:
     over = Count("run__rollouts", filter=newest & ~Q(run__rollouts__status=RolloutStatus.RUNNING))
     rows = Continuation.objects.filter(rollout=rollout).exclude(run__state__in=TERMINAL).annotate(over=over)
     return [
-        Continuing(each.run, each.turn, title_of_contestant(each.contestant), each.over, _wanted(each.run))
+        Continuing(each.run, each.turn, title_of_contestant(each.contestant), each.over, _planned_rollouts(each.run))
         for each in rows.select_related("run").order_by("-run__created_at")
     ]
 
 
-def _wanted(run: Run) -> int:
+def _planned_rollouts(run: Run) -> int:
     return int(run.config.get("rollout", {}).get("num_generations") or 0)
 
 
 def played_of(rollout: Rollout, only: UUID | None = None) -> list[Branch]:
     """What those runs played, the newest first; ``only``: the one that this rollout is."""
-    rows = _over(rollout) if only is None else _over(rollout).filter(pk=only)
+    rows = _ended_continuations(rollout) if only is None else _ended_continuations(rollout).filter(pk=only)
     rows = rows.select_related("run__created_by", "run__continuation").order_by("-started_at", "-index")
     found = list(rows[:MAX_PLAYED])
     if not found:
         return []
-    said, recorded = _said(found), recorded_messages(rollout)
-    return [_branch(each, rollout, each.run.continuation, said.get(each.pk, []), recorded) for each in found]
+    said, recorded = _messages_by_rollout(found), recorded_messages(rollout)
+    return [_branch_of(each, rollout, each.run.continuation, said.get(each.pk, []), recorded) for each in found]
 
 
 def played_count(rollout: Rollout) -> int:
     """How many of them a page lists."""
-    return _over(rollout)[:MAX_PLAYED].count()
+    return _ended_continuations(rollout)[:MAX_PLAYED].count()
 
 
-def _over(rollout: Rollout) -> QuerySet[Rollout]:
+def _ended_continuations(rollout: Rollout) -> QuerySet[Rollout]:
     """The rollouts that continued from this one and are over, as the newest attempt played them."""
     rows = Rollout.objects.filter(run__continuation__rollout=rollout, attempt=F("run__attempt"))
     return rows.exclude(status=RolloutStatus.RUNNING)
@@ -79,7 +79,7 @@ def played_branch(pk: UUID) -> Branch | None:
     return next(iter(played_of(origin, pk)), None) if origin is not None else None
 
 
-def _said(rollouts: Sequence[Rollout]) -> dict[UUID, list[Messages]]:
+def _messages_by_rollout(rollouts: Sequence[Rollout]) -> dict[UUID, list[Messages]]:
     """The messages of each rollout's turns, in order."""
     found: dict[UUID, list[Messages]] = {}
     for turn in Turn.objects.filter(rollout__in=rollouts).defer("words").order_by("rollout", "number"):
@@ -87,7 +87,7 @@ def _said(rollouts: Sequence[Rollout]) -> dict[UUID, list[Messages]]:
     return found
 
 
-def _branch(
+def _branch_of(
     played: Rollout,
     origin: Rollout,
     went: Continuation,
@@ -95,7 +95,7 @@ def _branch(
     recorded: Messages,
 ) -> Branch:
     messages = [message for turn in said for message in turn]
-    start = _start(messages, went.turn)
+    start = _turn_place(messages, went.turn)
     branch = Branch(
         id=played.pk,
         rollout=origin,
@@ -108,7 +108,7 @@ def _branch(
         env_reward=finite(played.env_reward),
         env_parts=played.env_parts,
         parts=played.parts,
-        missing=_missing(played),
+        missing=_missing_parts(played),
         reward=finite(played.reward),
         outcome=played.outcome,
         same=messages[:start] == recorded[:start],
@@ -119,12 +119,12 @@ def _branch(
     return branch
 
 
-def _start(messages: Messages, turn: int) -> int:
+def _turn_place(messages: Messages, turn: int) -> int:
     """The place of the policy's ``turn``th message, or the end of those that has fewer."""
     places = [place for place, message in enumerate(messages) if message.get("role") == "assistant"]
     return places[turn - 1] if len(places) >= turn else len(messages)
 
 
-def _missing(played: Rollout) -> dict[str, str]:
+def _missing_parts(played: Rollout) -> dict[str, str]:
     told = failure(played.error)
     return {_("excluded"): f"{told.title} {told.detail}".strip()} if told is not None else {}

@@ -1,4 +1,4 @@
-"""One replay of a rollout that nobody goes on from: to see whether its environment still answers as it did."""
+"""One replay of a rollout without a continuation: to see whether its environment still answers as it did."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def replay(rollout: Rollout, user: User, turn: int | None = None) -> dict[str, A
     scene = scene_of(rollout)
     kept = len(scene.recording.turns) if turn is None else scene.kept(turn)
     with seated(scene.environment, user) as reach:
-        return asyncio.run(_replay(reach, scene, kept))
+        return asyncio.run(_replay_once(reach, scene, kept))
 
 
 @contextmanager
@@ -49,7 +49,7 @@ def seated(environment: Environment, user: User) -> Iterator[Reach]:
         leave(user.pk, environment.pk)
 
 
-async def _replay(reach: Reach, scene: Scene, kept: int) -> dict[str, Any]:
+async def _replay_once(reach: Reach, scene: Scene, kept: int) -> dict[str, Any]:
     play = Play(reach, scene.environment.name)
     try:
         async with asyncio.timeout(REPLAY_LIMIT_S):

@@ -40,12 +40,12 @@ class Scene(NamedTuple):
 
     @property
     def last(self) -> int:
-        """The last turn that somebody else can take: the one after all, where the recorded episode had not ended."""
+        """The last turn that another player can take: one after the recorded turns where the episode had not ended."""
         turns = self.recording.turns
         return len(turns) + (not turns or bool(turns[-1].answer))
 
     def kept(self, turn: int) -> int:
-        """How many recorded turns stand before ``turn``. Raises ``ValidationError`` where there is no such turn."""
+        """How many recorded turns come before ``turn``. Raises ``ValidationError`` where there is no such turn."""
         if not 1 <= turn <= self.last:
             raise ValidationError({"turn": _("This rollout has turns 1 to %(last)s.") % {"last": self.last}})
         return turn - 1
@@ -61,24 +61,24 @@ def scene_of(rollout: Rollout) -> Scene:
         raise ValidationError(_("The seed of this rollout is not known, so it cannot be played again."))
     if not config.environment.url:
         raise ValidationError(_("This rollout was played without an environment: there is nothing to rewind."))
-    turns = _turns(rollout)
-    raw, own, origin = _task(rollout, config)
+    turns = _recorded_turns(rollout)
+    raw, own, origin = _played_task(rollout, config)
     reset = ResetRequest(task=raw, seed=seeds.episode, episode_id=f"rewind-{uuid.uuid4().hex}")
     prompt = own.messages if own is not None else []
     ended = rollout.status == RolloutStatus.COMPLETED
     taken = taken_of(turns)
-    recording = Recording(reset, prompt, _messages(turns[0]), taken, rollout.env_reward if ended else None)
+    recording = Recording(reset, prompt, _turn_messages(turns[0]), taken, rollout.env_reward if ended else None)
     tools = own.tools if own is not None else None
-    place = _environment(run, rollout.step, rollout.part)
+    place = _registered_environment(run, rollout.step, rollout.part)
     return Scene(place, recording, tools, origin, spec_of(rollout, config), weighed_at(rollout))
 
 
 def environment_of(rollout: Rollout) -> Environment:
     """The registration that a rollout would be played on. Raises ``ValidationError``."""
-    return _environment(rollout.run, rollout.step, rollout.part)
+    return _registered_environment(rollout.run, rollout.step, rollout.part)
 
 
-def _turns(rollout: Rollout) -> list[Turn]:
+def _recorded_turns(rollout: Rollout) -> list[Turn]:
     """The recorded turns, the prompt first."""
     rows = Turn.objects.filter(rollout=rollout).defer("words").order_by("number")
     found = list(rows[: 2 * MAX_TURNS + 2])
@@ -98,7 +98,7 @@ def recorded_messages(rollout: Rollout) -> list[dict[str, Any]]:
 
 
 def first_other(rollout: Rollout, start: int) -> int:
-    """The number of the recorded turn that stands behind the first ``start`` messages."""
+    """The number of the recorded turn after the first ``start`` messages."""
     rows = Turn.objects.filter(rollout=rollout).order_by("number").values_list("number", "messages")
     seen = 0
     for number, messages in rows[: 2 * MAX_TURNS + 1]:
@@ -112,7 +112,7 @@ def taken_of(turns: Sequence[Turn]) -> list[Taken]:
     """The policy's turns, each with what the environment answered; ``turns`` begin with the prompt."""
     found: list[Taken] = []
     for turn in turns[1:]:
-        messages = _messages(turn)
+        messages = _turn_messages(turn)
         if messages and messages[0].role == "assistant":
             found.append(Taken(messages[0], [], turn.parse_error or None, turn.wrote or None))
         elif found:
@@ -120,12 +120,12 @@ def taken_of(turns: Sequence[Turn]) -> list[Taken]:
     return found
 
 
-def _messages(turn: Turn) -> list[Message]:
+def _turn_messages(turn: Turn) -> list[Message]:
     return [Message.model_validate(message) for message in turn.messages]
 
 
-def _task(rollout: Rollout, config: JobConfig) -> tuple[dict[str, Any], Row | None, str]:
-    """What the environment was given, the row, and where that is from."""
+def _played_task(rollout: Rollout, config: JobConfig) -> tuple[dict[str, Any], Row | None, str]:
+    """The task that the environment was given, the row, and where that is from."""
     if config.draws_tasks and not rollout.held_out:
         return {}, None, ""
     task = task_row(rollout, config, [])
@@ -137,9 +137,9 @@ def _task(rollout: Rollout, config: JobConfig) -> tuple[dict[str, Any], Row | No
         raise ValidationError(_("Row %(number)s cannot be read.") % {"number": task.number}) from exc
 
 
-def _environment(run: Run, step: int, part: str) -> Environment:
-    """The registration that the run names at a step, or for a part of its mix: a worker wrote the server's address into
-    what it resolved."""
+def _registered_environment(run: Run, step: int, part: str) -> Environment:
+    """The registration that the run names at a step, or for a part of its mix: its resolved config
+    has the server's address instead."""
     try:
         named = of_step(run, JobConfig.model_validate(run.config), step, part).environment.name
     except ShapeError:

@@ -16,7 +16,7 @@ from webapp.runs.rollouts.models import Rollout
 
 
 def branches_of(rollout: Rollout) -> list[Branch]:
-    """Its branches, the newest first: those that were kept, and what runs played that went on from it."""
+    """Its branches, the newest first: those that were kept, and those that runs played which continued it."""
     kept = Branch.objects.filter(rollout=rollout).select_related("created_by")
     return sorted([*kept, *played_of(rollout)], key=lambda branch: branch.created_at, reverse=True)
 
@@ -41,7 +41,7 @@ def branch_for(user: User, pk: Any, *, need: Role = Role.VIEWER) -> Branch:
 
 
 def branch_view(branch: Branch) -> dict[str, Any]:
-    """A branch as the API tells it."""
+    """A branch as the API returns it."""
     return {
         "id": str(branch.pk),
         "rollout": str(branch.rollout_id),

@@ -30,7 +30,7 @@ MAX_BRANCHES = 40
 
 
 class Took(NamedTuple):
-    """From which turn a branch went on, how many messages stood before it, and whether they were the recorded ones."""
+    """The turn at which a branch began, how many messages came before it, and whether they were the recorded ones."""
 
     turn: int
     start: int
@@ -40,7 +40,7 @@ class Took(NamedTuple):
 def branch_keep(
     *, rollout: Rollout, user: User | None, episode: Played, took: Took, score: Scored, player: str = ""
 ) -> Branch:
-    """Keep an episode that went on from a turn of a rollout; ``player`` is the policy that played it."""
+    """Keep an episode that continued from a turn of a rollout; ``player`` is the policy that played it."""
     verdict = verdict_of(episode.parts, score.parts, judge_functions(rollout.run))
     branch = Branch(
         rollout=rollout,
@@ -81,28 +81,29 @@ def branch_delete(*, branch: Branch) -> None:
 def branch_save(*, branch: Branch, user: User | None, kind: Literal["row", "pair"], name: str) -> Dataset:
     """Add a branch to a dataset: as a demonstration, or against the recorded rollout. Raises ``ValidationError``."""
     if branch.played is not None:
-        branch.tools = _tools(branch.played)
-    row = _row(branch) if kind == "row" else _pair(branch)
+        branch.tools = _prompt_tools(branch.played)
+    row = _conversation_row(branch) if kind == "row" else _preference_pair(branch)
     row["provenance"] = {"source": "rewind", "rollout": str(branch.rollout_id), "turn": branch.turn}
     row["provenance"] |= {"reward": branch.reward, "done": branch.done}
     project = branch.rollout.run.project
     return dataset_append(project=project, user=user, name=name, rows=[row], file_name="branches.jsonl")
 
 
-def _tools(played: Rollout) -> list[dict[str, Any]] | None:
-    """The tools that its prompt had: the run's journal tells them once its last rollout is over."""
+def _prompt_tools(played: Rollout) -> list[dict[str, Any]] | None:
+    """The tools that its prompt had: the run's journal has them once its last rollout is over."""
     if played.run.state not in TERMINAL:
         raise ValidationError(_("Wait until the run that plays it has ended: its tools are not known until then."))
     return tools_of([played.run], {played.pk}).get(played.pk)
 
 
-def _row(branch: Branch) -> dict[str, Any]:
+def _conversation_row(branch: Branch) -> dict[str, Any]:
     row: dict[str, Any] = {"messages": branch.messages}
     return row | ({"tools": branch.tools} if branch.tools else {})
 
 
-def _pair(branch: Branch) -> dict[str, Any]:
-    """The better of the branch and the recorded rollout against the other, after what both of them were told."""
+def _preference_pair(branch: Branch) -> dict[str, Any]:
+    """A preference pair: the better of the branch and the recorded rollout against the other, after their common
+    prompt."""
     rollout = branch.rollout
     if branch.reward is None or rollout.reward is None:
         raise ValidationError(_("A pair needs the rewards of both; one of them is missing."))

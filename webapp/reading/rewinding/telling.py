@@ -1,4 +1,4 @@
-"""What a replay found, as the socket, the API and pages tell it."""
+"""What a replay found, as the socket, the API and pages show it."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def check_view(found: Rewound) -> dict[str, Any]:
         else {
             "turn": other.turn,
             "what": other.what,
-            "recorded": _cut(other.recorded),
-            "now": _cut(other.now),
+            "recorded": _shorten(other.recorded),
+            "now": _shorten(other.now),
         },
     }
 
 
-def _cut(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= TEXT_MAX else f"{text[:TEXT_MAX]} … (+{len(text) - TEXT_MAX})"

@@ -31,7 +31,8 @@ MAX_NAMES = 200
 @login_required
 @require_GET
 def rollout_rewind(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """Go on from a turn of a recorded rollout; everything that moves comes over the socket."""
+    """The page on which a person continues from a turn of a recorded rollout; the episode's frames come over the
+    socket."""
     project, rollout = own_rollout(request, slug, pk, need=Role.EDITOR)
     context: dict[str, Any] = {
         "project": project,
@@ -46,10 +47,10 @@ def rollout_rewind(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         return render(request, "rewinding/rewind.html", context)
     asked = str(request.GET.get("turn", "1"))
     turn = int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 6 else 1
-    return render(request, "rewinding/rewind.html", context | _player(project, rollout, scene, turn))
+    return render(request, "rewinding/rewind.html", context | _player_context(project, rollout, scene, turn))
 
 
-def _player(project: Project, rollout: Rollout, scene: Scene, turn: int) -> dict[str, Any]:
+def _player_context(project: Project, rollout: Rollout, scene: Scene, turn: int) -> dict[str, Any]:
     """What the player needs, at a turn that there is."""
     environment = scene.environment
     begin = max(1, min(turn, scene.last))

@@ -22,7 +22,7 @@ register = template.Library()
 MAX_ENTRIES = 200
 MAX_DEPTH = 12
 MAX_INLINE = 40
-"""A list of so many plain values stands in one line."""
+"""A list of at most this many plain values is shown in one line."""
 OPEN_DEPTH, OPEN_ENTRIES = 2, 12
 """What is deeper or has more entries is folded at first."""
 
@@ -31,7 +31,7 @@ OPEN_DEPTH, OPEN_ENTRIES = 2, 12
 def tree(value: Any, depth: int = 0) -> SafeString:
     """An object or a list as names and values; long and deep parts of it are folded."""
     if not isinstance(value, dict | list):
-        return format_html('<span class="tree-leaf">{}</span>', visible(_leaf(value)))
+        return format_html('<span class="tree-leaf">{}</span>', visible(_leaf_text(value)))
     if not value:
         return format_html('<span class="muted">{}</span>', "{}" if isinstance(value, dict) else "[]")
     if (
@@ -40,13 +40,13 @@ def tree(value: Any, depth: int = 0) -> SafeString:
         and not any(isinstance(item, dict | list) for item in value)
     ):
         tags = format_html_join(
-            " ", '<span class="tag tree-tag">{}</span>', ((visible(_leaf(item)),) for item in value)
+            " ", '<span class="tag tree-tag">{}</span>', ((visible(_leaf_text(item)),) for item in value)
         )
         return format_html('<span class="tree-row">{}</span>', tags)
     if depth >= MAX_DEPTH:
         return format_html('<span class="tree-leaf">{}</span>', visible(json.dumps(value, ensure_ascii=False)))
     entries = list(value.items() if isinstance(value, dict) else enumerate(value))
-    rows = format_html_join("", "<dt>{}</dt><dd>{}</dd>", _rows(entries[:MAX_ENTRIES], depth))
+    rows = format_html_join("", "<dt>{}</dt><dd>{}</dd>", _entry_rows(entries[:MAX_ENTRIES], depth))
     more = len(entries) - MAX_ENTRIES
     if more > 0:
         rest = ngettext("%(n)s more entry", "%(n)s more entries", more) % {"n": f"{more:,}"}
@@ -54,11 +54,11 @@ def tree(value: Any, depth: int = 0) -> SafeString:
     return format_html('<dl class="tree">{}</dl>', rows)
 
 
-def _rows(entries: list[tuple[Any, Any]], depth: int) -> list[tuple[SafeString, SafeString]]:
-    return [(visible(name), _branch(item, depth + 1)) for name, item in entries]
+def _entry_rows(entries: list[tuple[Any, Any]], depth: int) -> list[tuple[SafeString, SafeString]]:
+    return [(visible(name), _folded_branch(item, depth + 1)) for name, item in entries]
 
 
-def _branch(value: Any, depth: int) -> SafeString:
+def _folded_branch(value: Any, depth: int) -> SafeString:
     inside = len(value) if isinstance(value, dict | list) else 0
     drawn = tree(value, depth)
     if not inside or drawn.startswith("<span"):
@@ -73,7 +73,7 @@ def _branch(value: Any, depth: int) -> SafeString:
     )
 
 
-def _leaf(value: Any) -> str:
+def _leaf_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
@@ -85,7 +85,7 @@ def tree_like(value: Any) -> bool:
 
 @register.filter
 def signed(value: float | None) -> str:
-    """A figure with its sign, so that what is added is told from what is taken away."""
+    """A figure with its sign, so that gains and losses differ."""
     return f"+{figure(value)}" if value is not None and value > 0 else figure(value)
 
 
@@ -99,10 +99,10 @@ def entry(values: dict[str, Any], key: str) -> Any:
 def map_cells(line: Line, project: Project, run: Run) -> SafeString:
     """The cells of a line of the task map: a link to the newest group of its steps, and its share in words."""
     base = reverse("run-group", args=[project.slug, run.pk, 0, 0]).removesuffix("0/0/")
-    return format_html_join("", "{}", ((_cell(box, base),) for box in line.boxes))
+    return format_html_join("", "{}", ((_box_cell(box, base),) for box in line.boxes))
 
 
-def _cell(box: Box | None, base: str) -> SafeString:
+def _box_cell(box: Box | None, base: str) -> SafeString:
     if box is None:
         return SafeString("<td></td>")
     words = _("no verdict") if box.share is None else f"{round(100 * box.share)}%"

@@ -49,7 +49,7 @@ def weights_of_checkpoint(checkpoint: Checkpoint) -> Weights:
 
 
 def weights_of_run(run: Run) -> Weights | None:
-    """What a run started from, or played with; ``None`` where no model played, or no worker has claimed it yet."""
+    """What a run started from, or played with; ``None`` where no model played, or no worker has started it yet."""
     config = config_of(run) if run.resolved else None
     if config is None or not config.needs_model:
         return None
