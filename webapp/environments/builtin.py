@@ -37,21 +37,21 @@ class BuiltIn(NamedTuple):
 @functools.cache
 def builtins() -> dict[str, BuiltIn]:
     """By name. Read once: they come with the code."""
-    found = [_read(path) for path in sorted((Path(settings.BASE_DIR) / "envs").glob(f"*/{MANIFEST}"))]
+    found = [_read_manifest(path) for path in sorted((Path(settings.BASE_DIR) / "envs").glob(f"*/{MANIFEST}"))]
     return {item.name: item for item in found}
 
 
 def builtin_of_image(image: str) -> BuiltIn | None:
-    """The server in an image of ours, ``tiltyard-env-<name>``, whatever its registry and tag."""
+    """The server in an image of ours, ``tiltyard-env-<name>``, of any registry and tag; else ``None``."""
     name = image.partition("@")[0].rpartition("/")[2].partition(":")[0]
     return builtins().get(name.removeprefix(OWN_IMAGE)) if name.startswith(OWN_IMAGE) else None
 
 
-def _read(path: Path) -> BuiltIn:
+def _read_manifest(path: Path) -> BuiltIn:
     manifest = yaml.safe_load(path.read_text(encoding="utf-8"))
     validation = manifest.get("validation", {})
     resources = validation.get("resources", {})
-    options = _options(manifest.get("x-options"))
+    options = _parse_options(manifest.get("x-options"))
     return BuiltIn(
         path.parent.name,
         str(manifest["version"]),
@@ -59,14 +59,14 @@ def _read(path: Path) -> BuiltIn:
         int(resources.get("memory_mb", 1024)),
         [str(tag) for tag in validation.get("types", {}).get("tags", [])],
         options,
-        {name: _command(item, options) for name, item in (manifest.get("x-datasets") or {}).items()},
+        {name: _parse_command(item, options) for name, item in (manifest.get("x-datasets") or {}).items()},
     )
 
 
-def _options(items: Any) -> list[Option]:
+def _parse_options(items: Any) -> list[Option]:
     return [Option.model_validate(item) for item in items or []]
 
 
-def _command(item: dict[str, Any], options: list[Option]) -> Command:
+def _parse_command(item: dict[str, Any], options: list[Option]) -> Command:
     shared = set(item.get("shared") or [])
-    return Command(_options(item.get("options")), [option for option in options if option.name in shared])
+    return Command(_parse_options(item.get("options")), [option for option in options if option.name in shared])

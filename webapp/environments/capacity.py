@@ -30,19 +30,19 @@ def room_of(environment: Environment) -> Room:
     if not servers:
         return Room(0, 0, None, None, None)
     with ThreadPoolExecutor(len(servers), thread_name_prefix="room") as pool:
-        outcomes = list(pool.map(lambda server: _ask(server, environment.server_name), servers))
+        outcomes = list(pool.map(lambda server: _ask_server(server, environment.server_name), servers))
     answers = [item for item in outcomes if isinstance(item, Answer)]
     problem = next((item for item in outcomes if isinstance(item, TiltyardError)), None)
     return Room(
         len(answers),
         len(servers),
-        _sum([item.slots for item in answers]),
-        _sum([item.free for item in answers]),
+        _sum_if_known([item.slots for item in answers]),
+        _sum_if_known([item.free for item in answers]),
         problem,
     )
 
 
-def _ask(server: Server, wanted: str) -> Answer | TiltyardError:
+def _ask_server(server: Server, wanted: str) -> Answer | TiltyardError:
     try:
         answer = ask(server, total_s=ASK_LIMIT_S)
         require_identity(answer, wanted)
@@ -51,7 +51,7 @@ def _ask(server: Server, wanted: str) -> Answer | TiltyardError:
     return answer
 
 
-def _sum(values: list[int | None]) -> int | None:
+def _sum_if_known(values: list[int | None]) -> int | None:
     known = [value for value in values if value is not None]
     return sum(known) if known and len(known) == len(values) else None
 

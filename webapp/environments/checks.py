@@ -144,7 +144,7 @@ def examine(server: Server, *, wanted: str = "") -> Examination:
     title = _("Health")
     try:
         if server.protocol != NATIVE:
-            check_options(_config(server).protocol, server.options)
+            check_options(_probe_config(server).protocol, server.options)
         answer = ask(server)
         findings.append(Finding(title, True, _("The server answers.")))
         title = _("Identity")
@@ -153,18 +153,18 @@ def examine(server: Server, *, wanted: str = "") -> Examination:
         return Examination([*findings, Finding(title, False, exc.message, exc.hint)])
     said = _("This is environment %(name)s, version %(version)s.")
     findings.append(Finding(title, True, said % {"name": answer.name, "version": answer.version or "–"}))
-    findings.append(_capacity(answer))
+    findings.append(_capacity_finding(answer))
     if answer.doubts:
         sentence = _("The server's counts of its own work are out of range and left out: %(names)s.")
         names = ", ".join(answer.doubts)
         findings.append(Finding(_("Counts"), False, sentence % {"names": names}, may_pass=True))
     if server.protocol != NATIVE:
         return Examination(findings, answer)
-    proof, validation = _proof(server)
+    proof, validation = _validation_finding(server)
     return Examination([*findings, proof], answer, validation)
 
 
-def _capacity(answer: Answer) -> Finding:
+def _capacity_finding(answer: Answer) -> Finding:
     title = _("Capacity")
     if answer.free is None:
         return Finding(title, True, _("The server does not report how many sessions it holds."))
@@ -174,7 +174,7 @@ def _capacity(answer: Answer) -> Finding:
     return Finding(title, answer.free > 0, sentence, hint, may_pass=True)
 
 
-def _proof(server: Server) -> tuple[Finding, dict[str, Any] | None]:
+def _validation_finding(server: Server) -> tuple[Finding, dict[str, Any] | None]:
     title = _("Validation")
     try:
         validation = validation_of(server)
@@ -192,7 +192,7 @@ def validation_sentence(found: dict[str, Any]) -> str:
     if not found.get("ok"):
         problems = [clean_text(str(item))[:200] for item in found.get("problems", [])[:MAX_PROBLEMS]]
         return " ".join([_("The environment could not be verified."), *problems])
-    values = {key: _score(found.get(key)) for key in ("gold_reward", "bad_reward")}
+    values = {key: _score_text(found.get(key)) for key in ("gold_reward", "bad_reward")}
     return _("%(episodes)s episodes played: right answers score %(gold)s, wrong ones at most %(bad)s.") % {
         "episodes": found.get("episodes"),
         "gold": values["gold_reward"],
@@ -200,7 +200,7 @@ def validation_sentence(found: dict[str, Any]) -> str:
     }
 
 
-def _score(value: Any) -> str:
+def _score_text(value: Any) -> str:
     return "–" if value is None else f"{value:.2f}"
 
 
@@ -214,7 +214,7 @@ def _require_ok(reply: Reply) -> None:
         raise EnvironmentProtocolError(_("The server answered with status %(status)s.") % {"status": reply.status})
 
 
-def _config(server: Server) -> EnvironmentConfig:
+def _probe_config(server: Server) -> EnvironmentConfig:
     try:
         return EnvironmentConfig(url=server.url, protocol=cast(Protocol, server.protocol), options=server.options)
     except ShapeError as exc:
@@ -225,7 +225,7 @@ def _ask_foreign(server: Server) -> Answer:
     """What the protocol's own adapter finds out; ``None`` for what it cannot know."""
     target_of(server.url, ours=server.ours)  # its sentences are in the reader's language
     with reaching(access(server.token, server.ours)):
-        facts = check_server(_config(server), server.url)
+        facts = check_server(_probe_config(server), server.url)
     used = None if facts.slots is None or facts.free is None else facts.slots - facts.free
     return Answer(
         name=facts.name,

@@ -28,7 +28,7 @@ from webapp.people.teams.models import Project, Role
 TOO_MANY = 99
 
 
-def _answer(request: HttpRequest, project: Project, environment: Environment, notice: str, *, ok: bool) -> HttpResponse:
+def _live_response(request: HttpRequest, project: Project, environment: Environment, notice: str, *, ok: bool) -> HttpResponse:
     """The part of the page that asked, or the environment's page."""
     if request.headers.get("HX-Request") != "true":
         (messages.success if ok else messages.error)(request, notice)
@@ -52,7 +52,7 @@ def environment_recheck(request: HttpRequest, slug: str, pk: UUID) -> HttpRespon
     if request.GET.get("part") == "row":
         context = {"project": project, "item": environment, "health": health_view(environment), "can_edit": True}
         return render(request, "environments/_row.html", context)
-    return _answer(request, project, environment, _("%(name)s was checked.") % {"name": environment.name}, ok=True)
+    return _live_response(request, project, environment, _("%(name)s was checked.") % {"name": environment.name}, ok=True)
 
 
 @login_required
@@ -60,7 +60,7 @@ def environment_recheck(request: HttpRequest, slug: str, pk: UUID) -> HttpRespon
 def environment_scale_view(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Set how many replicas are wanted (``wanted``), or how many more (``add``, also negative)."""
     project, environment = own_environment(request, slug, pk, need=Role.EDITOR)
-    wanted, more = _number(request.POST.get("wanted", "")), _number(request.POST.get("add", ""))
+    wanted, more = _parse_count(request.POST.get("wanted", "")), _parse_count(request.POST.get("add", ""))
     if more is not None:
         wanted = min(MAX_REPLICAS, max(0, environment.wanted + more))
     try:
@@ -68,9 +68,9 @@ def environment_scale_view(request: HttpRequest, slug: str, pk: UUID) -> HttpRes
             raise ValidationError(_("Enter the number of replicas."))
         environment = environment_scale(environment=environment, wanted=wanted)
     except ValidationError as exc:
-        return _answer(request, project, environment, " ".join(exc.messages), ok=False)
+        return _live_response(request, project, environment, " ".join(exc.messages), ok=False)
     notice = ngettext("%(count)d replica is wanted now.", "%(count)d replicas are wanted now.", wanted)
-    return _answer(request, project, environment, notice % {"count": wanted}, ok=True)
+    return _live_response(request, project, environment, notice % {"count": wanted}, ok=True)
 
 
 @login_required
@@ -79,11 +79,11 @@ def environment_restart_view(request: HttpRequest, slug: str, pk: UUID) -> HttpR
     """Restart one replica (``number``), or all."""
     project, environment = own_environment(request, slug, pk, need=Role.EDITOR)
     try:
-        count = environment_restart(environment=environment, number=_number(request.POST.get("number", "")))
+        count = environment_restart(environment=environment, number=_parse_count(request.POST.get("number", "")))
     except ValidationError as exc:
-        return _answer(request, project, environment, " ".join(exc.messages), ok=False)
+        return _live_response(request, project, environment, " ".join(exc.messages), ok=False)
     notice = ngettext("%(count)d replica restarts.", "%(count)d replicas restart.", count) % {"count": count}
-    return _answer(request, project, environment, notice, ok=True)
+    return _live_response(request, project, environment, notice, ok=True)
 
 
 @login_required
@@ -100,7 +100,7 @@ def environment_remove(request: HttpRequest, slug: str, pk: UUID) -> HttpRespons
     return redirect("environment-list", slug=slug)
 
 
-def _number(text: str) -> int | None:
+def _parse_count(text: str) -> int | None:
     """A small whole number, or ``None`` for anything else."""
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit() and len(digits) < 4):

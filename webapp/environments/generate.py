@@ -1,7 +1,7 @@
 """Rows of a dataset, written by ``python -m envs.<program> <command>`` in a limited process of its own.
 
 The child gets an argument list (no shell), an environment without secrets, and limits of time, memory and file size.
-Whatever happens to it, there is a dataset whose check begins, or an ``OrderFailed`` with a sentence.
+In every case the result is a dataset whose check begins, or an ``OrderFailed`` with a sentence.
 """
 
 from __future__ import annotations
@@ -118,11 +118,11 @@ def _write_rows(module: list[str], path: Path, memory_mb: int) -> None:
             hint=_("Ask for fewer rows."),
         )
     if child.code:
-        raise _failure(child.code, output, path, memory_mb)
+        raise _failure_of_child(child.code, output, path, memory_mb)
 
 
-def _failure(code: int, output: Path, path: Path, memory_mb: int) -> OrderFailed:
-    """Why a child failed, from its last words; where its file was is nobody's business."""
+def _failure_of_child(code: int, output: Path, path: Path, memory_mb: int) -> OrderFailed:
+    """Why a child failed, from the last lines it printed; the path of its file is left out."""
     with output.open("rb") as log:
         log.seek(max(0, log.seek(0, os.SEEK_END) - SAID_BYTES))
         lines = last_lines(log.read(), SAID_LINES)

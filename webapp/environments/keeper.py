@@ -3,8 +3,8 @@
 1. Hold the advisory lock of the database; a second keeper waits for it.
 2. Each second: read all environments with their replicas, take one step for each (``reconcile``), ask and store health
    (``watch``). Every few seconds, end what is ours and no row names.
-3. Without the database, servers go on as they are; with it back, the lock is taken again. Redis is not needed.
-4. When the lock went to another keeper meanwhile, its servers are not ours to keep: end what we started.
+3. Without the database, servers keep running; with it back, the lock is taken again. Redis is not needed.
+4. When the lock went to another keeper meanwhile, that one keeps the servers now: end what we started.
 5. SIGTERM: end everything that we started. When we are killed, the kernel ends our processes, and the next keeper finds
    our containers by their rows.
 """
@@ -43,28 +43,28 @@ class Keeper:
         self._orphans_at = 0.0
 
     def run(self) -> None:
-        """Keep until told to end."""
+        """Keep until a signal ends it."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._told)
+            signal.signal(number, self._on_signal)
         say_ready()
         while not self._stop.is_set():
             say_alive()
             try:
-                if self._lead():
+                if self._take_lock():
                     self.tick()
             except DATABASE_AWAY as exc:
                 self._leads = False
                 connection.close()
                 logger.warning("database away; servers go on: %s", type(exc).__name__)
             self._stop.wait(TICK_S)
-        self._end()
+        self._end_all()
 
     def tick(self) -> None:
-        """One look at everything."""
+        """Reconcile and check everything once."""
         environments = list(Environment.objects.prefetch_related("replicas"))
         if time.monotonic() - self._orphans_at >= ORPHANS_EVERY_S:
             self._orphans_at = time.monotonic()
-            self._reconciler.remove_orphans(_named(environments))
+            self._reconciler.remove_orphans(_named_servers(environments))
         for environment in environments:
             try:
                 self._reconciler.look(environment)
@@ -75,10 +75,10 @@ class Keeper:
                 logger.exception("could not keep an environment", extra={"environment_id": environment.pk})
         self._watch.prune()
 
-    def _told(self, _number: int, _frame: FrameType | None) -> None:
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         self._stop.set()
 
-    def _lead(self) -> bool:
+    def _take_lock(self) -> bool:
         """Whether we hold the lock. It belongs to the connection, so it is lost and taken again with that."""
         if self._leads:
             return True
@@ -94,8 +94,8 @@ class Keeper:
             self._led = False
         return self._leads
 
-    def _end(self) -> None:
-        """Leave nothing running, and rows that say so."""
+    def _end_all(self) -> None:
+        """End all servers, and write that into their rows."""
         self._watch.close()
         if not self._led:
             return
@@ -107,8 +107,8 @@ class Keeper:
             logger.warning("database away at the end; the next keeper finds the servers gone")
 
 
-def _named(environments: list[Environment]) -> set[tuple[str, int, str]]:
-    """What rows name, as ``Reconciler.remove_orphans`` compares it."""
+def _named_servers(environments: list[Environment]) -> set[tuple[str, int, str]]:
+    """The servers that rows name, as ``Reconciler.remove_orphans`` compares them."""
     return {
         (str(environment.pk), row.number, repr(sorted(row.handle.items())))
         for environment in environments

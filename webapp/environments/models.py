@@ -121,7 +121,7 @@ class Environment(UuidModel):
 
 
 class Replica(models.Model):
-    """One server of an environment. An environment at an address has exactly one, which nobody starts."""
+    """One server of an environment. An environment at an address has exactly one, which is not started here."""
 
     environment = models.ForeignKey(Environment, on_delete=models.CASCADE, related_name="replicas")
     number = models.PositiveSmallIntegerField()
@@ -164,7 +164,7 @@ class EnvironmentSample(models.Model):
 
 
 class OrderState(models.TextChoices):
-    """Where a dataset stands that an environment's program is to write."""
+    """The state of a dataset that an environment's program is to write."""
 
     WAITING = "waiting", _("waiting")
     WRITING = "writing", _("being written")

@@ -41,7 +41,7 @@ class OptionsForm(forms.Form):
         places = {kind: places_offered(kind) for kind in {option.kind for option in options} if kind in PLACES}
         for option in options:
             value = (values or {}).get(option.name, option.default)
-            field = _field(option, value, places.get(option.kind, []))
+            field = _form_field(option, value, places.get(option.kind, []))
             text = option_text(program or name, option.name)
             field.label, field.help_text, field.initial = str(text.label), str(text.help), value
             self.fields[f"{name}-{option.name}"] = field
@@ -63,7 +63,7 @@ class OptionsForm(forms.Form):
             return {}
 
 
-def _field(option: Option, value: Any, places: list[str]) -> forms.Field:
+def _form_field(option: Option, value: Any, places: list[str]) -> forms.Field:
     if option.kind == "flag":
         return forms.BooleanField(required=False)
     if option.kind == "integer":
@@ -77,6 +77,6 @@ def _field(option: Option, value: Any, places: list[str]) -> forms.Field:
         )
     if option.kind == "choice":
         return forms.ChoiceField(choices=[(word, word) for word in option.choices], required=False)
-    # What is chosen now stays choosable although it is gone, so that its sentence stands at the field.
+    # The present value stays choosable although it is gone, so that its sentence is shown at the field.
     names = places if value in (None, *places) else [*places, str(value)]
     return forms.ChoiceField(choices=[("", _("none")), *((name, name) for name in names)], required=False)

@@ -1,4 +1,4 @@
-"""Options of built-in servers: declared beside each program, chosen in a form, handed over as an argument list.
+"""Options of built-in servers: declared next to each program, chosen in a form, passed as an argument list.
 
 A manifest (``openenv.yaml``) lists them under ``x-options``, those of commands that write datasets under
 ``x-datasets``. What was chosen is kept without what equals a default. No shell ever reads any of it, and no value can
@@ -52,7 +52,7 @@ def arguments_clean(options: Sequence[Option], given: Mapping[str, Any], *, pref
         try:
             if name not in known:
                 raise ValueError(_("There is no such option."))
-            _require(known[name], value)
+            _require_valid(known[name], value)
         except ValueError as exc:
             errors[f"{prefix}{name}"] = str(exc)
         else:
@@ -66,7 +66,7 @@ def arguments_clean(options: Sequence[Option], given: Mapping[str, Any], *, pref
     return chosen
 
 
-def _require(option: Option, value: Any) -> None:
+def _require_valid(option: Option, value: Any) -> None:
     """Raise ``ValueError`` with a sentence for a value that the option cannot have."""
     if option.kind in PLACES:
         place_find(option.kind, value)
@@ -128,11 +128,11 @@ def place_find(kind: str, relative: Any) -> Path:
 def places_offered(kind: str) -> list[str]:
     """What a form offers: the first folders or files of the data folder, by name."""
     found: list[str] = []
-    _look(kind, environment_data_root(), "", found)
+    _add_places(kind, environment_data_root(), "", found)
     return sorted(found)[:MAX_OFFERED]
 
 
-def _look(kind: str, folder: Path, prefix: str, found: list[str]) -> None:
+def _add_places(kind: str, folder: Path, prefix: str, found: list[str]) -> None:
     try:
         with os.scandir(folder) as entries:
             names = sorted(entry.name for entry, _number in zip(entries, range(MAX_SCANNED), strict=False))
@@ -142,13 +142,13 @@ def _look(kind: str, folder: Path, prefix: str, found: list[str]) -> None:
         if len(found) >= MAX_OFFERED:
             return
         relative = prefix + name
-        if _is(kind, relative):
+        if _is_place(kind, relative):
             found.append(relative)
-        if relative.count("/") + 1 < DEPTH[kind] and _is("folder", relative):
-            _look(kind, folder / name, f"{relative}/", found)
+        if relative.count("/") + 1 < DEPTH[kind] and _is_place("folder", relative):
+            _add_places(kind, folder / name, f"{relative}/", found)
 
 
-def _is(kind: str, relative: str) -> bool:
+def _is_place(kind: str, relative: str) -> bool:
     try:
         place_find(kind, relative)
     except ValueError:

@@ -30,7 +30,7 @@ def order_create(
     *, environment: Environment, user: User, name: str, command: str, arguments: dict[str, Any]
 ) -> DatasetOrder:
     """Ask for a dataset. Raises ``ValidationError`` by field, options as ``<command>-<option>``."""
-    _program, chosen = _command(environment, command)
+    _program, chosen = _program_and_command(environment, command)
     order = DatasetOrder(
         environment=environment,
         name=clean_name(name),
@@ -53,7 +53,7 @@ def order_room(project: Project) -> bool:
     return DatasetOrder.objects.filter(environment__project=project, state__in=OPEN).count() < MAX_OPEN
 
 
-def _command(environment: Environment, name: str) -> tuple[BuiltIn, Command]:
+def _program_and_command(environment: Environment, name: str) -> tuple[BuiltIn, Command]:
     program = environment.built_in
     if program is None or name not in program.datasets:
         raise ValidationError({"command": _("This environment cannot generate that.")})
@@ -63,8 +63,8 @@ def _command(environment: Environment, name: str) -> tuple[BuiltIn, Command]:
 def order_run(claim: Claim[DatasetOrder]) -> None:
     """Have a claimed order written; the dataset and the end of the order are one transaction."""
     order, environment = claim.item, claim.item.environment
-    program, command = _command(environment, order.command)
-    words = arguments_argv(command.shared, _shared(environment, command))
+    program, command = _program_and_command(environment, order.command)
+    words = arguments_argv(command.shared, _shared_arguments(environment, command))
     words += arguments_argv(command.options, order.arguments)
 
     def handed_in(dataset: Dataset) -> None:
@@ -88,7 +88,7 @@ def order_failed(order: DatasetOrder, error: TiltyardError) -> dict[str, Any]:
     return {"state": OrderState.FAILED, "error": error.info.model_dump(mode="json")}
 
 
-def _shared(environment: Environment, command: Command) -> dict[str, Any]:
+def _shared_arguments(environment: Environment, command: Command) -> dict[str, Any]:
     """The server's options that the command takes over, so that both mean the same tasks."""
     names = {option.name for option in command.shared}
     return {name: value for name, value in environment.arguments.items() if name in names}

@@ -4,10 +4,10 @@
 2. Otherwise replicas 1 to ``wanted`` are to run. Missing ones get a row; rows above are ended, then removed.
 3. A replica that runs is left alone, unless a restart is wished or it has not answered for too long.
 4. One that died is started again: at once the first time, then after growing pauses. After ``MAX_DEATHS`` deaths
-   shortly after their starts it has failed, with the last lines of its log, until somebody wishes a restart.
-5. A launcher that cannot work now (no engine, no image) is asked again later; its sentence stands at the replica.
+   shortly after their starts it has failed, with the last lines of its log, until a person asks for a restart.
+5. A launcher that cannot work now (no engine, no image) is asked again later; its sentence is shown at the replica.
 
-Everything is read anew each time, so whoever wrote what, and whatever was killed meanwhile, the next look corrects it.
+Everything is read again each time, so the next look corrects whatever was written or killed meanwhile.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Reconciler:
             try:
                 self._step(row, keep=row.number <= environment.wanted)
             except LaunchError as exc:
-                self._cannot(row, exc)
+                self._keep_error(row, exc)
         return None
 
     def remove_orphans(self, named: set[tuple[str, int, str]]) -> None:
@@ -95,7 +95,7 @@ class Reconciler:
         deadline = time.monotonic() + GRACE_S
         self._stop(owned, force=False)
         while owned and time.monotonic() < deadline:
-            owned = [(kind, one) for kind, one in owned if self._lives(kind, one.handle)]
+            owned = [(kind, one) for kind, one in owned if self._is_alive(kind, one.handle)]
             time.sleep(0.05)
         self._stop(owned, force=True)
 
@@ -104,7 +104,7 @@ class Reconciler:
         if 1 not in rows:
             Replica.objects.create(environment=environment, number=1, url=environment.url)
         elif rows[1].url != environment.url:  # moved, as the embedded tools server may
-            _write(rows[1], url=environment.url, state=ReplicaState.STARTING)
+            _save_columns(rows[1], url=environment.url, state=ReplicaState.STARTING)
 
     def _step(self, row: Replica, *, keep: bool) -> None:
         launcher, memory = self._launcher(row), self._memory_of(row)
@@ -118,12 +118,12 @@ class Reconciler:
             if not keep:
                 row.delete()
                 return None
-            _write(row, wish="", handle={}, error=None, state=ReplicaState.STARTING, restarts=row.restarts + 1)
+            _save_columns(row, wish="", handle={}, error=None, state=ReplicaState.STARTING, restarts=row.restarts + 1)
             return self._start(row, self._memory_of(row))
         if runs:
             return self._watch(row, memory)
         if row.handle:
-            return self._died(row, memory)
+            return self._on_death(row, memory)
         if row.state != ReplicaState.FAILED and time.monotonic() >= memory.not_before:
             self._start(row, memory)
         return None
@@ -131,7 +131,7 @@ class Reconciler:
     def _start(self, row: Replica, memory: Memory) -> None:
         started = self._launcher(row).start(row)
         memory.started, memory.silent_since, memory.asked_at = time.monotonic(), None, None
-        _write(
+        _save_columns(
             row,
             handle=started.handle,
             url=started.url,
@@ -143,11 +143,11 @@ class Reconciler:
         logger.info("replica started", extra={"replica": str(row), "url": started.url})
 
     def _end(self, row: Replica, memory: Memory) -> None:
-        """Ask once, then kill after the grace; the look after finds it gone."""
+        """Ask the server once to end, and kill it after the grace; the next look finds it gone."""
         launcher = self._launcher(row)
         if memory.asked_at is None:
             memory.asked_at = time.monotonic()
-            _write(row, state=ReplicaState.STOPPING)
+            _save_columns(row, state=ReplicaState.STOPPING)
             launcher.stop(row.handle)
         elif time.monotonic() - memory.asked_at > GRACE_S:
             launcher.stop(row.handle, force=True)
@@ -159,7 +159,7 @@ class Reconciler:
             memory.silent_since = None
             return
         if row.state == ReplicaState.STOPPING:  # wanted again before it had ended
-            _write(row, state=ReplicaState.STARTING)
+            _save_columns(row, state=ReplicaState.STARTING)
         if memory.silent_since is None:
             memory.silent_since = now
         limit = START_LIMIT_S if row.state == ReplicaState.STARTING else SILENT_LIMIT_S
@@ -167,7 +167,7 @@ class Reconciler:
             logger.warning("replica hangs", extra={"replica": str(row)})
             self._launcher(row).stop(row.handle, force=True)
 
-    def _died(self, row: Replica, memory: Memory) -> None:
+    def _on_death(self, row: Replica, memory: Memory) -> None:
         lived = time.monotonic() - memory.started
         if row.started_at:  # a keeper that was restarted meanwhile knows it from the row
             lived = max(lived, (timezone.now() - row.started_at).total_seconds())
@@ -184,7 +184,7 @@ class Reconciler:
             memory.not_before = time.monotonic() + min(PAUSE_MAX_S, pause)
         launcher.stop(row.handle, force=True)
         logger.warning("replica died", extra={"replica": str(row), "deaths": memory.deaths})
-        _write(
+        _save_columns(
             row,
             handle={},
             state=ReplicaState.FAILED if failed else ReplicaState.STARTING,
@@ -192,14 +192,14 @@ class Reconciler:
             error=EnvironmentFault(message, hint=hint).info.model_dump(mode="json") | {"log": log},
         )
 
-    def _cannot(self, row: Replica, exc: LaunchError) -> None:
+    def _keep_error(self, row: Replica, exc: LaunchError) -> None:
         """Say why, once, and try again later."""
         memory = self._memory_of(row)
         memory.not_before = time.monotonic() + PAUSE_MAX_S / 3
         error = exc.info.model_dump(mode="json")
         if row.error != error:
             logger.warning("replica cannot be started: %s", exc.message, extra={"replica": str(row)})
-            _write(row, error=error)
+            _save_columns(row, error=error)
 
     # --- helpers ---
     def _launcher(self, row: Replica) -> Launcher:
@@ -208,7 +208,7 @@ class Reconciler:
     def _memory_of(self, row: Replica) -> Memory:
         return self._memory.setdefault(row.pk, Memory())
 
-    def _lives(self, kind: str, handle: dict[str, Any]) -> bool:
+    def _is_alive(self, kind: str, handle: dict[str, Any]) -> bool:
         try:
             return self.launchers[kind].alive(handle)
         except LaunchError:
@@ -222,7 +222,7 @@ class Reconciler:
                 logger.warning("could not be ended: %s", exc.message, extra={"kind": kind})
 
 
-def _write(row: Replica, **values: Any) -> None:
+def _save_columns(row: Replica, **values: Any) -> None:
     """Only the named columns: people write others at the same time. A row that was deleted meanwhile stays so."""
     for name, value in values.items():
         setattr(row, name, value)

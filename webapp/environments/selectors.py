@@ -71,12 +71,12 @@ def health_view(environment: Environment) -> HealthView:
     healthy = [item for item in replicas if item.state == ReplicaState.HEALTHY]
     said = [item.health for item in healthy]
     loads = [item.get("load") or {} for item in said]
-    error = _error(environment, replicas) if not healthy else {}
+    error = _shown_error(environment, replicas) if not healthy else {}
     checked_s = None
     if environment.checked_at:
         checked_s = max(0, int((timezone.now() - environment.checked_at).total_seconds()))
     return HealthView(
-        state=_state(environment, replicas, healthy),
+        state=_health_state(environment, replicas, healthy),
         version=str(environment.health.get("version", ""))[:80],
         sessions=total(item.get("sessions") for item in said),
         slots=total(item.get("slots") for item in said),
@@ -93,7 +93,7 @@ def health_view(environment: Environment) -> HealthView:
     )
 
 
-def _state(environment: Environment, replicas: list[Replica], healthy: list[Replica]) -> str:
+def _health_state(environment: Environment, replicas: list[Replica], healthy: list[Replica]) -> str:
     if healthy:
         whole = len(healthy) >= environment.wanted and all(item.health.get("status") != "degraded" for item in healthy)
         return "ok" if whole else "degraded"
@@ -107,7 +107,7 @@ def _state(environment: Environment, replicas: list[Replica], healthy: list[Repl
     return "unknown" if environment.healthy is None else ("ok" if environment.healthy else "bad")
 
 
-def _error(environment: Environment, replicas: list[Replica]) -> dict[str, Any]:
+def _shown_error(environment: Environment, replicas: list[Replica]) -> dict[str, Any]:
     found = next((item.error for item in replicas if item.error), None)
     return found or (environment.health.get("error") if not environment.launched else None) or {}
 

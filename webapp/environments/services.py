@@ -75,7 +75,7 @@ def environment_register(
         environment.health, environment.checked_at = found.answer.model_dump(), now
     if found.validation is not None:
         environment.validation = found.validation | {"at": now.isoformat()}
-    return _save(environment, token=token)
+    return _save_new(environment, token=token)
 
 
 def environment_launch(
@@ -105,7 +105,7 @@ def environment_launch(
         cpus=cpus,
         memory_mb=memory_mb,
         pids=pids,
-        wanted=_count(wanted),
+        wanted=_check_wanted(wanted),
     )
     if kind == Kind.PROCESS:
         if program not in builtins():
@@ -120,7 +120,7 @@ def environment_launch(
         except LaunchError as exc:
             raise ValidationError({"image": [exc.message, exc.hint]}) from exc
     environment.arguments = arguments_of(environment, arguments or {})
-    return _save(environment)
+    return _save_new(environment)
 
 
 def arguments_of(environment: Environment, given: dict[str, Any]) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def _require_passed(found: Examination, *, accept: bool) -> None:
             raise RegistrationRefused({field: sentences}, found.findings)
 
 
-def _save(environment: Environment, *, token: str = "") -> Environment:
+def _save_new(environment: Environment, *, token: str = "") -> Environment:
     """Write the row, the one replica of a server at an address, and the token."""
     try:
         with transaction.atomic():
@@ -169,7 +169,7 @@ def _save(environment: Environment, *, token: str = "") -> Environment:
     return environment
 
 
-def _count(wanted: int) -> int:
+def _check_wanted(wanted: int) -> int:
     if not 0 <= wanted <= MAX_REPLICAS:
         raise ValidationError({"wanted": _("Between 0 and %(most)s replicas can run.") % {"most": MAX_REPLICAS}})
     return wanted
@@ -179,7 +179,7 @@ def environment_scale(*, environment: Environment, wanted: int) -> Environment:
     """Say how many replicas are wanted; 0 stops all. The keeper does the rest."""
     if not environment.launched:
         raise ValidationError(_("This server was started elsewhere, so it cannot be started or stopped here."))
-    Environment.objects.filter(pk=environment.pk).update(wanted=_count(wanted))
+    Environment.objects.filter(pk=environment.pk).update(wanted=_check_wanted(wanted))
     audit(AuditAction.ENVIRONMENT_SCALED, environment, subject=f"{environment} × {wanted}")
     logger.info("environment scaled", extra={"environment_id": environment.pk, "wanted": wanted})
     environment.refresh_from_db()

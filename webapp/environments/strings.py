@@ -1,4 +1,5 @@
-"""What options of built-in servers are called, and what they do: manifests cannot be translated, so it stands here."""
+"""What options of built-in servers are called, and what they do: manifests cannot be translated, so their texts are
+here."""
 
 from __future__ import annotations
 
@@ -89,5 +90,5 @@ def command_text(name: str) -> OptionText:
 
 
 def option_text(program: str, name: str) -> OptionText:
-    """The texts of an option; its bare name where somebody added one without."""
+    """The texts of an option; its bare name where it has none."""
     return OPTION_TEXTS.get((program, name)) or OPTION_TEXTS.get(("", name)) or OptionText(name, "")

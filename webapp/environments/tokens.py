@@ -1,7 +1,7 @@
 """Access tokens of environments: files that only we can read, never columns.
 
 A server that we start gets its token as a file; one at an address has the token that its registration was given. The
-trainer of a run gets it in its environment, beside the addresses that are ours although they are private.
+trainer of a run gets it in its environment, with the addresses that are ours although they are private.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def token_of(environment_id: UUID) -> str:
 def site_token(url: str) -> str:
     """The token of the servers that come with an installation (docker-compose.yml), or nothing.
 
-    The operator sets it together with their addresses; no other server may learn it, whoever registered that one. The
-    tools server that `up` started has one of its own.
+    The operator sets it together with their addresses; no other server may learn it, whatever person registered that
+    one. The tools server that `up` started has one of its own.
     """
     if settings.TOOLS_URL and urlsplit(url).netloc.lower() == urlsplit(settings.TOOLS_URL).netloc:
         return settings.TOOLS_TOKEN
@@ -95,13 +95,13 @@ def trainer_access(project: Project, *names: str) -> dict[str, str]:
     """
     wanted = {name.removeprefix("environment:") for name in names}
     found = list(Environment.objects.filter(project=project, name__in=wanted).order_by("name"))
-    access = _tokens(found)
+    access = _token_variables(found)
     if pairs := {pair for environment in found for pair in ours(environment)}:
         access["TILTYARD_OUTBOUND_ALLOW"] = ",".join(sorted(f"{host}:{port}" for host, port in pairs))
     return access
 
 
-def _tokens(environments: list[Environment]) -> dict[str, str]:
+def _token_variables(environments: list[Environment]) -> dict[str, str]:
     if len(environments) == 1:
         token = token_for(environments[0], environments[0].url)
         return {"TILTYARD_ENV_TOKEN": token} if token else {}

@@ -70,12 +70,12 @@ def environment_new(request: HttpRequest, slug: str) -> HttpResponse:
     if request.method == "GET":
         program = request.GET.get("program", "")
         first = {"kind": Kind.PROCESS, "program": program, "name": program} if program in builtins() else None
-        return _form(request, project, EnvironmentForm(initial=first))
+        return _render_form(request, project, EnvironmentForm(initial=first))
     form = EnvironmentForm(request.POST)
     findings: list[Any] = []
     if form.is_valid() and not probe_allowed(request.user):
         form.add_error(None, _("Too many checks in one minute; wait a moment."))
-        return _form(request, project, form, status=429)
+        return _render_form(request, project, form, status=429)
     if form.is_valid():
         values, user = form.chosen(), cast(User, request.user)
         make = environment_register if form.cleaned_data["kind"] == Kind.URL else environment_launch
@@ -90,10 +90,10 @@ def environment_new(request: HttpRequest, slug: str) -> HttpResponse:
             notice = _("%(name)s starts now.") if made.launched else _("%(name)s answers and is registered.")
             messages.success(request, notice % {"name": made.name})
             return redirect("environment-detail", slug=slug, pk=made.pk)
-    return _form(request, project, form, findings=findings, status=422)
+    return _render_form(request, project, form, findings=findings, status=422)
 
 
-def _form(
+def _render_form(
     request: HttpRequest,
     project: Project,
     form: EnvironmentForm,
@@ -152,7 +152,7 @@ def environment_history(request: HttpRequest, slug: str, pk: UUID) -> JsonRespon
 @login_required
 @require_GET
 def replica_log_page(request: HttpRequest, slug: str, pk: UUID, number: int) -> HttpResponse:
-    """The last lines that one replica printed; what it prints is text, whatever it looks like."""
+    """The last lines that one replica printed; what it prints is escaped as text."""
     project, environment = own_environment(request, slug, pk)
     replica = next((item for item in environment.replicas.all() if item.number == number), None)
     if replica is None:

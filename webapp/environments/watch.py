@@ -72,7 +72,7 @@ class Watch:
         if time.monotonic() < self._due.get(replica.pk, 0.0):
             return
         server = server_of(environment, replica.url)
-        future = self._pool.submit(_question, server, environment.server_name)
+        future = self._pool.submit(_ask_health, server, environment.server_name)
         self._asked[replica.pk] = (future, replica.handle)
 
     def _collect(self, environment: Environment, replica: Replica) -> None:
@@ -100,7 +100,7 @@ class Watch:
         healthy = [item for item in environment.replicas.all() if item.state == ReplicaState.HEALTHY and not item.wish]
         if environment.launched and healthy:
             server = server_of(environment, healthy[0].url)
-            self._proofs[environment.pk] = self._pool.submit(_proof, server)
+            self._proofs[environment.pk] = self._pool.submit(_validate, server)
 
     def _sample(self, environment: Environment) -> None:
         """One row of history: sums over the replicas that answer, nothing where none does."""
@@ -120,7 +120,7 @@ class Watch:
         )
 
     def _new_errors(self, replica: Replica) -> Counter[str]:
-        """A server counts since its start: what it counted since we last looked, or all when it began anew."""
+        """A server counts since its start: what it counted since our last look, or all when it was started again."""
         counted = Counter((replica.health.get("load") or {}).get("errors") or {})
         before = self._errors.get(replica.pk)
         self._errors[replica.pk] = counted
@@ -129,7 +129,7 @@ class Watch:
         return counted - before
 
 
-def _question(server: Server, wanted: str) -> Outcome:
+def _ask_health(server: Server, wanted: str) -> Outcome:
     """In a thread, without the database."""
     try:
         answer = ask(server, total_s=ASK_LIMIT_S)
@@ -142,7 +142,7 @@ def _question(server: Server, wanted: str) -> Outcome:
     return answer
 
 
-def _proof(server: Server) -> Validation:
+def _validate(server: Server) -> Validation:
     try:
         return validation_of(server)
     except TiltyardError as exc:

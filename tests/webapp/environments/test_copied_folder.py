@@ -15,7 +15,7 @@ import pytest
 from webapp.common.host.processes import known
 from webapp.common.storage import environments_dir
 from webapp.environments.launchers.docker import installation_id
-from webapp.environments.launchers.process import ProcessLauncher, _handle
+from webapp.environments.launchers.process import ProcessLauncher, _handle_of
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_a_copys_keeper_leaves_the_originals_processes_alone(
     launcher._note(server.pid, f"{uuid4()}/1")
     one = known(psutil.Process(server.pid))
     assert one is not None
-    handle = _handle(one)
+    handle = _handle_of(one)
     assert launcher.alive(handle) and [item.handle for item in launcher.list_owned()] == [handle]
 
     restored(settings, original)

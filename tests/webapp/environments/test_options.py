@@ -244,7 +244,7 @@ def test_a_container_sees_its_data_read_only(launch: Callable[..., Environment],
         image="tiltyard-env-toolbench:2",
         arguments={"tools": "toolbench/tools", "queries": "queries.json", "speech": "text"},
     )
-    found = docker._server(made)
+    found = docker._server_arguments(made)
     assert found["command"][6:] == [
         "--tools",
         "/run/tiltyard/tools",

@@ -21,7 +21,7 @@ from webapp.common import work
 from webapp.common.storage import dataset_dir
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.environments import generate, orders
-from webapp.environments.generate import _failure
+from webapp.environments.generate import _failure_of_child
 from webapp.environments.models import DatasetOrder, Environment, Kind, OrderState
 from webapp.people.teams.models import User
 
@@ -180,13 +180,13 @@ def test_however_early_memory_runs_out_the_limit_is_named(shop: Environment, bob
 def test_words_of_a_program_without_memory(tmp_path: Path, code: int, words: str) -> None:
     log, rows = tmp_path / "rows.log", tmp_path / "rows.jsonl"
     log.write_text(f"Traceback (most recent call last):\n{words}\n")
-    assert str(_failure(code, log, rows, 64)) == "Writing the rows needed more than 64 MB of memory."
+    assert str(_failure_of_child(code, log, rows, 64)) == "Writing the rows needed more than 64 MB of memory."
 
 
 def test_other_failures_keep_the_words_of_the_program(tmp_path: Path) -> None:
     log = tmp_path / "rows.log"
     log.write_text("ValueError: no products\n")
-    failed = _failure(1, log, tmp_path / "rows.jsonl", 64)
+    failed = _failure_of_child(1, log, tmp_path / "rows.jsonl", 64)
     assert str(failed) == "The environment could not write the rows: ValueError: no products"
 
 

@@ -61,7 +61,7 @@ async def test_a_frame_on_its_way_does_not_keep_a_closed_socket(
         await taken
 
     socket.send = slow  # type: ignore[method-assign]
-    saying = socket._send("{}") if isinstance(socket, RunConsumer) else socket._say("state")
+    saying = socket._send("{}") if isinstance(socket, RunConsumer) else socket._send_frame("state")
     task = asyncio.ensure_future(saying)
     await asyncio.sleep(0)
     await asyncio.sleep(0)

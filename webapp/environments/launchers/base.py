@@ -21,11 +21,11 @@ HOST = "127.0.0.1"
 
 
 class LaunchError(EnvironmentFault):
-    """A server could not be started or looked at; the sentence says what to do."""
+    """A server could not be started or inspected; the sentence says what to do."""
 
 
 class Started(NamedTuple):
-    """A server that was begun: what its launcher knows it by, and where it will answer."""
+    """A server that was started: its launcher's handle, and the address where it will answer."""
 
     handle: Handle
     url: str

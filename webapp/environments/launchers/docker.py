@@ -93,25 +93,25 @@ class DockerLauncher:
             for old in self._containers(engine, environment=str(environment.pk), replica=str(replica.number)):
                 old.remove(force=True)
             image = engine.images.get(environment.image)
-            inside = _exposed(environment.image, image.attrs)
+            inside = _exposed_port(environment.image, image.attrs)
             network = self._network(engine, environment)
             port = free_port(kept_port(replica))
             container = engine.containers.run(
                 image.id,
                 detach=True,
                 network=network,
-                **_limits(environment),
-                **_server(environment),
+                **_container_limits(environment),
+                **_server_arguments(environment),
                 name=f"tiltyard-{installation_id()[:6]}-{environment.pk.hex[:8]}-{replica.number}",
                 ports={inside: (HOST, port)},
-                labels=_labels(environment, replica.number),
+                labels=_container_labels(environment, replica.number),
             )
         return Started({"container": container.id}, f"http://{HOST}:{port}")
 
     def stop(self, handle: Handle, *, force: bool = False) -> None:
         """SIGTERM, or removal; the last container of an environment takes its network along."""
         with self._speaking() as engine:
-            container = _found(engine, handle)
+            container = _own_container(engine, handle)
             if container is None:
                 return
             if container.status == "running" and not force:
@@ -126,7 +126,7 @@ class DockerLauncher:
     def alive(self, handle: Handle) -> bool:
         """Whether the container runs."""
         with self._speaking() as engine:
-            container = _found(engine, handle)
+            container = _own_container(engine, handle)
             return container is not None and container.status in {"created", "running"}
 
     def logs(self, replica: Replica, lines: int = LOG_LINES) -> list[str]:
@@ -145,7 +145,7 @@ class DockerLauncher:
 
     @contextmanager
     def _speaking(self) -> Iterator[DockerClient]:
-        """The engine; whatever goes wrong with it leaves as a ``LaunchError`` with a sentence."""
+        """The engine; every error of it is raised as a ``LaunchError`` with a sentence."""
         import docker
         from docker.errors import APIError, DockerException, ImageNotFound
         from requests import RequestException
@@ -187,8 +187,8 @@ class DockerLauncher:
         return name
 
 
-def _found(engine: DockerClient, handle: Handle) -> Any:
-    """A container of ours; a row that was restored from a backup names one of its original."""
+def _own_container(engine: DockerClient, handle: Handle) -> Any:
+    """The container, if it is ours; a row that was restored from a backup names one of the original installation."""
     from docker.errors import NotFound
 
     with suppress(NotFound):
@@ -197,7 +197,7 @@ def _found(engine: DockerClient, handle: Handle) -> Any:
     return None
 
 
-def _exposed(name: str, attributes: dict[str, Any]) -> str:
+def _exposed_port(name: str, attributes: dict[str, Any]) -> str:
     """The one port that the image says it listens on, as ``8101/tcp``."""
     ports = [port for port in (attributes.get("Config", {}).get("ExposedPorts") or {}) if port.endswith("/tcp")]
     if len(ports) != 1:
@@ -208,11 +208,11 @@ def _exposed(name: str, attributes: dict[str, Any]) -> str:
     return str(ports[0])
 
 
-def _labels(environment: Environment, number: int) -> dict[str, str]:
+def _container_labels(environment: Environment, number: int) -> dict[str, str]:
     return {OWNER: installation_id(), ENVIRONMENT: str(environment.pk), REPLICA: str(number)}
 
 
-def _limits(environment: Environment) -> dict[str, Any]:
+def _container_limits(environment: Environment) -> dict[str, Any]:
     from docker.types import LogConfig
 
     memory = f"{environment.memory_mb}m"
@@ -231,7 +231,7 @@ def _limits(environment: Environment) -> dict[str, Any]:
     }
 
 
-def _server(environment: Environment) -> dict[str, Any]:
+def _server_arguments(environment: Environment) -> dict[str, Any]:
     """Options and token for a server of our own protocol."""
     from docker.types import Mount
 

@@ -73,7 +73,7 @@ class ProcessLauncher:
         token = token_path(environment.pk)
         # Under another name it is reached from other containers or machines, which the token keeps out.
         bound = HOST if settings.REPLICA_HOST == HOST else "0.0.0.0"  # noqa: S104
-        _rotate(log)
+        _prepare_log(log)
         argv = [
             sys.executable,
             "-m",
@@ -107,11 +107,11 @@ class ProcessLauncher:
         self._children[child.pid] = child
         self._limit(child.pid, environment)
         who = self._note(child.pid, f"{environment.pk}/{replica.number}")
-        return Started(_handle(who), f"http://{settings.REPLICA_HOST}:{port}")
+        return Started(_handle_of(who), f"http://{settings.REPLICA_HOST}:{port}")
 
     def stop(self, handle: Handle, *, force: bool = False) -> None:
         """SIGTERM, or SIGKILL, to its process group."""
-        one = _of(handle)
+        one = _known_process(handle)
         if one is None:
             return
         send([one], signal.SIGKILL if force else signal.SIGTERM)
@@ -120,7 +120,7 @@ class ProcessLauncher:
 
     def alive(self, handle: Handle) -> bool:
         """Whether the same process still runs."""
-        one = _of(handle)
+        one = _known_process(handle)
         if one is None:
             return False
         self._reap(one.pid)
@@ -143,8 +143,8 @@ class ProcessLauncher:
         for one in living:
             environment_id, _slash, number = one.name.partition("/")
             with suppress(ValueError):
-                _cut(replica_log(environment_id, int(number)))  # type: ignore[arg-type]
-                owned.append(Owned(environment_id, int(number), _handle(one)))
+                _cut_log(replica_log(environment_id, int(number)))  # type: ignore[arg-type]
+                owned.append(Owned(environment_id, int(number), _handle_of(one)))
         return owned
 
     def _note(self, pid: int, name: str) -> Known:
@@ -155,7 +155,7 @@ class ProcessLauncher:
         return one
 
     def _limit(self, pid: int, environment: Environment) -> None:
-        """Set what this system can limit; a child that has gone already is noticed by its absence."""
+        """Set what this system can limit; a child that has gone already is noticed later."""
         memory, files = environment.memory_mb << 20, environment.slots * 2 + SPARE_FILES
         with suppress(OSError, ValueError):
             if hasattr(resource, "prlimit"):
@@ -179,11 +179,11 @@ class ProcessLauncher:
             del self._children[pid]
 
 
-def _handle(one: Known) -> Handle:
+def _handle_of(one: Known) -> Handle:
     return {"pid": one.pid, "started": one.started, "folder": folder_id(environments_dir())}
 
 
-def _of(handle: Handle) -> Known | None:
+def _known_process(handle: Handle) -> Known | None:
     """The process of a row; none where the row was restored from a backup: it names a process of the original."""
     if handle.get("folder") != folder_id(environments_dir()):
         return None
@@ -195,15 +195,15 @@ def program_environment() -> dict[str, str]:
     return child_env(PLACES, **FIXED)
 
 
-def _rotate(log: Path) -> None:
-    """A private log, with what earlier starts wrote as long as that is not much."""
+def _prepare_log(log: Path) -> None:
+    """Make the log private, and cut what earlier starts wrote if it is long."""
     log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    _cut(log)
+    _cut_log(log)
     log.touch(mode=0o600)
 
 
-def _cut(log: Path) -> None:
-    """Keep the end of a log that grew too large. Its writer appends, so it goes on at the new end."""
+def _cut_log(log: Path) -> None:
+    """Keep the end of a log that grew too large. Its writer appends, so it continues at the new end."""
     with suppress(OSError):
         if log.stat().st_size <= MAX_LOG_BYTES:
             return

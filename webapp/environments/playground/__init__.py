@@ -1,1 +1,1 @@
-"""The playground: a person plays an environment by hand (docs/environments.md tells how)."""
+"""The playground: a person plays an environment by hand (see docs/environments.md)."""

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-# Below what the web server lets through (``--ws-max-size``), so that a person hears a sentence and not a cut line.
+# Below what the web server lets through (``--ws-max-size``), so that a person gets a sentence and not a cut connection.
 FRAME_BYTES = 60_000
 MAX_CALLS = 16
 MAX_NAME = 200

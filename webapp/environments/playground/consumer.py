@@ -1,10 +1,10 @@
 """The playground's socket: one tab, one environment, at most one session of it (docs/environments.md has the frames).
 
-1. Authenticate, ask ``teams.access`` for an editor, count; only then accept. Viewers may look at what others did, but a
-   session takes a slot from somebody's training, so playing needs the role that may launch runs.
-2. A command runs in a task of its own, one at a time, so that a tab that closes is heard while an environment is slow;
+1. Authenticate, ask ``teams.access`` for an editor, count; only then accept. Viewers may see what others did, but a
+   session takes a slot that a run may need, so playing needs the role that may launch runs.
+2. A command runs in a task of its own, one at a time, so that a closing tab is noticed while an environment is slow;
    closing cancels the command and gives the slot back.
-3. A session that nobody uses for ``IDLE_S`` is ended, with a sentence; what was played stays for ``KEEP_S``.
+3. A session that is not used for ``IDLE_S`` is ended, with a sentence; what was played stays for ``KEEP_S``.
 4. The right to play is checked again every ``RECHECK_S``.
 """
 
@@ -51,9 +51,9 @@ _threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="playground")
 class PlayConsumer(AsyncWebsocketConsumer):
     """One tab that plays one environment by hand.
 
-    Whoever begins episodes otherwise says which environment is played (``_find``), what may be said (``known``), how
-    an episode begins (``_begin``), whether the environment is asked for its verdict on one that is cut off
-    (``judges``), and what is done when one is over (``_over``).
+    A subclass that begins episodes in another way defines which environment is played (``_find``), the commands
+    (``known``), how an episode begins (``_begin_episode``), whether the environment is asked for its verdict on one
+    that is cut off (``judges``), and what is done when one is over (``_on_over``).
     """
 
     channel_layer_alias = ""
@@ -82,10 +82,10 @@ class PlayConsumer(AsyncWebsocketConsumer):
         self.counted, self.user_id, self.environment, self.seat = True, user.pk, environment, environment.pk
         await self.accept()
         self.watch = asyncio.create_task(self._watch(), name=f"watch-{environment.pk}")
-        await self._say("hello", environment=environment.name, frame_bytes=c.FRAME_BYTES, calls=c.MAX_CALLS)
+        await self._send_frame("hello", environment=environment.name, frame_bytes=c.FRAME_BYTES, calls=c.MAX_CALLS)
 
     async def disconnect(self, code: int) -> None:
-        """Cut off whatever runs, and give the slot back."""
+        """Cancel the running command, and give the slot back."""
         if not self.counted:
             return
         self.counted = False
@@ -101,7 +101,7 @@ class PlayConsumer(AsyncWebsocketConsumer):
         # Only now: a second tab that got in earlier would find its slot still taken.
         leave(self.user_id, self.seat)
         if played is not None:
-            await self._left(played)
+            await self._on_left(played)
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
         """One command at a time; what is no command closes the socket."""
@@ -109,15 +109,15 @@ class PlayConsumer(AsyncWebsocketConsumer):
         if command is None:
             await self.close(BAD_FRAME)
         elif isinstance(command, c.Ping):
-            await self._say("pong")
+            await self._send_frame("pong")
         elif self.task is not None and not self.task.done():
             with translation.override(self.language):
                 await self._problem(command, "busy", _("The last request is still being answered."))
         else:
             self.used_at = time.monotonic()
-            self.task = asyncio.create_task(self._obey(command), name=f"play-{self.environment.pk}")
+            self.task = asyncio.create_task(self._run_in_language(command), name=f"play-{self.environment.pk}")
 
-    async def _obey(self, command: c.Command) -> None:
+    async def _run_in_language(self, command: c.Command) -> None:
         """Run a command in the person's language."""
         try:
             with translation.override(self.language):
@@ -130,7 +130,7 @@ class PlayConsumer(AsyncWebsocketConsumer):
         self.used_at = time.monotonic()
 
     async def _answer(self, command: c.Command) -> None:
-        """Run a command; each thing that can go wrong with it is a sentence."""
+        """Run a command; each of its errors becomes a frame with a sentence."""
         try:
             await self._run(command)
         except PlayRefused as refused:
@@ -154,30 +154,30 @@ class PlayConsumer(AsyncWebsocketConsumer):
         else:
             # The registration as it is now: its address may have changed, and so may the right to use it.
             _user, self.environment = await in_database(lambda: self._find(again=True))
-            await self._begin(command)
+            await self._begin_episode(command)
 
     def _find(self, *, again: bool) -> tuple[User, Environment]:
-        """Who plays what; ``Closed`` where that may not be."""
+        """The person and the environment. Raises ``Closed`` where the person may not play it."""
         return authorise(self.scope, self.scope["url_route"]["kwargs"]["environment_id"], again=again)
 
-    async def _begin(self, command: Any) -> None:
-        """Begin an episode: here the only other command there is."""
-        start = await self._aside(start_of, self.environment.project, command.source)
-        play, again = await self._fresh()
+    async def _begin_episode(self, command: Any) -> None:
+        """Begin an episode: the only command that is left here."""
+        start = await self._in_thread(start_of, self.environment.project, command.source)
+        play, again = await self._new_play()
         began = time.monotonic()
         messages = await play.reset(start, command.seed, again=again)
         await self._state("opened", messages=messages, seconds=time.monotonic() - began, seed=command.seed)
 
-    async def _fresh(self) -> tuple[Play, bool]:
-        """A table without an episode, and whether another one of this environment was just left for it."""
-        reach = await self._aside(reach_of, self.environment)
+    async def _new_play(self) -> tuple[Play, bool]:
+        """A new ``Play`` without an episode, and whether another session of this environment was just left for it."""
+        reach = await self._in_thread(reach_of, self.environment)
         again = self.play is not None and self.play.is_open
         if (played := await self._end_quietly()) is not None:
-            await self._left(played)
+            await self._on_left(played)
         self.play = Play(reach, self.environment.name)
         return self.play, again
 
-    async def _over(self, episode: Played) -> None:
+    async def _on_over(self, episode: Played) -> None:
         """An episode with turns of the person is over."""
 
     async def _step(self, command: c.Step) -> None:
@@ -187,17 +187,17 @@ class PlayConsumer(AsyncWebsocketConsumer):
         said, added, seconds = await play.step(command)
         await self._state("answer", said=said.model_dump(mode="json"), messages=added, seconds=seconds)
         if play.episode is not None and not play.is_open:
-            await self._over(play.episode)
+            await self._on_over(play.episode)
 
-    async def _left(self, episode: Played) -> None:
+    async def _on_left(self, episode: Played) -> None:
         """An open episode with turns of the person was left: for another one, or because the tab was closed."""
 
     async def _end(self, reason: str) -> None:
-        """End the episode, tell so, and do what is to be done with what was played."""
+        """End the episode, send that, and call ``_on_over`` with what was played."""
         told = await self._end_quietly()
         await self._state("ended", reason=reason)
         if told is not None:
-            await self._over(told)
+            await self._on_over(told)
 
     async def _end_quietly(self) -> Played | None:
         """End the episode; gives it if it was open and the person had taken a turn."""
@@ -213,10 +213,10 @@ class PlayConsumer(AsyncWebsocketConsumer):
         if episode is None:
             raise PlayRefused("no_episode", _("There is no episode to save. Choose a task and start one."))
         await in_database(lambda: self._find(again=True))
-        saved = await self._aside(save, episode, self.environment, self.user_id, command)
-        await self._say("saved", **saved._asdict())
+        saved = await self._in_thread(save, episode, self.environment, self.user_id, command)
+        await self._send_frame("saved", **saved._asdict())
 
-    async def _aside(self, action: Callable[..., T], *arguments: Any) -> T:
+    async def _in_thread(self, action: Callable[..., T], *arguments: Any) -> T:
         """In a thread, in the person's language, which threads do not inherit. Not in those of the live view: reading
         row 900,000 of a dataset, or copying one, takes a while.
         """
@@ -255,7 +255,7 @@ class PlayConsumer(AsyncWebsocketConsumer):
                 continue
 
     async def _state(self, kind: str, messages: list[Message] | None = None, **more: Any) -> None:
-        """Tell what happened and how the episode stands."""
+        """Send what happened and the state of the episode."""
         play = self.play
         episode = play.episode if play is not None else None
         state: dict[str, Any] = {"open": play is not None and play.is_open}
@@ -270,13 +270,13 @@ class PlayConsumer(AsyncWebsocketConsumer):
                 "tools": episode.known_tools,
             }
         told = [message.model_dump(mode="json", exclude_none=True) for message in messages or []]
-        await self._say(kind, messages=told, state=state, **more)
+        await self._send_frame(kind, messages=told, state=state, **more)
 
     async def _problem(self, command: c.Command, code: str, title: str, hint: str = "", detail: str = "") -> None:
         of = getattr(command, "type", "")
         await self._state("problem", of=of, code=code, title=title, hint=hint, detail=detail)
 
-    async def _say(self, frame: str, /, **values: Any) -> None:
+    async def _send_frame(self, frame: str, /, **values: Any) -> None:
         try:
             async with asyncio.timeout(SEND_LIMIT_S):
                 await self.send(text_data=encode({"type": frame, **values}))

@@ -83,7 +83,7 @@ class Play:
     async def reset(self, start: Start, seed: int, *, again: bool) -> list[Message]:
         """Begin the episode on a session of its own. Raises environment errors; then nothing is open.
 
-        ``again`` tells that the tab has just left another session of this environment.
+        ``again``: the tab has just left another session of this environment.
         """
         episode = Played(uuid.uuid4().hex, self._name, start.task, seed, start.origin)
         self._session = await self._connect(again=again)
@@ -93,7 +93,7 @@ class Play:
         except BaseException:
             await self.end()
             raise
-        shown = episode.begin(start.messages, start.tools, _plain(first))
+        shown = episode.begin(start.messages, start.tools, _clean_observation(first))
         self.episode = episode
         if first.done:
             await self.end()
@@ -102,7 +102,7 @@ class Play:
     async def rewind(
         self, recording: Recording, turns: int, *, tools: Tools | None, origin: str, again: bool
     ) -> Rewound:
-        """Begin an episode that stands where a recorded one stood after ``turns`` turns. Raises environment errors."""
+        """Begin an episode in the state of a recorded one after ``turns`` turns. Raises environment errors."""
         reset = recording.reset
         episode = Played(reset.episode_id, self._name, reset.task, reset.seed, origin)
         self._session = await self._connect(again=again)
@@ -122,7 +122,8 @@ class Play:
         return found
 
     async def _connect(self, *, again: bool) -> Session:
-        """A session; an environment that has not noticed yet that we left its only slot is asked twice."""
+        """A session. With ``again`` a full environment is asked twice: it may not have freed the slot that we left
+        yet."""
         try:
             return await open_session(self._reach)
         except EnvironmentFull:
@@ -139,12 +140,12 @@ class Play:
         if episode.turns - episode.replayed >= MAX_TURNS:
             await self.end()
             raise PlayRefused("too_long", _("An episode of the playground ends after %(n)s turns.") % {"n": MAX_TURNS})
-        said = _said(episode, command)
+        said = _message_of(episode, command)
         added, seconds = await self.take(episode, Taken(said, []))
         return said, added, seconds
 
     async def take(self, episode: Played, turn: Taken) -> tuple[list[Message], float]:
-        """Play one turn of whoever takes it: what was answered, and the seconds that took.
+        """Play one turn, of a person or a policy. Returns the environment's messages, and how many seconds it took.
 
         A fault that the environment reports leaves the episode open: it said no to this turn. After any other failure
         a late answer could be taken for the next one, so the session ends.
@@ -154,9 +155,9 @@ class Play:
             raise PlayRefused("no_episode", _("No episode is open. Choose a task and start one."))
         began = time.monotonic()
         try:
-            answer = _plain(await session.step(turn.request))
+            answer = _clean_observation(await session.step(turn.request))
         except TiltyardError as exc:
-            if type(exc) is not EnvironmentFault:  # its kin mean that the episode itself is lost
+            if type(exc) is not EnvironmentFault:  # its subclasses mean that the episode itself is lost
                 await self.end()
             raise
         seconds = time.monotonic() - began
@@ -174,7 +175,7 @@ class Play:
         if session is not None and episode is not None and episode.reward is None:
             with suppress(TiltyardError, TimeoutError):  # then there is none
                 async with asyncio.timeout(VERDICT_LIMIT_S):
-                    episode.judged(_plain(await session.step(StepRequest(final=True))))
+                    episode.judged(_clean_observation(await session.step(StepRequest(final=True))))
         await self.end()
 
     async def end(self) -> None:
@@ -192,16 +193,16 @@ class _Plain:
         self.latencies, self.failures = inner.latencies, inner.failures
 
     async def reset(self, request: ResetRequest) -> Observation:
-        return _plain(await self._inner.reset(request))
+        return _clean_observation(await self._inner.reset(request))
 
     async def step(self, request: StepRequest) -> Observation:
-        return _plain(await self._inner.step(request))
+        return _clean_observation(await self._inner.step(request))
 
     async def close(self) -> None:
         await self._inner.close()
 
 
-def _said(episode: Played, command: Step) -> Message:
+def _message_of(episode: Played, command: Step) -> Message:
     """The turn as it goes into the transcript. Raises ``PlayRefused`` for arguments that no environment could read."""
     try:
         wanted = [(str(clean_json(call.name)), clean_json(call.arguments)) for call in command.tool_calls]
@@ -214,7 +215,7 @@ def _said(episode: Played, command: Step) -> Message:
     return Message(role="assistant", content=clean_json(command.message), tool_calls=calls or None)
 
 
-def _plain(observation: Observation) -> Observation:
+def _clean_observation(observation: Observation) -> Observation:
     """The observation without what PostgreSQL and ``JSON.parse`` refuse."""
     cleaned: dict[str, Any] = clean_json(observation.model_dump(mode="json"))
     return Observation.model_validate(cleaned)

@@ -42,7 +42,7 @@ def _save_row(episode: Played, environment: Environment, user: User | None, comm
     made = dataset_append(
         project=environment.project,
         user=user,
-        name=_named(command.dataset),
+        name=_clean_name(command.dataset),
         rows=[demonstration(episode)],
         file_name="playground.jsonl",
     )
@@ -51,10 +51,10 @@ def _save_row(episode: Played, environment: Environment, user: User | None, comm
 
 def _save_case(episode: Played, environment: Environment, user: User | None, command: SaveCase) -> Saved:
     case = RewardCase(
-        name=_named(command.name),
+        name=_clean_name(command.name),
         environment=environment.name,
         prompt_length=episode.prompt_length,
-        messages=_messages(episode),
+        messages=_message_rows(episode),
         row=clean_json(episode.task),
         env_reward=episode.reward,
         env_parts=dict(episode.parts),
@@ -68,7 +68,7 @@ def _save_case(episode: Played, environment: Environment, user: User | None, com
 
 def demonstration(episode: Played) -> dict[str, Any]:
     """The episode as a row that SFT trains on: its conversation, its tools, and where it comes from."""
-    row: dict[str, Any] = {"messages": _messages(episode)}
+    row: dict[str, Any] = {"messages": _message_rows(episode)}
     if episode.tools:
         row["tools"] = episode.tools
     row["provenance"] = {
@@ -83,13 +83,13 @@ def demonstration(episode: Played) -> dict[str, Any]:
     return row
 
 
-def _named(name: str) -> str:
-    """A name that a field of the page gave; its faults are sentences without a field."""
+def _clean_name(name: str) -> str:
+    """A checked name from a field of the page. Its ``ValidationError`` names no field."""
     try:
         return clean_name(name)
     except ValidationError as exc:
         raise ValidationError(exc.messages) from exc
 
 
-def _messages(episode: Played) -> list[dict[str, Any]]:
+def _message_rows(episode: Played) -> list[dict[str, Any]]:
     return [message.model_dump(mode="json", exclude_none=True) for message in episode.messages]

@@ -9,10 +9,10 @@ from webapp.common.strings import run_strings
 
 def playground_strings() -> dict[str, str]:
     """Those of a transcript, and the playground's own."""
-    return {**run_strings(), **_state(), **_acting(), **_saving()}
+    return {**run_strings(), **_state_strings(), **_acting_strings(), **_saving_strings()}
 
 
-def _state() -> dict[str, str]:
+def _state_strings() -> dict[str, str]:
     return {
         "play.connecting": _("connecting"),
         "play.ready": _("ready"),
@@ -39,7 +39,7 @@ def _state() -> dict[str, str]:
     }
 
 
-def _acting() -> dict[str, str]:
+def _acting_strings() -> dict[str, str]:
     return {
         "play.text_tab": _("Text"),
         "play.message": _("Message"),
@@ -66,7 +66,7 @@ def _acting() -> dict[str, str]:
     }
 
 
-def _saving() -> dict[str, str]:
+def _saving_strings() -> dict[str, str]:
     return {
         "play.task_not_json": _("The task is not a JSON object."),
         "play.seed_bad": _("The seed is a whole number from 0 to 2147483647."),

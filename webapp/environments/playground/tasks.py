@@ -42,7 +42,7 @@ def start_of(project: Project, source: Empty | Pasted | FromRow) -> Start:
         return Start(source.task, [], None, "")  # a task need not hold a conversation
     try:
         check_tree(source.task)
-        return _opened(row_from_dict(source.task), "")
+        return _start_before_answer(row_from_dict(source.task), "")
     except RowError as exc:
         raise ValidationError(_("The task cannot be used: %(reason)s.") % {"reason": exc}) from exc
 
@@ -56,13 +56,13 @@ def start_of_row(dataset: Dataset, number: int) -> Start:
     try:
         with dataset.rows_path.open(encoding="utf-8") as file:
             line = next(islice(file, number - 1, None), "")
-        return _opened(row_from_dict(strict_loads(line)), f"{dataset.reference}#{number}")
+        return _start_before_answer(row_from_dict(strict_loads(line)), f"{dataset.reference}#{number}")
     except (OSError, RowError, TypeError, AttributeError) as exc:
         raise ValidationError(_("Row %(number)s cannot be read.") % {"number": number}) from exc
 
 
-def _opened(row: Row, origin: str) -> Start:
-    """A row before its first answer: who plays by hand must not be shown the solution."""
+def _start_before_answer(row: Row, origin: str) -> Start:
+    """A row before its first answer: a person who plays must not see the solution."""
     answer = next((at for at, message in enumerate(row.messages) if message.role == "assistant"), None)
     if answer is None:
         return Start(row.task(), row.messages, row.tools, origin)

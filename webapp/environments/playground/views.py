@@ -28,7 +28,7 @@ MAX_DATASETS = 200
 MAX_ROW_DIGITS = 9
 
 
-def _own(request: HttpRequest, slug: str, pk: UUID) -> tuple[Project, Environment]:
+def _own_environment(request: HttpRequest, slug: str, pk: UUID) -> tuple[Project, Environment]:
     """Playing takes a slot, so it needs the role that may launch runs."""
     project = project_for(request.user, slug, need=Role.EDITOR)
     within = Environment.objects.filter(project=project).select_related("project")
@@ -39,7 +39,7 @@ def _own(request: HttpRequest, slug: str, pk: UUID) -> tuple[Project, Environmen
 @require_GET
 def playground(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Play an environment by hand; everything that moves comes over the socket."""
-    project, environment = _own(request, slug, pk)
+    project, environment = _own_environment(request, slug, pk)
     page = {
         "socket": f"/ws/environments/{environment.pk}/play/?language={get_language() or ''}",
         "row": reverse("environment-play-row", args=[slug, pk]),
@@ -61,7 +61,7 @@ def playground(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @require_GET
 def playground_row(request: HttpRequest, slug: str, pk: UUID) -> JsonResponse:
     """One row of a dataset, as an episode would begin with it."""
-    project, _environment = _own(request, slug, pk)
+    project, _environment = _own_environment(request, slug, pk)
     number = request.GET.get("row", "1")
     if not (number.isascii() and number.isdigit() and len(number) <= MAX_ROW_DIGITS):
         return JsonResponse(error_body(request, "invalid", _("A row's number is a whole number from 1.")), status=422)

@@ -45,10 +45,10 @@ class RewindConsumer(PlayConsumer):
         except ValidationError as exc:  # the page has said why
             raise Closed(GONE) from exc
 
-    async def _begin(self, command: Rewind) -> None:
-        scene = await self._aside(scene_of, self.rollout)
+    async def _begin_episode(self, command: Rewind) -> None:
+        scene = await self._in_thread(scene_of, self.rollout)
         kept = scene.kept(command.turn)
-        play, again = await self._fresh()
+        play, again = await self._new_play()
         found = await play.rewind(scene.recording, kept, tools=scene.tools, origin=scene.origin, again=again)
         episode = play.episode
         assert episode is not None  # noqa: S101 - a replay that came to an end made one
@@ -56,9 +56,9 @@ class RewindConsumer(PlayConsumer):
         same = found.difference is None and found.checked
         self.took = Took(command.turn, len(episode.messages), same)
         episode.past = {"rollout": str(self.rollout.pk), "turn": command.turn}
-        await self._opened(command.turn, episode, found)
+        await self._send_opened(command.turn, episode, found)
 
-    async def _opened(self, turn: int, episode: Played, found: Rewound) -> None:
+    async def _send_opened(self, turn: int, episode: Played, found: Rewound) -> None:
         await self._state(
             "opened",
             messages=episode.messages,
@@ -69,20 +69,20 @@ class RewindConsumer(PlayConsumer):
             check=check_view(found),
         )
 
-    async def _left(self, episode: Played) -> None:
+    async def _on_left(self, episode: Played) -> None:
         if self.scene is not None:
-            await self._aside(self._kept, self.scene, episode)
+            await self._in_thread(self._keep_branch, self.scene, episode)
 
-    async def _over(self, episode: Played) -> None:
+    async def _on_over(self, episode: Played) -> None:
         """Score the branch as the rollout was scored, and keep it."""
         if self.scene is None:
             return
-        branch = await self._aside(self._kept, self.scene, episode)
+        branch = await self._in_thread(self._keep_branch, self.scene, episode)
         told = {"id": str(branch.pk), "outcome": branch.outcome, "outcome_title": branch.get_outcome_display()}
         score = {"parts": branch.parts, "missing": branch.missing, "reward": branch.reward}
-        await self._say("scored", **score, branch=told)
+        await self._send_frame("scored", **score, branch=told)
 
-    def _kept(self, scene: Scene, episode: Played) -> Branch:
+    def _keep_branch(self, scene: Scene, episode: Played) -> Branch:
         score = scored(episode.scored_as(), scene.components, scene.step, self.user_id)
         user = User.objects.filter(pk=self.user_id).first()
         return branch_keep(rollout=self.rollout, user=user, episode=episode, took=self.took, score=score)
