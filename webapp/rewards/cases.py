@@ -101,8 +101,8 @@ def cases_under(spec: RewardSpec, user: User) -> list[CaseView]:
     components = [RewardComponent.model_validate(part) for part in spec.components]
     shown = list(cases_of(spec.project)[:MAX_SHOWN])
     origins = origins_of(spec.project, shown)
-    scores = _scores(shown, components, user)
-    return [_view(case, components, scores[case.pk], origins.get(case.pk)) for case in shown]
+    scores = _score_cases(shown, components, user)
+    return [_case_view(case, components, scores[case.pk], origins.get(case.pk)) for case in shown]
 
 
 def episode_of_case(case: RewardCase) -> Episode:
@@ -120,10 +120,10 @@ def episode_of_case(case: RewardCase) -> Episode:
 Scores = dict[str, tuple[float | None, str]]
 
 
-def _scores(cases: list[RewardCase], components: list[RewardComponent], user: User) -> dict[UUID, Scores]:
+def _score_cases(cases: list[RewardCase], components: list[RewardComponent], user: User) -> dict[UUID, Scores]:
     """Each component's value by case, or why it is missing: also for rows that it does not count for, for a case asks
     about the function."""
-    found = {case.pk: _unread(case, components) for case in cases}
+    found = {case.pk: _unreadable_scores(case, components) for case in cases}
     read = [case for case in cases if not found[case.pk]]
     asked = [Asked(episode=episode_of_case(case), components=components, weighed=True) for case in read]
     try:
@@ -135,7 +135,7 @@ def _scores(cases: list[RewardCase], components: list[RewardComponent], user: Us
     return found
 
 
-def _unread(case: RewardCase, components: list[RewardComponent]) -> Scores:
+def _unreadable_scores(case: RewardCase, components: list[RewardComponent]) -> Scores:
     """Why nothing of a case can be scored; empty where it can."""
     try:
         episode_of_case(case)
@@ -144,11 +144,11 @@ def _unread(case: RewardCase, components: list[RewardComponent]) -> Scores:
     return {}
 
 
-def _view(case: RewardCase, components: list[RewardComponent], found: Scores, origin: Origin | None = None) -> CaseView:
+def _case_view(case: RewardCase, components: list[RewardComponent], found: Scores, origin: Origin | None = None) -> CaseView:
     marks = []
     for part in components:
         value, reason = found[part.name]
-        marks.append(_mark(title_of(part), value, reason, case.expected.get(part.name)))
+        marks.append(_mark_of(title_of(part), value, reason, case.expected.get(part.name)))
     values = [found[part.name][0] for part in components]
     total = None
     if all(value is not None for value in values):
@@ -156,12 +156,12 @@ def _view(case: RewardCase, components: list[RewardComponent], found: Scores, or
         parts = {part.name: found[part.name][0] or 0.0 for part in counted}
         total = total_of(terms_of(parts, counted), counted)
     missing = "" if total is not None else _("A component is missing, so there is no total.")
-    whole = _mark(_("Reward"), total, missing, case.total)
+    whole = _mark_of(_("Reward"), total, missing, case.total)
     verdicts = [mark.passed for mark in (*marks, whole) if mark.passed is not None]
     return CaseView(case, marks, whole, all(verdicts) if verdicts else None, origin)
 
 
-def _mark(title: str, value: float | None, reason: str, expected: Any) -> Mark:
+def _mark_of(title: str, value: float | None, reason: str, expected: Any) -> Mark:
     """A missing value does not pass: what was expected of it was not seen."""
     if expected is None:
         return Mark(title, value, reason, None, None)

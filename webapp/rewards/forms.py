@@ -44,12 +44,12 @@ class ComponentFields:
 
     @property
     def shape_wrong(self) -> bool:
-        """Whether what was sent for its shape has to be looked at."""
+        """Whether the sent fields of its shape have an error."""
         return self.shape is not None and self.shape.is_bound and not self.shape.is_valid()
 
 
 class Family(NamedTuple):
-    """Components that belong together; those of which none is chosen are folded."""
+    """Components that belong together; a family without a chosen one is folded."""
 
     title: str
     parts: list[ComponentFields]
@@ -90,8 +90,8 @@ def addable() -> dict[str, str]:
     }
 
 
-def _extras(data: QueryDict) -> dict[str, str]:
-    """Components under names of their own, as a browser says them; what cannot be one is left out."""
+def _extra_components(data: QueryDict) -> dict[str, str]:
+    """Components under names of their own, as a browser sends them; invalid ones are left out."""
     found = {}
     for text in data.getlist("extra")[:MAX_EXTRAS]:
         name, _colon, function = text.partition(":")
@@ -123,7 +123,7 @@ class RewardSpecForm(forms.Form):
         self._more = {name: part.registered for name, part in chosen.items() if part.registered != name}
         self.add_problem = self.add_name = self.add_function = ""
         if data is not None:
-            self._more |= _extras(data)
+            self._more |= _extra_components(data)
             if "add" in data:
                 data = self._with_added(data)
         super().__init__(data, **kwargs)
@@ -231,11 +231,11 @@ class RewardSpecForm(forms.Form):
         )
 
     def clean(self) -> dict[str, Any]:
-        """Make the components; what the models find stands beside the field it belongs to."""
+        """Make the components; each error of the models is shown next to its field."""
         cleaned = super().clean() or {}
         if not self.errors:
             found = [part for slot in self._slots if (part := self._component(slot, cleaned))]
-            # In the order in which they stood, so that saving without a change changes nothing.
+            # In the stored order, so that saving without a change changes nothing.
             place = {name: number for number, name in enumerate(self._start)}
             cleaned["components"] = sorted(found, key=lambda part: place.get(part.name, len(place)))
         return cleaned
@@ -264,11 +264,11 @@ class RewardSpecForm(forms.Form):
             return start.model_copy(update=changes)
         except ShapeError as exc:
             for error in exc.errors(include_url=False, include_input=False):
-                self._place(prefix, error)
+                self._place_error(prefix, error)
             return None
 
-    def _place(self, prefix: str, error: Any) -> None:
-        """Put a model's error beside its parameter."""
+    def _place_error(self, prefix: str, error: Any) -> None:
+        """Show a model's error next to its parameter."""
         field = prefix + option_of(error).split(".")[0]
         self.add_error(field if field in self.fields else None, error_sentence(error) or NON_FIELD_ERRORS)
 

@@ -75,7 +75,7 @@ class SetKind(models.TextChoices):
 
 
 class SetState(models.TextChoices):
-    """Where a rollout set stands between its making and its use."""
+    """The state of a rollout set between its making and its use."""
 
     BUILDING = "building", _("building")
     READY = "ready", _("ready")
@@ -116,5 +116,5 @@ class RolloutSet(UuidModel, Work):
 
     @property
     def groups_path(self) -> Path:
-        """The groups that somebody chose; without the file it is of all groups of its steps."""
+        """The file with the groups that were chosen; without it the set has all groups of its steps."""
         return self.folder / "groups.json"

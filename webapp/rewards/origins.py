@@ -18,7 +18,7 @@ VIEW_CHARACTERS = 500
 
 class Origin(NamedTuple):
     """The rollout that a case was made of, in words; ``url`` is empty once it is gone. ``view`` says how it was found,
-    where somebody looked for it."""
+    if it was found by a search."""
 
     words: str
     url: str
@@ -45,10 +45,10 @@ def origins_of(project: Project, cases: Sequence[RewardCase]) -> dict[UUID, Orig
         return {}
     wanted = [case.origin["rollout"] for case in kept.values()]
     there = {str(pk) for pk in Rollout.objects.filter(pk__in=wanted).values_list("pk", flat=True)}
-    return {pk: _origin(project, case, there) for pk, case in kept.items()}
+    return {pk: _origin_of(project, case, there) for pk, case in kept.items()}
 
 
-def _origin(project: Project, case: RewardCase, there: set[str]) -> Origin:
+def _origin_of(project: Project, case: RewardCase, there: set[str]) -> Origin:
     words = _("rollout %(step)s.%(group)s.%(index)s of %(run_name)s") % case.origin
     rollout = case.origin["rollout"]
     url = reverse("rollout-detail", args=[project.slug, rollout]) if rollout in there else ""

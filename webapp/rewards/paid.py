@@ -76,7 +76,7 @@ def _ranked_words(found: Ranked) -> str:
 def failures_first(project: Project, components: Sequence[RewardComponent]) -> Ranked:
     """How many recorded groups these components would rank wrongly, by the values that their rollouts recorded.
 
-    A rollout that lacks a value of a weighted component tells nothing; one that was partly solved is on neither side.
+    A rollout that lacks a value of a weighted component is left out, and so is one that was partly solved.
     """
     solved = Rollout.objects.filter(run=OuterRef("pk"), outcome=Outcome.SOLVED)
     runs = Run.objects.filter(Exists(solved), project=project).order_by("-created_at").values_list("pk", flat=True)

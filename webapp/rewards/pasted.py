@@ -20,13 +20,13 @@ MAX_EPISODES = 20
 
 
 def pasted_episode(text: str) -> Episode:
-    """One conversation: a list of messages, or ``{"messages": …}`` with what is known beside them."""
-    return conversation_of(_parsed(text))
+    """One conversation: a list of messages, or ``{"messages": …}`` with further facts of the episode."""
+    return conversation_of(_parse_json(text))
 
 
 def pasted_episodes(text: str) -> list[Episode]:
     """One conversation, or a list of several ``{"messages": …}``."""
-    raw = _parsed(text)
+    raw = _parse_json(text)
     several = isinstance(raw, list) and raw and all(isinstance(item, dict) and "messages" in item for item in raw)
     items = raw if several else [raw]
     if len(items) > MAX_EPISODES:
@@ -34,7 +34,7 @@ def pasted_episodes(text: str) -> list[Episode]:
     return [conversation_of(item) for item in items]
 
 
-def _parsed(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     if len(text.encode("utf-8", "replace")) > MAX_CONVERSATION_BYTES:
         raise ValidationError(_("A conversation to try may have at most 64 KB."))
     try:
@@ -44,7 +44,7 @@ def _parsed(text: str) -> Any:
 
 
 def conversation_of(raw: Any) -> Episode:
-    """A parsed conversation as an episode: the prompt is what stands before the first model turn."""
+    """A parsed conversation as an episode: the prompt is everything before the first model turn."""
     more: dict[str, Any] = raw if isinstance(raw, dict) else {}
     messages = more.get("messages") if more else raw
     if not isinstance(messages, list) or not messages:
@@ -58,12 +58,12 @@ def conversation_of(raw: Any) -> Episode:
         raise ValidationError(_("`env_reward` must be a number."))
     if not isinstance(row, dict):
         raise ValidationError(_("`row` must be an object."))
-    found = [_message(item, number) for number, item in enumerate(messages, start=1)]
+    found = [_parse_message(item, number) for number, item in enumerate(messages, start=1)]
     prompt = next((index for index, message in enumerate(found) if message.role == "assistant"), len(found))
     return Episode(messages=found, prompt_length=prompt, row=row, env_reward=env_reward)
 
 
-def _message(item: Any, number: int) -> Message:
+def _parse_message(item: Any, number: int) -> Message:
     """One message in our spelling or in OpenAI's (``function`` with JSON arguments inside a call)."""
     sentence = _("Message %(number)s is not a valid chat message.") % {"number": number}
     if not isinstance(item, dict):
@@ -71,13 +71,13 @@ def _message(item: Any, number: int) -> Message:
     item = {**item, "content": item.get("content") or ""}
     try:
         if item.get("tool_calls"):
-            item["tool_calls"] = [_call(call, index) for index, call in enumerate(item["tool_calls"])]
+            item["tool_calls"] = [_parse_call(call, index) for index, call in enumerate(item["tool_calls"])]
         return Message.model_validate(item)
     except (ShapeError, TypeError, ValueError, AttributeError, RecursionError) as exc:
         raise ValidationError(sentence) from exc
 
 
-def _call(call: dict[str, Any], index: int) -> dict[str, Any]:
+def _parse_call(call: dict[str, Any], index: int) -> dict[str, Any]:
     inner = call.get("function") or call
     arguments = inner.get("arguments") or {}
     return {

@@ -33,7 +33,7 @@ def custom_refusal(project: Project, components: Sequence[RewardComponent]) -> s
 
 
 def with_hashes(components: Sequence[RewardComponent]) -> list[RewardComponent]:
-    """The same components, each custom one with the hash of its code beside it."""
+    """The same components, each custom one with the hash of its code."""
     return [_with_hash(part) if part.registered == CUSTOM else part for part in components]
 
 

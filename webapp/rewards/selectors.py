@@ -77,10 +77,10 @@ def parts_of(spec: RewardSpec) -> list[PartView]:
     total = sum(abs(float(part["weight"])) for part in spec.components) or 1.0
     chosen = [RewardComponent.model_validate(part) for part in spec.components]
     titles = {part.name: title_of(part) for part in chosen}
-    return [_part(part, total)._replace(shape=shape_lines(part, titles)) for part in chosen]
+    return [_part_view(part, total)._replace(shape=shape_lines(part, titles)) for part in chosen]
 
 
-def _part(chosen: RewardComponent, total: float) -> PartView:
+def _part_view(chosen: RewardComponent, total: float) -> PartView:
     known, given, weight = COMPONENTS.get(chosen.registered), chosen.params, chosen.weight
     share = round(100 * abs(weight) / total)
     if known is None:
@@ -114,13 +114,13 @@ class Change(NamedTuple):
 
 
 def changes_between(older: RewardSpec, newer: RewardSpec) -> list[Change]:
-    """What the newer version changed, one line a weight, parameter or shape; empty text stands for "not there"."""
-    before, after = _flat(older), _flat(newer)
+    """What the newer version changed, one line a weight, parameter or shape; empty text means "not there"."""
+    before, after = _flat_spec(older), _flat_spec(newer)
     keys = list(dict.fromkeys([*before, *after]))
     return [Change(key, before.get(key, ""), after.get(key, "")) for key in keys if before.get(key) != after.get(key)]
 
 
-def _flat(spec: RewardSpec) -> dict[str, str]:
+def _flat_spec(spec: RewardSpec) -> dict[str, str]:
     flat = {}
     components = [RewardComponent.model_validate(part) for part in spec.components]
     titles = {part.name: title_of(part) for part in components}

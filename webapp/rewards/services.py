@@ -35,7 +35,7 @@ def reward_spec_save(
 ) -> RewardSpec:
     """Save the next version under a name; unchanged content gives the newest one back. Raises ``ValidationError``."""
     spec = RewardSpec(project=project, name=clean_name(name), created_by=user)
-    spec.components = stored_components(_checked(project, components))
+    spec.components = stored_components(_checked_components(project, components))
     for last_try in (False, False, False, True):
         newest = newest_named(project, spec.name)
         if newest is not None and newest.components == spec.components:
@@ -52,7 +52,7 @@ def reward_spec_save(
     raise AssertionError("unreachable")
 
 
-def _checked(project: Project, components: list[RewardComponent]) -> list[RewardComponent]:
+def _checked_components(project: Project, components: list[RewardComponent]) -> list[RewardComponent]:
     """The components if a run can score with them. Raises ``ValidationError``."""
     if not components:
         raise ValidationError(_("Switch on at least one component."))
@@ -68,10 +68,10 @@ def _checked(project: Project, components: list[RewardComponent]) -> list[Reward
 
 def stored_components(components: list[RewardComponent]) -> list[dict[str, Any]]:
     """Checked components as a spec holds them."""
-    return [_stored(part) for part in components]
+    return [_stored_component(part) for part in components]
 
 
-def _stored(part: RewardComponent) -> dict[str, Any]:
+def _stored_component(part: RewardComponent) -> dict[str, Any]:
     """A component as it is stored: only what differs from its defaults, so equal specs look equal."""
     model = COMPONENTS[part.registered].params
     params = model.model_validate(part.params).model_dump(mode="json", exclude_defaults=True)
@@ -104,7 +104,7 @@ class Tried(NamedTuple):
 
 
 def reward_try(*, user: User, components: list[RewardComponent], text: str) -> Tried:
-    """Score a pasted conversation. Raises ``ValidationError`` with a sentence for whatever is wrong with it,
+    """Score a pasted conversation. Raises ``ValidationError`` with a sentence for each fault of it,
     ``ScorerDied`` where the process that scored it did, and ``TooMany``."""
     episode = pasted_episode(text)
     counted = [part for part in components if counts_for(part, categories_of(episode.row))]

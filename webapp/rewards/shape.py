@@ -92,7 +92,7 @@ class ShapeForm(forms.Form):
     )
 
     def __init__(self, *args: Any, others: Sequence[tuple[str, str]] = (), **kwargs: Any) -> None:
-        """``others`` are the names and titles of the components that a gate may look at."""
+        """``others`` are the names and titles of the components that a gate may depend on."""
         super().__init__(*args, **kwargs)
         self.fields["gate_component"].choices = [("", _("always")), *others]  # type: ignore[attr-defined]
         for field in self.fields.values():
@@ -129,7 +129,7 @@ class ShapeForm(forms.Form):
             RewardComponent.model_validate({"name": "any", "weight": 1, **shape})
         except ShapeError as exc:
             for error in exc.errors(include_url=False, include_input=False):
-                self._place(error)
+                self._place_error(error)
         return cleaned | {"shape": shape}
 
     def part_fields(self) -> dict[str, Any]:
@@ -137,8 +137,8 @@ class ShapeForm(forms.Form):
         part = RewardComponent.model_validate({"name": "any", "weight": 1, **self.cleaned_data["shape"]})
         return {name: getattr(part, name) for name in SHAPE}
 
-    def _place(self, error: Any) -> None:
-        """Put a model's error beside the first field of its option."""
+    def _place_error(self, error: Any) -> None:
+        """Show a model's error next to the first field of its option."""
         option = option_of(error).split(".")[0]
         field = next((name for name in self.fields if option and name.startswith(option)), None)
         self.add_error(field, error_sentence(error))

@@ -31,14 +31,15 @@ ROWS_PER_PAGE = 50
 
 
 def own_spec(request: HttpRequest, slug: str, pk: UUID, *, need: Role = Role.VIEWER) -> tuple[Project, RewardSpec]:
-    """A spec of the project, for somebody who may do this with it."""
+    """The project and its spec, for a person whose role is at least ``need``. Raises ``Http404`` or
+    ``PermissionDenied``."""
     project = project_for(request.user, slug, need=need)
     return project, object_for(
         request.user, RewardSpec, pk, need=need, within=selectors.specs_of(project), project=project
     )
 
 
-def _components(spec: RewardSpec) -> list[RewardComponent]:
+def _components_of(spec: RewardSpec) -> list[RewardComponent]:
     return [RewardComponent.model_validate(part) for part in spec.components]
 
 
@@ -58,7 +59,7 @@ def reward_list(request: HttpRequest, slug: str) -> HttpResponse:
 def reward_new(request: HttpRequest, slug: str) -> HttpResponse:
     """A new spec; starts with task success and the five components of tool calling."""
     project = project_for(request.user, slug, need=Role.EDITOR)
-    return _edit(request, project, None)
+    return _edit_spec(request, project, None)
 
 
 @login_required
@@ -66,11 +67,11 @@ def reward_new(request: HttpRequest, slug: str) -> HttpResponse:
 def reward_edit(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Make the next version from this one."""
     project, spec = own_spec(request, slug, pk, need=Role.EDITOR)
-    return _edit(request, project, spec)
+    return _edit_spec(request, project, spec)
 
 
-def _edit(request: HttpRequest, project: Project, spec: RewardSpec | None) -> HttpResponse:
-    start = _components(spec) if spec else None
+def _edit_spec(request: HttpRequest, project: Project, spec: RewardSpec | None) -> HttpResponse:
+    start = _components_of(spec) if spec else None
     data = request.POST if request.method == "POST" else None
     form = RewardSpecForm(data, components=start, initial={"name": spec.name if spec else ""})
     context = {"project": project, "form": form, "spec": spec, "addable": addable(), "custom_on": custom_rewards_on()}
@@ -97,7 +98,7 @@ def _edit(request: HttpRequest, project: Project, spec: RewardSpec | None) -> Ht
     return render(request, "rewards/edit.html", context, status=422)
 
 
-def _detail(request: HttpRequest, project: Project, spec: RewardSpec, **more: Any) -> dict[str, Any]:
+def _detail_context(request: HttpRequest, project: Project, spec: RewardSpec, **more: Any) -> dict[str, Any]:
     versions = list(selectors.versions_of(spec)[:50])
     older = next((item for item in versions if item.version < spec.version), None)
     compared = next((item for item in versions if str(item.version) == request.GET.get("against")), older)
@@ -106,7 +107,7 @@ def _detail(request: HttpRequest, project: Project, spec: RewardSpec, **more: An
         "project": project,
         "spec": spec,
         "parts": selectors.parts_of(spec),
-        "paid": paid_for(project, _components(spec)),
+        "paid": paid_for(project, _components_of(spec)),
         "versions": versions,
         "compared": compared if compared and compared.pk != spec.pk else None,
         "changes": changes,
@@ -123,7 +124,7 @@ def _detail(request: HttpRequest, project: Project, spec: RewardSpec, **more: An
 def reward_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """One version: its components, what it changed, who uses it, and a box to try it."""
     project, spec = own_spec(request, slug, pk)
-    return render(request, "rewards/detail.html", _detail(request, project, spec))
+    return render(request, "rewards/detail.html", _detail_context(request, project, spec))
 
 
 @login_required
@@ -135,7 +136,7 @@ def reward_try(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     if form.is_valid():
         try:
             user, text = cast(User, request.user), form.cleaned_data["conversation"]
-            tried = services.reward_try(user=user, components=_components(spec), text=text)
+            tried = services.reward_try(user=user, components=_components_of(spec), text=text)
         except ValidationError as exc:
             form.add_error("conversation", exc)
         except ScorerDied as exc:
@@ -143,7 +144,7 @@ def reward_try(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         except TooMany as exc:
             form.add_error("conversation", str(exc))
             wait_s = exc.wait_s
-    context = _detail(request, project, spec, try_form=form, tried=tried)
+    context = _detail_context(request, project, spec, try_form=form, tried=tried)
     name = "rewards/_tried.html" if request.headers.get("HX-Request") == "true" else "rewards/detail.html"
     # HTMX swaps only successful answers, and the fragment carries its own errors.
     failed = tried is None and name == "rewards/detail.html"
@@ -175,14 +176,14 @@ def reward_case_remove(request: HttpRequest, slug: str, pk: UUID) -> HttpRespons
     case = object_for(request.user, RewardCase, pk, need=Role.EDITOR, within=cases.cases_of(project))
     cases.reward_case_delete(case=case)
     messages.success(request, _("The test case %(name)s was deleted.") % {"name": case.name})
-    spec = selectors.specs_of(project).filter(pk=_uuid(request.POST.get("spec"))).first()
+    spec = selectors.specs_of(project).filter(pk=_parse_uuid(request.POST.get("spec"))).first()
     if spec is None:
         return redirect("reward-list", slug=slug)
     return redirect("reward-detail", slug=slug, pk=spec.pk)
 
 
-def _uuid(text: str | None) -> UUID:
-    """The id that a form sent; nobody's where it is none."""
+def _parse_uuid(text: str | None) -> UUID:
+    """The id that a form sent; the zero id where it is none."""
     try:
         return UUID(text or "")
     except ValueError:

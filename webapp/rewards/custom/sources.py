@@ -31,7 +31,7 @@ RUNS_OFFERED = 30
 
 
 class Sample(NamedTuple):
-    """One episode with a name, and where it can be looked at."""
+    """One episode with a name, and the address of its page."""
 
     label: str
     url: str
@@ -47,9 +47,9 @@ def runs_offered(project: Project) -> QuerySet[Run]:
 def samples_of(project: Project, source: str, pasted: str) -> list[Sample]:
     """The episodes that a form's source names. Raises ``ValidationError`` by field where there are none."""
     if source == "pasted":
-        return [Sample(_("Pasted %(n)s") % {"n": n}, "", item) for n, item in enumerate(_pasted(pasted), start=1)]
+        return [Sample(_("Pasted %(n)s") % {"n": n}, "", item) for n, item in enumerate(_pasted_episodes(pasted), start=1)]
     if source == "cases":
-        found = _cases(project)
+        found = _case_samples(project)
         missing = _("This project has no reward test cases yet.")
     else:
         found = _of_run(project, source.removeprefix("run:"))
@@ -59,14 +59,14 @@ def samples_of(project: Project, source: str, pasted: str) -> list[Sample]:
     return found
 
 
-def _pasted(text: str) -> list[Episode]:
+def _pasted_episodes(text: str) -> list[Episode]:
     try:
         return pasted_episodes(text)
     except ValidationError as exc:
         raise ValidationError({"pasted": exc.messages}) from exc
 
 
-def _cases(project: Project) -> list[Sample]:
+def _case_samples(project: Project) -> list[Sample]:
     found = []
     for case in cases_of(project)[:MAX_SAMPLES]:
         try:

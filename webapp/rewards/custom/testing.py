@@ -1,6 +1,6 @@
 """Runs code on episodes in a sandbox of its own, twice, and says what came out.
 
-1. Each episode is scored; a failure is said with its line, and the next episode goes on in a new process if need be.
+1. Each episode is scored; a failure is shown with its line, and the next episode runs in a new process if need be.
 2. Where all worked, everything is scored once more in a new process and in the opposite order: a reward that comes out
    differently depends on something else than the episode (time, chance, earlier episodes).
 3. The whole test has a time limit, and few tests run at once: pages must stay fast.
@@ -79,21 +79,21 @@ def code_test(params: CustomParams, samples: list[Sample]) -> Tested:
         raise ValidationError(_("Other tests are running. Try again in a moment."))
     began = time.monotonic()
     try:
-        lines = _pass(params, samples, began + WALL_LIMIT_S)
+        lines = _score_all(params, samples, began + WALL_LIMIT_S)
         if all(line.value is not None for line in lines):
-            again = _pass(params, samples[::-1], began + WALL_LIMIT_S)[::-1]
-            lines = [_compared(first, second) for first, second in zip(lines, again, strict=True)]
+            again = _score_all(params, samples[::-1], began + WALL_LIMIT_S)[::-1]
+            lines = [_compare_lines(first, second) for first, second in zip(lines, again, strict=True)]
     finally:
         _running.release()
     return Tested(params.sha256, lines, time.monotonic() - began)
 
 
-def _pass(params: CustomParams, samples: list[Sample], deadline: float) -> list[Line]:
-    with _workers(params) as runner:
-        return [_line(runner, params, sample, deadline) for sample in samples]
+def _score_all(params: CustomParams, samples: list[Sample], deadline: float) -> list[Line]:
+    with _open_runner(params) as runner:
+        return [_score_one(runner, params, sample, deadline) for sample in samples]
 
 
-def _line(runner: _Runner, params: CustomParams, sample: Sample, deadline: float) -> Line:
+def _score_one(runner: _Runner, params: CustomParams, sample: Sample, deadline: float) -> Line:
     if time.monotonic() > deadline:
         return Line(
             sample, None, _("The test took longer than %(s)g seconds, so this was not reached.") % {"s": WALL_LIMIT_S}
@@ -105,7 +105,7 @@ def _line(runner: _Runner, params: CustomParams, sample: Sample, deadline: float
     return Line(sample, answer.value, printed=answer.printed)
 
 
-def _compared(first: Line, second: Line) -> Line:
+def _compare_lines(first: Line, second: Line) -> Line:
     if first.value == second.value or second.value is None:
         return first if second.value is not None else second
     differs = _("It returned %(first)g, then %(second)g for the same episode: it depends on something else.")
@@ -131,7 +131,7 @@ class _Runner:
 
 
 @contextmanager
-def _workers(params: CustomParams) -> Iterator[_Runner]:
+def _open_runner(params: CustomParams) -> Iterator[_Runner]:
     runner = _Runner(params)
     try:
         yield runner

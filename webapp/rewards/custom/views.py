@@ -33,7 +33,7 @@ def _require_on() -> None:
         raise PermissionDenied(_("Custom rewards are off. An administrator of this installation switches them on."))
 
 
-def _start(request: HttpRequest, project: Project) -> dict[str, Any]:
+def _editor_start(request: HttpRequest, project: Project) -> dict[str, Any]:
     """What the editor begins with: an example, or the code of a component of a spec of this project."""
     example = BY_KEY.get(request.GET.get("example", ""), EXAMPLES[0])
     start: dict[str, Any] = {"code": example.code, "name": f"my_{example.key}"}
@@ -50,7 +50,7 @@ def _start(request: HttpRequest, project: Project) -> dict[str, Any]:
     return start
 
 
-def _page(request: HttpRequest, project: Project, form: CodeForm, *, status: int = 200, **more: Any) -> HttpResponse:
+def _editor_page(request: HttpRequest, project: Project, form: CodeForm, *, status: int = 200, **more: Any) -> HttpResponse:
     context = {
         "project": project,
         "form": form,
@@ -68,7 +68,7 @@ def custom_edit(request: HttpRequest, slug: str) -> HttpResponse:
     """The editor; saving takes only code that was tested without an error, known by its hash."""
     project = project_for(request.user, slug, need=Role.EDITOR)
     if request.method == "GET":
-        return _page(request, project, CustomRewardForm(project=project, initial=_start(request, project)))
+        return _editor_page(request, project, CustomRewardForm(project=project, initial=_editor_start(request, project)))
     _require_on()
     form = CustomRewardForm(request.POST, project=project)
     if form.is_valid():
@@ -83,7 +83,7 @@ def custom_edit(request: HttpRequest, slug: str) -> HttpResponse:
             audit(AuditAction.CODE_SAVED, subject=sha256, project=project)
             messages.success(request, _("%(name)s is saved.") % {"name": spec})
             return redirect("reward-detail", slug=slug, pk=spec.pk)
-    return _page(request, project, form, status=422)
+    return _editor_page(request, project, form, status=422)
 
 
 @login_required
@@ -94,16 +94,16 @@ def custom_try(request: HttpRequest, slug: str) -> HttpResponse:
     _require_on()
     form, tested = CodeForm(request.POST, project=project), None
     if form.is_valid():
-        tested = _tested(request, project, form)
+        tested = _run_test(request, project, form)
     if request.headers.get("HX-Request") == "true":
         return render(request, "rewards/_custom_tested.html", {"form": form, "tested": tested})
     whole = CustomRewardForm(request.POST, project=project)
     for name, errors in form.errors.items():
         whole.errors[name] = errors
-    return _page(request, project, whole, tested=tested, status=200 if tested else 422)
+    return _editor_page(request, project, whole, tested=tested, status=200 if tested else 422)
 
 
-def _tested(request: HttpRequest, project: Project, form: CodeForm) -> Tested | None:
+def _run_test(request: HttpRequest, project: Project, form: CodeForm) -> Tested | None:
     user, cleaned = cast(User, request.user), form.cleaned_data
     if form.params is None:
         return None

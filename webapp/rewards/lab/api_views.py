@@ -49,9 +49,9 @@ def lab_score(request: HttpRequest, slug: str, pk: UUID) -> JsonResponse:
 
     202 with ``computing`` while values are still being computed: the same request again finds them.
     """
-    found = _own(request, slug, pk)
+    found = _set_of(request, slug, pk)
     try:
-        asked = _asked(request, found, ScoreRequest)
+        asked = _posted_body(request, found, ScoreRequest)
         reply = score_reply(found, asked)
     except _Refused as exc:
         return exc.answer(request)
@@ -67,9 +67,9 @@ def lab_score(request: HttpRequest, slug: str, pk: UUID) -> JsonResponse:
 @require_POST
 def lab_rollout(request: HttpRequest, slug: str, pk: UUID, rollout: UUID) -> JsonResponse:
     """One rollout of a set with its messages, parts and the spans that earned them."""
-    found = _own(request, slug, pk)
+    found = _set_of(request, slug, pk)
     try:
-        reply = rollout_reply(found, rollout, _asked(request, found, RolloutRequest), cast(User, request.user))
+        reply = rollout_reply(found, rollout, _posted_body(request, found, RolloutRequest), cast(User, request.user))
     except _Refused as exc:
         return exc.answer(request)
     except DataError as exc:
@@ -79,12 +79,12 @@ def lab_rollout(request: HttpRequest, slug: str, pk: UUID, rollout: UUID) -> Jso
     return JsonResponse(reply, json_dumps_params={"allow_nan": False})
 
 
-def _own(request: HttpRequest, slug: str, pk: UUID) -> RolloutSet:
+def _set_of(request: HttpRequest, slug: str, pk: UUID) -> RolloutSet:
     project = project_for(request.user, slug)
     return object_for(request.user, RolloutSet, pk, within=rollout_sets_of(project))
 
 
-def _asked(request: HttpRequest, found: RolloutSet, model: type[R]) -> R:
+def _posted_body(request: HttpRequest, found: RolloutSet, model: type[R]) -> R:
     """The posted body, if the set is ready and its components can score. Raises ``_Refused``."""
     if found.state != SetState.READY:
         raise _Refused(409, "conflict", _("This rollout set is not ready."))
@@ -99,15 +99,15 @@ def _asked(request: HttpRequest, found: RolloutSet, model: type[R]) -> R:
     wrong = {
         name: found_wrong
         for name in ("components", "against")
-        if (found_wrong := _problems(found.project, getattr(asked, name, None)))
+        if (found_wrong := _component_problems(found.project, getattr(asked, name, None)))
     }
     if wrong:
         raise _Refused(422, "invalid", " ".join(text for texts in wrong.values() for text in texts), wrong)
     return asked
 
 
-def _problems(project: Project, components: list[RewardComponent] | None) -> list[str]:
-    """Why a set cannot be scored by these. Code that was not tested in the project is not run for whoever posts it."""
+def _component_problems(project: Project, components: list[RewardComponent] | None) -> list[str]:
+    """Why a set cannot be scored by these. Posted code runs only if it was tested in the project."""
     if not components:
         return []
     refusal = custom_refusal(project, components)

@@ -37,15 +37,15 @@ def set_build(claim: Claim[RolloutSet]) -> None:
     """Build a claimed set and write the outcome."""
     rollout_set = claim.item
     folder = rollout_set.folder / claim.token
-    report = _reporter(claim)
+    report = _progress_reporter(claim)
     try:
         _forget_others(rollout_set.folder, claim.token)
-        with SetWriter(folder, _components(rollout_set)) as writer:
-            for record, episode in _found(rollout_set, folder, report):
+        with SetWriter(folder, _recorded_components(rollout_set)) as writer:
+            for record, episode in _rollouts_of(rollout_set, folder, report):
                 writer.add(record, episode)
                 report(writer.rollouts, None)
             writer.finish()
-        _finish(claim, folder, writer)
+        _finish_set(claim, folder, writer)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -64,7 +64,7 @@ def _forget_others(folder: Path, token: str) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _reporter(claim: Claim[RolloutSet]) -> Callable[[int, int | None], None]:
+def _progress_reporter(claim: Claim[RolloutSet]) -> Callable[[int, int | None], None]:
     known = 0
 
     def report(done: int, total: int | None) -> None:
@@ -75,25 +75,25 @@ def _reporter(claim: Claim[RolloutSet]) -> Callable[[int, int | None], None]:
     return report
 
 
-def _components(rollout_set: RolloutSet) -> list[RewardComponent]:
-    """What the run was rewarded by, which tells what its recorded values are."""
+def _recorded_components(rollout_set: RolloutSet) -> list[RewardComponent]:
+    """The run's reward components, which the recorded values belong to."""
     return common_components(config_of(rollout_set.run)) if rollout_set.run else []
 
 
-def _found(rollout_set: RolloutSet, folder: Path, report: Callable[[int, int | None], None]) -> Found:
+def _rollouts_of(rollout_set: RolloutSet, folder: Path, report: Callable[[int, int | None], None]) -> Found:
     if rollout_set.kind == SetKind.PASTED:
         pasted = conversations_of((rollout_set.folder / TEXT_NAME).read_text("utf-8"))
         report(0, len(pasted))
         yield from grouped(pasted, rollout_set.pk)
     elif rollout_set.kind == SetKind.CASES:
-        yield from _cases(rollout_set)
+        yield from _case_rollouts(rollout_set)
     elif rollout_set.run is None:
         raise DataError("The run was deleted before its rollouts were read.")
     else:
         yield from _of_run(rollout_set, rollout_set.run, folder, report)
 
 
-def _cases(rollout_set: RolloutSet) -> Found:
+def _case_rollouts(rollout_set: RolloutSet) -> Found:
     for group, case in enumerate(cases_of(rollout_set.project)):
         status = "truncated" if case.truncated else "completed"
         record = Recorded(uuid.uuid5(rollout_set.pk, str(case.pk)), group=group, status=status, task=case.name)
@@ -119,7 +119,7 @@ def _of_run(rollout_set: RolloutSet, run: Run, folder: Path, report: Callable[[i
     """The finished rollouts of each step as its newest attempt played it."""
     rollouts = recorded_rollouts(run, rollout_set.first_step, rollout_set.last_step)
     if rollout_set.groups_path.exists():
-        rollouts = rollouts.filter(_chosen(rollout_set))
+        rollouts = rollouts.filter(_chosen_groups(rollout_set))
     steps = list(rollouts.order_by("step").values_list("step").annotate(newest=Max("attempt")))
     total = sum(rollouts.filter(step=step, attempt=newest).count() for step, newest in steps)
     if total > MAX_ROLLOUTS:
@@ -131,8 +131,8 @@ def _of_run(rollout_set: RolloutSet, run: Run, folder: Path, report: Callable[[i
             yield from found_in(rollouts.filter(step=step, attempt=newest).order_by("group", "index"), rows)
 
 
-def _chosen(rollout_set: RolloutSet) -> Q:
-    """The groups that somebody chose, whole."""
+def _chosen_groups(rollout_set: RolloutSet) -> Q:
+    """A filter for all rollouts of the groups that were chosen."""
     by_step: dict[int, list[int]] = {}
     for step, group in groups_read(rollout_set.groups_path):
         by_step.setdefault(step, []).append(group)
@@ -142,7 +142,7 @@ def _chosen(rollout_set: RolloutSet) -> Q:
     return wanted
 
 
-def _finish(claim: Claim[RolloutSet], folder: Path, writer: SetWriter) -> None:
+def _finish_set(claim: Claim[RolloutSet], folder: Path, writer: SetWriter) -> None:
     """Move the files to their place, the columns last, and say that the set is there."""
     with claim.held():
         for name in (EPISODES_NAME, ROWS_NAME, META_NAME, COLUMNS_NAME):

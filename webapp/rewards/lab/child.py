@@ -31,7 +31,7 @@ class ScoringFailed(Exception):
 
 
 def computing_env() -> dict[str, str]:
-    """The environment of a process that asks nobody. It looks into the database, so threads may not call it."""
+    """The environment of a process that asks no judge or model. It reads the database, so threads may not call it."""
     custom = {SWITCH_VARIABLE: "true"} if custom_rewards_on() else {}
     return bare_env(**ONE_THREAD, **custom)
 
@@ -56,15 +56,15 @@ def score_in_child(
         command = [sys.executable, "-P", "-m", "training.rewards.lab", str(folder), *([ASK] if ask else [])]
         with limited_child(command, wall_s=wall_s, env=env, limits=limits, stdin=request, stderr=None) as child:
             for line in child.lines():
-                said = _read(line, on_progress) or said
+                said = _read_progress(line, on_progress) or said
             in_time = child.wait()
     if child.code:
         logger.warning("scoring ended with %s", child.code, extra={"folder": folder.name})
         raise ScoringFailed(said, late=not in_time)
 
 
-def _read(line: bytes, on_progress: Callable[[int, int], None]) -> str:
-    """Pass progress on; the sentence of a failure, or ""."""
+def _read_progress(line: bytes, on_progress: Callable[[int, int], None]) -> str:
+    """Pass progress on to ``on_progress``. Returns the sentence of a failure, or ""."""
     try:
         told: dict[str, Any] = json.loads(line)
         if "error" in told:

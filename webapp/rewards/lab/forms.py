@@ -22,7 +22,7 @@ from webapp.runs.models import Run
 MAX_STEP = 1_000_000
 EXAMPLE = '[{"role": "user", "content": "2 + 3?"}, {"role": "assistant", "content": "5"}]'
 PLACE = "__id__"
-"""Stands in the names of template fields where a script puts the number of the component."""
+"""A placeholder in the names of template fields, which a script replaces with the number of the component."""
 
 OFFERED = 200
 """Runs that the form lists, the newest; a run's own page has a button that opens it here."""
@@ -96,7 +96,7 @@ class Editor(NamedTuple):
     has_code: bool = False
 
 
-# A FloatField is an IntegerField to Python, so it stands first.
+# A FloatField is an IntegerField to Python, so it comes first.
 KINDS: tuple[tuple[type[forms.Field], str], ...] = (
     (LinesField, "lines"),
     (forms.FloatField, "number"),
@@ -105,15 +105,15 @@ KINDS: tuple[tuple[type[forms.Field], str], ...] = (
 )
 
 
-def _kind(field: forms.Field) -> str:
+def _kind_of_field(field: forms.Field) -> str:
     return next((kind for known, kind in KINDS if isinstance(field, known)), "text")
 
 
 def editor_of(component: Component) -> Editor:
-    """The parameter fields of one registered component, as a template of which a script makes copies."""
+    """The parameter fields of one registered component, as a template that a script copies."""
     form = forms.Form(prefix=PLACE)
     form.fields.update(fields_of(component.params))
-    params = [ParamField(key, _kind(field), form[key]) for key, field in form.fields.items()]
+    params = [ParamField(key, _kind_of_field(field), form[key]) for key, field in form.fields.items()]
     return Editor(component.name, _(component.title), params, component.name == CUSTOM)
 
 

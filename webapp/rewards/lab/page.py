@@ -30,7 +30,7 @@ AS_LAUNCHED, STARTING = "run", "start"
 
 
 class Choice(NamedTuple):
-    """A spec that can be chosen in the lab; ``key`` stands in the address."""
+    """A spec that can be chosen in the lab; ``key`` is in the address."""
 
     key: str
     label: str
@@ -40,7 +40,7 @@ class Choice(NamedTuple):
 
 
 def runs_with_rollouts(project: Project) -> QuerySet[Run]:
-    """Runs of which a set can be made, newest first."""
+    """Runs that a set can be made from, newest first."""
     recorded = Rollout.objects.filter(run=OuterRef("pk"))
     return Run.objects.filter(Exists(recorded), project=project).order_by("-created_at")
 
@@ -48,28 +48,28 @@ def runs_with_rollouts(project: Project) -> QuerySet[Run]:
 def choices_for(project: Project, rollout_set: RolloutSet, asked: list[str]) -> list[Choice]:
     """What the set's run scored with first, then the newest version of each spec and those that the address names."""
     config = _config_of(rollout_set)
-    own = _named(project, config.rewards.spec) if config else None
-    launched = _launched(rollout_set, config) if config and own is None else []
+    own = _spec_named(project, config.rewards.spec) if config else None
+    launched = _launched_components(rollout_set, config) if config and own is None else []
     found = {spec.pk: spec for spec in [*([own] if own else []), *latest_specs(project)[:MAX_SPECS]]}
-    wanted = [key for key in map(_uuid, asked) if key is not None and key not in found]
+    wanted = [key for key in map(_parse_uuid, asked) if key is not None and key not in found]
     found |= {spec.pk: spec for spec in specs_of(project).filter(pk__in=wanted)}
     as_launched = _("as launched by %(run)s") % {"run": rollout_set.run_name}
-    first = [Choice(AS_LAUNCHED, as_launched, "", "", _plain(launched))] if launched else []
+    first = [Choice(AS_LAUNCHED, as_launched, "", "", _components_json(launched))] if launched else []
     saved = [_choice_of(spec) for spec in found.values()]
-    form = Choice(STARTING, _("the five tool-calling components"), "", "", _plain(form_components()))
+    form = Choice(STARTING, _("the five tool-calling components"), "", "", _components_json(form_components()))
     if config is not None and own is None and not launched:  # runs without a spec were scored so before 0.2
         return [form, *saved]
-    start = Choice(STARTING, _("the components of a new spec"), "", "", _plain(starting_components()))
+    start = Choice(STARTING, _("the components of a new spec"), "", "", _components_json(starting_components()))
     return [*first, *saved, start]
 
 
-def _launched(rollout_set: RolloutSet, config: JobConfig) -> list[RewardComponent]:
-    """What the set's run was launched with: its own components, else those that were filled in."""
+def _launched_components(rollout_set: RolloutSet, config: JobConfig) -> list[RewardComponent]:
+    """The components that the set's run was launched with: its own, else those that were filled in."""
     filled = config_of(rollout_set.run) if rollout_set.run is not None else None
     return config.rewards.components or (filled.rewards.components if filled is not None else [])
 
 
-def _named(project: Project, reference: str) -> RewardSpec | None:
+def _spec_named(project: Project, reference: str) -> RewardSpec | None:
     """The version that a run's config names."""
     name, _at, version = reference.removeprefix("reward:").rpartition("@")
     if not version.isascii() or not version.isdigit() or len(version) > 9:
@@ -83,11 +83,11 @@ def _choice_of(spec: RewardSpec) -> Choice:
 
 def spec_named(project: Project, key: str) -> RewardSpec | None:
     """The saved spec that an address names; ``None`` where it names none of this project."""
-    found = _uuid(key)
+    found = _parse_uuid(key)
     return specs_of(project).filter(pk=found).first() if found else None
 
 
-def _uuid(text: str) -> UUID | None:
+def _parse_uuid(text: str) -> UUID | None:
     try:
         return UUID(text)
     except ValueError:
@@ -103,7 +103,7 @@ def _config_of(rollout_set: RolloutSet) -> JobConfig | None:
         return None
 
 
-def _plain(components: list[RewardComponent]) -> list[dict[str, Any]]:
+def _components_json(components: list[RewardComponent]) -> list[dict[str, Any]]:
     return [part.model_dump(mode="json", exclude_defaults=True) | {"params": part.params} for part in components]
 
 

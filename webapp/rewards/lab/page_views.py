@@ -34,7 +34,7 @@ from webapp.runs.models import Run
 SETS_PER_PAGE = 50
 
 
-def _own(request: HttpRequest, slug: str, pk: UUID, *, need: Role = Role.VIEWER) -> tuple[Project, RolloutSet]:
+def _own_set(request: HttpRequest, slug: str, pk: UUID, *, need: Role = Role.VIEWER) -> tuple[Project, RolloutSet]:
     project = project_for(request.user, slug, need=need)
     return project, object_for(
         request.user, RolloutSet, pk, need=need, within=selectors.rollout_sets_of(project), project=project
@@ -46,14 +46,14 @@ def _own(request: HttpRequest, slug: str, pk: UUID, *, need: Role = Role.VIEWER)
 def lab(request: HttpRequest, slug: str) -> HttpResponse:
     """The rollout sets of a project, and a form to make one."""
     if request.method == "POST":
-        return _make(request, project_for(request.user, slug, need=Role.EDITOR))
+        return _create_set(request, project_for(request.user, slug, need=Role.EDITOR))
     project = project_for(request.user, slug)
     if request.GET.get("run"):
         return _open_run(request, project, request.GET["run"])
-    return _list(request, project, SetForm(runs=page.runs_with_rollouts(project)))
+    return _render_list(request, project, SetForm(runs=page.runs_with_rollouts(project)))
 
 
-def _make(request: HttpRequest, project: Project) -> HttpResponse:
+def _create_set(request: HttpRequest, project: Project) -> HttpResponse:
     form = SetForm(request.POST, runs=page.runs_with_rollouts(project))
     if form.is_valid():
         given = form.cleaned_data
@@ -65,7 +65,7 @@ def _make(request: HttpRequest, project: Project) -> HttpResponse:
             add_errors(form, exc)
         else:
             return _to_set(request, project, made)
-    return _list(request, project, form, status=422)
+    return _render_list(request, project, form, status=422)
 
 
 def _open_run(request: HttpRequest, project: Project, key: str) -> HttpResponse:
@@ -77,7 +77,7 @@ def _open_run(request: HttpRequest, project: Project, key: str) -> HttpResponse:
     form = SetForm(runs=page.runs_with_rollouts(project), initial={"run": run.pk})
     if not can_edit(project):
         messages.info(request, _("No rollout set of %(run)s has been made yet; ask an editor.") % {"run": run.name})
-        return _list(request, project, form)
+        return _render_list(request, project, form)
     try:
         made = sets.rollout_set_create(
             project=project,
@@ -88,7 +88,7 @@ def _open_run(request: HttpRequest, project: Project, key: str) -> HttpResponse:
         )
     except ValidationError as exc:
         messages.error(request, " ".join(exc.messages))
-        return _list(request, project, form)
+        return _render_list(request, project, form)
     return _to_set(request, project, made)
 
 
@@ -98,7 +98,7 @@ def _to_set(request: HttpRequest, project: Project, rollout_set: RolloutSet) -> 
     return redirect(reverse("lab-set", args=[project.slug, rollout_set.pk]) + kept)
 
 
-def _list(request: HttpRequest, project: Project, form: SetForm, status: int = 200) -> HttpResponse:
+def _render_list(request: HttpRequest, project: Project, form: SetForm, status: int = 200) -> HttpResponse:
     rows = selectors.rollout_sets_of(project).select_related(None).select_related("created_by")
     found = Paginator(rows, SETS_PER_PAGE)
     shown = found.get_page(page_number(request.GET.get("page")))
@@ -118,8 +118,8 @@ def _list(request: HttpRequest, project: Project, form: SetForm, status: int = 2
 @require_GET
 def lab_set(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """The lab; while the set is built its progress, and what to do when that failed."""
-    project, rollout_set = _own(request, slug, pk)
-    context = _state(rollout_set) | {"project": project, "can_edit": can_edit(project)}
+    project, rollout_set = _own_set(request, slug, pk)
+    context = _state_context(rollout_set) | {"project": project, "can_edit": can_edit(project)}
     if rollout_set.state != SetState.READY:
         return render(request, "rewards/lab/waiting.html", context)
     asked = [request.GET.get("spec", ""), request.GET.get("against", "")]
@@ -133,12 +133,12 @@ def lab_set(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "shape": ShapeForm(prefix=PLACE),
         "editors": editors(),
         "strings": lab_strings(),
-        "facts": _facts(project, rollout_set, choices, chosen),
+        "facts": _script_facts(project, rollout_set, choices, chosen),
     }
     return render(request, "rewards/lab/set.html", context)
 
 
-def _facts(
+def _script_facts(
     project: Project, rollout_set: RolloutSet, choices: list[page.Choice], chosen: page.Choice
 ) -> dict[str, Any]:
     """What the page's script starts from."""
@@ -162,7 +162,7 @@ def _facts(
     }
 
 
-def _state(rollout_set: RolloutSet) -> dict[str, Any]:
+def _state_context(rollout_set: RolloutSet) -> dict[str, Any]:
     """What the changing part of the page shows."""
     return {
         "set": rollout_set,
@@ -175,9 +175,9 @@ def _state(rollout_set: RolloutSet) -> dict[str, Any]:
 @login_required
 @require_GET
 def lab_set_progress(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """How far the building has come, as a fragment; tells HTMX to load the page again once it has ended."""
-    project, rollout_set = _own(request, slug, pk)
-    response = render(request, "rewards/lab/_progress.html", _state(rollout_set) | {"project": project})
+    """How far the building has come, as a fragment; makes HTMX load the page again once it has ended."""
+    project, rollout_set = _own_set(request, slug, pk)
+    response = render(request, "rewards/lab/_progress.html", _state_context(rollout_set) | {"project": project})
     if rollout_set.state != SetState.BUILDING:
         response["HX-Refresh"] = "true"
     return response
@@ -187,7 +187,7 @@ def lab_set_progress(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @require_POST
 def lab_set_remove(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Delete a set; the run that it was made of keeps its rollouts."""
-    project, rollout_set = _own(request, slug, pk, need=Role.EDITOR)
+    project, rollout_set = _own_set(request, slug, pk, need=Role.EDITOR)
     try:
         sets.rollout_set_delete(rollout_set=rollout_set)
     except ValidationError as exc:

@@ -35,18 +35,18 @@ def conversations_of(text: str) -> list[Pasted]:
     try:
         if len(text.encode("utf-8", "replace")) > MAX_TEXT_BYTES:
             raise ValidationError(_("Pasted conversations may have at most 1 MB."))
-        values = list(_values(text))
+        values = list(_parse_conversations(text))
         if not values:
             raise ValidationError(_("Paste a list of conversations, or one on each line."))
         if len(values) > MAX_CONVERSATIONS:
             raise ValidationError(_("At most %(n)s conversations may be pasted.") % {"n": MAX_CONVERSATIONS})
-        return [_conversation(value, number) for number, value in enumerate(values, start=1)]
+        return [_pasted_conversation(value, number) for number, value in enumerate(values, start=1)]
     except ValidationError as exc:
         raise ValidationError({"text": exc.messages}) from exc
 
 
-def _values(text: str) -> Iterator[Any]:
-    """Conversations, whichever way they stand in the text; one alone is a list of messages."""
+def _parse_conversations(text: str) -> Iterator[Any]:
+    """The conversations of the text, as one JSON value or one on each line; one alone is a list of messages."""
     try:
         whole = json.loads(text)
     except RecursionError as exc:
@@ -55,7 +55,7 @@ def _values(text: str) -> Iterator[Any]:
         lines = [(number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
         if len(lines) < 2:
             raise ValidationError(json_words(exc)) from exc
-        yield from (_line(number, line) for number, line in lines)
+        yield from (_parse_line(number, line) for number, line in lines)
         return
     if isinstance(whole, list) and not (whole and isinstance(whole[0], dict) and "role" in whole[0]):
         yield from whole
@@ -63,14 +63,14 @@ def _values(text: str) -> Iterator[Any]:
         yield whole
 
 
-def _line(number: int, line: str) -> Any:
+def _parse_line(number: int, line: str) -> Any:
     try:
         return json.loads(line)
     except (ValueError, RecursionError) as exc:
         raise ValidationError(_("Line %(number)s is not valid JSON.") % {"number": number}) from exc
 
 
-def _conversation(raw: Any, number: int) -> Pasted:
+def _pasted_conversation(raw: Any, number: int) -> Pasted:
     try:
         raw = clean_json(raw)
     except RecursionError as exc:
@@ -107,7 +107,7 @@ def grouped(pasted: list[Pasted], make_id: uuid.UUID) -> Iterator[tuple[Recorded
     """Conversations of the same prompt are a group, in the order in which the prompts come."""
     groups: dict[str, list[Pasted]] = {}
     for item in pasted:
-        groups.setdefault(_prompt(item.episode), []).append(item)
+        groups.setdefault(_prompt_hash(item.episode), []).append(item)
     number = 0
     for group, members in enumerate(groups.values()):
         for index, (episode, about) in enumerate(members):
@@ -128,6 +128,6 @@ def grouped(pasted: list[Pasted], make_id: uuid.UUID) -> Iterator[tuple[Recorded
             number += 1
 
 
-def _prompt(episode: Episode) -> str:
+def _prompt_hash(episode: Episode) -> str:
     said = [[message.role, message.content] for message in episode.messages[: episode.prompt_length]]
     return hashlib.sha256(json.dumps([said, episode.row.get("id")]).encode()).hexdigest()

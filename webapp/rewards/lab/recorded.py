@@ -1,4 +1,4 @@
-"""What a run recorded, as episodes that can be scored, with the rows of its dataset: streamed, whatever its size."""
+"""What a run recorded, as episodes that can be scored, with the rows of its dataset: streamed, so of any size."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def _of_batch(batch: list[Rollout], rows: Rows) -> Found:
         episodes |= {rollout.pk: episode for rollout, episode in episodes_of(alike, held)}
     for rollout in batch:
         episode = episodes.get(rollout.pk)
-        yield _record(rollout, episode), episode
+        yield _recorded_of(rollout, episode), episode
 
 
-def _record(rollout: Rollout, episode: Episode | None) -> Recorded:
+def _recorded_of(rollout: Rollout, episode: Episode | None) -> Recorded:
     """A rollout whose reward alone failed is whole: another reward may well be computed."""
     error = ""
     if rollout.status == RolloutStatus.EXCLUDED and (rollout.error or {}).get("boundary") != Boundary.REWARD:

@@ -1,6 +1,6 @@
-"""Raw values of components over a set, computed by a limited child process where nobody recorded them.
+"""Raw values of components over a set, computed by a limited child process where they were not recorded.
 
-1. A request loads the columns of its components; those with values that nobody has computed become one ``Job``.
+1. A request loads the columns of its components; those with values that are not computed yet become one ``Job``.
 2. The job's child (``python -m training.rewards.lab``) computes them and keeps them in the set's folder. Requests for
    the same values share a job; at most ``MAX_JOBS`` children run at once, the others wait for their turn.
 3. A request waits ``WAIT_S`` for its job. Then it answers with the progress, and the page asks again.
@@ -40,7 +40,7 @@ _jobs: dict[tuple[UUID, frozenset[str]], Job] = {}
 
 
 class Values(NamedTuple):
-    """Columns by component; ``computed`` are those that had to be computed anew; ``pending`` while they still are."""
+    """Columns by component; ``computed`` are those that had to be computed; ``pending`` while they still are."""
 
     columns: dict[str, Column]
     computed: list[str]
@@ -55,8 +55,8 @@ def table_of(rollout_set: RolloutSet) -> Table:
 
 def values_of(rollout_set: RolloutSet, table: Table, components: Sequence[RewardComponent]) -> Values:
     """The raw values of all components, waiting a little for those that must be computed."""
-    lacking = [item for item in components if _lacks(rollout_set, table, item)]
-    job = _job(rollout_set, lacking) if lacking else None
+    lacking = [item for item in components if _has_missing(rollout_set, table, item)]
+    job = _job_for(rollout_set, lacking) if lacking else None
     pending, failed = None, ""
     if job is not None:
         if not job.done.wait(WAIT_S):
@@ -70,21 +70,21 @@ def values_of(rollout_set: RolloutSet, table: Table, components: Sequence[Reward
 
 def known_columns(rollout_set: RolloutSet, table: Table, components: Sequence[RewardComponent]) -> dict[str, Column]:
     """What is known of all components now."""
-    return {item.name: _column(rollout_set, table, item) for item in components}
+    return {item.name: _cached_column(rollout_set, table, item) for item in components}
 
 
-def _lacks(rollout_set: RolloutSet, table: Table, component: RewardComponent) -> bool:
+def _has_missing(rollout_set: RolloutSet, table: Table, component: RewardComponent) -> bool:
     if not is_asked(component):
         return False
-    return bool(wanted(table, component, _column(rollout_set, table, component)).any())
+    return bool(wanted(table, component, _cached_column(rollout_set, table, component)).any())
 
 
-def _column(rollout_set: RolloutSet, table: Table, component: RewardComponent) -> Column:
+def _cached_column(rollout_set: RolloutSet, table: Table, component: RewardComponent) -> Column:
     return cache.get((rollout_set.pk, component_key(component)), lambda: column_of(table, component))
 
 
-def _job(rollout_set: RolloutSet, components: list[RewardComponent]) -> Job:
-    """The job that computes these, a new one where none does or did lately."""
+def _job_for(rollout_set: RolloutSet, components: list[RewardComponent]) -> Job:
+    """The job that computes these, or did so lately; else a new one."""
     key = (rollout_set.pk, frozenset(component_key(item) for item in components))
     with _lock:
         for old in [old for old, job in _jobs.items() if job.ended and time.monotonic() - job.ended > REMEMBER_S]:
@@ -99,7 +99,7 @@ def _job(rollout_set: RolloutSet, components: list[RewardComponent]) -> Job:
 
 
 class Job:
-    """One child and what it has told so far."""
+    """One child and its progress so far."""
 
     def __init__(self, folder: Path, components: list[RewardComponent]) -> None:
         self._folder = folder
@@ -110,7 +110,7 @@ class Job:
         self.done = threading.Event()
         self.ended = 0.0
         self.error = ""
-        # The sentences of a failure, in the language of whoever asked first.
+        # The sentences of a failure, in the language of the person who asked first.
         self._late = _("Scoring took longer than %(s)g seconds.") % {"s": LIMIT_S}
         self._died = _("The scoring process ended early; it may have had too little memory.")
 
@@ -120,9 +120,9 @@ class Job:
 
     def refuse(self, sentence: str) -> None:
         """End the job before it begins."""
-        self._end(sentence)
+        self._finish(sentence)
 
-    def _end(self, error: str) -> None:
+    def _finish(self, error: str) -> None:
         self.error, self.ended = error, time.monotonic()
         self.done.set()
 
@@ -130,7 +130,7 @@ class Job:
         error = self._died
         try:
             with _turns:
-                score_in_child(self._folder, self._components, self._told, env=self._environment, wall_s=LIMIT_S)
+                score_in_child(self._folder, self._components, self._on_progress, env=self._environment, wall_s=LIMIT_S)
             error = ""
         except ScoringFailed as exc:
             error = exc.said or (self._late if exc.late else self._died)
@@ -138,7 +138,7 @@ class Job:
             logger.exception("scoring could not start")
             error = f"{self._died} ({os_words(exc)})"
         finally:
-            self._end(error)
+            self._finish(error)
 
-    def _told(self, done: int, total: int) -> None:
+    def _on_progress(self, done: int, total: int) -> None:
         self.progress = {"done": done, "total": total}

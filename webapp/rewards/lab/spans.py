@@ -42,7 +42,7 @@ def rollout_reply(rollout_set: RolloutSet, rollout: UUID, request: RolloutReques
         return None
     episode = episode_at(table, place)
     columns = known_columns(rollout_set, table, request.components)
-    values = _values(table, place, episode, request.components, columns, user)
+    values = _values_of(table, place, episode, request.components, columns, user)
     raw = {name: value for name, (value, _reason, _spans) in values.items() if value is not None}
     terms = terms_of(raw, request.components, int(table.step[place]) if request.step is None else request.step)
     found = scored(table, request.components, columns, request.step)
@@ -53,15 +53,15 @@ def rollout_reply(rollout_set: RolloutSet, rollout: UUID, request: RolloutReques
         "index": int(table.index[place]),
         "policy": table.meta["policies"][table.policy[place]],
         "excluded": translated(table.reason_of(place)) or None,
-        "messages": [_message(message.model_dump(exclude_none=True)) for message in episode.messages],
+        "messages": [_shorten_message(message.model_dump(exclude_none=True)) for message in episode.messages],
         "prompt_length": episode.prompt_length,
-        "parts": {item.name: _part(item, values, terms) for item in request.components if item.name in values},
+        "parts": {item.name: _part_json(item, values, terms) for item in request.components if item.name in values},
         "reward": number(found.reward[place]),
-        "advantage": _advantage(table, found, place, request),
+        "advantage": _advantage_at(table, found, place, request),
     }
 
 
-def _values(
+def _values_of(
     table: Table,
     place: int,
     episode: Episode,
@@ -69,7 +69,7 @@ def _values(
     columns: dict[str, Column],
     user: User,
 ) -> dict[str, Value]:
-    """What each component that counts for the row says: as it was recorded or kept, else computed now."""
+    """The value of each component that counts for the row: recorded or kept, else computed now."""
     chosen = [item for item in components if counted(table, item)[place]]
     kept = {item.name: float(columns[item.name].value[place]) for item in chosen}
     known = [item.name for item in chosen if np.isfinite(kept[item.name]) or not is_asked(item)]
@@ -86,7 +86,7 @@ def _values(
     return found
 
 
-def _part(item: RewardComponent, values: dict[str, Value], terms: dict[str, float]) -> dict[str, Any]:
+def _part_json(item: RewardComponent, values: dict[str, Value], terms: dict[str, float]) -> dict[str, Any]:
     value, reason, spans = values[item.name]
     return {
         "title": title_of(item),
@@ -97,12 +97,12 @@ def _part(item: RewardComponent, values: dict[str, Value], terms: dict[str, floa
     }
 
 
-def _advantage(table: Table, found: Scored, place: int, request: RolloutRequest) -> float | None:
+def _advantage_at(table: Table, found: Scored, place: int, request: RolloutRequest) -> float | None:
     return number(advantages(table, found, request.aggregation, request.scale)[place])
 
 
-def _message(message: dict[str, Any]) -> dict[str, Any]:
-    """A message as a screen shows it: what is longer than the limit is cut, and says so."""
+def _shorten_message(message: dict[str, Any]) -> dict[str, Any]:
+    """A message as a page shows it: content over the limit is cut and marked as ``shortened``."""
     if len(message["content"]) <= CONTENT_MAX:
         return message
     return {**message, "content": message["content"][:CONTENT_MAX], "shortened": True}

@@ -9,10 +9,10 @@ from webapp.common.strings import run_strings
 
 def lab_strings() -> dict[str, str]:
     """Those of a transcript, and the lab's own."""
-    return {**run_strings(), **_scoring(), **_editing(), **_figures(), **_turns(), **_groups(), **_reading()}
+    return {**run_strings(), **_scoring_strings(), **_editing_strings(), **_figure_strings(), **_turn_strings(), **_group_strings(), **_reading_strings()}
 
 
-def _scoring() -> dict[str, str]:
+def _scoring_strings() -> dict[str, str]:
     return {
         "lab.scoring": _("Scoring {n} rollouts…"),
         "lab.scored": _("Scored {n} rollouts in {t}"),
@@ -28,7 +28,7 @@ def _scoring() -> dict[str, str]:
     }
 
 
-def _editing() -> dict[str, str]:
+def _editing_strings() -> dict[str, str]:
     return {
         "lab.weight_of": _("Weight of {title}"),
         "lab.remove": _("Remove {title}"),
@@ -50,7 +50,7 @@ def _editing() -> dict[str, str]:
     }
 
 
-def _figures() -> dict[str, str]:
+def _figure_strings() -> dict[str, str]:
     return {
         "lab.before": _("before {value}"),
         "lab.groups_of": _("{n} of {all} groups"),
@@ -82,7 +82,7 @@ def _figures() -> dict[str, str]:
     }
 
 
-def _turns() -> dict[str, str]:
+def _turn_strings() -> dict[str, str]:
     return {
         "lab.turns.turn": _("Turn"),
         "lab.turns.rollouts": _("Rollouts"),
@@ -109,7 +109,7 @@ def _turns() -> dict[str, str]:
     }
 
 
-def _groups() -> dict[str, str]:
+def _group_strings() -> dict[str, str]:
     return {
         "lab.group": _("Step {step} · group {group}"),
         "lab.phantom": _("phantom"),
@@ -126,7 +126,7 @@ def _groups() -> dict[str, str]:
     }
 
 
-def _reading() -> dict[str, str]:
+def _reading_strings() -> dict[str, str]:
     return {
         "lab.choose": _("Choose a rollout to read what earned its reward."),
         "lab.not_computed": _("not computed"),

@@ -62,30 +62,30 @@ def score_reply(rollout_set: RolloutSet, request: ScoreRequest) -> dict[str, Any
         values = values_of(rollout_set, table, components)
         if values.pending is not None:
             return Pending(values.pending)
-        sides.append(_side(table, components, values, request))
+        sides.append(_side_of(table, components, values, request))
     main, other = sides[0], sides[1] if len(sides) > 1 else None
     before = table.reward if other is None else other.found.reward
     rank_before = ranks(table, before)
     changed = np.bincount(group_of(table), main.rank != rank_before, table.groups) > 0
-    order = _order(table, main, changed, request)
+    order = _group_order(table, main, changed, request)
     shown = order[request.offset : request.offset + request.limit]
     return {
         "rescored": list(dict.fromkeys(name for side in sides for name in side.values.computed)),
-        "summary": _summary(table, main),
-        "against": _summary(table, other) if other else None,
+        "summary": _summary_json(table, main),
+        "against": _summary_json(table, other) if other else None,
         "agreement": figures.rank_correlation(main.found.reward, other.found.reward) if other else None,
-        "components": [_component(table, main, item) for item in request.components],
-        "turns": _turns(table, main, request),
+        "components": [_component_json(table, main, item) for item in request.components],
+        "turns": _turns_json(table, main, request),
         "total": {"histogram": figures.histogram(main.found.reward)},
-        "alarms": [_alarm(table, alarm, main) for alarm in alarms_of(table, main.found, main.outcome)],
-        "groups": [_group(table, main, other, rank_before, int(group)) for group in shown],
+        "alarms": [_alarm_json(table, alarm, main) for alarm in alarms_of(table, main.found, main.outcome)],
+        "groups": [_group_json(table, main, other, rank_before, int(group)) for group in shown],
         "total_groups": len(order),
-        "missing": _missing(main),
+        "missing": _missing_reasons(main),
         "took_ms": round(1000 * (time.monotonic() - began)),
     }
 
 
-def _side(table: Table, components: list[RewardComponent], values: Values, request: ScoreRequest) -> _Side:
+def _side_of(table: Table, components: list[RewardComponent], values: Values, request: ScoreRequest) -> _Side:
     found = scored(table, components, values.columns, request.step)
     outcome = outcome_of(table, found)
     within = statistics(found.reward, group_of(table), table.groups)
@@ -100,7 +100,7 @@ def _side(table: Table, components: list[RewardComponent], values: Values, reque
     )
 
 
-def _summary(table: Table, side: _Side) -> dict[str, Any]:
+def _summary_json(table: Table, side: _Side) -> dict[str, Any]:
     flat, phantom = int(side.within.flat.sum()), int(side.phantom.sum())
     return {
         "rollouts": table.size,
@@ -113,7 +113,7 @@ def _summary(table: Table, side: _Side) -> dict[str, Any]:
     }
 
 
-def _component(table: Table, side: _Side, item: RewardComponent) -> dict[str, Any]:
+def _component_json(table: Table, side: _Side, item: RewardComponent) -> dict[str, Any]:
     known = COMPONENTS.get(item.registered)
     value = side.found.parts[item.name]
     included = np.where(side.found.included, value, np.nan)
@@ -135,15 +135,15 @@ def _component(table: Table, side: _Side, item: RewardComponent) -> dict[str, An
     }
 
 
-def _turns(table: Table, side: _Side, request: ScoreRequest) -> dict[str, Any] | None:
-    """What credit to turns would do; ``None`` where each component is compared by itself, which it cannot divide."""
+def _turns_json(table: Table, side: _Side, request: ScoreRequest) -> dict[str, Any] | None:
+    """The report on credit to turns; ``None`` where each component is compared by itself, which it cannot divide."""
     if request.aggregation != "sum_then_normalize":
         return None
     return turn_report(table, side.found, side.advantage, request.scale)
 
 
-def _order(table: Table, side: _Side, changed: Bools, request: ScoreRequest) -> Longs:
-    """The groups that are asked for, in the order that is asked for."""
+def _group_order(table: Table, side: _Side, changed: Bools, request: ScoreRequest) -> Longs:
+    """The requested groups, in the requested order."""
     some_excluded = np.bincount(group_of(table), ~side.found.included, table.groups) > 0
     chosen = {
         "all": np.ones(table.groups, np.bool_),
@@ -159,7 +159,7 @@ def _order(table: Table, side: _Side, changed: Bools, request: ScoreRequest) -> 
     return np.asarray(order[chosen[order]], np.int64)
 
 
-def _group(table: Table, side: _Side, other: _Side | None, rank_before: Ints, group: int) -> dict[str, Any]:
+def _group_json(table: Table, side: _Side, other: _Side | None, rank_before: Ints, group: int) -> dict[str, Any]:
     begin, end = int(table.starts[group]), int(table.starts[group + 1])
     places = range(begin, min(end, begin + MAX_ROLLOUTS_SHOWN))
     return {
@@ -172,18 +172,18 @@ def _group(table: Table, side: _Side, other: _Side | None, rank_before: Ints, gr
         "zero_variance": bool(side.within.flat[group]),
         "phantom": bool(side.phantom[group]),
         "hidden": max(0, end - begin - MAX_ROLLOUTS_SHOWN),
-        "rollouts": [_rollout(table, side, other, rank_before, place) for place in places],
+        "rollouts": [_rollout_json(table, side, other, rank_before, place) for place in places],
     }
 
 
-def _rollout(table: Table, side: _Side, other: _Side | None, rank_before: Ints, place: int) -> dict[str, Any]:
+def _rollout_json(table: Table, side: _Side, other: _Side | None, rank_before: Ints, place: int) -> dict[str, Any]:
     found = side.found
     return {
         "id": table.id_of(place),
         "index": int(table.index[place]),
         "policy": table.meta["policies"][table.policy[place]],
         "status": STATUSES[table.status[place]],
-        "outcome": _word(side, place),
+        "outcome": _outcome_at(side, place),
         "excluded": excluded_sentence(table, found, side.values.columns, place, side.values.failed),
         "length": number(table.length[place]),
         "reward": number(found.reward[place]),
@@ -198,8 +198,8 @@ def _rollout(table: Table, side: _Side, other: _Side | None, rank_before: Ints, 
     }
 
 
-def _word(side: _Side, place: int) -> outcomes.Outcome:
-    """What came of a rollout's task as this spec judges it."""
+def _outcome_at(side: _Side, place: int) -> outcomes.Outcome:
+    """The outcome of a rollout's task as this spec judges it."""
     if not side.found.included[place]:
         return outcomes.Outcome.EXCLUDED
     return outcomes.outcome_of(float(side.outcome.value[place]) if side.outcome else None)
@@ -230,7 +230,7 @@ def reason_of(item: RewardComponent, column: Column, code: int, failed: str = ""
     return failed or _("It was not computed.")
 
 
-def _missing(side: _Side) -> list[dict[str, Any]]:
+def _missing_reasons(side: _Side) -> list[dict[str, Any]]:
     """Each reason for missing values with its number of rollouts, the most frequent first."""
     rows: list[dict[str, Any]] = []
     for item in side.found.components:
@@ -242,9 +242,9 @@ def _missing(side: _Side) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: -int(row["rollouts"]))[:MAX_MISSING]
 
 
-def _alarm(table: Table, alarm: Alarm, side: _Side) -> dict[str, Any]:
-    shown_figures = {name: _figure(value) for name, value in alarm.figures.items()}
-    labels = _labels()
+def _alarm_json(table: Table, alarm: Alarm, side: _Side) -> dict[str, Any]:
+    shown_figures = {name: _figure_text(value) for name, value in alarm.figures.items()}
+    labels = _figure_labels()
     return {
         "code": alarm.code,
         "severity": alarm.severity,
@@ -256,11 +256,11 @@ def _alarm(table: Table, alarm: Alarm, side: _Side) -> dict[str, Any]:
     }
 
 
-def _figure(value: float) -> str:
+def _figure_text(value: float) -> str:
     return f"{value:,.0f}" if float(value).is_integer() and abs(value) >= 10 else f"{value:.3g}"
 
 
-def _labels() -> dict[str, str]:
+def _figure_labels() -> dict[str, str]:
     """What the figures of alarms are called."""
     return {
         "cases": _("cases"),

@@ -54,15 +54,15 @@ class Scorers:
             if not took:
                 return unscored(asked, late)
             said, rest = self._score(turn, line, wanted, limit_s)
-            return _told(asked, said, rest or Said(why=Sentence.of(late), code=RewardTimeout.code))
+            return _answers_by_name(asked, said, rest or Said(why=Sentence.of(late), code=RewardTimeout.code))
 
     def _score(self, turn: Turn, line: bytes, wanted: int, limit_s: float) -> tuple[list[Said], Said | None]:
-        """As many answers as came, and why the rest did not where that was not the time."""
+        """The answers that came, and why the rest did not, unless the time was over."""
         try:
             child = self._take()
         except OSError:
             logger.exception("no scoring process started")
-            return [], _missing(ScorerDied(NOT_STARTED))
+            return [], _said_of_death(ScorerDied(NOT_STARTED))
         turn.ends_by(child.stop)
         said: list[Said] = []
         rest: Said | None = None
@@ -83,7 +83,7 @@ class Scorers:
         child = self._waiting() or Child()
         with self._lock:
             lonely = not self._idle
-        if lonely:  # whoever comes next shall not wait until another one has loaded
+        if lonely:  # the next person shall not wait until another one has loaded
             self._add()
         return child
 
@@ -97,7 +97,7 @@ class Scorers:
         return None
 
     def _put(self, child: Child, *, whole: bool) -> None:
-        """Keep it for the next job; one that did not come to the end of this one makes room for a fresh one."""
+        """Keep the child for the next job; if it did not complete this one, kill it and start another."""
         if whole and child.alive:
             with self._lock:
                 self._idle.append(child)
@@ -106,8 +106,8 @@ class Scorers:
             self._add()
 
     def _add(self) -> None:
-        """Start one that loads before anybody waits for it."""
-        with suppress(OSError):  # whoever needs one is told
+        """Start a child that loads before a person waits for it."""
+        with suppress(OSError):  # the job that needs one reports the failure
             child = Child()
             with self._lock:
                 self._idle.insert(0, child)
@@ -127,20 +127,20 @@ def _end_of(child: Child) -> Said | None:
         return None
     how = signal.Signals(-code).name if code is not None and -code in set(signal.Signals) else str(code)
     logger.warning("a scoring process ended by itself", extra={"how": how})
-    return _missing(ScorerDied(sentence(DIED, how=how)))
+    return _said_of_death(ScorerDied(sentence(DIED, how=how)))
 
 
 def unscored(asked: Sequence[Asked], why: str) -> Answers:
     """Nothing was computed, and why."""
-    return _told(asked, [], Said(why=Sentence.of(why)))
+    return _answers_by_name(asked, [], Said(why=Sentence.of(why)))
 
 
-def _missing(error: ScorerDied) -> Said:
+def _said_of_death(error: ScorerDied) -> Said:
     return Said(why=Sentence.of(error.message), code=error.code)
 
 
-def _told(asked: Sequence[Asked], said: Sequence[Said], rest: Said) -> Answers:
-    """The answers in order by name; what was not said is ``rest``."""
+def _answers_by_name(asked: Sequence[Asked], said: Sequence[Said], rest: Said) -> Answers:
+    """The answers in order, by the component's name; missing ones are ``rest``."""
     left = iter(said)
     return [{item.name: next(left, rest) for item in one.components} for one in asked]
 

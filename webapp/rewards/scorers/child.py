@@ -18,7 +18,7 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
 class Child(Piped):
-    """A process that loads while nobody waits for it, and then answers one job after another."""
+    """A process that loads in advance, and then answers one job after another."""
 
     def __init__(self) -> None:
         """Start it. Raises ``OSError``."""

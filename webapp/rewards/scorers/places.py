@@ -14,7 +14,7 @@ from webapp.common.errors import TooMany
 
 PLACES = 3  # a child takes 40 MB of its own; one place for each core would leave a second person waiting
 JOBS_PER_PERSON = 4  # running and waiting
-WAIT_S = 5  # what a refused person is told to wait: by then a job has ended
+WAIT_S = 5  # how long a refused person is asked to wait: by then a job has ended
 Person = object
 
 
@@ -27,7 +27,7 @@ class Turn:
         self._end: Callable[[], None] | None = None
 
     def ends_by(self, end: Callable[[], None] | None) -> None:
-        """What ends the job from now on; ``None`` once nothing may: its process is somebody else's then."""
+        """Set the function that ends the job; ``None`` once nothing may end it: its process then serves another job."""
         with self._lock:
             self._end = end
             if end is not None and self.gone.is_set():
@@ -46,7 +46,7 @@ class Places:
 
     1. A person's turns wait in order, and the people stand in a circle.
     2. A free place goes to the first one in the circle who has a turn waiting and none running.
-    3. Whoever's job has ended goes to the end of the circle, so that nobody is passed over for long.
+    3. A person whose job has ended goes to the end of the circle, so that no person is passed over for long.
     """
 
     def __init__(self, places: int = PLACES, jobs_per_person: int = JOBS_PER_PERSON) -> None:
@@ -76,7 +76,7 @@ class Places:
             self._changed.notify_all()
 
     def _take(self, person: Person, turn: Turn, deadline: float) -> bool:
-        turn.ends_by(self.wake)  # before our lock is held: who leaves holds that of the turn, and wants ours
+        turn.ends_by(self.wake)  # before we take our lock: a leaving caller holds the turn's lock and waits for ours
         with self._changed:
             if len(self._waiting.get(person, ())) + (person in self._running) >= self._most:
                 raise TooMany(_("You have reached the limit of scoring for one person; wait a moment."), wait_s=WAIT_S)
@@ -95,7 +95,7 @@ class Places:
                 self._changed.notify_all()
 
     def _next(self) -> Turn | None:
-        """Whose turn it is."""
+        """The turn that runs next, or ``None``."""
         if len(self._running) >= self._places:
             return None
         return next(

@@ -88,7 +88,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     def start(job: scoring.Job) -> None:
         computed.append(job.names)
         score_set(job._folder, job._components)
-        job._end("")
+        job._finish("")
 
     monkeypatch.setattr(scoring.Job, "start", start)
     return computed
