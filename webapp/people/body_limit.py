@@ -1,9 +1,9 @@
 """How large a body may be, decided before any of it is read.
 
-Under ASGI Django spools a whole body to disk before any view or upload handler sees it, so this stands around the
-application. A large body passes only when the address takes files *and* the session behind the cookie, or the token of
-a script, belongs to somebody who may upload there, all asked of the database: a cookie by itself proves nothing.
-Everybody else, and every other address, gets ``DATA_UPLOAD_MAX_MEMORY_SIZE``.
+Under ASGI Django spools a whole body to disk before any view or upload handler sees it, so this wraps the
+application. A large body passes only when the address takes files *and* the session of the cookie, or the token of a
+script, belongs to a person who may upload there. Both are looked up in the database: a cookie by itself proves nothing.
+All others, and every other address, get ``DATA_UPLOAD_MAX_MEMORY_SIZE``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from webapp.people.teams.models import Role
 from webapp.people.teams.tokens import token_user
 
 logger = logging.getLogger(__name__)
-# The addresses that take files, by name; each stands below a project in which the person must be an editor.
+# The addresses that take files, by name; each lies below a project in which the person must be an editor.
 UPLOAD_ROUTES = frozenset(
     {"dataset-new", "dataset-read", "dataset-read-preview", "datasets_list", "run-import", "run_import_new"}
 )
@@ -49,7 +49,7 @@ class BodyLimit:
             return
         headers = {name.lower(): value for name, value in scope.get("headers", [])}
         try:
-            limit = await _limit(scope, headers)
+            limit = await _allowed_bytes(scope, headers)
         except DATABASE_AWAY:
             await refuse(send, 503, "unavailable")
             return
@@ -84,8 +84,8 @@ class _Counted:
             await self._send(message)
 
 
-async def _limit(scope: Message, headers: dict[bytes, bytes]) -> int:
-    """The largest body that this request may send."""
+async def _allowed_bytes(scope: Message, headers: dict[bytes, bytes]) -> int:
+    """The largest body in bytes that this request may send."""
     small = int(settings.DATA_UPLOAD_MAX_MEMORY_SIZE) + OVERHEAD_BYTES
     declared = headers.get(b"content-length", b"")
     if declared.isdigit() and int(declared) <= small:
@@ -111,7 +111,7 @@ def _upload_slug(path: str) -> str | None:
 
 
 def _may_upload(session_key: str, token: str, slug: str) -> bool:
-    """Whether this session or token is that of somebody who may put files into the project now."""
+    """Whether this session or token is that of a person who may put files into the project now."""
     user: Any = token_user(token)
     if user is None:
         user = get_user(SimpleNamespace(session=SessionStore(session_key)))  # type: ignore[arg-type]

@@ -1,1 +1,1 @@
-"""What people and channels are told of: events, the list in the app, mail, webhooks."""
+"""Notifications for people and channels: events, the list in the app, mail, webhooks."""

@@ -46,10 +46,10 @@ class Verdict(NamedTuple):
 
 def verdict_of(kind: str, reply: Answer, webhook: Webhook) -> Verdict:
     """What a service of this kind means by its answer."""
-    said = _said(reply.body, webhook)
+    said = _shown_answer(reply.body, webhook)
     if 200 <= reply.status < 300:
         return _JUDGES[ChannelKind(kind)](reply, said)
-    return _refused(reply, said)
+    return _verdict_of_status(reply, said)
 
 
 def verdict_of_failure(error: TiltyardError) -> Verdict:
@@ -64,7 +64,7 @@ def verdict_of_failure(error: TiltyardError) -> Verdict:
     return Verdict(False, told, again=not isinstance(error, OutboundRefused))
 
 
-def _refused(reply: Answer, said: Sentence) -> Verdict:
+def _verdict_of_status(reply: Answer, said: Sentence) -> Verdict:
     status = reply.status
     if status == BUSY:
         return _too_many(_after_s(reply))
@@ -87,16 +87,16 @@ def _too_many(after_s: float | None) -> Verdict:
     return Verdict(False, told, again=True, after_s=after_s, busy=True)
 
 
-def _delivered() -> Verdict:
+def _success() -> Verdict:
     return Verdict(True, sentence(DELIVERED))
 
 
-def _any(_reply: Answer, _said: Sentence) -> Verdict:
-    return _delivered()
+def _any_success(_reply: Answer, _shown_answer: Sentence) -> Verdict:
+    return _success()
 
 
-def _slack(reply: Answer, said: Sentence) -> Verdict:
-    return _delivered() if reply.body.strip() == b"ok" else Verdict(False, sentence(NOT_OK, said=said))
+def _slack_verdict(reply: Answer, said: Sentence) -> Verdict:
+    return _success() if reply.body.strip() == b"ok" else Verdict(False, sentence(NOT_OK, said=said))
 
 
 # Codes of the two services that put them into the body of a 200: what to do about each.
@@ -116,18 +116,18 @@ DINGTALK_BUSY = {130101, 410100}
 SYSTEM_BUSY = -1
 
 
-def _feishu(reply: Answer, said: Sentence) -> Verdict:
-    answer = _object(reply.body)
-    return _coded(answer.get("code", answer.get("StatusCode")), said, FEISHU_CODES, FEISHU_BUSY)
+def _feishu_verdict(reply: Answer, said: Sentence) -> Verdict:
+    answer = _json_object(reply.body)
+    return _verdict_of_code(answer.get("code", answer.get("StatusCode")), said, FEISHU_CODES, FEISHU_BUSY)
 
 
-def _dingtalk(reply: Answer, said: Sentence) -> Verdict:
-    return _coded(_object(reply.body).get("errcode"), said, DINGTALK_CODES, DINGTALK_BUSY)
+def _dingtalk_verdict(reply: Answer, said: Sentence) -> Verdict:
+    return _verdict_of_code(_json_object(reply.body).get("errcode"), said, DINGTALK_CODES, DINGTALK_BUSY)
 
 
-def _coded(code: Any, said: Sentence, codes: Mapping[int, str], busy: set[int]) -> Verdict:
+def _verdict_of_code(code: Any, said: Sentence, codes: Mapping[int, str], busy: set[int]) -> Verdict:
     if code == 0 and not isinstance(code, bool):
-        return _delivered()
+        return _success()
     if not isinstance(code, int) or isinstance(code, bool) or abs(code) > MAX_CODE:
         return Verdict(False, sentence(STRANGE, said=said))
     if code in busy:
@@ -137,15 +137,15 @@ def _coded(code: Any, said: Sentence, codes: Mapping[int, str], busy: set[int]) 
 
 
 _JUDGES: dict[ChannelKind, Callable[[Answer, Sentence], Verdict]] = {
-    ChannelKind.SLACK: _slack,
-    ChannelKind.FEISHU: _feishu,
-    ChannelKind.DINGTALK: _dingtalk,
-    ChannelKind.DISCORD: _any,
-    ChannelKind.JSON: _any,
+    ChannelKind.SLACK: _slack_verdict,
+    ChannelKind.FEISHU: _feishu_verdict,
+    ChannelKind.DINGTALK: _dingtalk_verdict,
+    ChannelKind.DISCORD: _any_success,
+    ChannelKind.JSON: _any_success,
 }
 
 
-def _object(body: bytes) -> dict[str, Any]:
+def _json_object(body: bytes) -> dict[str, Any]:
     try:
         found = json.loads(body)
     except (ValueError, RecursionError):
@@ -153,8 +153,8 @@ def _object(body: bytes) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _said(body: bytes, webhook: Webhook) -> Sentence:
-    """The beginning of an answer in one line; of a web page only that it is one."""
+def _shown_answer(body: bytes, webhook: Webhook) -> Sentence:
+    """The beginning of an answer in one line, without secrets; for a web page only that it is one."""
     told = without(body.decode("utf-8", "replace"), (*address_secrets(webhook.url), webhook.secret), "…")
     text = " ".join(clean_text(redact(told)).split())
     if text[:500].lower().startswith(("<!doctype", "<html", "<?xml")):
@@ -164,7 +164,7 @@ def _said(body: bytes, webhook: Webhook) -> Sentence:
 
 def _after_s(reply: Answer) -> float | None:
     """Seconds to wait: ``Retry-After`` as a number or a date, or the ``retry_after`` of Discord's body."""
-    raw: Any = reply.headers.get("retry-after", _object(reply.body).get("retry_after"))
+    raw: Any = reply.headers.get("retry-after", _json_object(reply.body).get("retry_after"))
     try:
         found = float(raw)
     except (TypeError, ValueError):

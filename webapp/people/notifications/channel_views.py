@@ -31,7 +31,7 @@ def channel_list(request: HttpRequest, slug: str) -> HttpResponse:
     """The channels, and a new one."""
     project = project_for(request.user, slug, need=Role.OWNER if request.method == "POST" else Role.VIEWER)
     if request.method == "GET":
-        return _page(request, project)
+        return _channels_page(request, project)
     form = ChannelForm(request.POST)
     if form.is_valid():
         ask(request, Act.CHANNEL)
@@ -42,14 +42,14 @@ def channel_list(request: HttpRequest, slug: str) -> HttpResponse:
         else:
             messages.success(request, _("%(name)s is added. Send a test to see whether it works.") % {"name": made})
             return redirect("channel-list", slug=slug)
-    return _page(request, project, status=422, form=form)
+    return _channels_page(request, project, status=422, form=form)
 
 
-def _page(request: HttpRequest, project: Project, *, status: int = 200, **more: Any) -> HttpResponse:
+def _channels_page(request: HttpRequest, project: Project, *, status: int = 200, **more: Any) -> HttpResponse:
     last = channels.last_deliveries(project)
     context = {
         "project": project,
-        "lines": [_line(channel, last) for channel in channels.channels_of(project)],
+        "lines": [_channel_line(channel, last) for channel in channels.channels_of(project)],
         "is_owner": getattr(project, "role", None) == Role.OWNER,
         "form": ChannelForm(),
         "pause_after": PAUSE_AFTER,
@@ -57,14 +57,14 @@ def _page(request: HttpRequest, project: Project, *, status: int = 200, **more: 
     return render(request, "notifications/channels.html", context | more, status=status)
 
 
-def _line(channel: Channel, last: dict[UUID, Any]) -> dict[str, Any]:
+def _channel_line(channel: Channel, last: dict[UUID, Any]) -> dict[str, Any]:
     delivery = last.get(channel.pk)
     kinds = [str(Kind(kind).label) for kind in channel.events if kind in Kind.values]
     told = in_words(delivery.told) if delivery else ""
     return {"channel": channel, "kinds": kinds, "last": delivery, "told": told}
 
 
-def _own(request: HttpRequest, slug: str, pk: UUID) -> tuple[Project, Channel]:
+def _own_channel(request: HttpRequest, slug: str, pk: UUID) -> tuple[Project, Channel]:
     project = project_for(request.user, slug, need=Role.OWNER)
     channel = channels.channels_of(project).filter(pk=pk).first()
     if channel is None:
@@ -76,7 +76,7 @@ def _own(request: HttpRequest, slug: str, pk: UUID) -> tuple[Project, Channel]:
 @require_http_methods(["GET", "POST"])
 def channel_edit(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Change a channel; its address and secret stay where nothing is entered."""
-    project, channel = _own(request, slug, pk)
+    project, channel = _own_channel(request, slug, pk)
     form = ChannelForm(request.POST if request.method == "POST" else None, channel=channel)
     if form.is_valid():
         values = form.values()
@@ -86,7 +86,7 @@ def channel_edit(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
             channels.channel_change(channel=channel, **values)
         except ValidationError as exc:
             add_errors(form, exc)
-            channel.refresh_from_db()  # the page shows what is stored, whatever was refused
+            channel.refresh_from_db()  # the page shows the stored values, not the refused ones
         else:
             told = _("%(name)s is changed. Send a test to see whether it works.")
             messages.success(request, told % {"name": channel})
@@ -99,19 +99,19 @@ def channel_edit(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @require_POST
 def channel_test(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Post a test message now; this answer shows what the server said."""
-    project, channel = _own(request, slug, pk)
+    project, channel = _own_channel(request, slug, pk)
     if not probe_allowed(request.user):
         return HttpResponse(_("Too many tests in one minute; wait a moment."), status=429)
     verdict = channels.channel_test(channel)
     tried = {"channel": channel, "ok": verdict.ok, "told": in_words(verdict.told)}
-    return _page(request, project, tried=tried)
+    return _channels_page(request, project, tried=tried)
 
 
 @login_required
 @require_POST
 def channel_resume(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Post to a paused channel again."""
-    _project, channel = _own(request, slug, pk)
+    _project, channel = _own_channel(request, slug, pk)
     count = channels.channel_resume(channel)
     told = ngettext(
         "%(name)s is used again; %(n)d message that was held follows.",
@@ -126,7 +126,7 @@ def channel_resume(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @require_POST
 def channel_delete(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Delete a channel."""
-    _project, channel = _own(request, slug, pk)
+    _project, channel = _own_channel(request, slug, pk)
     channels.channel_delete(channel)
     messages.success(request, _("%(name)s is deleted; nothing is posted there any more.") % {"name": channel.name})
     return redirect("channel-list", slug=slug)

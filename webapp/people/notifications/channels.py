@@ -50,12 +50,12 @@ def channel_create(
     events: Sequence[str] = (),
     language: str = "",
 ) -> Channel:
-    """Make a channel. Its address and secret are kept where nobody sees them again. Raises ``ValidationError``."""
+    """Make a channel. Its address and secret are stored where no page shows them. Raises ``ValidationError``."""
     url, secret = url.strip(), secret.strip()
     if Channel.objects.filter(project=project).count() >= MOST:
         raise ValidationError(_("The project has %(n)d channels; delete one first.") % {"n": MOST})
-    channel = Channel(pk=uuid.uuid4(), project=project, host=_host(url), signed=bool(secret), created_by=user)
-    _fill(channel, {"name": name, "kind": kind, "events": events, "language": language or settings.LANGUAGE_CODE})
+    channel = Channel(pk=uuid.uuid4(), project=project, host=_checked_host(url), signed=bool(secret), created_by=user)
+    _set_values(channel, {"name": name, "kind": kind, "events": events, "language": language or settings.LANGUAGE_CODE})
     _check_secret(secret)
     webhook_write(channel.pk, Webhook(url, secret))
     try:
@@ -64,7 +64,7 @@ def channel_create(
             audit(AuditAction.CHANNEL_ADDED, channel, by=user)
     except IntegrityError as exc:
         webhook_forget(channel.pk)
-        raise _taken() from exc
+        raise _name_taken() from exc
     return channel
 
 
@@ -72,14 +72,14 @@ def channel_change(*, channel: Channel, url: str = "", secret: str | None = None
     """Change what is given of ``CHANGED``. An empty ``url`` leaves the address; ``secret`` replaces the secret, an
     empty one removes it, ``None`` leaves it.
 
-    A secret never signs for a host that it was not entered for: with another host it must be given anew, or go.
-    Messages that are on their way go where the channel points when they are sent. Raises ``ValidationError``.
+    A secret never signs for a host that it was not entered for: with another host it must be given again, or removed.
+    Messages that wait go to the address that the channel has when they are sent. Raises ``ValidationError``.
     """
-    _fill(channel, values)
+    _set_values(channel, values)
     url, given = url.strip(), None if secret is None else secret.strip()
     fields = [name for name in CHANGED if name in values]
     if url:
-        channel.host = _host(url)
+        channel.host = _checked_host(url)
         fields.append("host")
     if given is not None:
         _check_secret(given)
@@ -94,7 +94,7 @@ def channel_change(*, channel: Channel, url: str = "", secret: str | None = None
             if webhook is not None:
                 webhook_write(channel.pk, webhook)
     except IntegrityError as exc:
-        raise _taken() from exc
+        raise _name_taken() from exc
     return channel
 
 
@@ -105,13 +105,13 @@ def _webhook_after(channel: Channel, url: str, secret: str | None) -> Webhook | 
     before = webhook_of(channel.pk) or Webhook("", "")
     if not (url or before.url):
         raise ValidationError({"url": _("Paste the whole address of the webhook, without spaces or #.")})
-    moved = bool(url) and (not before.url or _server(url) != _server(before.url))
+    moved = bool(url) and (not before.url or _scheme_host_port(url) != _scheme_host_port(before.url))
     if secret is None and channel.signed and moved:
         raise ValidationError({"secret": _("The address is another server's: enter the secret again, or remove it.")})
     return Webhook(url or before.url, before.secret if secret is None else secret)
 
 
-def _fill(channel: Channel, values: dict[str, Any]) -> None:
+def _set_values(channel: Channel, values: dict[str, Any]) -> None:
     """Set what is given. Raises ``ValidationError`` by field."""
     if "name" in values:
         channel.name = clean_name(values["name"])
@@ -135,18 +135,18 @@ def _check_secret(secret: str) -> None:
         raise ValidationError({"secret": _("A secret is printable ASCII without spaces, at most 200 characters.")})
 
 
-def _taken() -> ValidationError:
+def _name_taken() -> ValidationError:
     return ValidationError({"name": _("This project has a channel with this name.")})
 
 
-def _server(url: str) -> tuple[str, str, int]:
+def _scheme_host_port(url: str) -> tuple[str, str, int]:
     """Scheme, host and port of an address that was checked."""
     place = parse_place(urlunsplit(urlsplit(url)._replace(query="")))
     return place.scheme, place.host, place.port
 
 
-def _host(url: str) -> str:
-    """The host of an address that may be reached from here, with its port where that is unusual."""
+def _checked_host(url: str) -> str:
+    """The host of an address that may be reached from here, with its port if unusual. Raises ``ValidationError``."""
     if not url or len(url) > MAX_ADDRESS_CHARS or not _PRINTABLE.fullmatch(url) or "#" in url or "\\" in url:
         raise ValidationError({"url": _("Paste the whole address of the webhook, without spaces or #.")})
     try:
@@ -159,7 +159,7 @@ def _host(url: str) -> str:
 
 
 def channel_test(channel: Channel) -> Verdict:
-    """Post a test message now, and tell what the server answered. It counts nowhere."""
+    """Post a test message now, and return what the server answered. It is not counted."""
     with translation.override(channel.language):
         return channel_post(channel, test_message(channel, str(uuid.uuid4())))
 

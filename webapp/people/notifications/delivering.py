@@ -2,11 +2,11 @@
 
 1. The attempt is counted before anything is sent, so a worker that dies while it sends costs one attempt. The row is
    then claimed again, and the receiver may get the message a second time, under the same id.
-2. What may get better is tried again after growing pauses, or after the pause that the service names; at most
+2. A failure that may pass is tried again after growing pauses, or after the pause that the service names; at most
    ``MOST_ATTEMPTS`` times.
 3. A channel where ``PAUSE_AFTER`` attempts in a row failed is paused, and what was on its way there is held until a
    person tries again. Being too busy is no failure.
-4. Whoever is no member any more, and a project that was deleted, gets nothing.
+4. People who are no members any more, and deleted projects, get nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NO_FILE = _("The address of this channel is missing on the server; change the ch
 def delivery_run(claim: Claim[Delivery]) -> None:
     """Send it, and write what came of it."""
     delivery = claim.item
-    if not _wanted(delivery):
+    if not _is_wanted(delivery):
         claim.finish(state=DeliveryState.DROPPED, told=sentence(GONE).data, again_at=None)
         return
     if delivery.channel is not None and delivery.channel.paused_at is not None:
@@ -53,7 +53,7 @@ def delivery_run(claim: Claim[Delivery]) -> None:
         return
     claim.keep(attempts=F("attempts") + 1, tried_at=Now())
     delivery.attempts += 1
-    _settle(claim, _send(delivery))
+    _write_outcome(claim, _send_delivery(delivery))
 
 
 def delivery_failed(_delivery: Delivery, error: TiltyardError) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def reader_failed(_reader: Reader, error: TiltyardError) -> dict[str, Any]:
     return {"state": ReaderState.IDLE, "told": told, "worked": False, "tested_at": Now()}
 
 
-def _wanted(delivery: Delivery) -> bool:
+def _is_wanted(delivery: Delivery) -> bool:
     project = Project.objects.filter(pk=delivery.event.project_id).first()
     user = delivery.user
     if project is None or user is None:
@@ -98,24 +98,24 @@ def _wanted(delivery: Delivery) -> bool:
     return user.is_active and Membership.objects.filter(team_id=project.team_id, user_id=user.pk).exists()
 
 
-def _send(delivery: Delivery) -> Verdict:
+def _send_delivery(delivery: Delivery) -> Verdict:
     number = str(delivery.pk)
     if delivery.channel is not None:
         with translation.override(delivery.channel.language):
             return channel_post(delivery.channel, message_of(delivery.event, number))
     user = delivery.user
-    if user is None:  # the database refuses a delivery to nobody
+    if user is None:  # the database refuses a delivery without a recipient
         return Verdict(False, sentence(GONE))
     reader = Reader.objects.filter(user_id=user.pk).first()
     with translation.override(reader.language if reader is not None else settings.LANGUAGE_CODE):
         return message_mail(user, message_of(delivery.event, number))
 
 
-def _settle(claim: Claim[Delivery], verdict: Verdict) -> None:
-    """Write the outcome, the channel's count with it, so that a claim that was lost counts nowhere."""
+def _write_outcome(claim: Claim[Delivery], verdict: Verdict) -> None:
+    """Write the outcome together with the channel's count, so that a lost claim is not counted."""
     delivery, told = claim.item, verdict.told.data
     with claim.held():
-        paused = delivery.channel is not None and _count(delivery.channel, verdict)
+        paused = delivery.channel is not None and _count_try(delivery.channel, verdict)
         if verdict.ok:
             claim.finish(state=DeliveryState.SENT, told=told, again_at=None)
         elif not verdict.again or delivery.attempts >= MOST_ATTEMPTS:
@@ -132,8 +132,8 @@ def _pause_s(attempts: int, named_s: float | None) -> float:
     return min(max(pause, 1.0), LONGEST_PAUSE_S)
 
 
-def _count(channel: Channel, verdict: Verdict) -> bool:
-    """Count a try of the channel; true where it is paused now."""
+def _count_try(channel: Channel, verdict: Verdict) -> bool:
+    """Count a try of the channel. Returns whether that paused it."""
     rows = Channel.objects.filter(pk=channel.pk)
     if verdict.ok:
         rows.filter(failures__gt=0).update(failures=0)

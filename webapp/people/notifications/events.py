@@ -1,7 +1,7 @@
-"""The one way to tell that something happened: ``notify``, called in the transaction of the change itself.
+"""The one way to announce an event: ``notify``, called in the transaction of the change itself.
 
 The event is a row of that transaction, so it is there exactly when the change is. A message then asks for a worker; if
-it is lost, ``webapp.common.work`` asks again. This room lies below runs and models: they call it, it knows none of
+it is lost, ``webapp.common.work`` asks again. This room lies below runs and models: they call it, it imports none of
 them.
 """
 
@@ -31,11 +31,11 @@ def notify(
     subject: str = "",
     facts: dict[str, Any] | None = None,
 ) -> Event:
-    """Tell that ``kind`` happened to ``item``: whoever watches its project hears of it, and the project's channels.
+    """Announce that ``kind`` happened to ``item``, to the people who watch its project and to the project's channels.
 
-    ``key`` names the happening: told again under the same key, the event that is there is given back. ``person_id`` is
-    whose it is (people hear of their own runs by default; without one it concerns everybody); ``people`` are the only
-    ones whom it concerns. ``facts`` are what ``webapp.people.notifications.words`` makes sentences of.
+    ``key`` names the happening: a second call with the same key returns the event that is there. ``person_id`` is
+    its owner (people are notified of their own runs by default; without an owner it concerns everybody). ``people``
+    limits it to these. ``webapp.people.notifications.words`` makes sentences of the ``facts``.
     """
     project = project_id or item.project_id  # type: ignore[attr-defined]
     fields = {

@@ -4,7 +4,7 @@
 - Feishu: a post. The signature is an HMAC of nothing, keyed with ``timestamp\\nsecret``, in seconds, inside the body.
 - DingTalk: plain text. The signature is an HMAC of ``timestamp\\nsecret``, keyed with the secret, in milliseconds; both
   go into the address.
-- Discord: one embed, whose description is Markdown and is escaped; nobody is mentioned.
+- Discord: one embed, whose description is Markdown and is escaped; it mentions no person.
 - JSON: our own. ``X-Tiltyard-Signature`` is ``sha256=`` and the HMAC of ``timestamp.body`` in hex.
 """
 
@@ -51,19 +51,19 @@ def post_of(kind: str, message: Message, webhook: Webhook, *, now: float | None 
     return _FORMS[ChannelKind(kind)](message, webhook, time.time() if now is None else now)
 
 
-def _post(url: str, body: dict[str, Any], more: dict[str, str] | None = None) -> Post:
+def _json_post(url: str, body: dict[str, Any], more: dict[str, str] | None = None) -> Post:
     return Post(url, json.dumps(body, ensure_ascii=False).encode(), JSON_HEADERS | (more or {}))
 
 
-def _text(message: Message) -> str:
+def _plain_text(message: Message) -> str:
     return "\n".join([message.title, *message.lines, f"{message.project} · {message.url}"])
 
 
-def _digest(key: str, text: str) -> bytes:
+def _hmac_sha256(key: str, text: str) -> bytes:
     return hmac.new(key.encode(), text.encode(), hashlib.sha256).digest()
 
 
-def _slack(message: Message, webhook: Webhook, _now: float) -> Post:
+def _slack_post(message: Message, webhook: Webhook, _now: float) -> Post:
     def plain(text: str) -> str:
         return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
@@ -75,10 +75,10 @@ def _slack(message: Message, webhook: Webhook, _now: float) -> Post:
         blocks.append(block("section", "\n".join(message.lines)[:SLACK_TEXT]))
     link = f"{plain(message.project)} · <{message.url}|{plain(_('Open in Tiltyard'))}>"
     blocks.append({"type": "context", "elements": [{"type": "mrkdwn", "text": link}]})
-    return _post(webhook.url, {"text": plain(_text(message))[:SLACK_TEXT], "mrkdwn": False, "blocks": blocks})
+    return _json_post(webhook.url, {"text": plain(_plain_text(message))[:SLACK_TEXT], "mrkdwn": False, "blocks": blocks})
 
 
-def _feishu(message: Message, webhook: Webhook, now: float) -> Post:
+def _feishu_post(message: Message, webhook: Webhook, now: float) -> Post:
     lines = [[{"tag": "text", "text": line}] for line in [*message.lines, message.project]]
     lines.append([{"tag": "a", "text": _("Open in Tiltyard"), "href": message.url}])
     body: dict[str, Any] = {
@@ -87,21 +87,21 @@ def _feishu(message: Message, webhook: Webhook, now: float) -> Post:
     }
     if webhook.secret:
         stamp = str(int(now))
-        signature = base64.b64encode(_digest(f"{stamp}\n{webhook.secret}", "")).decode()
+        signature = base64.b64encode(_hmac_sha256(f"{stamp}\n{webhook.secret}", "")).decode()
         body |= {"timestamp": stamp, "sign": signature}
-    return _post(webhook.url, body)
+    return _json_post(webhook.url, body)
 
 
-def _dingtalk(message: Message, webhook: Webhook, now: float) -> Post:
+def _dingtalk_post(message: Message, webhook: Webhook, now: float) -> Post:
     url = webhook.url
     if webhook.secret:
         stamp = str(int(now * 1000))
-        signature = base64.b64encode(_digest(webhook.secret, f"{stamp}\n{webhook.secret}")).decode()
+        signature = base64.b64encode(_hmac_sha256(webhook.secret, f"{stamp}\n{webhook.secret}")).decode()
         url += ("&" if "?" in url else "?") + urlencode({"timestamp": stamp, "sign": signature})
-    return _post(url, {"msgtype": "text", "text": {"content": _text(message)}, "at": {"isAtAll": False}})
+    return _json_post(url, {"msgtype": "text", "text": {"content": _plain_text(message)}, "at": {"isAtAll": False}})
 
 
-def _discord(message: Message, webhook: Webhook, _now: float) -> Post:
+def _discord_post(message: Message, webhook: Webhook, _now: float) -> Post:
     embed = {
         "title": message.title[:DISCORD_TITLE],
         "url": message.url,
@@ -110,10 +110,10 @@ def _discord(message: Message, webhook: Webhook, _now: float) -> Post:
         "timestamp": message.at,
         "footer": {"text": message.project},
     }
-    return _post(webhook.url, {"embeds": [embed], "allowed_mentions": {"parse": []}})
+    return _json_post(webhook.url, {"embeds": [embed], "allowed_mentions": {"parse": []}})
 
 
-def _json(message: Message, webhook: Webhook, now: float) -> Post:
+def _own_post(message: Message, webhook: Webhook, now: float) -> Post:
     body = {
         "id": message.id,
         "event": message.kind,
@@ -126,17 +126,17 @@ def _json(message: Message, webhook: Webhook, now: float) -> Post:
     }
     stamp = str(int(now))
     more = {"X-Tiltyard-Event": message.kind, "X-Tiltyard-Delivery": message.id, "X-Tiltyard-Timestamp": stamp}
-    post = _post(webhook.url, body, more)
+    post = _json_post(webhook.url, body, more)
     if webhook.secret:
-        signed = _digest(webhook.secret, f"{stamp}.{post.body.decode()}").hex()
+        signed = _hmac_sha256(webhook.secret, f"{stamp}.{post.body.decode()}").hex()
         post.headers["X-Tiltyard-Signature"] = f"sha256={signed}"
     return post
 
 
 _FORMS: dict[ChannelKind, Callable[[Message, Webhook, float], Post]] = {
-    ChannelKind.SLACK: _slack,
-    ChannelKind.FEISHU: _feishu,
-    ChannelKind.DINGTALK: _dingtalk,
-    ChannelKind.DISCORD: _discord,
-    ChannelKind.JSON: _json,
+    ChannelKind.SLACK: _slack_post,
+    ChannelKind.FEISHU: _feishu_post,
+    ChannelKind.DINGTALK: _dingtalk_post,
+    ChannelKind.DISCORD: _discord_post,
+    ChannelKind.JSON: _own_post,
 }

@@ -29,7 +29,8 @@ class ProjectFields(NamedTuple):
 
 
 class SettingsForm(forms.Form):
-    """What a person hears of: kinds of events everywhere, and for each project whose runs, and whether by mail."""
+    """What a person is notified of: kinds of events everywhere, and for each project whose runs, and whether by
+    mail."""
 
     told = forms.MultipleChoiceField(
         label=_("Events"), choices=Kind.choices, widget=forms.CheckboxSelectMultiple, required=False

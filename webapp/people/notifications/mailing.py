@@ -35,9 +35,9 @@ def message_mail(user: User, message: Message) -> Verdict:
     if not user.email:
         return Verdict(False, sentence(NO_ADDRESS))
     try:
-        _mail(user, message).send()
+        _mail_of(user, message).send()
     except (SMTPException, OSError) as exc:
-        return _refused(exc)
+        return _refused_verdict(exc)
     return Verdict(True, sentence(TAKEN))
 
 
@@ -51,7 +51,7 @@ def test_mail(user: User, number: str) -> Verdict:
 test_mail.__test__ = False  # type: ignore[attr-defined]  # not pytest's
 
 
-def _mail(user: User, message: Message) -> EmailMultiAlternatives:
+def _mail_of(user: User, message: Message) -> EmailMultiAlternatives:
     """The mail; its ``Message-ID`` is the delivery's, so that one that is sent twice is shown once."""
     settings_url = absolute(reverse("notification-settings"))
     more = _("Notification settings:")
@@ -70,16 +70,16 @@ def _mail(user: User, message: Message) -> EmailMultiAlternatives:
     return mail
 
 
-def _refused(exc: SMTPException | OSError) -> Verdict:
-    """What the mail server said; an answer of 500 and above stays as it is."""
-    code, said = _answer(exc)
+def _refused_verdict(exc: SMTPException | OSError) -> Verdict:
+    """The verdict on what the mail server answered; an answer of 500 and above is final."""
+    code, said = _code_and_text(exc)
     text = said.decode("utf-8", "replace") if isinstance(said, bytes) else said
     shown = Sentence("{text}", {"text": " ".join(text.split())[:MAX_SAID_CHARS] or type(exc).__name__})
     told = sentence(gettext_noop("The mail server did not accept the message. It said: {said}"), said=shown)
     return Verdict(False, told, again=code not in PERMANENT)
 
 
-def _answer(exc: SMTPException | OSError) -> tuple[int, bytes | str]:
+def _code_and_text(exc: SMTPException | OSError) -> tuple[int, bytes | str]:
     if isinstance(exc, SMTPRecipientsRefused):
         return next(iter(exc.recipients.values()), (0, b""))
     if isinstance(exc, SMTPResponseException):

@@ -1,7 +1,7 @@
-"""Events, whom they are told, and where to.
+"""Events, and their notifications to people and channels.
 
-``Event`` is written with the change that it tells of, in one transaction. A worker spreads it once: a ``Notification``
-for each person, a ``Delivery`` for each mail and each channel. Both are unique, so that nothing is told twice.
+``Event`` is written with the change that it announces, in one transaction. A worker spreads it once: a ``Notification``
+for each person, a ``Delivery`` for each mail and each channel. Both are unique, so that nothing is announced twice.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Kind(models.TextChoices):
 
 
 class EventState(models.TextChoices):
-    """Whether people have been told."""
+    """Whether people have been notified."""
 
     NEW = "new", _("new")
     SPREAD = "spread", _("told")
@@ -37,7 +37,8 @@ class EventState(models.TextChoices):
 
 
 class Event(UuidModel, Work):
-    """Something that happened in a project. It names its object by value, so that it can be told once that is gone."""
+    """Something that happened in a project. It names its object by value, so that it can be shown after that is
+    deleted."""
 
     OPEN = (EventState.NEW,)
     LIMIT_S = 60
@@ -88,7 +89,7 @@ class Notification(models.Model):
 
 
 class Scope(models.TextChoices):
-    """Which runs of a project a person hears of."""
+    """Which runs of a project a person is notified of."""
 
     MINE = "mine", _("my runs")
     ALL = "all", _("all runs")
@@ -96,7 +97,7 @@ class Scope(models.TextChoices):
 
 
 class Watch(models.Model):
-    """What a person hears of one project; without a row: their own runs, no mail."""
+    """What a person is notified of in one project; without a row: their own runs, no mail."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="watches")
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="watches")
@@ -118,9 +119,9 @@ class ReaderState(models.TextChoices):
 
 
 class Reader(Work):
-    """What a person hears of in all projects, and the language of their mail; without a row: all events.
+    """What a person is notified of in all projects, and the language of their mail; without a row: all events.
 
-    Its work is the test mail that the person asked for; ``told`` is what came of it.
+    Its work is the test mail that the person asked for; ``told`` is the result.
     """
 
     OPEN = (ReaderState.TESTING,)
@@ -176,7 +177,7 @@ class Channel(UuidModel):
 
 
 class DeliveryState(models.TextChoices):
-    """Where a mail or a post stands."""
+    """The state of a mail or a post."""
 
     WAITING = "waiting", _("waiting")
     SENT = "sent", _("delivered")

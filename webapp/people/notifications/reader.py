@@ -16,7 +16,7 @@ class PageReader(NamedTuple):
 
 
 def reader_of_page(context: dict[str, Any]) -> PageReader:
-    """The reader of the page that a template draws; nobody's projects where it has none."""
+    """The reader of the page that a template draws; without projects where it has none."""
     request = context.get("request")
     user = getattr(request, "user", None)
     if request is None or user is None or not user.is_authenticated:

@@ -1,6 +1,6 @@
 """Addresses and secrets of channels: files that only we can read, never columns, and never shown again.
 
-Whoever knows the address of a webhook may post there, so all of it but the host is as secret as the key.
+Anyone who knows the address of a webhook may post there, so all of it but the host is as secret as the key.
 """
 
 from __future__ import annotations

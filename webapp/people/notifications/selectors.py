@@ -32,7 +32,7 @@ BADGES = {
 
 
 class Line(NamedTuple):
-    """One notification as the list tells it; ``there`` is false where its object is gone."""
+    """One notification as the list shows it; ``there`` is false where its object is gone."""
 
     item: Notification
     words: Words
@@ -97,10 +97,10 @@ def lines_of(rows: Iterable[Notification]) -> list[Line]:
         ids = [item.event.object_id for item in items if item.event.object_kind == kind]
         found = apps.get_model(kind)._default_manager.filter(pk__in=ids).values_list("pk", flat=True)
         there |= {(kind, str(pk)) for pk in found}
-    return [_line(item, there) for item in items]
+    return [_line_of(item, there) for item in items]
 
 
-def _line(item: Notification, there: set[tuple[str, str]]) -> Line:
+def _line_of(item: Notification, there: set[tuple[str, str]]) -> Line:
     event = item.event
     gone = event.object_kind in PAGES and (event.object_kind, event.object_id) not in there
     return Line(item, words_of(event), BADGES[Kind(event.kind)], not gone)
@@ -117,7 +117,7 @@ def notification_path(item: Notification) -> str:
 
 
 class Choice(NamedTuple):
-    """What a person hears of one project."""
+    """What a person is notified of in one project."""
 
     project: Project
     scope: str
@@ -130,7 +130,7 @@ def reader_of(user: User, language: str) -> Reader:
 
 
 def choices_of(user: User) -> list[Choice]:
-    """What a person hears of each of their projects."""
+    """What a person is notified of in each of their projects."""
     watches = {watch.project_id: watch for watch in Watch.objects.filter(user=user)}
     plain = Watch(scope=Scope.MINE, mail=False)
     found = [(project, watches.get(project.pk, plain)) for project in projects_of(user)]

@@ -1,4 +1,4 @@
-"""What a person changes: what is read, what they hear of, a test mail."""
+"""What a person changes: what is read, what they are notified of, a test mail."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def notifications_read(rows: QuerySet[Notification]) -> int:
 
 
 def settings_save(user: User, *, told: Iterable[str], language: str, choices: Mapping[UUID, tuple[str, bool]]) -> None:
-    """Keep a person's settings: the kinds of events they hear of, their language; scope and mail by project."""
+    """Keep a person's settings: the kinds of events they are notified of, their language; scope and mail by project."""
     kept = set(told)
     muted = [kind for kind in Kind.values if kind not in kept]
     with transaction.atomic():

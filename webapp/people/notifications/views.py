@@ -1,4 +1,4 @@
-"""A person's notifications: the bell, the list, and what they hear of."""
+"""A person's notifications: the bell, the list, and the settings."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def notification_list(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_GET
 def bell(request: HttpRequest) -> HttpResponse:
-    """The bell of the top bar, which asks for itself again while somebody looks."""
+    """The bell of the top bar, which polls while its page is visible."""
     return render(request, "notifications/_bell.html")
 
 
-def _own(request: HttpRequest, pk: int) -> Notification:
+def _own_notification(request: HttpRequest, pk: int) -> Notification:
     found = selectors.notification_of(request.user, pk)
     if found is None:
         raise Http404
@@ -63,7 +63,7 @@ def _own(request: HttpRequest, pk: int) -> Notification:
 @require_GET
 def notification_open(request: HttpRequest, pk: int) -> HttpResponse:
     """Go to what it is about; who went there has read it."""
-    item = _own(request, pk)
+    item = _own_notification(request, pk)
     services.notification_mark(item, read=True)
     return redirect(selectors.notification_path(item))
 
@@ -72,8 +72,8 @@ def notification_open(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 def notification_mark(request: HttpRequest, pk: int) -> HttpResponse:
     """Call one read, or unread again."""
-    services.notification_mark(_own(request, pk), read=request.POST.get("read") != "no")
-    return redirect(_back(request))
+    services.notification_mark(_own_notification(request, pk), read=request.POST.get("read") != "no")
+    return redirect(_list_address(request))
 
 
 @login_required
@@ -84,10 +84,10 @@ def notifications_read(request: HttpRequest) -> HttpResponse:
     count = services.notifications_read(rows)
     told = ngettext("%(n)d notification is read now.", "%(n)d notifications are read now.", count)
     messages.success(request, told % {"n": count})
-    return redirect(_back(request))
+    return redirect(_list_address(request))
 
 
-def _back(request: HttpRequest) -> str:
+def _list_address(request: HttpRequest) -> str:
     """The list as the person had it; only its own query comes back."""
     query = request.GET.urlencode()
     return reverse("notification-list") + (f"?{query}" if query else "")
@@ -96,7 +96,7 @@ def _back(request: HttpRequest) -> str:
 @login_required
 @require_http_methods(["GET", "POST"])
 def notification_settings(request: HttpRequest) -> HttpResponse:
-    """What the person hears of, and whether by mail."""
+    """The settings page: what the person is notified of, and whether by mail."""
     user = cast(User, request.user)
     reader, choices = selectors.reader_of(user, get_language() or ""), selectors.choices_of(user)
     form = SettingsForm(request.POST if request.method == "POST" else None, reader=reader, choices=choices)

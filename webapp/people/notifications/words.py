@@ -98,31 +98,31 @@ def test_message(channel: Channel, delivery_id: str) -> Message:
 test_message.__test__ = False  # type: ignore[attr-defined]  # not pytest's
 
 
-def _progress(facts: dict[str, Any]) -> str:
+def _progress_line(facts: dict[str, Any]) -> str:
     step, total = facts.get("step"), facts.get("total_steps")
     return _("Step %(step)s of %(total)s.") % {"step": step, "total": total} if total else ""
 
 
-def _succeeded(facts: dict[str, Any]) -> list[str]:
-    return [_progress(facts)]
+def _success_lines(facts: dict[str, Any]) -> list[str]:
+    return [_progress_line(facts)]
 
 
-def _failed(facts: dict[str, Any]) -> list[str]:
+def _failure_lines(facts: dict[str, Any]) -> list[str]:
     found = failure(facts.get("error"))
     told = [found.title, found.detail[:MAX_DETAIL_CHARS], found.hint] if found else []
-    return [*told, _progress(facts)]
+    return [*told, _progress_line(facts)]
 
 
-def _paused(facts: dict[str, Any]) -> list[str]:
+def _pause_lines(facts: dict[str, Any]) -> list[str]:
     if not facts.get("error"):
         return [
             _("A person or a rule of the project paused it. Resume it to continue from its newest checkpoint."),
-            _progress(facts),
+            _progress_line(facts),
         ]
-    return _failed(facts)
+    return _failure_lines(facts)
 
 
-def _advised(facts: dict[str, Any]) -> list[str]:
+def _advisory_lines(facts: dict[str, Any]) -> list[str]:
     rule = RULES.get(facts.get("code", ""))
     told = [translated(rule.title), in_words(facts.get("sentence")), translated(rule.remedy)] if rule else []
     if facts.get("paused"):
@@ -132,12 +132,12 @@ def _advised(facts: dict[str, Any]) -> list[str]:
     return [*told, _("Since step %(step)s.") % {"step": facts.get("step")}]
 
 
-def _evaluated(facts: dict[str, Any]) -> list[str]:
-    return [_headline(facts.get("figure")), _left_out(facts)]
+def _evaluation_lines(facts: dict[str, Any]) -> list[str]:
+    return [_headline_text(facts.get("figure")), _left_out(facts)]
 
 
-def _headline(found: dict[str, Any] | None) -> str:
-    """The figure with its interval and the number of tasks that it stands on."""
+def _headline_text(found: dict[str, Any] | None) -> str:
+    """The figure with its interval and the number of its tasks."""
     if not found:
         return _("It has no figures; its page says why.")
     shown = percent if found["name"] == "success" else figure
@@ -160,22 +160,22 @@ def _left_out(facts: dict[str, Any]) -> str:
     }
 
 
-def _asked(facts: dict[str, Any]) -> list[str]:
+def _vote_lines(facts: dict[str, Any]) -> list[str]:
     by = facts.get("by")
     return [_("%(who)s asks which answers are better.") % {"who": by} if by else _("Say which answers are better.")]
 
 
-def _marked(facts: dict[str, Any]) -> list[str]:
+def _mark_lines(facts: dict[str, Any]) -> list[str]:
     by = facts.get("by")
     return [_("Marked by %(who)s.") % {"who": by} if by else ""]
 
 
 _TOLD: dict[Kind, tuple[str, Lines]] = {
-    Kind.RUN_SUCCEEDED: (gettext_noop("Run “%(name)s” succeeded"), _succeeded),
-    Kind.RUN_FAILED: (gettext_noop("Run “%(name)s” failed"), _failed),
-    Kind.RUN_PAUSED: (gettext_noop("Run “%(name)s” is paused"), _paused),
-    Kind.RUN_ADVISORY: (gettext_noop("Run “%(name)s” needs attention"), _advised),
-    Kind.EVALUATION_READY: (gettext_noop("Evaluation “%(name)s” is ready"), _evaluated),
-    Kind.VOTE_ASKED: (gettext_noop("Votes are asked for: %(name)s"), _asked),
-    Kind.MODEL_PRODUCTION: (gettext_noop("Model “%(name)s” is in production"), _marked),
+    Kind.RUN_SUCCEEDED: (gettext_noop("Run “%(name)s” succeeded"), _success_lines),
+    Kind.RUN_FAILED: (gettext_noop("Run “%(name)s” failed"), _failure_lines),
+    Kind.RUN_PAUSED: (gettext_noop("Run “%(name)s” is paused"), _pause_lines),
+    Kind.RUN_ADVISORY: (gettext_noop("Run “%(name)s” needs attention"), _advisory_lines),
+    Kind.EVALUATION_READY: (gettext_noop("Evaluation “%(name)s” is ready"), _evaluation_lines),
+    Kind.VOTE_ASKED: (gettext_noop("Votes are asked for: %(name)s"), _vote_lines),
+    Kind.MODEL_PRODUCTION: (gettext_noop("Model “%(name)s” is in production"), _mark_lines),
 }

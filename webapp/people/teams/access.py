@@ -69,14 +69,14 @@ def may_start_projects(user: User) -> bool:
     return token is None or (token.role == Role.OWNER and token.project_id is None)
 
 
-def _require(role: Role, need: Role) -> None:
+def _require_role(role: Role, need: Role) -> None:
     if RANK[role] < RANK[need]:
         raise PermissionDenied(
             _("Your role in this team is %(role)s; this needs %(need)s.") % {"role": role.label, "need": need.label}
         )
 
 
-def _one(rows: QuerySet[M]) -> M | None:
+def _one_or_none(rows: QuerySet[M]) -> M | None:
     """The row of a key that one row has. ``first`` would order it, which takes Django longer than to read it."""
     try:
         return rows.get()
@@ -89,11 +89,11 @@ def project_for(user: User | AnonymousUser, slug: str, *, need: Role = Role.VIEW
     if not user.is_authenticated or not user.is_active:
         raise Http404
     own = Membership.objects.filter(team_id=OuterRef("team_id"), user_id=user.pk).values("role")[:1]
-    project = _one(Project.objects.select_related("team").annotate(membership=Subquery(own)).filter(slug=slug))
+    project = _one_or_none(Project.objects.select_related("team").annotate(membership=Subquery(own)).filter(slug=slug))
     role = _within_token(user, project, project.membership) if project else None  # type: ignore[attr-defined]
     if project is None or role is None:
         raise Http404
-    _require(role, need)
+    _require_role(role, need)
     project.role = role  # type: ignore[attr-defined]
     return project
 
@@ -110,17 +110,17 @@ def object_for(
     """The object with this id, if the person's role in its project is at least ``need``.
 
     ``within`` is a queryset to start from (for ``select_related``). The model has a ``project`` field. ``project`` is
-    what ``project_for`` just gave this person: an object of it needs no second look at who they are.
+    what ``project_for`` just returned for this person: their role in it is not read a second time.
     """
     try:
-        found = _one((within if within is not None else model._default_manager.all()).filter(pk=UUID(str(pk))))
+        found = _one_or_none((within if within is not None else model._default_manager.all()).filter(pk=UUID(str(pk))))
     except ValueError:
         found = None
     if found is None:
         raise Http404
     role = getattr(project, "role", None)
     if project is not None and role is not None and found.project_id == project.pk:  # type: ignore[union-attr]
-        _require(role, need)
+        _require_role(role, need)
         return found
     project_for(user, found.project.slug, need=need)  # type: ignore[union-attr]
     return found
@@ -132,7 +132,7 @@ def object_of_team(user: User | AnonymousUser, model: type[M], pk: UUID, *, need
     role = role_in(user, found) if found is not None else None
     if role is None:
         raise Http404
-    _require(role, need)
+    _require_role(role, need)
     return found  # type: ignore[no-any-return]
 
 

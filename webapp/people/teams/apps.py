@@ -12,7 +12,7 @@ class TeamsConfig(AppConfig):
     name = "webapp.people.teams"
 
     def ready(self) -> None:
-        """Hear of every login, whichever way it came."""
+        """Connect to the signal of every login, by password or link."""
         from webapp.people.teams import sudo
 
         user_logged_in.connect(sudo.logged_in, dispatch_uid="teams.sudo")

@@ -1,7 +1,7 @@
 """The audit: one row for each act that changes, stops, deletes, invites or exports.
 
 Services call ``audit``. Who acted, and from where, comes from the request that is being answered; work that a person
-asked for and that goes on without them (a preset that is launched later) names them by ``by``. Rows are only ever
+asked for and that continues without them (a preset that is launched later) names them by ``by``. Rows are only ever
 added; a trigger in the database sees to that.
 """
 
@@ -95,7 +95,7 @@ def audit_entries(*, project: str = "", who: str = "") -> QuerySet[AuditEntry]:
 
 
 class AuditLine(NamedTuple):
-    """A row as the page tells it; ``url`` is empty where the object has no page any more."""
+    """A row as the page shows it; ``url`` is empty where the object has no page any more."""
 
     entry: AuditEntry
     url: str
@@ -110,10 +110,10 @@ def audit_lines(entries: Iterable[AuditEntry]) -> list[AuditLine]:
         ids = [row.object_id for row in rows if row.object_kind == kind]
         found = apps.get_model(kind)._default_manager.filter(pk__in=ids).values_list("pk", flat=True)
         there |= {(kind, str(pk)) for pk in found}
-    return [AuditLine(row, _url(row, slugs) if (row.object_kind, row.object_id) in there else "") for row in rows]
+    return [AuditLine(row, _object_url(row, slugs) if (row.object_kind, row.object_id) in there else "") for row in rows]
 
 
-def _url(row: AuditEntry, slugs: dict[UUID, str]) -> str:
+def _object_url(row: AuditEntry, slugs: dict[UUID, str]) -> str:
     slug = slugs.get(row.project_id) if row.project_id else None
     if slug is None:
         return ""
@@ -130,5 +130,5 @@ def audit_names() -> dict[str, list[str]]:
 
 
 def was_done(action: AuditAction, project: Project, subject: str) -> bool:
-    """Whether somebody did this to that in a project."""
+    """Whether the audit of the project has this action on this subject."""
     return AuditEntry.objects.filter(action=action, project_id=project.pk, subject=subject).exists()

@@ -2,7 +2,7 @@
 
 The trainer of a run whose base model is fetched from Hugging Face gets it, and nothing else does: no tracker, no chat,
 no environment, no reward code. It fetches into a folder of its own project: from a cache that all projects share,
-whoever has no token could train what this one opened.
+a project without a token could train what this token opened.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TOKEN = re.compile(r"[\x21-\x7e]+")
 
 
 def hub_token_set(*, project: Project, token: str) -> None:
-    """Keep this token in place of the one before; runs at work keep theirs. Raises ``ValidationError``."""
+    """Keep this token instead of the one before; runs at work keep theirs. Raises ``ValidationError``."""
     token = token.strip()
     if not MIN_TOKEN_CHARS <= len(token) <= MAX_TOKEN_CHARS or not _TOKEN.fullmatch(token):
         raise ValidationError(

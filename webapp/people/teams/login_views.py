@@ -126,7 +126,8 @@ def set_mail(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_http_methods(["GET", "POST"])
 def forgotten(request: HttpRequest) -> HttpResponse:
-    """A reset link by mail, where a mail server is set. The answer is the same whoever is named."""
+    """A reset link by mail, where a mail server is set. The answer is the same for every name, so that it does not show
+    which accounts exist."""
     form = ForgottenForm(request.POST if request.method == "POST" else None)
     sent = False
     if request.method == "POST" and form.is_valid() and settings.EMAIL_HOST:

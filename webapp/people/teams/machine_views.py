@@ -24,31 +24,31 @@ from webapp.people.teams.models import ApiToken, Machine, Project, Role, TokenEn
 from webapp.people.teams.tokens import token_revoke
 
 
-def _project(request: HttpRequest, slug: str) -> Project:
+def _owned_project(request: HttpRequest, slug: str) -> Project:
     return project_for(request.user, slug, need=Role.OWNER)
 
 
-def _machine(request: HttpRequest, slug: str, pk: UUID) -> tuple[Project, Machine]:
-    project = _project(request, slug)
+def _machine_of(request: HttpRequest, slug: str, pk: UUID) -> tuple[Project, Machine]:
+    project = _owned_project(request, slug)
     machine = machines.machine_in(project, pk)
     if machine is None:
         raise Http404
     return project, machine
 
 
-def _token(request: HttpRequest, slug: str, pk: UUID, token_pk: UUID) -> tuple[Project, Machine, ApiToken]:
-    project, machine = _machine(request, slug, pk)
+def _token_of(request: HttpRequest, slug: str, pk: UUID, token_pk: UUID) -> tuple[Project, Machine, ApiToken]:
+    project, machine = _machine_of(request, slug, pk)
     token = machines.token_in(machine, token_pk)
     if token is None:
         raise Http404
     return project, machine, token
 
 
-def _ask(request: HttpRequest, act: sudo.Act, project: Project) -> None:
+def _ask_confirmation(request: HttpRequest, act: sudo.Act, project: Project) -> None:
     sudo.ask(request, act, reverse("team-machines", args=[project.slug]))
 
 
-def _page(request: HttpRequest, project: Project, *, status: int = 200, **more: object) -> HttpResponse:
+def _machines_page(request: HttpRequest, project: Project, *, status: int = 200, **more: object) -> HttpResponse:
     context = {
         "project": project,
         "machines": machines.machines_of(project.team),
@@ -64,12 +64,12 @@ def _page(request: HttpRequest, project: Project, *, status: int = 200, **more: 
 @require_http_methods(["GET", "POST"])
 def machine_list(request: HttpRequest, slug: str) -> HttpResponse:
     """Those of the team, and a new one, the text of whose token is shown in this answer and never again."""
-    project = _project(request, slug)
+    project = _owned_project(request, slug)
     form = MachineForm(request.POST if request.method == "POST" else None, project=project)
     if request.method != "POST":
-        return _page(request, project, form=form)
+        return _machines_page(request, project, form=form)
     if form.is_valid():
-        _ask(request, sudo.Act.MACHINE, project)
+        _ask_confirmation(request, sudo.Act.MACHINE, project)
         try:
             machine, token, text = machines.machine_create(
                 project=project, by=cast(User, request.user), **form.cleaned_data
@@ -77,12 +77,12 @@ def machine_list(request: HttpRequest, slug: str) -> HttpResponse:
         except ValidationError as exc:
             add_errors(form, exc)
         else:
-            return _shown(request, project, machine, token, text)
-    return _page(request, project, form=form, status=422)
+            return _token_page(request, project, machine, token, text)
+    return _machines_page(request, project, form=form, status=422)
 
 
-def _shown(request: HttpRequest, project: Project, machine: Machine, token: ApiToken, text: str) -> HttpResponse:
-    return _page(request, project, status=201, made=machine, token=token, text=text)
+def _token_page(request: HttpRequest, project: Project, machine: Machine, token: ApiToken, text: str) -> HttpResponse:
+    return _machines_page(request, project, status=201, made=machine, token=token, text=text)
 
 
 @never_cache
@@ -90,19 +90,19 @@ def _shown(request: HttpRequest, project: Project, machine: Machine, token: ApiT
 @require_POST
 def machine_token_new(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Another token, to change over to before the old one ends."""
-    project, machine = _machine(request, slug, pk)
+    project, machine = _machine_of(request, slug, pk)
     form = TokenDaysForm(request.POST)
     if not form.is_valid():
         messages.error(request, _("Choose for how long the token is valid."))
         return redirect("team-machines", slug=slug)
-    _ask(request, sudo.Act.TOKEN, project)
+    _ask_confirmation(request, sudo.Act.TOKEN, project)
     by = cast(User, request.user)
     try:
         token, text = machines.machine_token(machine=machine, by=by, project=project, **form.cleaned_data)
     except ValidationError as exc:
         messages.error(request, " ".join(exc.messages))
         return redirect("team-machines", slug=slug)
-    return _shown(request, project, machine, token, text)
+    return _token_page(request, project, machine, token, text)
 
 
 @never_cache
@@ -110,22 +110,22 @@ def machine_token_new(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse
 @require_POST
 def machine_token_replace(request: HttpRequest, slug: str, pk: UUID, machine_token: UUID) -> HttpResponse:
     """Another token in the place of one, which ends now."""
-    project, machine, old = _token(request, slug, pk, machine_token)
-    _ask(request, sudo.Act.TOKEN, project)
+    project, machine, old = _token_of(request, slug, pk, machine_token)
+    _ask_confirmation(request, sudo.Act.TOKEN, project)
     by = cast(User, request.user)
     try:
         token, text = machines.machine_token_rotate(machine=machine, token=old, by=by, project=project)
     except ValidationError as exc:
         messages.error(request, " ".join(exc.messages))
         return redirect("team-machines", slug=slug)
-    return _shown(request, project, machine, token, text)
+    return _token_page(request, project, machine, token, text)
 
 
 @login_required
 @require_POST
 def machine_token_end(request: HttpRequest, slug: str, pk: UUID, machine_token: UUID) -> HttpResponse:
     """Revoke a token."""
-    project, machine, token = _token(request, slug, pk, machine_token)
+    project, machine, token = _token_of(request, slug, pk, machine_token)
     token_revoke(token, TokenEnd.OWNER, by=cast(User, request.user), project=project)
     messages.success(request, _("Token %(token)s of %(name)s is revoked.") % {"token": token.name, "name": machine})
     return redirect("team-machines", slug=slug)
@@ -135,7 +135,7 @@ def machine_token_end(request: HttpRequest, slug: str, pk: UUID, machine_token: 
 @require_POST
 def machine_end(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """End an account with its tokens."""
-    project, machine = _machine(request, slug, pk)
+    project, machine = _machine_of(request, slug, pk)
     try:
         machines.machine_end(machine=machine, by=cast(User, request.user), project=project)
     except ValidationError as exc:

@@ -1,8 +1,8 @@
 """Machine accounts: names under which programs of a team call the API.
 
-An owner makes one, any owner replaces its tokens and ends it, and whoever made it may leave: it belongs to the team. It
-is a user, so that runs, audit and pages name it like anybody, but one that nobody can log in as: it has no password and
-no mail, gets no link, no notification and no vote, and is never an owner.
+An owner makes one, any owner replaces its tokens and ends it, and its maker may leave: it belongs to the team. It is a
+user, so that runs, audit and pages name it like a person, but no login is possible: it has no password and no mail,
+gets no link, no notification and no vote, and is never an owner.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ MAY = (TokenScope.METRICS, TokenScope.INGEST, Role.VIEWER, Role.EDITOR)
 
 def machines_of(team: Team) -> QuerySet[Machine]:
     """A team's machine accounts that have not ended, by name, each with its tokens that were not revoked."""
-    there = Prefetch("user__tokens", _tokens(), to_attr="there")
+    there = Prefetch("user__tokens", _unrevoked_tokens(), to_attr="there")
     rows = Machine.objects.filter(team=team, ended_at=None).select_related("user", "team", "project", "created_by")
     return rows.prefetch_related(there).order_by("name")
 
 
-def _tokens() -> QuerySet[ApiToken]:
+def _unrevoked_tokens() -> QuerySet[ApiToken]:
     """Tokens that were not revoked, those that have expired included: they are replaced too."""
     return ApiToken.objects.filter(revoked_at=None).select_related("user", "project").order_by("created_at")
 
@@ -56,13 +56,13 @@ def machine_create(
     """
     if may not in MAY:
         raise ValidationError({"may": _("There is no such role.")})
-    _username(name)
+    _require_username(name)
     role, scope = role_and_scope(may)
     with transaction.atomic():
         team = Team.objects.select_for_update().get(pk=project.team_id)
         if Machine.objects.filter(team=team, ended_at=None).count() >= MOST:
             raise ValidationError(_("This team has %(n)d machine accounts; end one first.") % {"n": MOST})
-        user = _user(name)
+        user = _create_account(name)
         Membership.objects.create(team=team, user=user, role=role)
         machine = Machine.objects.create(
             team=team,
@@ -78,16 +78,16 @@ def machine_create(
     return machine, token, text
 
 
-def _username(name: str) -> None:
-    """Refuse what is no user name."""
+def _require_username(name: str) -> None:
+    """Raise ``ValidationError`` for what is no user name."""
     try:
         User._meta.get_field("username").run_validators(name)
     except ValidationError as exc:
         raise ValidationError({"name": exc.messages}) from exc
 
 
-def _user(name: str) -> User:
-    """The account behind it. People find names whatever their capitals, so no two may differ in these alone."""
+def _create_account(name: str) -> User:
+    """Create the account. Names are looked up without regard to case, so no two may differ in case alone."""
     taken = ValidationError({"name": _("An account has this name, or had it; choose another.")})
     if User.objects.filter(username__iexact=name).exists():
         raise taken
@@ -106,8 +106,8 @@ def machine_token(
     ``project`` is where an owner makes it. Raises ``ValidationError``.
     """
     with transaction.atomic():
-        user = _held(machine)
-        if _tokens().filter(user=user).count() >= MOST_TOKENS:
+        user = _lock_user(machine)
+        if _unrevoked_tokens().filter(user=user).count() >= MOST_TOKENS:
             raise ValidationError(_("It has %(n)d tokens; revoke one first.") % {"n": MOST_TOKENS})
         name = name or str(ApiToken.objects.filter(user=user).count() + 1)
         return token_create(
@@ -125,7 +125,7 @@ def machine_token_rotate(*, machine: Machine, token: ApiToken, by: User, project
     """Put another token in the place of one, with its name and for as long as that was made for. The old one ends."""
     lifetime = token.expires_at - token.created_at if token.expires_at else None
     with transaction.atomic():
-        _held(machine)
+        _lock_user(machine)
         if not token_revoke(token, TokenEnd.REPLACED, by=by, project=project):
             raise ValidationError(_("This token has ended."))
         days = max(1, round(lifetime.total_seconds() / 86400)) if lifetime else None
@@ -135,11 +135,11 @@ def machine_token_rotate(*, machine: Machine, token: ApiToken, by: User, project
 def machine_end(*, machine: Machine, by: User | None, project: Project) -> None:
     """End it for good, with its tokens. What it made stays, and its name is not given away again."""
     with transaction.atomic():
-        user = _held(machine)
+        user = _lock_user(machine)
         Machine.objects.filter(pk=machine.pk).update(ended_at=Now())
         User.objects.filter(pk=user.pk).update(is_active=False)
         ended = {"revoked_at": Now(), "ended_by": TokenEnd.MACHINE, "ended_who": by.username if by else ""}
-        ApiToken.objects.filter(user=user, revoked_at=None).update(**ended)  # one row of the audit tells of them all
+        ApiToken.objects.filter(user=user, revoked_at=None).update(**ended)  # one row of the audit covers them all
         Membership.objects.filter(user=user).delete()
         audit(AuditAction.MACHINE_ENDED, machine, by=by, project=project)
 
@@ -150,7 +150,7 @@ def machines_end_in(project: Project) -> None:
         machine_end(machine=machine, by=None, project=project)
 
 
-def _held(machine: Machine) -> User:
+def _lock_user(machine: Machine) -> User:
     """Its user, locked until the transaction ends: of two owners one makes a token, and the other ends the account."""
     user = User.objects.select_for_update().get(pk=machine.user_id)
     if not user.is_active:
@@ -165,4 +165,4 @@ def machine_in(project: Project, pk: UUID) -> Machine | None:
 
 def token_in(machine: Machine, pk: UUID) -> ApiToken | None:
     """One of its tokens that were not revoked."""
-    return _tokens().filter(user=machine.user, pk=pk).first()
+    return _unrevoked_tokens().filter(user=machine.user, pk=pk).first()

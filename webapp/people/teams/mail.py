@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 def link_mail(request: HttpRequest, username: str) -> None:
     """Send a one-time link to the mail address of this account, if it has one and is no administrator's.
 
-    The mail leaves in a thread of its own: the time of the answer must not tell who has an account.
+    The mail leaves in a thread of its own: the time of the answer must not show who has an account.
     """
     allowed = mail_allowed(username, request.META.get("REMOTE_ADDR", ""))
     user = User.objects.filter(username__iexact=username, is_active=True, is_staff=False, is_superuser=False).first()
@@ -38,10 +38,10 @@ def link_mail(request: HttpRequest, username: str) -> None:
         "once, within 24 hours. If it was not you, do nothing: your password does not change."
     ) % {"name": user.username, "link": link}
     message = EmailMessage(_("Log in to Tiltyard"), text, settings.DEFAULT_FROM_EMAIL, [user.email])
-    threading.Thread(target=_send, args=[message], name="reset-mail", daemon=True).start()
+    threading.Thread(target=_send_mail, args=[message], name="reset-mail", daemon=True).start()
 
 
-def _send(message: EmailMessage) -> None:
+def _send_mail(message: EmailMessage) -> None:
     try:
         message.send()
     except (SMTPException, OSError) as exc:

@@ -12,7 +12,7 @@ from webapp.common.ids import Present, UuidModel, name_validator
 
 
 class User(AbstractUser, UuidModel):
-    """A person who logs in, or a machine account, as which nobody can (``webapp.people.teams.machines``)."""
+    """A person who logs in, or a machine account, which cannot log in (``webapp.people.teams.machines``)."""
 
     is_machine = models.BooleanField(default=False, db_default=False, editable=False)
 
@@ -115,8 +115,8 @@ class TokenScope(models.TextChoices):
 
 class ApiToken(UuidModel):
     """A person's key for scripts; only its hash is stored. It can do what the person can, but no more than ``role``
-    and ``scope`` let it, and where ``project`` is set only there. What ended it stands in it: one that has ended never
-    wakes."""
+    and ``scope`` let it, and where ``project`` is set only there. Its row says what ended it; an ended token is
+    never valid again."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="tokens")
     project = models.ForeignKey(Project, null=True, on_delete=models.CASCADE, related_name="tokens")

@@ -1,5 +1,5 @@
-"""What a new password ends. It stands among the validators because Django tells them of every password that was set, by
-a page, a form or a command, and of none that was only hashed anew."""
+"""What a new password ends. It is a validator because Django calls validators for every password that was set, by a
+page, a form or a command, and not for one that was only hashed again."""
 
 from __future__ import annotations
 

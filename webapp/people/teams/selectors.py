@@ -36,7 +36,7 @@ def teams_owned(user: User) -> QuerySet[Team]:
 def member_rows(project: Project, reader: User) -> list[MemberRow]:
     """The people of the team, owners first."""
     rank = {Role.OWNER: 0, Role.EDITOR: 1, Role.VIEWER: 2}
-    members = list(_memberships(project.team))
+    members = list(_person_memberships(project.team))
     members.sort(key=lambda item: (rank[Role(item.role)], item.user.username.casefold()))
     owner = getattr(project, "role", None) == Role.OWNER
     return [
@@ -56,8 +56,8 @@ def person(pk: UUID) -> User | None:
 
 def membership_in(project: Project, pk: int) -> Membership | None:
     """One membership of the project's team."""
-    return _memberships(project.team).filter(pk=pk).first()
+    return _person_memberships(project.team).filter(pk=pk).first()
 
 
-def _memberships(team: Team) -> QuerySet[Membership]:
+def _person_memberships(team: Team) -> QuerySet[Membership]:
     return Membership.objects.filter(team=team, user__is_machine=False).select_related("user", "team")

@@ -104,7 +104,7 @@ def manages(*, by: User, user: User) -> bool:
 
 
 def person_login_link(*, user: User, by: User) -> str:
-    """A fresh login link for somebody who lost theirs, or forgot the password; earlier ones end."""
+    """A fresh login link for a person who lost theirs, or forgot the password; earlier ones end."""
     if not user.is_active or not manages(by=by, user=user):
         raise PermissionDenied(_("You can make a link only for people who are in your teams and in no others."))
     with transaction.atomic():

@@ -65,10 +65,10 @@ def confirm_page(request: HttpRequest) -> HttpResponse:
 def site_page(request: HttpRequest) -> HttpResponse:
     """What is switched on, and who did what."""
     administrator(request)
-    return _site(request)
+    return _site_page(request)
 
 
-def _site(request: HttpRequest, **more: object) -> HttpResponse:
+def _site_page(request: HttpRequest, **more: object) -> HttpResponse:
     user = cast(User, request.user)
     chosen = {"project": request.GET.get("project", "")[:80], "who": request.GET.get("who", "")[:150]}
     page = Paginator(audit_entries(**chosen), ENTRIES_PER_PAGE).get_page(page_number(request.GET.get("page")))
@@ -83,7 +83,7 @@ def _site(request: HttpRequest, **more: object) -> HttpResponse:
     return render(request, "teams/site.html", context | more)
 
 
-def _person(request: HttpRequest, pk: UUID) -> User:
+def _person_or_404(request: HttpRequest, pk: UUID) -> User:
     administrator(request)
     found = person(pk)
     if found is None:
@@ -96,18 +96,18 @@ def _person(request: HttpRequest, pk: UUID) -> User:
 @require_POST
 def person_link(request: HttpRequest, pk: UUID) -> HttpResponse:
     """A one-time link for anybody who is no administrator; it is shown in this answer alone."""
-    user, by = _person(request, pk), cast(User, request.user)
+    user, by = _person_or_404(request, pk), cast(User, request.user)
     sudo.ask(request, sudo.Act.LOGIN_LINK, reverse("site"))
     token = person_login_link(user=user, by=by)
     link = request.build_absolute_uri(reverse("login-link", args=[token]))
-    return _site(request, link=link, link_for=user)
+    return _site_page(request, link=link, link_for=user)
 
 
 @login_required
 @require_POST
 def person_active(request: HttpRequest, pk: UUID) -> HttpResponse:
     """Deactivate a person, or let them in again."""
-    user = _person(request, pk)
+    user = _person_or_404(request, pk)
     sudo.ask(request, sudo.Act.ACTIVE, reverse("site"))
     set_active(request, user, active=request.POST.get("active") == "yes")
     return redirect("site")

@@ -54,8 +54,8 @@ class Act(models.TextChoices):
 
 
 NOT_KEPT = {Act.FIRST_PASSWORD, Act.HUB_TOKEN, Act.ENDPOINT_KEY, Act.CHANNEL, Act.CUSTOM_REWARDS}
-"""Acts that are done anew after the confirmation: forms that hold secrets, which are kept nowhere meanwhile, and the
-switch, whose page says what it lets people do."""
+"""Acts that a person must repeat after the confirmation: forms that hold secrets, which are kept nowhere meanwhile, and
+the switch, whose page says what it lets people do."""
 
 
 class ConfirmFirst(Exception):
@@ -72,7 +72,7 @@ class ConfirmFirst(Exception):
 
 
 def logged_in(request: HttpRequest | None = None, **_signal: Any) -> None:
-    """Whoever has just logged in, by a password or by a link, has proved who they are."""
+    """Note the proof: a person who has just logged in, by a password or by a link, has proved who they are."""
     if request is not None:
         confirm(request)
 
@@ -89,7 +89,7 @@ def confirmed(request: HttpRequest) -> bool:
 
 
 def ask(request: HttpRequest, act: Act, back: str = "") -> None:
-    """Go on if the person has just proved who they are, or comes with a token; else raise ``ConfirmFirst``.
+    """Return if the person has just proved who they are, or uses a token; else raise ``ConfirmFirst``.
 
     ``back`` is the page with the form of the act, where that is not the address itself.
     """
@@ -112,7 +112,7 @@ class ConfirmMiddleware:
             return None
         if request.headers.get("Accept", "").startswith("application/json"):
             return JsonResponse(error_body(request, "confirm_first", exc.sentence), status=403)
-        kept = _keep(request, exc)
+        kept = _keep_request(request, exc)
         again = "" if kept else _("Do it again after that; what you entered is not kept.")
         messages.info(request, f"{exc.sentence} {again}".strip())
         there = to_confirmation(request, exc.back)
@@ -124,8 +124,8 @@ class ConfirmMiddleware:
 class Waiting(NamedTuple):
     """An act that waits for a confirmation: where it is sent, what was typed, and the page that it was typed on.
 
-    It waits for fifteen minutes, and the page that goes on shows all of it: who confirms must not be made to do what
-    somebody else began in their browser.
+    It waits for fifteen minutes. The confirmation page shows all of it: a person must not be made to confirm what
+    another person began in their browser.
     """
 
     at: float
@@ -140,8 +140,8 @@ class Waiting(NamedTuple):
         return str(Act(self.act).label)
 
 
-def _keep(request: HttpRequest, exc: ConfirmFirst) -> bool:
-    """Keep what was sent in the session, unless it is secret, long or a file; whether it is kept."""
+def _keep_request(request: HttpRequest, exc: ConfirmFirst) -> bool:
+    """Keep the sent form in the session, unless it is secret, long or a file. Returns whether it is kept."""
     fields = [(name, value) for name, all in request.POST.lists() if "csrf" not in name for value in all]
     request.session.pop(WAITING, None)
     if request.method != "POST" or exc.act in NOT_KEPT or request.FILES or len(json.dumps(fields)) > MAX_KEPT_CHARS:

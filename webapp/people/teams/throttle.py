@@ -9,15 +9,15 @@
    place where they always work.
 
 5. Shared links are opened without an account. One address asks for ``GUESSES_PER_ADDRESS`` links that do not exist
-   within the window; then its next guess waits. What exists opens all the same: a secret has 256 random bits, so that
-   refusing it would stop no guess, and would let a stranger close the links of all behind an address.
+   within the window; then its next guess waits. Links that exist open all the same: a secret has 256 random bits, so
+   a refusal would stop no guess, and would let a stranger close the links of all people behind an address.
 6. One address opens one shared link ``OPENS_PER_ADDRESS`` times within the window: a report takes work to make. Only
-   who has the link can use that up, and no other link is closed by it.
+   people with the link can use that up, and no other link is closed by it.
 7. One address shows ``TOKENS_PER_ADDRESS`` API tokens that never were within the window; then it waits with such ones.
-   What exists works all the same, for the same reason as with links.
+   Tokens that exist work all the same, for the same reason as with links.
 
-A try of a login is counted before the password is looked at, so that many at once are not one; a success takes its
-count back.
+A login is counted before its password is checked, so that many at once do not count as one; a success takes its count
+back.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ _COUNT = (
 )
 
 
-def _key(kind: str, *parts: str) -> str:
+def _hashed_key(kind: str, *parts: str) -> str:
     return hashlib.sha256("\0".join((kind, *parts)).encode()).hexdigest()
 
 
 class Keys:
-    """The rows of one account tried from one address; names are hashed, so that the table lists nobody."""
+    """The rows of one account tried from one address; names are hashed, so that the table lists no person."""
 
     def __init__(self, account: str, address: str) -> None:
         name = account.strip().casefold()
-        self.pair, self.known = _key("pair", name, address), _key("known", name, address)
-        self.account, self.address = _key("account", name), _key("address", address)
+        self.pair, self.known = _hashed_key("pair", name, address), _hashed_key("known", name, address)
+        self.account, self.address = _hashed_key("account", name), _hashed_key("address", address)
         self.counted = [self.pair, self.account, self.address]
 
 
@@ -98,7 +98,7 @@ def login_succeeded(account: str, address: str) -> None:
 
 def mail_allowed(account: str, address: str) -> bool:
     """Count a wish for a reset mail; whether one may be sent."""
-    limits = {_key("mail", account.strip().casefold()): MAIL_PER_ACCOUNT, _key("mailer", address): MAIL_PER_ADDRESS}
+    limits = {_hashed_key("mail", account.strip().casefold()): MAIL_PER_ACCOUNT, _hashed_key("mailer", address): MAIL_PER_ADDRESS}
     with transaction.atomic(), connection.cursor() as cursor:
         for key in limits:
             cursor.execute(_COUNT, {"key": key, "seconds": 3600})
@@ -108,17 +108,17 @@ def mail_allowed(account: str, address: str) -> bool:
 
 def guess_wait_s(address: str) -> float:
     """Count a shared link that does not exist; 0 when that may be said, else the seconds to wait (not counted)."""
-    return _counted_wait_s(_key("guesses", address), GUESSES_PER_ADDRESS)
+    return _counted_wait_s(_hashed_key("guesses", address), GUESSES_PER_ADDRESS)
 
 
 def open_wait_s(address: str, link: str) -> float:
     """Count the opening of a link that exists; 0 when it may be shown, else the seconds to wait (not counted)."""
-    return _counted_wait_s(_key("opens", address, link), OPENS_PER_ADDRESS)
+    return _counted_wait_s(_hashed_key("opens", address, link), OPENS_PER_ADDRESS)
 
 
 def token_wait_s(address: str) -> float:
     """Count an API token that never was; 0 when that may be said, else the seconds to wait (not counted)."""
-    return _counted_wait_s(_key("tokens", address), TOKENS_PER_ADDRESS)
+    return _counted_wait_s(_hashed_key("tokens", address), TOKENS_PER_ADDRESS)
 
 
 def _counted_wait_s(key: str, limit: int) -> float:

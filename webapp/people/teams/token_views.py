@@ -58,7 +58,7 @@ def token_list(request: HttpRequest) -> HttpResponse:
 def token_revoke_now(request: HttpRequest, pk: UUID) -> HttpResponse:
     """End one of the person's own tokens."""
     token = ApiToken.objects.filter(pk=pk, user=cast(User, request.user)).first()
-    _revoke(request, token, TokenEnd.REVOKED)
+    _revoke_token(request, token, TokenEnd.REVOKED)
     return redirect("token-list")
 
 
@@ -75,7 +75,7 @@ def project_tokens(request: HttpRequest, slug: str) -> HttpResponse:
 def project_token_revoke(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """End one of them (owners)."""
     project = project_for(request.user, slug, need=Role.OWNER)
-    _revoke(request, tokens_reaching(project).filter(pk=pk).first(), TokenEnd.OWNER, project)
+    _revoke_token(request, tokens_reaching(project).filter(pk=pk).first(), TokenEnd.OWNER, project)
     return redirect("team-tokens", slug=slug)
 
 
@@ -93,11 +93,11 @@ def site_tokens(request: HttpRequest) -> HttpResponse:
 def site_token_revoke(request: HttpRequest, pk: UUID) -> HttpResponse:
     """End one of them (administrators)."""
     administrator(request)
-    _revoke(request, tokens_open().filter(pk=pk).first(), TokenEnd.ADMINISTRATOR)
+    _revoke_token(request, tokens_open().filter(pk=pk).first(), TokenEnd.ADMINISTRATOR)
     return redirect("site-tokens")
 
 
-def _revoke(request: HttpRequest, token: ApiToken | None, why: TokenEnd, project: Project | None = None) -> None:
+def _revoke_token(request: HttpRequest, token: ApiToken | None, why: TokenEnd, project: Project | None = None) -> None:
     if token is None:
         raise Http404
     by = cast(User, request.user)

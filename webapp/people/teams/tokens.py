@@ -1,7 +1,7 @@
 """Keys for scripts: made on a page, shown once, stored as a hash, ended for good.
 
-A token ends with what it stands for: its person's password, account or place in a team. What ended it is kept in its
-row, so that its person reads why; the row is never used again, whatever becomes of the person.
+A token ends with what it depends on: its person's password, account or place in a team. What ended it is kept in its
+row, so that its person reads why; the row is never used again, also if the person comes back.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def token_revoke(
 ) -> bool:
     """End a token at once and for good; its row stays for the record. False where it had ended.
 
-    ``by`` is who acts and, where nobody is given, the person of the request; ``project`` is where an owner did it.
+    ``by`` is the person who acts, by default the person of the request; ``project`` is where an owner did it.
     """
     values = {"revoked_at": Now(), "ended_by": why, "ended_who": by.username if by else ""}
     with transaction.atomic():
@@ -158,7 +158,7 @@ def _note_use(token: ApiToken, address: str, now: datetime) -> None:
 
 
 def token_was_there(text: str) -> bool:
-    """Whether there ever was a token with this text, whatever became of it."""
+    """Whether there ever was a token with this text, valid or ended."""
     return ApiToken.objects.filter(token_hash=token_hash(text)).exists()
 
 

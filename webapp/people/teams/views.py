@@ -75,7 +75,7 @@ def member_new(request: HttpRequest, slug: str) -> HttpResponse:
     project = project_for(request.user, slug, need=Role.OWNER)
     form = MemberForm(request.POST)
     if form.is_valid():
-        _ask(request, sudo.Act.MEMBER, project)
+        _ask_confirmation(request, sudo.Act.MEMBER, project)
         try:
             added = services.member_add(team=project.team, by=cast(User, request.user), **form.cleaned_data)
         except ValidationError as exc:
@@ -90,7 +90,7 @@ def member_new(request: HttpRequest, slug: str) -> HttpResponse:
     return settings_page(request, project, form=form, status=422)
 
 
-def _member(request: HttpRequest, slug: str, pk: int) -> tuple[Project, Membership]:
+def _member_of(request: HttpRequest, slug: str, pk: int) -> tuple[Project, Membership]:
     project = project_for(request.user, slug, need=Role.OWNER)
     membership = membership_in(project, pk)
     if membership is None:
@@ -98,7 +98,7 @@ def _member(request: HttpRequest, slug: str, pk: int) -> tuple[Project, Membersh
     return project, membership
 
 
-def _ask(request: HttpRequest, act: sudo.Act, project: Project) -> None:
+def _ask_confirmation(request: HttpRequest, act: sudo.Act, project: Project) -> None:
     sudo.ask(request, act, reverse("team-settings", args=[project.slug]))
 
 
@@ -106,12 +106,12 @@ def _ask(request: HttpRequest, act: sudo.Act, project: Project) -> None:
 @require_POST
 def member_role(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     """Change a member's role."""
-    project, membership = _member(request, slug, pk)
+    project, membership = _member_of(request, slug, pk)
     form = RoleForm(request.POST)
     if not form.is_valid():
         messages.error(request, _("There is no such role."))
         return redirect("team-settings", slug=slug)
-    _ask(request, sudo.Act.MEMBER, project)
+    _ask_confirmation(request, sudo.Act.MEMBER, project)
     try:
         by = cast(User, request.user)
         services.member_set_role(membership=membership, role=form.cleaned_data["role"], by=by)
@@ -128,8 +128,8 @@ def member_role(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
 @require_POST
 def member_remove(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     """Take a member out of the team."""
-    project, membership = _member(request, slug, pk)
-    _ask(request, sudo.Act.MEMBER, project)
+    project, membership = _member_of(request, slug, pk)
+    _ask_confirmation(request, sudo.Act.MEMBER, project)
     try:
         by = cast(User, request.user)
         services.member_remove(membership=membership, by=by)
@@ -146,8 +146,8 @@ def member_remove(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
 @require_POST
 def member_link(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     """A new one-time link for a member who lost theirs, or forgot the password. It is shown in this answer alone."""
-    project, membership = _member(request, slug, pk)
-    _ask(request, sudo.Act.LOGIN_LINK, project)
+    project, membership = _member_of(request, slug, pk)
+    _ask_confirmation(request, sudo.Act.LOGIN_LINK, project)
     by = cast(User, request.user)
     token = services.person_login_link(user=membership.user, by=by)
     return settings_page(request, project, link=_link_url(request, token), link_for=membership.user)
@@ -157,8 +157,8 @@ def member_link(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
 @require_POST
 def member_active(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     """Deactivate a person, or let them in again."""
-    project, membership = _member(request, slug, pk)
-    _ask(request, sudo.Act.ACTIVE, project)
+    project, membership = _member_of(request, slug, pk)
+    _ask_confirmation(request, sudo.Act.ACTIVE, project)
     set_active(request, membership.user, active=request.POST.get("active") == "yes")
     return redirect("team-settings", slug=slug)
 
