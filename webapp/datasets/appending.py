@@ -1,8 +1,8 @@
 """Adding rows to a dataset: its rows never change, so the rows and the new ones become its next version.
 
-1. The newest version must have been checked: what stands in an unchecked one is not known yet.
-2. The file is written before the lock is taken; under the project's lock the base must still be the newest, else the
-   rows of whoever was faster would be missing, and it starts again.
+1. The newest version must have been checked: the rows of an unchecked one are not known yet.
+2. The file is written before the lock is taken; under the project's lock the base must still be the newest. Else the
+   rows that another person added meanwhile would be missing, so it starts again.
 3. From there on the version is an upload like any other: it is checked in a process of its own.
 """
 
@@ -41,15 +41,15 @@ def dataset_append(
     *, project: Project, user: User | None, name: str, rows: list[dict[str, Any]], file_name: str
 ) -> Dataset:
     """The next version of a dataset with these rows at its end. Raises ``ValidationError`` with a sentence."""
-    name, lines = clean_name(name), _lines(rows)
+    name, lines = clean_name(name), _rows_as_lines(rows)
     for _number in range(TRIES):
-        base = _base(project, name)
+        base = _base_version(project, name)
         dataset = Dataset(id=uuid.uuid4(), project=project, name=name, file_name=file_name, created_by=user)
         parents = [parent_of(base)] if base else []
         dataset.lineage = {"operation": "append", "options": {"rows": len(rows)}, "parents": parents}
         try:
-            dataset.bytes = _write(dataset, base, lines)
-            if _insert(dataset, base):
+            dataset.bytes = _write_file(dataset, base, lines)
+            if _insert_if_newest(dataset, base):
                 logger.info("rows appended", extra={"dataset_id": dataset.pk, "project_id": project.pk})
                 return dataset
         except BaseException:
@@ -59,7 +59,7 @@ def dataset_append(
     raise ValidationError(_("Someone else is adding to “%(name)s”. Try again in a moment.") % {"name": name})
 
 
-def _lines(rows: list[dict[str, Any]]) -> bytes:
+def _rows_as_lines(rows: list[dict[str, Any]]) -> bytes:
     """The rows as the lines of a file, each of which the check will accept."""
     if not 1 <= len(rows) <= MAX_ROWS:
         raise ValidationError(_("Between 1 and %(n)s rows can be added at once.") % {"n": MAX_ROWS})
@@ -74,7 +74,7 @@ def _lines(rows: list[dict[str, Any]]) -> bytes:
     return "".join(texts).encode()
 
 
-def _base(project: Project, name: str) -> Dataset | None:
+def _base_version(project: Project, name: str) -> Dataset | None:
     """The version to add to; ``None`` where the name is new. A rejected version has no rows and is passed over."""
     versions = datasets_of(project).filter(name=name).exclude(state=DatasetState.REJECTED)
     newest = versions.order_by("-version").first()
@@ -91,8 +91,8 @@ def _base(project: Project, name: str) -> Dataset | None:
     return newest
 
 
-def _write(dataset: Dataset, base: Dataset | None, lines: bytes) -> int:
-    """The file of the new version, readable by us only; gives its size."""
+def _write_file(dataset: Dataset, base: Dataset | None, lines: bytes) -> int:
+    """Write the file of the new version, readable by us only. Returns its size in bytes."""
     try:
         size = (base.rows_path.stat().st_size if base else 0) + len(lines)
         if size > settings.MAX_UPLOAD_BYTES:
@@ -112,8 +112,8 @@ def _write(dataset: Dataset, base: Dataset | None, lines: bytes) -> int:
     return size
 
 
-def _insert(dataset: Dataset, base: Dataset | None) -> bool:
-    """Save the row if the base is still the newest version; whether it was."""
+def _insert_if_newest(dataset: Dataset, base: Dataset | None) -> bool:
+    """Save the row if the base is still the newest version. Returns whether it was."""
     with transaction.atomic():
         Project.objects.select_for_update().filter(pk=dataset.project_id).first()
         versions = Dataset.objects.filter(project=dataset.project, name=dataset.name).order_by("-version")

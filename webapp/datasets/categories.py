@@ -44,14 +44,14 @@ def categories_in_file(path: Path) -> Categories:
                 left -= len(line)
                 if left < 0:
                     break
-                name = _category(line)
+                name = _category_of_line(line)
                 of_row.append(names.setdefault(name, len(names)) if name else -1)
     except OSError:
         return Categories([], array("i"))
     return Categories(list(names), of_row)
 
 
-def _category(line: bytes) -> str:
+def _category_of_line(line: bytes) -> str:
     try:
         return category_of(json.loads(line))
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""The forms of how a dataset is read and checked: beside an upload, and for a file that is here already."""
+"""The forms of how a dataset is read and checked: with an upload, and for a file that is here already."""
 
 from __future__ import annotations
 
@@ -139,13 +139,13 @@ class ReadForm(ChoicesForm):
 
     def __init__(self, dataset: Dataset, *args: Any, **kwargs: Any) -> None:
         report = dataset.report.get("recognised") or {}
-        kwargs.setdefault("initial", _initial(dataset, report))
+        kwargs.setdefault("initial", _initial_values(dataset, report))
         super().__init__(dataset.project, *args, **kwargs)
         self.dataset = dataset
         del self.fields["look"]
         found = [item["format"] for item in report.get("candidates") or [] if item.get("format") in FORMATS]
-        self._choices("format", _formats(found))
-        columns = [(str(item["name"]), _column(item)) for item in report.get("columns") or []]
+        self._choices("format", _format_choices(found))
+        columns = [(str(item["name"]), _column_label(item)) for item in report.get("columns") or []]
         words = {
             "messages": _("Messages"),
             "system": _("System text"),
@@ -194,7 +194,7 @@ class ReadForm(ChoicesForm):
 
 
 def companions_sent(files: MultiValueDict[str, UploadedFile]) -> dict[str, list[File[bytes]]]:
-    """The files that came beside the one to read."""
+    """The companion files that were sent with the one to read."""
     return {kind: [file for file in files.getlist(kind) if file] for kind in BESIDE if files.getlist(kind)}
 
 
@@ -203,8 +203,8 @@ def form_of(request: HttpRequest, dataset: Dataset) -> ReadForm:
     return ReadForm(dataset, request.POST, request.FILES)
 
 
-def _initial(dataset: Dataset, recognised: dict[str, Any]) -> dict[str, Any]:
-    """What was chosen, or else what was recognised."""
+def _initial_values(dataset: Dataset, recognised: dict[str, Any]) -> dict[str, Any]:
+    """The form's initial values: what was chosen, or else what was recognised."""
     candidates = recognised.get("candidates") or []
     first = candidates[0]["format"] if candidates else "columns" if recognised.get("columns") else "conversation"
     read, check = dataset.reading, dataset.checking
@@ -220,7 +220,7 @@ def _initial(dataset: Dataset, recognised: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _formats(found: Iterable[str]) -> list[tuple[str, str]]:
+def _format_choices(found: Iterable[str]) -> list[tuple[str, str]]:
     """The formats that were recognised first, then all others."""
     names = list(dict.fromkeys([*found, *FORMATS]))
     recognised = set(found)
@@ -231,7 +231,7 @@ def _formats(found: Iterable[str]) -> list[tuple[str, str]]:
     ]
 
 
-def _column(item: dict[str, Any]) -> str:
+def _column_label(item: dict[str, Any]) -> str:
     name, example = str(item["name"]), str(item.get("example", ""))
     return f"{name} · {example[:60]}" if example else name
 

@@ -1,6 +1,6 @@
 """How a dataset is read and checked: what a person chose, kept with the dataset, and what that means at check time.
 
-The library takes paths for what is read beside a file. Nobody types a path here: a choice is ``file`` (a companion that
+The library takes paths for the companions of a file. No path is typed here: a choice is ``file`` (a companion that
 was uploaded with the dataset) or ``dataset:<name>@<version>`` (the upload, or the rows, of another one of the project).
 """
 
@@ -72,9 +72,9 @@ def choices_clean(project: Project, choices: Choices, uploaded: Iterable[str] = 
     present = {*uploaded, *choices.companions}
     beside = {name: choices.reading.pop(name) for name in BESIDE if choices.reading.get(name)}
     others = {name: choices.checking.pop(name) for name in ("other", "model") if choices.checking.get(name)}
-    choices.reading = _validated(ReadOptions, choices.reading)
-    choices.checking = _validated(CheckOptions, choices.checking)
-    _known(choices)
+    choices.reading = _validate_options(ReadOptions, choices.reading)
+    choices.checking = _validate_options(CheckOptions, choices.checking)
+    _require_known(choices)
     for name, reference in beside.items():
         if reference == UPLOADED and name not in present:
             raise ValidationError({name: _("No such file was uploaded with this dataset.")})
@@ -90,7 +90,7 @@ def choices_clean(project: Project, choices: Choices, uploaded: Iterable[str] = 
     choices.checking |= others
 
 
-def _validated(model: type[BaseModel], given: dict[str, Any]) -> dict[str, Any]:
+def _validate_options(model: type[BaseModel], given: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(given, dict) or set(given) & {*BESIDE, "other"}:
         given = {name: value for name, value in dict(given).items() if name not in (*BESIDE, "other")}
     try:
@@ -103,7 +103,7 @@ def _validated(model: type[BaseModel], given: dict[str, Any]) -> dict[str, Any]:
         ) from exc
 
 
-def _known(choices: Choices) -> None:
+def _require_known(choices: Choices) -> None:
     form = choices.reading.get("format", "")
     if form and form not in FORMATS:
         raise ValidationError({"format": _("There is no such format.")})
@@ -178,13 +178,13 @@ def companions_of(dataset: Dataset) -> list[str]:
 def resolved(dataset: Dataset, reading: dict[str, Any] | None = None) -> Resolved:
     """The options of a dataset's check with a path for each reference. Raises ``ValidationError`` for one that is gone.
 
-    ``reading`` stands in for what is kept, for a look at other choices.
+    ``reading`` replaces the stored choices, for a preview of others.
     """
     read = dict(dataset.reading if reading is None else reading)
     check = dict(dataset.checking)
     for kind in BESIDE:
         if reference := read.get(kind):
-            read[kind] = _beside(dataset, kind, reference)
+            read[kind] = _companion_path(dataset, kind, reference)
     other, model = check.pop("other", None), check.pop("model", None)
     if other:
         check["other"] = dataset_named(dataset.project, "other", other).rows_path
@@ -192,7 +192,7 @@ def resolved(dataset: Dataset, reading: dict[str, Any] | None = None) -> Resolve
     return Resolved(ReadOptions.model_validate(read), CheckOptions.model_validate(check), tokenizer)
 
 
-def _beside(dataset: Dataset, kind: str, reference: str) -> Path:
+def _companion_path(dataset: Dataset, kind: str, reference: str) -> Path:
     if reference == UPLOADED:
         path = companion(dataset.pk, kind)
         if not path.exists():

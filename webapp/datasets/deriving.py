@@ -28,25 +28,25 @@ def rows_make(claim: Claim[Dataset]) -> None:
         for left in dataset.upload_path.parent.glob("upload.*"):  # of workers that were killed
             left.unlink(missing_ok=True)
         if operation == PAIRS:
-            made = _pairs(dataset, part)
+            made = _make_pairs(dataset, part)
         elif operation == ROLLOUTS:
             made = rollouts_make(dataset, part, lambda done, total: claim.report({"bytes": done, "total": total}))
         else:
-            made = _make(claim, operation)
+            made = _make_rows(claim, operation)
         with claim.held():
-            _keep(claim, made)
+            _keep_counts(claim, made)
             os.replace(part, dataset.upload_path)
     finally:
         part.unlink(missing_ok=True)
 
 
-def _pairs(dataset: Dataset, part: Path) -> Made:
+def _make_pairs(dataset: Dataset, part: Path) -> Made:
     made = pairs_make(dataset, part)
     dataset.lineage["options"] |= {"groups": made.groups, "unread": made.unread}
     return Made(made.pairs, made.bytes, [])
 
 
-def _make(claim: Claim[Dataset], operation: str) -> Made:
+def _make_rows(claim: Claim[Dataset], operation: str) -> Made:
     dataset = claim.item
     options = dict(dataset.lineage["options"])
     part = options.pop("part", "")
@@ -71,7 +71,7 @@ def _make(claim: Claim[Dataset], operation: str) -> Made:
     )
 
 
-def _keep(claim: Claim[Dataset], made: Made) -> None:
+def _keep_counts(claim: Claim[Dataset], made: Made) -> None:
     """The size of the file, and how many rows each parent gave."""
     dataset = claim.item
     for parent, taken in zip(dataset.lineage["parents"], made.taken, strict=True):

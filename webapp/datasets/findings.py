@@ -39,7 +39,7 @@ class Page(NamedTuple):
 
 def findings_of(dataset: Dataset, code: str = "") -> Iterator[Found]:
     """Every bad row and the remarks that were written down, in the order of the file."""
-    for item in _stored(dataset):
+    for item in _stored_findings(dataset):
         if not code or item.get("code") == code:
             name = str(item.get("code", ""))
             refused = name in (dataset.checking.get("refuse") or [])
@@ -48,7 +48,7 @@ def findings_of(dataset: Dataset, code: str = "") -> Iterator[Found]:
             yield Found(int(item.get("line") or 0), name, reason, suggestion_of(name), kept)
 
 
-def _stored(dataset: Dataset) -> Iterator[dict[str, Any]]:
+def _stored_findings(dataset: Dataset) -> Iterator[dict[str, Any]]:
     try:
         with dataset.findings_path.open("rb") as file:
             while line := file.readline(MAX_LINE_BYTES):

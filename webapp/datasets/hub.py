@@ -52,27 +52,27 @@ def file_ready(claim: Claim[Dataset]) -> None:
     if not source or dataset.upload_path.exists():
         return
     try:
-        _fetch(claim, source)
+        _fetch_file(claim, source)
     except DataError as exc:
         raise ValidationError([in_words(text) for text in (exc.message, exc.hint) if text]) from exc
     except TiltyardError as exc:
-        raise ValidationError([_unreachable(source["id"]), f"{exc.message} {exc.hint}".strip()]) from exc
+        raise ValidationError([_unreachable_sentence(source["id"]), f"{exc.message} {exc.hint}".strip()]) from exc
     except OSError as exc:
         sentence_of = _("The file could not be stored: %(reason)s.") % {"reason": os_words(exc)}
         raise ValidationError(sentence_of) from exc
 
 
-def _unreachable(identifier: str) -> str:
+def _unreachable_sentence(identifier: str) -> str:
     return _(
         "The dataset %(id)s could not be fetched from %(hub)s. "
         "Fetch it where there is a connection, and upload the file."
     ) % {"id": identifier, "hub": settings.HUB_URL}
 
 
-def _fetch(claim: Claim[Dataset], source: dict[str, str]) -> None:
+def _fetch_file(claim: Claim[Dataset], source: dict[str, str]) -> None:
     dataset, part = claim.item, claim.item.upload_path.with_name(f"fetched.{claim.token}")
     claim.report({"bytes": 0, "total": 0})
-    listing = _listing(source)
+    listing = _fetch_listing(source)
     names = [str(item.get("rfilename")) for item in listing.get("siblings") or [] if isinstance(item, dict)]
     name = pick(sorted(names), source["id"], source["split"])
     commit = str(listing.get("sha") or source["revision"])
@@ -98,7 +98,7 @@ def _fetch(claim: Claim[Dataset], source: dict[str, str]) -> None:
         part.unlink(missing_ok=True)
 
 
-def _listing(source: dict[str, str]) -> dict[str, Any]:
+def _fetch_listing(source: dict[str, str]) -> dict[str, Any]:
     """What files the dataset has at its revision. Raises ``ValidationError`` where the hub has no such dataset."""
     with TemporaryDirectory(prefix="tiltyard-hub-") as folder:
         path = Path(folder) / "listing"

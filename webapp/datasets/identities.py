@@ -1,4 +1,5 @@
-"""Which row each row of a dataset version is: kept beside its rows by the check, made later where that was not done."""
+"""Which row each row of a dataset version is: stored next to its rows by the check, made later where that was not
+done."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def identities_of(rows: Path) -> Identities | None:
     if found is not None or not rows.is_file():
         return found
     if rows.stat().st_size > AT_ONCE_BYTES:
-        _ask(rows)
+        _order_identities(rows)
         return None
     return identities_read(rows.with_name(IDENTITIES_NAME)) if identities_make(rows) else None
 
@@ -37,19 +38,20 @@ def identities_of(rows: Path) -> Identities | None:
 def identities_make(rows: Path) -> bool:
     """Read the rows and keep their identities; whether that could be done."""
     try:
-        identities_write(_rows(rows), rows.with_name(IDENTITIES_NAME))
+        identities_write(_rows_of_file(rows), rows.with_name(IDENTITIES_NAME))
     except (DataError, OSError) as exc:
         logger.warning("rows could not be identified: %s", exc, extra={"path": str(rows)})
         return False
     return True
 
 
-def _rows(path: Path) -> Iterator[Row]:
+def _rows_of_file(path: Path) -> Iterator[Row]:
     return (record.row for record in read_records(path) if record.row is not None)
 
 
-def _ask(rows: Path) -> None:
-    """Have a worker make them, once in a while until it has. A broker that is down costs only time."""
+def _order_identities(rows: Path) -> None:
+    """Have a worker make them; asked again every ``ASK_AGAIN_S`` until they are there. A broker failure is only
+    logged."""
     try:
         dataset = str(UUID(rows.parent.name))
         if cache.add(f"identify:{dataset}", 1, ASK_AGAIN_S):

@@ -17,7 +17,7 @@ from webapp.people.teams.models import Project
 
 
 class DatasetState(models.TextChoices):
-    """Where a dataset stands between upload and use."""
+    """The state of a dataset between upload and use."""
 
     CHECKING = "checking", _("checking")
     NEEDS_CHOICE = "needs_choice", _("has bad rows")
@@ -31,7 +31,7 @@ class Dataset(UuidModel, Work):
 
     OPEN = (DatasetState.CHECKING,)
     SHORT_BYTES = 8 * 1024**2
-    """A file of up to so many is checked in seconds."""
+    """A file of up to this many bytes is checked in seconds."""
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="datasets")
     name = models.CharField(_("name"), max_length=80, validators=[name_validator])
@@ -107,7 +107,7 @@ class Dataset(UuidModel, Work):
 
 
 class ExportState(models.TextChoices):
-    """Where a file stands that was asked for."""
+    """The state of an export that was asked for."""
 
     WAITING = "waiting", _("waiting")
     WRITING = "writing", _("being written")

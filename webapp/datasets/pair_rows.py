@@ -34,7 +34,7 @@ def pairs_make(dataset: Dataset, target: Path) -> PairsMade:
 
 
 def groups_path(dataset: Dataset) -> Path:
-    """The groups that pairs are made of, where somebody chose them."""
+    """The file with the groups that pairs are made of, where a person chose them."""
     return dataset_dir(dataset.id) / "groups.json"
 
 

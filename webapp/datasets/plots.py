@@ -37,54 +37,54 @@ def plots_of(report: dict[str, Any], rows: int, bad_rows: int) -> list[Plot]:
     """The plots of a report."""
     turns, tools = report.get("turns") or {}, report.get("tools") or {}
     kept, every = max(1, rows), max(1, rows + bad_rows)
-    languages = {_language(name): count for name, count in (report.get("languages") or {}).items()}
+    languages = {_script_name(name): count for name, count in (report.get("languages") or {}).items()}
     has_tools = any(name != "0" for name in tools)
     codes = report.get("codes") or {}
     return [
-        _lengths(report.get("length") or {}, kept),
-        Plot("turns", _("Turns"), _("messages in a row"), _bars(_binned(turns), kept), _("No rows were counted.")),
+        _length_plot(report.get("length") or {}, kept),
+        Plot("turns", _("Turns"), _("messages in a row"), _bars_of(_bin_counts(turns), kept), _("No rows were counted.")),
         Plot(
             "tools",
             _("Tools"),
             _("tools that a row offers"),
-            _bars(_binned(tools), kept) if has_tools else [],
+            _bars_of(_bin_counts(tools), kept) if has_tools else [],
             _("No row has tools. An environment may offer its own."),
         ),
         Plot(
             "categories",
             _("Categories"),
             _("rows by category"),
-            _bars(_top(report.get("categories") or {}), kept),
+            _bars_of(_largest(report.get("categories") or {}), kept),
             _("No row has a category."),
         ),
         Plot(
             "languages",
             _("Languages"),
             _("script of the first user turn"),
-            _bars(languages, kept),
+            _bars_of(languages, kept),
             _("No rows were counted."),
         ),
         Plot(
-            "roles", _("Roles"), _("messages by role"), _bars(report.get("roles") or {}, 0), _("No rows were counted.")
+            "roles", _("Roles"), _("messages by role"), _bars_of(report.get("roles") or {}, 0), _("No rows were counted.")
         ),
         Plot(
             "duplicates",
             _("Duplicates"),
             _("rows"),
-            _bars(_doubled(codes, rows), kept),
+            _bars_of(_repeat_counts(codes, rows), kept),
             _("No row is a duplicate.") if rows else _("No rows were counted."),
         ),
         Plot(
             "codes",
             _("Rows to fix"),
             _("problems and remarks; a row may have several"),
-            _bars({code_words(code): count for code, count in codes.items()}, every),
+            _bars_of({code_words(code): count for code, count in codes.items()}, every),
             _("No row has a problem or a remark.") if rows else _("No rows were counted."),
         ),
     ]
 
 
-def _lengths(length: dict[str, Any], kept: int) -> Plot:
+def _length_plot(length: dict[str, Any], kept: int) -> Plot:
     """How long rows are, from the first step that has any."""
     edges, counts = length.get("edges") or [], length.get("counts") or []
     steps = {
@@ -98,23 +98,23 @@ def _lengths(length: dict[str, Any], kept: int) -> Plot:
         "p95": length.get("p95", 0),
         "most": length.get("max", 0),
     }
-    bars = _bars(dict(list(steps.items())[first:]), kept)
+    bars = _bars_of(dict(list(steps.items())[first:]), kept)
     return Plot("lengths", _("Row lengths"), note if bars else "", bars, _("No rows were counted."))
 
 
-def _doubled(codes: dict[str, int], rows: int) -> dict[str, int]:
-    """Rows of their own beside those that repeat another or stand in the other dataset; nothing where none does."""
+def _repeat_counts(codes: dict[str, int], rows: int) -> dict[str, int]:
+    """Counts of unique rows, of repeats and of rows of the other dataset; empty without repeats."""
     words = {"duplicate": _("repeats of another row"), "leak": _("tasks of the other dataset")}
     found = {name: codes[code] for code, name in words.items() if codes.get(code)}
     return {_("unique rows"): rows - codes.get("duplicate", 0), **found} if found else {}
 
 
-def _bars(counts: dict[str, int], whole: int) -> list[Bar]:
+def _bars_of(counts: dict[str, int], whole: int) -> list[Bar]:
     highest, whole = max(counts.values(), default=0), whole or max(1, sum(counts.values()))
     return [Bar(label, n, round(100 * n / highest, 2) if highest else 0, n / whole) for label, n in counts.items()]
 
 
-def _top(counts: dict[str, int]) -> dict[str, int]:
+def _largest(counts: dict[str, int]) -> dict[str, int]:
     """The largest few; the rest together."""
     ordered = sorted(counts.items(), key=lambda item: -item[1])
     rest = sum(count for _label, count in ordered[MOST_BARS:])
@@ -122,7 +122,7 @@ def _top(counts: dict[str, int]) -> dict[str, int]:
     return {**dict(ordered[:MOST_BARS]), **others}
 
 
-def _binned(counts: dict[str, int]) -> dict[str, int]:
+def _bin_counts(counts: dict[str, int]) -> dict[str, int]:
     """Counts by number, in at most ``MOST_BARS`` steps of equal width."""
     numbers = sorted(counts.items(), key=lambda item: int(item[0].rstrip("+")))
     if len(numbers) <= MOST_BARS:
@@ -137,7 +137,7 @@ def _binned(counts: dict[str, int]) -> dict[str, int]:
     return bins
 
 
-def _language(name: str) -> str:
+def _script_name(name: str) -> str:
     words = {
         "latin": _("Latin letters"),
         "cjk": _("Chinese, Japanese or Korean"),
@@ -154,10 +154,10 @@ def code_words(code: str) -> str:
     if problem is None:
         return code
     short = remark_words(code)
-    return short if short != code else in_words({"template": problem.template, "values": _blanks(problem.template)})
+    return short if short != code else in_words({"template": problem.template, "values": _empty_places(problem.template)})
 
 
-def _blanks(template: str) -> dict[str, str]:
+def _empty_places(template: str) -> dict[str, str]:
     return {part.partition("}")[0]: "…" for part in template.split("{")[1:]}
 
 

@@ -39,7 +39,7 @@ WAIT_FOR_OTHERS_S = 10.0
 _looks = threading.BoundedSemaphore(AT_ONCE)
 
 
-def _own(request: HttpRequest, slug: str, pk: UUID, *, need: Role = Role.VIEWER) -> tuple[Project, Dataset]:
+def _own_dataset(request: HttpRequest, slug: str, pk: UUID, *, need: Role = Role.VIEWER) -> tuple[Project, Dataset]:
     project = project_for(request.user, slug, need=need)
     return project, object_for(
         request.user, Dataset, pk, need=need, within=selectors.datasets_of(project), project=project
@@ -51,7 +51,7 @@ def _own(request: HttpRequest, slug: str, pk: UUID, *, need: Role = Role.VIEWER)
 @require_http_methods(["GET", "POST"])
 def dataset_read(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Choose how a file that is here is read and checked. Its companions are counted like any upload."""
-    project, dataset = _own(request, slug, pk, need=Role.EDITOR)
+    project, dataset = _own_dataset(request, slug, pk, need=Role.EDITOR)
     if request.method == "POST":
         request.upload_handlers.insert(0, CountingUploadHandler(request, settings.MAX_UPLOAD_BYTES))
     return _dataset_read(request, project, dataset)
@@ -103,19 +103,19 @@ def _read_context(project: Project, dataset: Dataset, form: ReadForm) -> dict[st
 @require_POST
 def dataset_read_preview(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """The first rows as the choices of the form would make them, as a fragment."""
-    _project, dataset = _own(request, slug, pk, need=Role.EDITOR)
+    _project, dataset = _own_dataset(request, slug, pk, need=Role.EDITOR)
     form = form_of(request, dataset)
     errors = [] if form.is_valid() else [str(error) for found in form.errors.values() for error in found]
     context: dict[str, Any] = {"errors": errors}
     if not errors:
         try:
-            context |= _look(dataset, form.reading(), form.checking())
+            context |= _preview(dataset, form.reading(), form.checking())
         except ValidationError as exc:
             context["errors"] = list(exc.messages)
-    return render(request, "datasets/_look.html", context)
+    return render(request, "datasets/_preview.html", context)
 
 
-def _look(dataset: Dataset, reading: dict[str, Any], checking: dict[str, Any]) -> dict[str, Any]:
+def _preview(dataset: Dataset, reading: dict[str, Any], checking: dict[str, Any]) -> dict[str, Any]:
     """A preview in a limited process; not more than a few of them at once."""
     chosen = Choices(reading=reading, checking=checking)
     choices_clean(dataset.project, chosen, companions_of(dataset))
@@ -128,10 +128,10 @@ def _look(dataset: Dataset, reading: dict[str, Any], checking: dict[str, Any]) -
         found = run_preview(dataset.upload_path, options.reading)
     finally:
         _looks.release()
-    return _shown(found)
+    return _preview_context(found)
 
 
-def _shown(found: Preview) -> dict[str, Any]:
+def _preview_context(found: Preview) -> dict[str, Any]:
     bad = [
         Found(item.line, item.code, finding_sentence(item.model_dump()), suggestion_of(item.code), kept=False)
         for item in found.bad
@@ -148,7 +148,7 @@ def _shown(found: Preview) -> dict[str, Any]:
 @require_GET
 def dataset_quality(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """What the check counted, as plots."""
-    project, dataset = _own(request, slug, pk)
+    project, dataset = _own_dataset(request, slug, pk)
     context = {
         "project": project,
         "dataset": dataset,
@@ -164,8 +164,8 @@ def dataset_quality(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @require_GET
 def dataset_findings(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Bad rows and remarks one by one; ``code`` chooses one kind."""
-    project, dataset = _own(request, slug, pk)
-    code = _code(request)
+    project, dataset = _own_dataset(request, slug, pk)
+    code = _problem_code(request)
     page = findings_page(dataset, code, page_number(request.GET.get("page")))
     context = {
         "project": project,
@@ -183,11 +183,11 @@ def dataset_findings(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @require_GET
 def dataset_findings_csv(request: HttpRequest, slug: str, pk: UUID) -> CsvResponse:
     """All of them as CSV."""
-    _project, dataset = _own(request, slug, pk)
-    lines = findings_csv(dataset, _code(request))
+    _project, dataset = _own_dataset(request, slug, pk)
+    lines = findings_csv(dataset, _problem_code(request))
     return CsvResponse(lines, f"rows-to-fix-{dataset.pk}.csv")
 
 
-def _code(request: HttpRequest) -> str:
+def _problem_code(request: HttpRequest) -> str:
     code = request.GET.get("code", "")
     return code if code in PROBLEMS else ""

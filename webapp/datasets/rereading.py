@@ -1,7 +1,7 @@
 """Reading an upload again under other choices.
 
 A version that was never ready (its format is not recognised, it has bad rows, or was rejected) is read again in its
-place: nobody can have used it. A ready version never changes, so its file becomes the next version under the same name.
+place: no run can have used it. A ready version never changes, so its file becomes the next version under the same name.
 """
 
 from __future__ import annotations
@@ -81,10 +81,10 @@ def _next_version(dataset: Dataset, user: User | None, choices: Choices) -> Data
         source={**source, "copied": dataset.reference},
     )
     try:
-        _share(dataset.upload_path, made.upload_path)
+        _link_or_copy(dataset.upload_path, made.upload_path)
         for kind in companions_of(dataset):
             if choices.reading.get(kind) == UPLOADED and kind not in choices.companions:
-                _share(companion(dataset.pk, kind), companion(made.pk, kind))
+                _link_or_copy(companion(dataset.pk, kind), companion(made.pk, kind))
         companions_store(made, choices)
         version_insert(made)
     except OSError as exc:
@@ -97,13 +97,13 @@ def _next_version(dataset: Dataset, user: User | None, choices: Choices) -> Data
     return made
 
 
-def _share(source: Path, target: Path) -> None:
-    """The same bytes in a second place: a link where the disk can, as neither is ever written again."""
+def _link_or_copy(source: Path, target: Path) -> None:
+    """The same bytes in a second place: a hard link where the disk can, as neither file is written again."""
     target.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
     if source.is_dir():
         target.mkdir(mode=0o700)
         for item in source.iterdir():
-            _share(item, target / item.name)
+            _link_or_copy(item, target / item.name)
         return
     try:
         os.link(source, target)

@@ -1,9 +1,9 @@
-"""Making the file of a dataset of rollouts that somebody chose (``rollouts.py`` says which and why).
+"""Making the file of a dataset of chosen rollouts (``rollouts.py`` says which and why).
 
-*demonstrations*: each rollout's messages, with the tools that its prompt had where the journal tells them, and where it
-comes from. Left out are rollouts that failed outside the policy, those with calls that could not be read (what is
-recorded of them is what was understood, which nobody wrote), and those that no dataset holds. *tasks*: the rows of the
-dataset that they played, each once, as they stand there.
+*demonstrations*: each rollout's messages, with the tools that its prompt had where the journal has them, and where it
+comes from. Left out are rollouts that failed outside the policy, those with calls that could not be read (the record
+has only the parsed part, which is not what the model wrote), and those that no dataset holds. *tasks*: the rows of the
+dataset that they played, each once, unchanged.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def rollouts_make(dataset: Dataset, target: Path, on_progress: Report) -> Made:
     tasks = dataset.lineage["options"]["use"] == "tasks"
     with target.open("xb") as file:
         writer = _Writer(file)
-        for line in _tasks(dataset, ids) if tasks else _demonstrations(dataset, ids, on_progress):
+        for line in _task_lines(dataset, ids) if tasks else _demonstration_lines(dataset, ids, on_progress):
             writer.add(line)
     if not writer.rows:
         raise DataError(_("None of these rollouts can be a row of a dataset."))
@@ -69,7 +69,7 @@ class _Writer:
         self._file.write(line)
 
 
-def _chosen(dataset: Dataset, ids: list[UUID]) -> Iterator[list[Rollout]]:
+def _chosen_in_batches(dataset: Dataset, ids: list[UUID]) -> Iterator[list[Rollout]]:
     """The rollouts that are still there, in the order in which they were chosen."""
     for begin in range(0, len(ids), CHUNK):
         found = (
@@ -81,22 +81,22 @@ def _chosen(dataset: Dataset, ids: list[UUID]) -> Iterator[list[Rollout]]:
 
 
 # --- Demonstrations -------------------------------------------------------------------------------------------------
-def _demonstrations(dataset: Dataset, ids: list[UUID], on_progress: Report) -> Iterator[bytes]:
+def _demonstration_lines(dataset: Dataset, ids: list[UUID], on_progress: Report) -> Iterator[bytes]:
     runs = Run.objects.filter(project=dataset.project_id, pk__in=dataset.lineage["options"]["run_ids"])
     tools, done = tools_of(runs, set(ids)), 0
-    for batch in _chosen(dataset, ids):
+    for batch in _chosen_in_batches(dataset, ids):
         turns: dict[UUID, list[Turn]] = {}
         for turn in Turn.objects.filter(rollout__in=batch).defer("words").order_by("rollout", "number"):
             turns.setdefault(turn.rollout_id, []).append(turn)
         for rollout in batch:
-            row = _demonstration(rollout, turns.get(rollout.pk, []), tools.get(rollout.pk))
+            row = _demonstration_row(rollout, turns.get(rollout.pk, []), tools.get(rollout.pk))
             if row is not None:
                 yield (json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n").encode()
         done += len(batch)
         on_progress(done, len(ids))
 
 
-def _demonstration(rollout: Rollout, turns: list[Turn], tools: list[Value] | None) -> Value | None:
+def _demonstration_row(rollout: Rollout, turns: list[Turn], tools: list[Value] | None) -> Value | None:
     if rollout.status in (RolloutStatus.EXCLUDED, RolloutStatus.RUNNING) or rollout.parse_errors or rollout.held_out:
         return None
     messages = [message for turn in turns for message in turn.messages]
@@ -121,13 +121,13 @@ def _demonstration(rollout: Rollout, turns: list[Turn], tools: list[Value] | Non
 
 
 def tools_of(runs: Iterable[Run], wanted: set[UUID]) -> dict[UUID, list[Value]]:
-    """The tools that the prompts of rollouts had, from their runs' journals; a journal tells a list of tools once."""
+    """The tools that the prompts of rollouts had, from their runs' journals; a journal has each list of tools once."""
     found: dict[UUID, list[Value]] = {}
     for run in runs:
         for number, path in enumerate(journals_of(run), start=1):
             attempt = int(path.parent.name) if path.parent.name.isdigit() else number
             known: dict[str, list[Value]] = {}
-            for event in _groups(path):
+            for event in _journal_groups(path):
                 if event.tools is not None:
                     known[event.tools_digest] = event.tools
                 for name in event.rollouts if known.get(event.tools_digest) else ():
@@ -137,8 +137,8 @@ def tools_of(runs: Iterable[Run], wanted: set[UUID]) -> dict[UUID, list[Value]]:
     return found
 
 
-def _groups(path: Path) -> Iterator[GroupScored]:
-    """The groups that a journal tells of; other lines are not parsed, and one that cannot be read is passed over."""
+def _journal_groups(path: Path) -> Iterator[GroupScored]:
+    """The scored groups of a journal; other lines are not parsed, and one that cannot be read is skipped."""
     with path.open("rb") as file:
         for line in file:
             if b'"group_scored"' not in line:
@@ -152,11 +152,11 @@ def _groups(path: Path) -> Iterator[GroupScored]:
 
 
 # --- Tasks ----------------------------------------------------------------------------------------------------------
-def _tasks(dataset: Dataset, ids: list[UUID]) -> Iterator[bytes]:
+def _task_lines(dataset: Dataset, ids: list[UUID]) -> Iterator[bytes]:
     wanted: dict[UUID, set[int]] = {}
     sources: dict[UUID, Dataset] = {}
     known: dict[tuple[UUID, int, str], Dataset | None] = {}
-    for batch in _chosen(dataset, ids):
+    for batch in _chosen_in_batches(dataset, ids):
         for rollout in batch:
             if rollout.row is None or rollout.held_out:
                 continue
@@ -168,7 +168,7 @@ def _tasks(dataset: Dataset, ids: list[UUID]) -> Iterator[bytes]:
                 sources[source.pk] = source
                 wanted.setdefault(source.pk, set()).add(rollout.row)
     for pk, places in wanted.items():
-        yield from _rows(sources[pk].rows_path, places)
+        yield from _lines_at(sources[pk].rows_path, places)
 
 
 def rows_at(path: Path, places: Collection[int]) -> dict[int, Value]:
@@ -181,7 +181,7 @@ def rows_at(path: Path, places: Collection[int]) -> dict[int, Value]:
     return found
 
 
-def _rows(path: Path, places: set[int]) -> Iterator[bytes]:
+def _lines_at(path: Path, places: set[int]) -> Iterator[bytes]:
     last = max(places)
     with path.open("rb") as file:
         for place, line in enumerate(file):

@@ -1,6 +1,6 @@
 """Asking for a dataset of chosen rollouts: their conversations for SFT, or the tasks that they played.
 
-Which ones is decided when it is asked for: their ids are kept beside the dataset, so that a run that goes on changes
+Which ones is decided when it is asked for: their ids are stored with the dataset, so that later steps of a run change
 nothing. Rollouts on held-out tasks are left out of both: what is learned from or tuned on is no longer held out.
 """
 
@@ -57,10 +57,10 @@ def rollouts_order(
     dataset = Dataset(
         id=uuid.uuid4(), project=project, name=clean_name(name), file_name="rollouts.jsonl", created_by=user
     )
-    parents = _parents(runs, ids) if use == "tasks" else []
+    parents = _parent_versions(runs, ids) if use == "tasks" else []
     if use == "tasks" and not parents:
         raise ValidationError(_("The tasks of these rollouts are not rows of a dataset that is here."))
-    dataset.lineage = {"operation": ROLLOUTS, "options": _options(runs, ids, use, view), "parents": parents}
+    dataset.lineage = {"operation": ROLLOUTS, "options": _order_options(runs, ids, use, view), "parents": parents}
     path = chosen_path(dataset)
     try:
         path.parent.mkdir(parents=True, mode=0o700)
@@ -73,12 +73,12 @@ def rollouts_order(
     return dataset
 
 
-def _options(runs: Sequence[Run], ids: Sequence[uuid.UUID], use: Use, view: str) -> dict[str, Any]:
+def _order_options(runs: Sequence[Run], ids: Sequence[uuid.UUID], use: Use, view: str) -> dict[str, Any]:
     named = ", ".join(run.name for run in runs[:3]) + ("…" if len(runs) > 3 else "")
     return {"use": use, "runs": named, "run_ids": [str(run.pk) for run in runs], "chosen": len(ids), "view": view[:500]}
 
 
-def _parents(runs: Sequence[Run], ids: Sequence[uuid.UUID]) -> list[dict[str, Any]]:
+def _parent_versions(runs: Sequence[Run], ids: Sequence[uuid.UUID]) -> list[dict[str, Any]]:
     """The dataset versions whose rows they played, each once."""
     found: dict[uuid.UUID, Dataset] = {}
     for run in runs:

@@ -18,7 +18,7 @@ from webapp.people.teams.access import can_edit, object_for, project_for
 @login_required
 @require_GET
 def dataset_row(request: HttpRequest, slug: str, pk: UUID, number: int) -> HttpResponse:
-    """Row ``number`` (from 1) with its messages, tools and other columns, and the rows beside it."""
+    """Row ``number`` (from 1) with its messages, tools and other columns, and links to the rows before and after."""
     project = project_for(request.user, slug)
     dataset = object_for(request.user, Dataset, pk, within=datasets_of(project), project=project)
     row = row_of(dataset, number)

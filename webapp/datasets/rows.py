@@ -1,4 +1,4 @@
-"""Rows of a dataset by their number: read where they stand, since a version's file never changes."""
+"""Rows of a dataset by their number: read by offset, since a version's file never changes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from webapp.datasets.models import Dataset, DatasetState
 
 MAX_LINE_BYTES = 4 << 20
 EVERY = 64
-"""Of so many rows one place is kept in memory; the others are counted from there."""
+"""The offset of one line in this many is kept in memory; the others are counted from there."""
 
 
 def row_of(dataset: Dataset, number: int) -> dict[str, Any] | None:
@@ -20,15 +20,15 @@ def row_of(dataset: Dataset, number: int) -> dict[str, Any] | None:
     if dataset.state != DatasetState.READY or not 1 <= number <= dataset.rows:
         return None
     try:
-        line = _line(str(dataset.rows_path), number - 1)
+        line = _line_at(str(dataset.rows_path), number - 1)
         found = json.loads(line) if len(line) <= MAX_LINE_BYTES else None
     except (OSError, ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 
 
-def _line(path: str, place: int) -> bytes:
-    places = _places(path)
+def _line_at(path: str, place: int) -> bytes:
+    places = _line_offsets(path)
     with open(path, "rb") as file:
         if place // EVERY >= len(places):
             return b""
@@ -37,8 +37,8 @@ def _line(path: str, place: int) -> bytes:
 
 
 @lru_cache(maxsize=64)
-def _places(path: str) -> array[int]:
-    """Where every ``EVERY``-th line begins."""
+def _line_offsets(path: str) -> array[int]:
+    """The offset in bytes of every ``EVERY``-th line."""
     found, at = array("Q"), 0
     with open(path, "rb") as file:
         for number, line in enumerate(file):

@@ -98,16 +98,16 @@ def preview_of(report: dict[str, Any]) -> list[dict[str, Any]]:
             continue
         tools = row.get("tools") or []
         names = [str((tool.get("function") or tool).get("name", "?")) for tool in tools if isinstance(tool, dict)]
-        extra = [(key, _shown(value)) for key, value in row.items() if key not in {"messages", "tools"}]
-        messages = [_message(item) for item in row.get("messages") or [] if isinstance(item, dict)]
+        extra = [(key, _value_shown(value)) for key, value in row.items() if key not in {"messages", "tools"}]
+        messages = [_message_view(item) for item in row.get("messages") or [] if isinstance(item, dict)]
         asked = next((item["text"] for item in messages if item["role"] == "user"), "")
         shown.append({"number": number, "title": asked, "messages": messages, "tools": names, "extra": extra})
     return shown
 
 
-def _message(item: dict[str, Any]) -> dict[str, Any]:
+def _message_view(item: dict[str, Any]) -> dict[str, Any]:
     text = str(item.get("content") or "")
-    calls = [_call(call) for call in item.get("tool_calls") or [] if isinstance(call, dict)]
+    calls = [_call_text(call) for call in item.get("tool_calls") or [] if isinstance(call, dict)]
     role = str(item.get("role", ""))
     is_long = len(text) > LONG_TEXT_CHARS
     return {
@@ -122,7 +122,7 @@ def _message(item: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _call(call: dict[str, Any]) -> str:
+def _call_text(call: dict[str, Any]) -> str:
     """A call as its tool's name and its arguments in JSON."""
     given = call.get("arguments")
     arguments = given if isinstance(given, dict) else {}
@@ -136,6 +136,6 @@ def percent_of(dataset: Dataset) -> int:
     return min(100, round(100 * int(dataset.progress.get("bytes") or 0) / total)) if total else 0
 
 
-def _shown(value: Any) -> Any:
+def _value_shown(value: Any) -> Any:
     """A column's value as its file had it."""
     return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list | bool | None) else value

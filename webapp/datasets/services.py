@@ -69,7 +69,7 @@ def dataset_create(
         created_by=user,
         reading=choices.reading,
         checking=choices.checking,
-        source=_look(choices),
+        source=_look_option(choices),
     )
     try:
         file_store(file, dataset.upload_path)
@@ -96,7 +96,7 @@ def dataset_fetch(
         created_by=user,
         reading=choices.reading,
         checking=choices.checking,
-        source={"hub": hub, **_look(choices)},
+        source={"hub": hub, **_look_option(choices)},
     )
     try:
         companions_store(dataset, choices)
@@ -107,12 +107,12 @@ def dataset_fetch(
     return dataset
 
 
-def _look(choices: Choices) -> dict[str, Any]:
+def _look_option(choices: Choices) -> dict[str, Any]:
     return {"look": True} if choices.look else {}
 
 
 def too_large_sentence() -> str:
-    """What a person is told whose file is larger than the limit."""
+    """The sentence for a file that is larger than the limit."""
     limit = settings.MAX_UPLOAD_BYTES
     size = f"{limit / 1024**3:g} GB" if limit >= 1024**3 else f"{limit / 1024**2:.4g} MB"
     return _("The file is larger than %(limit)s, the most that may be uploaded. Split it into several files.") % {
@@ -158,7 +158,7 @@ def check_run(claim: Claim[Dataset]) -> None:
             checking=options.checking,
             ask=ask,
         )
-        _finish(claim, report, folder)
+        _finish_check(claim, report, folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -169,31 +169,31 @@ def check_failed(dataset: Dataset, error: TiltyardError) -> dict[str, Any]:
     return {"state": DatasetState.REJECTED, "report": {"verdict": "rejected", "message": words}}
 
 
-def _finish(claim: Claim[Dataset], report: dict[str, Any], folder: Path) -> None:
+def _finish_check(claim: Claim[Dataset], report: dict[str, Any], folder: Path) -> None:
     """Write the outcome and move the good rows to their place, in this order of safety: lock, move, commit."""
     states = {"ok": DatasetState.READY, "bad_rows": DatasetState.NEEDS_CHOICE, "unsure": DatasetState.NEEDS_MAPPING}
     state = states.get(str(report.get("verdict")), DatasetState.REJECTED)
     with claim.held():
         if state in (DatasetState.READY, DatasetState.NEEDS_CHOICE):
-            _place(folder / "rows.jsonl", claim.item.rows_path)
-            _place(folder / IDENTITIES_NAME, claim.item.identities_path)
+            _move_into_place(folder / "rows.jsonl", claim.item.rows_path)
+            _move_into_place(folder / IDENTITIES_NAME, claim.item.identities_path)
         if (folder / "findings.jsonl").exists():
-            _place(folder / "findings.jsonl", claim.item.findings_path)
+            _move_into_place(folder / "findings.jsonl", claim.item.findings_path)
         claim.finish(
             state=state,
             rows=report.get("rows", 0),
             bad_rows=report.get("bad_rows", 0),
             sha256=report.get("sha256", ""),
-            report=_fit(report),
+            report=_storable_report(report),
         )
 
 
-def _place(made: Path, path: Path) -> None:
+def _move_into_place(made: Path, path: Path) -> None:
     os.replace(made, path)
     os.chmod(path, 0o600)
 
 
-def _fit(report: dict[str, Any]) -> dict[str, Any]:
+def _storable_report(report: dict[str, Any]) -> dict[str, Any]:
     """The report as the database keeps it: few preview rows, and no NUL, which PostgreSQL does not store."""
     preview = list(report.get("preview") or [])[:MAX_PREVIEW_ROWS]
     while preview and len(json.dumps(preview)) > MAX_PREVIEW_BYTES:

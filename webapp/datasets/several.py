@@ -32,8 +32,8 @@ def files_clean(files: list[File[bytes]]) -> None:
     if len(files) > settings.DATA_UPLOAD_MAX_NUMBER_FILES:
         too_many = _("At most %(most)s files at once; pack more of them into one zip archive.")
         raise ValidationError(too_many % {"most": settings.DATA_UPLOAD_MAX_NUMBER_FILES})
-    endings = {_ending(file) for file in files}
-    if strange := [str(file.name) for file in files if _ending(file) not in ENDINGS]:
+    endings = {_file_suffix(file) for file in files}
+    if strange := [str(file.name) for file in files if _file_suffix(file) not in ENDINGS]:
         sentence = _("Of several files each must end in %(endings)s; this one does not: %(name)s.")
         raise ValidationError(sentence % {"endings": ", ".join(ENDINGS), "name": strange[0]})
     if len(endings) > 1:
@@ -47,18 +47,18 @@ def files_clean(files: list[File[bytes]]) -> None:
 
 @contextmanager
 def packed(files: list[File[bytes]]) -> Iterator[tuple[File[bytes], str]]:
-    """One file with all rows and the name that stands for it; a single file is itself."""
+    """One file with all rows, and its name; a single file is itself."""
     first = str(files[0].name)
     if len(files) == 1:
         yield files[0], first
         return
-    _room(files)
+    _require_room(files)
     with TemporaryUploadedFile("upload.zip", "application/zip", 0, None) as target:
-        _write(target, files)
+        _write_zip(target, files)
         yield target, f"{first} + {len(files) - 1}"
 
 
-def _room(files: list[File[bytes]]) -> None:
+def _require_room(files: list[File[bytes]]) -> None:
     if empty := next((file for file in files if not file.size), None):
         raise ValidationError({"file": _("The file %(name)s is empty.") % {"name": empty.name}})
     size = sum(int(file.size or 0) for file in files)
@@ -66,8 +66,8 @@ def _room(files: list[File[bytes]]) -> None:
         raise ValidationError({"file": _("The server's disk is nearly full, so the file was not kept.")})
 
 
-def _write(target: TemporaryUploadedFile, files: list[File[bytes]]) -> None:
-    """Every file as a member, under its own name where no two are alike: its name gives its place."""
+def _write_zip(target: TemporaryUploadedFile, files: list[File[bytes]]) -> None:
+    """Write each file as a member, under its own name if all names differ: the name gives a member's place."""
     names = [PurePosixPath(str(file.name)).name for file in files]
     alike = len(set(names)) < len(names)
     spool = cast(IO[bytes], target.file)
@@ -81,5 +81,5 @@ def _write(target: TemporaryUploadedFile, files: list[File[bytes]]) -> None:
     spool.seek(0)
 
 
-def _ending(file: File[bytes]) -> str:
+def _file_suffix(file: File[bytes]) -> str:
     return PurePosixPath(str(file.name).lower().removesuffix(".gz")).suffix

@@ -10,7 +10,7 @@ from webapp.datasets.models import Dataset
 
 
 def companions_store(dataset: Dataset, choices: Choices) -> None:
-    """Put the files that are read beside a dataset in their places; those of earlier choices are replaced."""
+    """Put the companion files of a dataset in their places; those of earlier choices are replaced."""
     for kind, files in choices.companions.items():
         place = companion(dataset.pk, kind)
         if kind == "documents":

@@ -38,7 +38,7 @@ ROWS_PER_PAGE = 50
 BAD_SHOWN = 10
 
 
-def _own(request: HttpRequest, slug: str, pk: UUID, *, need: Role = Role.VIEWER) -> tuple[Project, Dataset]:
+def _own_dataset(request: HttpRequest, slug: str, pk: UUID, *, need: Role = Role.VIEWER) -> tuple[Project, Dataset]:
     project = project_for(request.user, slug, need=need)
     return project, object_for(
         request.user, Dataset, pk, need=need, within=selectors.datasets_of(project), project=project
@@ -75,7 +75,7 @@ def _dataset_new(request: HttpRequest, project: Project) -> HttpResponse:
         return _too_large(request, project)
     if form.is_valid():
         try:
-            made = _made(project, cast(User, request.user), form)
+            made = _create_version(project, cast(User, request.user), form)
         except ValidationError as exc:
             add_errors(form, exc)
         else:
@@ -86,7 +86,7 @@ def _dataset_new(request: HttpRequest, project: Project) -> HttpResponse:
     return render(request, "datasets/new.html", _new_context(project, form), status=422)
 
 
-def _made(project: Project, user: User, form: DatasetForm) -> Dataset:
+def _create_version(project: Project, user: User, form: DatasetForm) -> Dataset:
     """The new version, of the files or of the dataset on the hub."""
     name, files, choices = form.cleaned_data["name"], form.cleaned_data["file"], form.choices()
     if not files:
@@ -122,7 +122,7 @@ def _too_large(request: HttpRequest, project: Project) -> HttpResponse:
     return render(request, "datasets/new.html", _new_context(project, form), status=413)
 
 
-def _detail(dataset: Dataset) -> dict[str, Any]:
+def _state_context(dataset: Dataset) -> dict[str, Any]:
     """What the changing part of the page shows."""
     return {
         "dataset": dataset,
@@ -136,8 +136,8 @@ def _detail(dataset: Dataset) -> dict[str, Any]:
 @require_GET
 def dataset_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """One version: its check while that lasts, then what is in it."""
-    project, dataset = _own(request, slug, pk)
-    context = _detail(dataset) | {
+    project, dataset = _own_dataset(request, slug, pk)
+    context = _state_context(dataset) | {
         "project": project,
         "can_edit": can_edit(project),
         "can_chat": can_edit(project) and dataset.state == DatasetState.READY,
@@ -146,7 +146,7 @@ def dataset_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "lineage": lineage_of(dataset),
         "message": message_of(dataset.report),
         "evidence": evidence_of(dataset.report),
-        "format": translated(FORMATS[form].title) if (form := _format(dataset)) in FORMATS else "",
+        "format": translated(FORMATS[form].title) if (form := _format_name(dataset)) in FORMATS else "",
         "can_read_again": can_read_again(dataset),
         "bad": findings_page(dataset, "", 1).items[:BAD_SHOWN] if dataset.bad_rows else [],
         "versions": selectors.versions_of(dataset)[:50],
@@ -155,16 +155,16 @@ def dataset_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     return render(request, "datasets/detail.html", context)
 
 
-def _format(dataset: Dataset) -> str:
+def _format_name(dataset: Dataset) -> str:
     return str((dataset.report.get("format") or {}).get("rows", ""))
 
 
 @login_required
 @require_GET
 def dataset_progress(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """The progress of a check as a fragment; tells HTMX to load the page again once the check has ended."""
-    project, dataset = _own(request, slug, pk)
-    response = render(request, "datasets/_progress.html", _detail(dataset) | {"project": project})
+    """The progress of a check as a fragment; makes HTMX load the page again once the check has ended."""
+    project, dataset = _own_dataset(request, slug, pk)
+    response = render(request, "datasets/_progress.html", _state_context(dataset) | {"project": project})
     if dataset.state != DatasetState.CHECKING:
         response["HX-Refresh"] = "true"
     return response
@@ -173,8 +173,8 @@ def dataset_progress(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @login_required
 @require_POST
 def dataset_keep(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """Go on without the bad rows."""
-    _project, dataset = _own(request, slug, pk, need=Role.EDITOR)
+    """Keep the dataset without the bad rows."""
+    _project, dataset = _own_dataset(request, slug, pk, need=Role.EDITOR)
     try:
         services.dataset_keep_good_rows(dataset=dataset)
         messages.success(request, _("%(name)s is ready without its bad rows.") % {"name": dataset})
@@ -187,7 +187,7 @@ def dataset_keep(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @require_POST
 def dataset_remove(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Delete one version."""
-    _project, dataset = _own(request, slug, pk, need=Role.EDITOR)
+    _project, dataset = _own_dataset(request, slug, pk, need=Role.EDITOR)
     ask(request, Act.DELETE_DATASET, reverse("dataset-detail", args=[slug, pk]))
     try:
         services.dataset_delete(dataset=dataset)

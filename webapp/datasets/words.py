@@ -27,7 +27,7 @@ def suggestion_of(code: str) -> str:
 
 
 def ignored_of(report: dict[str, Any]) -> list[str]:
-    """Columns that stand in no row, each with its reason and count."""
+    """Columns that were left out of all rows, each with its reason and count."""
     return [in_words(item.get("told")) for item in report.get("ignored") or []]
 
 

@@ -65,7 +65,7 @@ def _forget_old(dataset: Dataset) -> None:
 def export_run(claim: Claim[DatasetExport]) -> None:
     """Write a claimed export."""
     export = claim.item
-    done = _write(claim)
+    done = _write_export(claim)
     first = {"message": f"{done.bad[0].reason} ({done.bad[0].line})"} if done.bad else {}
     lost = {"lost": dict(list(done.lost.items())[:MAX_LOST])} if done.lost else {}
     claim.finish(
@@ -82,8 +82,8 @@ def export_failed(export: DatasetExport, error: TiltyardError) -> dict[str, Any]
     return {"state": ExportState.FAILED, "error": error.info.model_dump(mode="json")}
 
 
-def _write(claim: Claim[DatasetExport]) -> Converted:
-    """Convert the checked rows, which were limited when they came in, and put the file in its place whole."""
+def _write_export(claim: Claim[DatasetExport]) -> Converted:
+    """Convert the checked rows, which were limited when they came in, and move the complete file into its place."""
     export = claim.item
     options = ExportOptions.model_validate(export.options)
     export.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -97,13 +97,13 @@ def _write(claim: Claim[DatasetExport]) -> Converted:
         if not done.rows:
             why = f" {done.bad[0].reason[0].upper()}{done.bad[0].reason[1:]}." if done.bad else ""
             raise DataError(_("No row can be written in this format.") + why)
-        made = _whole(outputs, folder)
+        made = _single_file(outputs, folder)
         with claim.held():
             made.replace(export.path)
     return done
 
 
-def _whole(outputs: list[Path], folder: Path) -> Path:
+def _single_file(outputs: list[Path], folder: Path) -> Path:
     """One file: two parts go into a zip."""
     made = outputs[0]
     if len(outputs) > 1:

@@ -65,14 +65,14 @@ class FilterForm(OperationForm):
                 self.add_error(f"value_{number}", _t("A length is a whole number."))
                 return None
             return {"field": name, test: int(value), **negate}
-        return {"field": name, test: _scalar(value) if test == "equals" else value, **negate}
+        return {"field": name, test: _parse_scalar(value) if test == "equals" else value, **negate}
 
     def options(self) -> dict[str, Any]:
         """All rules."""
         return {"rules": self.cleaned_data["rules"]}
 
 
-def _scalar(text: str) -> Any:
+def _parse_scalar(text: str) -> Any:
     """A number, true, false, null or quoted text as JSON has it; anything else is text."""
     try:
         value = json.loads(text, parse_constant=lambda _name: text)

@@ -145,7 +145,7 @@ class MixForm(OperationForm):
 
 
 class CutForm(OperationForm):
-    """Conversations up to where the model goes on."""
+    """Conversations up to the turn where the model continues."""
 
     operation, tail = "cut", "cut"
     cut = forms.ChoiceField(

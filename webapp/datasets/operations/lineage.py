@@ -69,12 +69,12 @@ def lineage_of(dataset: Dataset) -> Lineage:
     there = {str(item.pk): item for item in Dataset.objects.filter(project=dataset.project, pk__in=ids)}
     return Lineage(
         words_of(str(named.get("operation")), named.get("options") or {}),
-        [_parent(item, there.get(str(item.get("id")))) for item in parents],
+        [_parent_of(item, there.get(str(item.get("id")))) for item in parents],
         list(children_of(dataset)[:MAX_CHILDREN]),
     )
 
 
-def _parent(item: dict[str, Any], dataset: Dataset | None) -> Parent:
+def _parent_of(item: dict[str, Any], dataset: Dataset | None) -> Parent:
     reference = str(item.get("reference", "")).removeprefix("dataset:")
     return Parent(reference, str(item.get("sha256", "")), int(item.get("rows") or 0), item.get("taken"), dataset)
 

@@ -35,7 +35,7 @@ def operation_order(
     *, parents: Sequence[Dataset], user: User | None, operation: str, options: dict[str, Any], names: Sequence[str]
 ) -> list[Dataset]:
     """Ask for what an operation makes: two versions of a split, else one. Raises ``ValidationError`` by field."""
-    chosen = _options(operation, options)
+    chosen = _parse_options(operation, options)
     parts = PARTS if operation == "split" else ("",)
     names = [clean_name(name) for name in names]
     if len(names) != len(parts):
@@ -65,7 +65,7 @@ def operation_order(
     return made
 
 
-def _options(operation: str, options: dict[str, Any]) -> Options:
+def _parse_options(operation: str, options: dict[str, Any]) -> Options:
     if operation not in OPERATIONS:
         raise ValidationError(
             {"operation": _("There is no such operation. There are: %(names)s.") % {"names": ", ".join(OPERATIONS)}}

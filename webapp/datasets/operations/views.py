@@ -27,7 +27,7 @@ from webapp.people.teams.models import Project, Role, User
 COUNT_LIMIT_S = 0.4
 
 
-def _own(request: HttpRequest, slug: str, pk: UUID, need: Role) -> tuple[Project, Dataset]:
+def _own_dataset(request: HttpRequest, slug: str, pk: UUID, need: Role) -> tuple[Project, Dataset]:
     project = project_for(request.user, slug, need=need)
     return project, object_for(request.user, Dataset, pk, need=need, within=datasets_of(project), project=project)
 
@@ -36,7 +36,7 @@ def _own(request: HttpRequest, slug: str, pk: UUID, need: Role) -> tuple[Project
 @require_http_methods(["GET", "POST"])
 def operation_new(request: HttpRequest, slug: str, pk: UUID, operation: str) -> HttpResponse:
     """Ask for a split, a subset, a filter, a mix or a cut; it is made in the background."""
-    project, dataset = _own(request, slug, pk, Role.EDITOR)
+    project, dataset = _own_dataset(request, slug, pk, Role.EDITOR)
     if operation not in FORMS:
         raise Http404
     form = FORMS[operation](dataset, request.POST if request.method == "POST" else None)
@@ -60,8 +60,8 @@ def operation_new(request: HttpRequest, slug: str, pk: UUID, operation: str) -> 
 @login_required
 @require_GET
 def filter_count(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """How many rows a filter would keep, of as many as can be looked at in an instant."""
-    _project, dataset = _own(request, slug, pk, Role.EDITOR)
+    """How many rows a filter would keep, of the first rows that can be read in an instant."""
+    _project, dataset = _own_dataset(request, slug, pk, Role.EDITOR)
     form = FilterForm(dataset, request.GET)
     context: dict[str, Any] = {"dataset": dataset}
     form.full_clean()
@@ -78,7 +78,7 @@ def filter_count(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 def export_page(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Ask for a file in another format, and see those that were asked for."""
-    project, dataset = _own(request, slug, pk, Role.VIEWER)
+    project, dataset = _own_dataset(request, slug, pk, Role.VIEWER)
     form = ExportForm(request.POST if request.method == "POST" else None)
     if form.is_valid():
         try:
@@ -87,7 +87,7 @@ def export_page(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
             add_errors(form, exc)
         else:
             return redirect("dataset-export", slug=slug, pk=pk)
-    context = {"project": project, "dataset": dataset, "form": form, **_exports(dataset)}
+    context = {"project": project, "dataset": dataset, "form": form, **_exports_context(dataset)}
     return render(request, "datasets/operations/export.html", context, status=422 if form.errors else 200)
 
 
@@ -95,11 +95,11 @@ def export_page(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @require_GET
 def export_list(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """The files; the part asks for itself again while one is being written."""
-    project, dataset = _own(request, slug, pk, Role.VIEWER)
-    return render(request, "components/exports.html", {"project": project, **_exports(dataset)})
+    project, dataset = _own_dataset(request, slug, pk, Role.VIEWER)
+    return render(request, "components/exports.html", {"project": project, **_exports_context(dataset)})
 
 
-def _exports(dataset: Dataset) -> dict[str, Any]:
+def _exports_context(dataset: Dataset) -> dict[str, Any]:
     exports = list(DatasetExport.objects.filter(dataset=dataset)[:20])
     for export in exports:
         rows = int(export.progress.get("rows") or 0)
@@ -113,7 +113,7 @@ def _exports(dataset: Dataset) -> dict[str, Any]:
 @require_GET
 def export_file(request: HttpRequest, slug: str, pk: UUID, export_id: UUID) -> HttpResponseBase:
     """The file itself."""
-    _project, dataset = _own(request, slug, pk, Role.VIEWER)
+    _project, dataset = _own_dataset(request, slug, pk, Role.VIEWER)
     export = DatasetExport.objects.filter(pk=export_id, dataset=dataset, state=ExportState.DONE).first()
     if export is None or not export.path.is_file():
         raise Http404

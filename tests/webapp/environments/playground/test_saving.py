@@ -127,14 +127,14 @@ def test_of_two_that_add_at_once_none_is_lost(
     from webapp.datasets import appending
 
     make_dataset(name="d", version=1)
-    real, raced = appending._insert, []
+    real, raced = appending._insert_if_newest, []
 
     def late(dataset: Dataset, base: Dataset | None) -> bool:
         if not raced:
             raced.append(make_dataset([{"messages": MESSAGES}] * 7, name="d", version=2))
         return real(dataset, base)
 
-    monkeypatch.setattr(appending, "_insert", late)
+    monkeypatch.setattr(appending, "_insert_if_newest", late)
     made = dataset_append(project=project, user=bob, name="d", rows=[{"messages": MESSAGES}], file_name="x.jsonl")
     assert made.version == 3 and len(made.upload_path.read_text().splitlines()) == 8
 
