@@ -53,7 +53,8 @@ def limit_upload(request: HttpRequest) -> None:
 
 
 class Session(AuthBase):
-    """The browser's session, with CSRF for everything that writes. Nobody is asked for a token who is not logged in."""
+    """The browser's session, with CSRF for everything that writes. Without a login the CSRF
+    token is not checked: the answer is 401."""
 
     openapi_type = "apiKey"
     openapi_in = "cookie"
@@ -80,8 +81,8 @@ class Token(HttpBearer):
         self.open_to = open_to
 
     def authenticate(self, request: HttpRequest, token: str) -> User | None:
-        """The person, limited by the token; ``None`` lets the session be looked at. Raises ``PermissionDenied``."""
-        user = token_user(token, _address(request))
+        """The person, limited by the token; ``None`` lets the session be tried. Raises ``PermissionDenied``."""
+        user = token_user(token, _client_address(request))
         if user is not None:
             require_scope(user, self.open_to)
             limit_upload(request)
@@ -90,7 +91,7 @@ class Token(HttpBearer):
 
 
 def open_to(*scopes: TokenScope) -> list[AuthBase]:
-    """``auth`` of an operation that tokens of these scopes may call, beside everybody with the role that it needs."""
+    """``auth`` of an operation that tokens of these scopes may call, besides everybody with the role that it needs."""
     return [Token(scopes), Session()]
 
 
@@ -105,13 +106,13 @@ class StorableText(Parser):
 
     def parse_body(self, request: HttpRequest) -> dict[str, Any]:
         """The JSON. Raises ``ValidationError``, and ``ValueError`` or ``RecursionError`` for what is none."""
-        return self._checked(super().parse_body(request))
+        return self._require_storable(super().parse_body(request))
 
     def parse_querydict(self, data: Any, list_fields: list[str], request: HttpRequest) -> dict[str, Any]:
         """The fields of a form or a query. Raises ``ValidationError``."""
-        return self._checked(super().parse_querydict(data, list_fields, request))
+        return self._require_storable(super().parse_querydict(data, list_fields, request))
 
-    def _checked(self, found: dict[str, Any]) -> dict[str, Any]:
+    def _require_storable(self, found: dict[str, Any]) -> dict[str, Any]:
         if (place := unstorable(found)) is not None:
             text = _("A text contains characters that cannot be stored (NUL or half a surrogate pair).")
             raise FieldError({place or "__all__": text})
@@ -133,8 +134,8 @@ api = DocumentedAPI(
 
 
 def as_it_is(view: Callable[..., Any]) -> Callable[..., HttpResponseBase]:
-    """Send what an operation answers without reading it through its schema: that describes it, and tests hold it to
-    that; somebody whose old run has an odd row shall see the row rather than a 500."""
+    """Send an operation's answer without validating it by its schema. Tests compare answers with the schema; a person
+    whose old run has an odd row shall see the row rather than a 500."""
 
     @functools.wraps(view)
     def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -165,33 +166,33 @@ def failed(request: HttpRequest, status: int, message: str = "", detail: Any = N
 
 
 @api.exception_handler(AuthenticationError)
-def _anonymous(request: HttpRequest, _exc: Exception) -> HttpResponse:
-    """Whoever comes with a token that was ended hears by what: it is their own script that stands still."""
+def _answer_anonymous(request: HttpRequest, _exc: Exception) -> HttpResponse:
+    """The 401 without a valid login. For an ended token it says what ended it, so that the script's owner can act."""
     why = token_ended(bearer(request))
     if why:
         return failed(request, 401, _("This API token has ended: %(why)s.") % {"why": why})
-    return _unknown(request)
+    return _answer_unknown(request)
 
 
 @api.exception_handler(HttpError)
-def _http(request: HttpRequest, exc: HttpError) -> HttpResponse:
+def _answer_http_error(request: HttpRequest, exc: HttpError) -> HttpResponse:
     if exc.status_code == 400 and isinstance(exc.__cause__, FieldError):  # of our parser, whose errors ninja wraps
-        return _fields(request, exc.__cause__)
+        return _answer_field_error(request, exc.__cause__)
     return failed(request, exc.status_code, str(exc))
 
 
 @api.exception_handler(Http404)
-def _missing(request: HttpRequest, _exc: Exception) -> HttpResponse:
+def _answer_missing(request: HttpRequest, _exc: Exception) -> HttpResponse:
     return failed(request, 404)
 
 
 @api.exception_handler(PermissionDenied)
-def _denied(request: HttpRequest, exc: Exception) -> HttpResponse:
+def _answer_denied(request: HttpRequest, exc: Exception) -> HttpResponse:
     return failed(request, 403, str(exc))
 
 
 @api.exception_handler(ConfirmFirst)
-def _unconfirmed(request: HttpRequest, exc: ConfirmFirst) -> HttpResponse:
+def _answer_unconfirmed(request: HttpRequest, exc: ConfirmFirst) -> HttpResponse:
     return failed(request, 403, exc.sentence, [{"path": "", "message": reverse("confirm")}], "confirm_first")
 
 
@@ -207,25 +208,25 @@ def _no_form(request: HttpRequest, exc: Exception) -> HttpResponse:
 
 
 @api.exception_handler(SuspiciousOperation)
-def _suspicious(request: HttpRequest, _exc: Exception) -> HttpResponse:
+def _answer_suspicious(request: HttpRequest, _exc: Exception) -> HttpResponse:
     return failed(request, 400)
 
 
 @api.exception_handler(RequestError)
-def _request(request: HttpRequest, exc: RequestError) -> HttpResponse:
+def _answer_request_error(request: HttpRequest, exc: RequestError) -> HttpResponse:
     detail = [{"path": ".".join(str(part) for part in error["loc"]), "message": error["msg"]} for error in exc.errors]
     return failed(request, 422, detail=detail)
 
 
 @api.exception_handler(ShapeError)
-def _shape(request: HttpRequest, exc: ShapeError) -> HttpResponse:
+def _answer_shape_error(request: HttpRequest, exc: ShapeError) -> HttpResponse:
     errors = exc.errors(include_url=False, include_input=False)[:50]
     detail = [{"path": option_of(error), "message": str(complaint_of(error))} for error in errors]
     return failed(request, 422, detail=detail)
 
 
 @api.exception_handler(FieldError)
-def _fields(request: HttpRequest, exc: FieldError) -> HttpResponse:
+def _answer_field_error(request: HttpRequest, exc: FieldError) -> HttpResponse:
     code = getattr(exc, "code", "")
     fields = errors_by_field(exc)
     detail = [
@@ -240,13 +241,13 @@ def _too_many(request: HttpRequest, exc: TooMany) -> HttpResponse:
 
 
 @api.exception_handler(TiltyardError)
-def _ours(request: HttpRequest, exc: TiltyardError) -> HttpResponse:
+def _answer_own_error(request: HttpRequest, exc: TiltyardError) -> HttpResponse:
     path, sentence = (exc.option, exc.sentence) if isinstance(exc, ConfigError) else ("", exc.message)
     return failed(request, 422, exc.message, [{"path": path, "message": sentence, "hint": exc.hint}], exc.code)
 
 
 @api.exception_handler(Exception)
-def _unexpected(request: HttpRequest, exc: Exception) -> HttpResponse:
+def _answer_unexpected(request: HttpRequest, exc: Exception) -> HttpResponse:
     if outage(exc):
         return server_error(request, exc)
     logger.exception("api request failed", extra={"request_id": getattr(request, "request_id", "")})
@@ -276,17 +277,17 @@ def _is_shaped(response: HttpResponseBase) -> bool:
         return False
 
 
-@csrf_exempt  # it changes nothing, and whoever writes to a wrong address is no forger
+@csrf_exempt  # it changes nothing, so a request forged by another site does no harm
 def not_found(request: HttpRequest) -> HttpResponse:
-    """Any other address under the API. Whoever has a session or a good token hears that there is nothing."""
-    known = request.user.is_authenticated or token_user(bearer(request), _address(request)) is not None
-    return failed(request, 404) if known else _unknown(request)
+    """Any other address under the API: 404 for callers with a session or a valid token, else 401."""
+    known = request.user.is_authenticated or token_user(bearer(request), _client_address(request)) is not None
+    return failed(request, 404) if known else _answer_unknown(request)
 
 
-def _unknown(request: HttpRequest) -> HttpResponse:
-    """The answer to whoever comes without a login, or with a token that never was: guesses have a limit."""
+def _answer_unknown(request: HttpRequest) -> HttpResponse:
+    """The 401 without a login, or with a token that never was; 429 after too many guesses from an address."""
     text = bearer(request)
-    wait_s = token_wait_s(_address(request)) if text and not token_was_there(text) else 0.0
+    wait_s = token_wait_s(_client_address(request)) if text and not token_was_there(text) else 0.0
     if wait_s:
         return too_many(request, TooMany(_("Too many unknown API tokens from this address."), wait_s=math.ceil(wait_s)))
     return failed(request, 401)
@@ -298,5 +299,5 @@ def bearer(request: HttpRequest) -> str:
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
-def _address(request: HttpRequest) -> str:
+def _client_address(request: HttpRequest) -> str:
     return str(request.META.get("REMOTE_ADDR", ""))

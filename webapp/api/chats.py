@@ -67,7 +67,7 @@ class SaveIn(Body):
     total: Range | None = Field(default=None, min_length=2, max_length=2)
 
 
-def _line(chat: Chat) -> dict[str, Any]:
+def _chat_line(chat: Chat) -> dict[str, Any]:
     return {
         "id": str(chat.pk),
         "title": chat.title,
@@ -79,7 +79,7 @@ def _line(chat: Chat) -> dict[str, Any]:
     }
 
 
-def _chat(request: HttpRequest, chat_id: UUID, need: Role = Role.EDITOR) -> Chat:
+def _chat_for(request: HttpRequest, chat_id: UUID, need: Role = Role.EDITOR) -> Chat:
     within = Chat.objects.select_related("project", "created_by", "environment")
     return object_for(caller(request), Chat, chat_id, need=need, within=within)
 
@@ -87,7 +87,7 @@ def _chat(request: HttpRequest, chat_id: UUID, need: Role = Role.EDITOR) -> Chat
 @router.get("/projects/{slug:slug}/chats", response=Page[chats_answers.ChatLine])
 def chats_list(request: HttpRequest, slug: str, asked: Query[Searched]) -> dict[str, Any]:
     """The project's chats, the one used last first."""
-    return page_of(request, chats_of(project_for(caller(request), slug)), asked, _line, text=("title",))
+    return page_of(request, chats_of(project_for(caller(request), slug)), asked, _chat_line, text=("title",))
 
 
 @router.post("/projects/{slug:slug}/chats", response={201: chats_answers.Chat})
@@ -107,15 +107,15 @@ def chat_add(request: HttpRequest, slug: str, body: ChatIn) -> Status[dict[str, 
 
 @router.get("/chats/{uuid:chat_id}", response=chats_answers.ChatWhole)
 def chat_get(request: HttpRequest, chat_id: UUID) -> dict[str, Any]:
-    """A chat with all that was said; `waits` says what answers wait for that have not begun."""
-    chat = _chat(request, chat_id, Role.VIEWER)
+    """A chat with all its messages; `waits` says why answers that have not begun are waiting."""
+    chat = _chat_for(request, chat_id, Role.VIEWER)
     return {**chat_view(chat), "waits": waits(chat)}
 
 
 @router.delete("/chats/{uuid:chat_id}", response=Deleted)
 def chat_remove(request: HttpRequest, chat_id: UUID) -> dict[str, str]:
     """Delete a chat with all that was said."""
-    chat = _chat(request, chat_id)
+    chat = _chat_for(request, chat_id)
     chat_delete(chat=chat)
     return {"deleted": str(chat)}
 
@@ -125,7 +125,7 @@ def chat_remove(request: HttpRequest, chat_id: UUID) -> dict[str, str]:
 def chat_message(request: HttpRequest, chat_id: UUID, body: MessageIn) -> Status[dict[str, Any]]:
     """Say something. It is kept before this answers; read the answer with `GET`, or over the socket."""
     turn = turn_send(
-        chat=_chat(request, chat_id),
+        chat=_chat_for(request, chat_id),
         user=caller(request),
         text=body.text,
         parameters=body.parameters,
@@ -138,19 +138,19 @@ def chat_message(request: HttpRequest, chat_id: UUID, body: MessageIn) -> Status
 @once
 def chat_again(request: HttpRequest, chat_id: UUID, body: AgainIn) -> Status[dict[str, Any]]:
     """Draw an answer to the last message once more, with the next seed."""
-    made = answer_again(chat=_chat(request, chat_id), answer=body.answer, parameters=body.parameters)
+    made = answer_again(chat=_chat_for(request, chat_id), answer=body.answer, parameters=body.parameters)
     return Status(202, answer_view(made))
 
 
 @router.post("/chats/{uuid:chat_id}/stop", response=chats_answers.ChatStopped)
 def chat_halt(request: HttpRequest, chat_id: UUID) -> dict[str, Any]:
     """Stop what is being written; what there is stays."""
-    return {"stopped": chat_stop(chat=_chat(request, chat_id))}
+    return {"stopped": chat_stop(chat=_chat_for(request, chat_id))}
 
 
 @router.post("/chats/{uuid:chat_id}/save", response={201: chats_answers.ChatSaved})
 @once
 def chat_keep(request: HttpRequest, chat_id: UUID, body: SaveIn) -> Status[dict[str, Any]]:
     """Keep the conversation as a row of a dataset or as a test case of rewards."""
-    saved = chat_save(chat=_chat(request, chat_id), user=caller(request), **body.model_dump())
+    saved = chat_save(chat=_chat_for(request, chat_id), user=caller(request), **body.model_dump())
     return Status(201, saved._asdict())

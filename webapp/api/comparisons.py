@@ -67,19 +67,19 @@ def compare(
         }
         for found in verdicts(playing, numbers)
     ]
-    answer["lacking"] = _lacking(playing, numbers)
-    answer["to_score"] = _offer(offer_of(project, read))
+    answer["lacking"] = _lacks_out(playing, numbers)
+    answer["to_score"] = _offer_out(offer_of(project, read))
     return answer
 
 
-def _offer(offer: Offer | None) -> dict[str, Any] | None:
+def _offer_out(offer: Offer | None) -> dict[str, Any] | None:
     if offer is None:
         return None
     newest = rescoring_out(offer.newest) if offer.newest else None
     return {"rollouts": offer.rollouts, "asks": offer.asks, "refusal": offer.refusal, "newest": newest}
 
 
-def _lacking(playing: Sequence[Contestant], numbers: Numbers) -> list[dict[str, Any]]:
+def _lacks_out(playing: Sequence[Contestant], numbers: Numbers) -> list[dict[str, Any]]:
     return [
         {
             "id": str(item.run.pk),
@@ -123,7 +123,7 @@ def rescoring_out(rescoring: Rescoring) -> dict[str, Any]:
     }
 
 
-def _rescoring(request: HttpRequest, pk: UUID, need: Role = Role.VIEWER) -> Rescoring:
+def _rescoring_for(request: HttpRequest, pk: UUID, need: Role = Role.VIEWER) -> Rescoring:
     within = Rescoring.objects.select_related("project__team", "created_by")
     return object_for(caller(request), Rescoring, pk, need=need, within=within)
 
@@ -131,8 +131,8 @@ def _rescoring(request: HttpRequest, pk: UUID, need: Role = Role.VIEWER) -> Resc
 @router.post("/projects/{slug:slug}/compare/rescore", response={201: comparing_answers.Rescoring})
 @once
 def compare_rescore(request: HttpRequest, slug: str, body: RescoreIn) -> Status[dict[str, Any]]:
-    """Have what the evaluations have not recorded of a spec computed from their transcripts. What is at it already is
-    answered as it stands. 409 where nothing is left to score, 422 with the sentence where judges must be confirmed."""
+    """Have what the evaluations have not recorded of a spec computed from their transcripts. A scoring that is open
+    already is returned. 409 where nothing is left to score, 422 with the sentence where judges must be confirmed."""
     project = project_for(caller(request), slug, need=Role.EDITOR)
     made = rescore(project=project, user=caller(request), runs=body.runs, spec=body.spec, confirmed=body.confirmed)
     return Status(201, rescoring_out(made))
@@ -141,12 +141,12 @@ def compare_rescore(request: HttpRequest, slug: str, body: RescoreIn) -> Status[
 @router.get("/rescorings/{uuid:rescoring_id}", response=comparing_answers.Rescoring)
 def rescoring_get(request: HttpRequest, rescoring_id: UUID) -> dict[str, Any]:
     """How far the scoring of recorded rollouts is."""
-    return rescoring_out(_rescoring(request, rescoring_id))
+    return rescoring_out(_rescoring_for(request, rescoring_id))
 
 
 @router.post("/rescorings/{uuid:rescoring_id}/cancel", response=comparing_answers.Rescoring)
 def rescoring_end(request: HttpRequest, rescoring_id: UUID) -> dict[str, Any]:
     """Take it back; what was scored until then is kept. One that has ended is answered as it is."""
-    rescoring = _rescoring(request, rescoring_id, Role.EDITOR)
+    rescoring = _rescoring_for(request, rescoring_id, Role.EDITOR)
     rescoring_cancel(rescoring=rescoring, user=caller(request))
     return rescoring_out(rescoring)

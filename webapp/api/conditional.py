@@ -1,4 +1,4 @@
-"""Writes that happen only if nobody has written meanwhile: ``ETag`` of what people write, ``If-Match`` before it.
+"""Writes that happen only if no other write came between: ``ETag`` of what people write, ``If-Match`` before it.
 
 The tag is that of what people write on a thing (tags, notes, rules), not of its whole answer: a run at work changes
 with each step, and its notes do not. It says whether a write may happen, and nothing about caches.
@@ -38,12 +38,12 @@ def tagged(request: HttpRequest, shown: dict[str, Any], written: Any) -> HttpRes
 
 
 def held(item: M) -> M:
-    """The row as it is now, locked until the transaction ends: nobody writes between the look at it and the write."""
+    """The row as it is now, locked until the transaction ends: no other write comes between this read and the write."""
     return type(item)._default_manager.select_for_update(no_key=True).filter(pk=item.pk)[0]
 
 
 def require_match(if_match: str | None, written: Any) -> None:
-    """Raise 412 where somebody has written since ``if_match`` was read."""
+    """Raise 412 where the row was written since ``if_match`` was read."""
     if if_match is None or if_match.strip() == "*":
         return
     if etag_of(written) not in [tag.strip() for tag in if_match.split(",")]:

@@ -1,7 +1,7 @@
 """The reference of the API as a page.
 
-Its operations are laid out once for each language; a stranger's whole page, which tells of no person, once for each
-language and theme. The server's name in the request takes the place of ``ADDRESS`` last.
+Its operations are laid out once for each language; the page without a login, which names no person, once for each
+language and theme. The server's name in the request replaces ``ADDRESS`` last.
 """
 
 from __future__ import annotations
@@ -28,43 +28,43 @@ CACHE_CONTROL = "private, no-cache"  # who has just logged in sees another frame
 
 
 def docs_answer(request: HttpRequest) -> HttpResponseBase:
-    """The page: the same bytes for every stranger, with a frame of their own for whoever has logged in."""
+    """The page: the same bytes for every stranger, with the person's own frame after a login."""
     address, language = request.build_absolute_uri("/").rstrip("/"), get_language() or ""
     if not request.user.is_authenticated:
-        made = _strangers_at(language, str(page(request)["theme"]), address)
+        made = _stranger_page_at(language, str(page(request)["theme"]), address)
         return constant_answer(request, made, cache_control=CACHE_CONTROL)
-    context = {**_context(language), "operations": _at(_operations(language), address), "address": address}
+    context = {**_page_context(language), "operations": _with_address(_operations_html(language), address), "address": address}
     response = render(request, "api/docs.html", context)
     response["Cache-Control"] = CACHE_CONTROL
     return response
 
 
-def _context(language: str) -> dict[str, object]:
+def _page_context(language: str) -> dict[str, object]:
     found = subjects()
     return {
         "subjects": found,
         "count": sum(len(subject.operations) for subject in found),
         "strings": {"api.found": _("{n} of {all} operations")},
-        "operations": _operations(language),
+        "operations": _operations_html(language),
         "address": ADDRESS,
     }
 
 
 @cache
-def _operations(_language: str) -> SafeString:
-    return render_to_string("api/_operations.html", {"subjects": subjects(), "address": ADDRESS})
+def _operations_html(_language: str) -> SafeString:
+    return render_to_string("api/_operations_html.html", {"subjects": subjects(), "address": ADDRESS})
 
 
 @cache
-def _strangers(language: str, theme: str, product_name: str) -> str:
-    return render_to_string("api/docs.html", {**_context(language), "theme": theme, "product_name": product_name})
+def _stranger_page(language: str, theme: str, product_name: str) -> str:
+    return render_to_string("api/docs.html", {**_page_context(language), "theme": theme, "product_name": product_name})
 
 
 @lru_cache(maxsize=MOST_ADDRESSES)
-def _strangers_at(language: str, theme: str, address: str) -> Constant:
-    whole = _strangers(language, theme, settings.PRODUCT_NAME)
-    return constant(_at(whole, address).encode(), "text/html; charset=utf-8")
+def _stranger_page_at(language: str, theme: str, address: str) -> Constant:
+    whole = _stranger_page(language, theme, settings.PRODUCT_NAME)
+    return constant(_with_address(whole, address).encode(), "text/html; charset=utf-8")
 
 
-def _at(text: str, address: str) -> SafeString:
+def _with_address(text: str, address: str) -> SafeString:
     return mark_safe(text.replace(ADDRESS, escape(address)))  # noqa: S308 (the text is a template's; the rest is escaped)

@@ -36,7 +36,7 @@ class DoctorRulesPatch(Body):
 def doctor_rules(request: HttpRequest, slug: str) -> HttpResponse:
     """When the run doctor speaks in a project, and what follows from each advisory. `ETag` is that of all of it."""
     rules = rules_of(project_for(caller(request), slug))
-    return tagged(request, _out(rules), _written(rules))
+    return tagged(request, _rules_out(rules), _tagged_values(rules))
 
 
 @router.patch("/projects/{slug:slug}/doctor", response=runs_answers.DoctorRules)
@@ -47,24 +47,24 @@ def doctor_rules_change(
     project = project_for(caller(request), slug, need=Role.OWNER)
     with transaction.atomic():
         held(project)  # the rules have no row while they are the defaults
-        require_match(if_match, _written(rules_of(project)))
+        require_match(if_match, _tagged_values(rules_of(project)))
         rules = rules_change(project=project, user=caller(request), **body.model_dump())
-    return tagged(request, _out(rules), _written(rules))
+    return tagged(request, _rules_out(rules), _tagged_values(rules))
 
 
-def _written(rules: Rules) -> list[Any]:
+def _tagged_values(rules: Rules) -> list[Any]:
     return [rules.options.model_dump(mode="json"), rules.reactions, rules.resumes]
 
 
-def _out(rules: Rules) -> dict[str, Any]:
+def _rules_out(rules: Rules) -> dict[str, Any]:
     return {
-        "thresholds": {name: _threshold(name, getattr(rules.options, name)) for name in DoctorOptions.model_fields},
+        "thresholds": {name: _threshold_out(name, getattr(rules.options, name)) for name in DoctorOptions.model_fields},
         "reactions": {code: str(rules.reaction(code)) for code in RULES},
         "resumes": rules.resumes,
     }
 
 
-def _threshold(name: str, value: float) -> dict[str, Any]:
+def _threshold_out(name: str, value: float) -> dict[str, Any]:
     field = DoctorOptions.model_fields[name]
     unit = field.json_schema_extra.get("unit", "") if isinstance(field.json_schema_extra, dict) else ""
     return {"value": value, "default": field.default, "title": translated(field.title), "unit": translated(str(unit))}

@@ -67,17 +67,17 @@ def endpoint_out(endpoint: Endpoint) -> dict[str, Any]:
         "state": row.state,
         "findings": [found._asdict() for found in findings_of(endpoint)],
         "tested_at": endpoint.tested_at.isoformat() if endpoint.tested_at else None,
-        "used_today": _used(row.today),
-        "used": _used(row.total),
+        "used_today": _used_out(row.today),
+        "used": _used_out(row.total),
         "created_at": endpoint.created_at.isoformat(),
     }
 
 
-def _used(used: Used) -> dict[str, Any]:
+def _used_out(used: Used) -> dict[str, Any]:
     return {"tokens": used.tokens, "cost": used.cost, "last_at": used.last_at.isoformat() if used.last_at else None}
 
 
-def _found(request: HttpRequest, endpoint_id: UUID, need: Role = Role.VIEWER) -> Endpoint:
+def _endpoint_for(request: HttpRequest, endpoint_id: UUID, need: Role = Role.VIEWER) -> Endpoint:
     return object_for(
         caller(request), Endpoint, endpoint_id, need=need, within=Endpoint.objects.select_related("project")
     )
@@ -102,13 +102,13 @@ def endpoint_new(request: HttpRequest, slug: str, body: EndpointIn) -> Status[di
 @router.get("/endpoints/{uuid:endpoint_id}", response=models_answers.Endpoint)
 def endpoint_get(request: HttpRequest, endpoint_id: UUID) -> dict[str, Any]:
     """One endpoint."""
-    return endpoint_out(_found(request, endpoint_id))
+    return endpoint_out(_endpoint_for(request, endpoint_id))
 
 
 @router.patch("/endpoints/{uuid:endpoint_id}", response=models_answers.Endpoint)
 def endpoint_patch(request: HttpRequest, endpoint_id: UUID, body: EndpointPatch) -> dict[str, Any]:
     """Change what is given. With an address at another server the key must be given too."""
-    endpoint = _found(request, endpoint_id, Role.EDITOR)
+    endpoint = _endpoint_for(request, endpoint_id, Role.EDITOR)
     if body.key is not None:
         ask(request, Act.ENDPOINT_KEY)
     return endpoint_out(endpoint_change(endpoint=endpoint, **body.model_dump(exclude_unset=True)))
@@ -116,8 +116,8 @@ def endpoint_patch(request: HttpRequest, endpoint_id: UUID, body: EndpointPatch)
 
 @router.delete("/endpoints/{uuid:endpoint_id}", response=Deleted)
 def endpoint_remove(request: HttpRequest, endpoint_id: UUID) -> dict[str, str]:
-    """Delete an endpoint with its key. 409 while a run that asks it is queued or at work."""
-    endpoint = _found(request, endpoint_id, Role.EDITOR)
+    """Delete an endpoint with its key. 409 while a run that uses it is queued or at work."""
+    endpoint = _endpoint_for(request, endpoint_id, Role.EDITOR)
     endpoint_delete(endpoint=endpoint)
     return {"deleted": endpoint.reference}
 
@@ -125,7 +125,7 @@ def endpoint_remove(request: HttpRequest, endpoint_id: UUID) -> dict[str, str]:
 @router.post("/endpoints/{uuid:endpoint_id}/test", response=models_answers.Endpoint)
 def endpoint_tested(request: HttpRequest, endpoint_id: UUID) -> dict[str, Any]:
     """Ask it one tiny chat with a tool, and say what was found."""
-    endpoint = _found(request, endpoint_id, Role.EDITOR)
+    endpoint = _endpoint_for(request, endpoint_id, Role.EDITOR)
     if not probe_allowed(caller(request)):
         raise HttpError(429, "")
     return endpoint_out(endpoint_test(endpoint))

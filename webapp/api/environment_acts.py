@@ -1,6 +1,6 @@
 """What people do with an environment over the API: changing, checking and deleting it, asking it for datasets.
 
-The operations stand in the router of their addresses: one address belongs to one router.
+The operations are in the router of their addresses: one address belongs to one router.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def order_out(order: DatasetOrder) -> dict[str, Any]:
     }
 
 
-def _found(request: HttpRequest, environment_id: UUID, need: Role = Role.EDITOR) -> Environment:
+def _environment_for(request: HttpRequest, environment_id: UUID, need: Role = Role.EDITOR) -> Environment:
     within = Environment.objects.select_related("project")
     return object_for(caller(request), Environment, environment_id, need=need, within=within)
 
@@ -73,7 +73,7 @@ def _found(request: HttpRequest, environment_id: UUID, need: Role = Role.EDITOR)
 @router.patch("/environments/{uuid:environment_id}", tags=["environments"], response=data_answers.Environment)
 def environment_patch(request: HttpRequest, environment_id: UUID, body: EnvironmentPatch) -> dict[str, Any]:
     """Change options and limits; every replica starts again with them. 409 while an open run plays on it."""
-    environment = _found(request, environment_id)
+    environment = _environment_for(request, environment_id)
     given = body.model_dump(exclude_none=True)
     environment_change(
         environment=environment, **{name: given.get(name, getattr(environment, name)) for name in LIMITS}
@@ -84,7 +84,7 @@ def environment_patch(request: HttpRequest, environment_id: UUID, body: Environm
 @router.delete("/environments/{uuid:environment_id}", tags=["environments"], response=Deleted)
 def environment_remove(request: HttpRequest, environment_id: UUID) -> dict[str, str]:
     """Forget an environment; its servers end. 409 while an open run plays on it."""
-    environment = _found(request, environment_id)
+    environment = _environment_for(request, environment_id)
     environment_delete(environment=environment)
     return {"deleted": environment.reference}
 
@@ -92,11 +92,11 @@ def environment_remove(request: HttpRequest, environment_id: UUID) -> dict[str, 
 @router.post("/environments/{uuid:environment_id}/check", tags=["environments"], response=data_answers.Environment)
 def environment_checked(request: HttpRequest, environment_id: UUID) -> dict[str, Any]:
     """Ask its servers now, and have it prove itself."""
-    environment = _found(request, environment_id)
+    environment = _environment_for(request, environment_id)
     if not probe_allowed(caller(request)):
         raise HttpError(429, _("Too many checks in one minute; wait a moment."))
     environment_check(environment=environment)
-    return environment_out(_found(request, environment_id))
+    return environment_out(_environment_for(request, environment_id))
 
 
 @router.get(
@@ -106,7 +106,7 @@ def environment_checked(request: HttpRequest, environment_id: UUID) -> dict[str,
 )
 def orders_list(request: HttpRequest, environment_id: UUID, asked: Query[LongNamed]) -> dict[str, Any]:
     """The datasets that were asked of it, newest first."""
-    environment = _found(request, environment_id, Role.VIEWER)
+    environment = _environment_for(request, environment_id, Role.VIEWER)
     return page_of(request, orders_of(environment), asked, order_out)
 
 
@@ -118,5 +118,5 @@ def orders_list(request: HttpRequest, environment_id: UUID, asked: Query[LongNam
 @once
 def order_new(request: HttpRequest, environment_id: UUID, body: OrderIn) -> Status[dict[str, Any]]:
     """Have a built-in environment write a dataset in the background."""
-    made = order_create(environment=_found(request, environment_id), user=caller(request), **body.model_dump())
+    made = order_create(environment=_environment_for(request, environment_id), user=caller(request), **body.model_dump())
     return Status(201, order_out(made))

@@ -1,15 +1,15 @@
 """A call that is sent twice is done once: the header ``Idempotency-Key``.
 
-A script whose connection broke does not know whether it was heard. What it sends again under the same key gets the
-answer that was given.
+A script whose connection broke does not know whether its call arrived. The same call under the same key gets the first
+answer again.
 
-1. What a call does and its answer are written in one transaction: whatever dies between them, both are there or
+1. What a call does and its answer are written in one transaction: after a crash at any point, both are there or
    neither.
-2. Of two at once the second hears 409 ``in_progress`` immediately: an advisory lock of that transaction is taken.
+2. Of two at once the second gets 409 ``in_progress`` immediately: an advisory lock of that transaction is taken.
 3. The same key with something else in it is a 422 ``key_reused``: only a keyed hash of what was sent is kept.
 4. A refusal is not kept. Nothing was done, so the same key may try again.
 
-Keys belong to a person, a project and an operation. Who lost sight of the project since gets 404, as everywhere.
+Keys belong to a person, a project and an operation. A person who may no longer see the project gets 404, as everywhere.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from webapp.reading.rewinding.selectors import branch_for
 from webapp.runs.models import Run
 from webapp.runs.registry.models import RegisteredModel
 
-AGAIN_S = 1  # after which a call that waits for the first one may look again
+AGAIN_S = 1  # after which a call that waits for the first one may try again
 HEADER, ARGUMENT = "Idempotency-Key", "idempotency_key"
 REPLAYED = "Idempotency-Replayed"
 KEY = Header(
@@ -75,7 +75,7 @@ PLACES: dict[str, Callable[[User, Any], Project]] = {
 
 
 class KeyRefused(Exception):
-    """The key stands for a call that is not done yet, or for another one."""
+    """The key belongs to a call that is not done yet, or to another one."""
 
     def __init__(self, status: int, code: str) -> None:
         super().__init__(code)
@@ -93,7 +93,7 @@ class Call(NamedTuple):
 
 
 @api.exception_handler(KeyRefused)
-def _refused(request: HttpRequest, exc: KeyRefused) -> HttpResponse:
+def _answer_refused(request: HttpRequest, exc: KeyRefused) -> HttpResponse:
     answer = failed(request, exc.status, code=exc.code)
     if exc.status == 409:
         answer["Retry-After"] = str(AGAIN_S)
@@ -109,7 +109,7 @@ def once(view: View) -> View:
         key = key_of(request, sent.get("body"))
         if not key:
             return view(request, **sent)
-        call = Call(caller(request), _place(request, sent), view.__name__, key, _digest(request, sent))
+        call = Call(caller(request), _project_of_call(request, sent), view.__name__, key, _call_digest(request, sent))
         return _done_once(call, lambda: as_response(request, view(request, **sent)))
 
     # ninja reads the annotations as this module's, which knows none of them.
@@ -125,18 +125,18 @@ def key_of(request: HttpRequest, body: Any = None) -> str:
 
 def _done_once(call: Call, do: Callable[[], HttpResponseBase]) -> HttpResponseBase:
     with transaction.atomic():
-        _take(call)
+        _lock_key(call)
         same = {"user": call.user, "project": call.project, "operation": call.operation, "key": call.key}
         kept = KeptAnswer.objects.filter(**same).first()
         if kept is not None:
-            return _again(kept, call.digest)
+            return _replay(kept, call.digest)
         made = cast(HttpResponse, do())
         KeptAnswer.objects.create(**same, digest=call.digest, status=made.status_code, body=made.content.decode())
         return made
 
 
-def _take(call: Call) -> None:
-    """Be the only one with this key until the transaction ends."""
+def _lock_key(call: Call) -> None:
+    """Lock this key until the transaction ends. Raises ``KeyRefused`` where another call has it."""
     name = "\0".join(map(str, (call.user.pk, call.project.pk, call.operation, call.key)))
     number = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], signed=True)
     with connection.cursor() as cursor:
@@ -145,32 +145,32 @@ def _take(call: Call) -> None:
             raise KeyRefused(409, "in_progress")
 
 
-def _again(kept: KeptAnswer, digest: str) -> HttpResponse:
+def _replay(kept: KeptAnswer, digest: str) -> HttpResponse:
     if kept.digest != digest:
         raise KeyRefused(422, "key_reused")
     headers = {REPLAYED: "true"}
     return HttpResponse(kept.body, status=kept.status, content_type=api.get_content_type(), headers=headers)
 
 
-def _place(request: HttpRequest, sent: dict[str, Any]) -> Project:
-    """The project of a call. Raises ``Http404`` for who may not see it."""
+def _project_of_call(request: HttpRequest, sent: dict[str, Any]) -> Project:
+    """The project of a call. Raises ``Http404`` for a person who may not see it."""
     name = next(name for name in PLACES if name in sent)
     return PLACES[name](caller(request), sent[name])
 
 
-def _digest(request: HttpRequest, sent: dict[str, Any]) -> str:
-    """A keyed hash, as a body may hold what nobody shall find by trying."""
-    said = {name: _plain(value) for name, value in sent.items() if name not in request.FILES}
-    files = {name: [_file(file) for file in request.FILES.getlist(name)] for name in request.FILES}
+def _call_digest(request: HttpRequest, sent: dict[str, Any]) -> str:
+    """A keyed hash: a plain one of a body with a short secret could be found by trying."""
+    said = {name: _json_value(value) for name, value in sent.items() if name not in request.FILES}
+    files = {name: [_name_and_hash(file) for file in request.FILES.getlist(name)] for name in request.FILES}
     text = json.dumps([said, files], sort_keys=True, default=str)
     return salted_hmac(__name__, text, algorithm="sha256").hexdigest()
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     return value.model_dump(mode="json", exclude={ARGUMENT}) if isinstance(value, BaseModel) else value
 
 
-def _file(file: UploadedFile) -> list[Any]:
+def _name_and_hash(file: UploadedFile) -> list[Any]:
     digest = hashlib.sha256()
     for piece in file.chunks():
         digest.update(piece)

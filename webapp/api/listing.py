@@ -1,4 +1,4 @@
-"""Lists over the API: one way to ask for a part of what is stored, and to go on from there.
+"""Lists over the API: one way to ask for a part of what is stored, and to continue from there.
 
 ``page`` counts rows from the beginning, so rows that come in front shift the pages. ``cursor`` is a place: the values
 that the last row is ordered by, and its id, so that of rows with equal values none is lost or repeated. It is signed,
@@ -130,18 +130,18 @@ def matching(
 def part_of(request: HttpRequest, rows: QuerySet[Any], asked: Paging) -> Part:
     """The rows of a page in their order, and where the next one begins. Raises ``ValidationError`` for a cursor that
     cannot be read, or that was made for another list."""
-    keys, total = _keys(rows), rows.count()
+    keys, total = _order_keys(rows), rows.count()
     size = max(1, min(asked.per_page, MAX_PAGE_ROWS))
     pages = max(1, math.ceil(total / size))
     ordered = rows.annotate(**{key.name: key.value for key in keys}).order_by(*(key.order for key in keys))
     if asked.cursor:
-        page, values = _place(request, asked, len(keys))
-        first, ordered = 0, ordered.filter(_after(keys, values))
+        page, values = _place_of_cursor(request, asked, len(keys))
+        first, ordered = 0, ordered.filter(_rows_after(keys, values))
     else:
         page = max(1, min(asked.page, pages))
         first = (page - 1) * size
     found = list(ordered[first : first + size + 1])
-    following = _cursor(request, page + 1, found[size - 1], keys) if len(found) > size else None
+    following = _cursor_after(request, page + 1, found[size - 1], keys) if len(found) > size else None
     return Part(found[:size], page, max(page, pages), total, following)
 
 
@@ -160,7 +160,7 @@ class Key(NamedTuple):
         return OrderBy(F(self.name), descending=self.down, nulls_last=self.nulls or None)
 
 
-def _keys(rows: QuerySet[Any]) -> list[Key]:
+def _order_keys(rows: QuerySet[Any]) -> list[Key]:
     """The order of the rows, with their id at its end."""
     told = rows.query.order_by or (rows.model._meta.ordering or () if rows.query.default_ordering else ())
     keys, whole = [], False
@@ -175,7 +175,7 @@ def _keys(rows: QuerySet[Any]) -> list[Key]:
     return keys if whole else [*keys, Key(f"key_{len(keys)}", F("pk"), False)]
 
 
-def _after(keys: Sequence[Key], values: Sequence[Any]) -> Q:
+def _rows_after(keys: Sequence[Key], values: Sequence[Any]) -> Q:
     """What comes after a row with these values."""
     wanted, same = Q(), Q()
     for key, value in zip(keys, values, strict=True):
@@ -193,12 +193,12 @@ def _after(keys: Sequence[Key], values: Sequence[Any]) -> Q:
     return Q(**{f"{first.name}__{'lte' if first.down else 'gte'}": values[0]}) & wanted
 
 
-def _cursor(request: HttpRequest, page: int, last: Any, keys: Sequence[Key]) -> str:
-    values = [_written(getattr(last, key.name)) for key in keys]
+def _cursor_after(request: HttpRequest, page: int, last: Any, keys: Sequence[Key]) -> str:
+    values = [_to_json(getattr(last, key.name)) for key in keys]
     return signing.dumps([_list_of(request), page, values], salt=SALT)
 
 
-def _place(request: HttpRequest, asked: Paging, count: int) -> tuple[int, list[Any]]:
+def _place_of_cursor(request: HttpRequest, asked: Paging, count: int) -> tuple[int, list[Any]]:
     """The number of the page that a cursor begins, and the values of the row before it."""
     if asked.page != 1:
         raise ValidationError({"cursor": _("Give `cursor` or `page`, not both.")})
@@ -209,7 +209,7 @@ def _place(request: HttpRequest, asked: Paging, count: int) -> tuple[int, list[A
     if made_for != _list_of(request) or len(values) != count:
         text = _("This cursor belongs to another list, or to other filters; begin again without it.")
         raise ValidationError({"cursor": text})
-    return page, [_read(value) for value in values]
+    return page, [_from_json(value) for value in values]
 
 
 def _list_of(request: HttpRequest) -> str:
@@ -227,8 +227,8 @@ READ: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def _written(value: Any) -> Any:
-    """A value as JSON keeps it whole."""
+def _to_json(value: Any) -> Any:
+    """A value in a form that JSON keeps without loss; ``_from_json`` reads it."""
     if isinstance(value, datetime):
         return {"time": value.isoformat()}
     if isinstance(value, UUID):
@@ -238,7 +238,7 @@ def _written(value: Any) -> Any:
     return {"float": repr(value)} if isinstance(value, float) else value
 
 
-def _read(value: Any) -> Any:
+def _from_json(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     ((kind, text),) = value.items()

@@ -53,40 +53,40 @@ def machine_out(machine: Machine) -> dict[str, Any]:
     }
 
 
-def _owned(request: HttpRequest, slug: str) -> Project:
+def _owned_project(request: HttpRequest, slug: str) -> Project:
     return project_for(caller(request), slug, need=Role.OWNER)
 
 
-def _machine(project: Project, machine_id: UUID) -> Machine:
+def _machine_of(project: Project, machine_id: UUID) -> Machine:
     found = machines.machine_in(project, machine_id)
     if found is None:
         raise Http404
     return found
 
 
-def _token(machine: Machine, token_id: UUID) -> ApiToken:
+def _token_of(machine: Machine, token_id: UUID) -> ApiToken:
     found = machines.token_in(machine, token_id)
     if found is None:
         raise Http404
     return found
 
 
-def _person(request: HttpRequest, act: Act) -> None:
+def _require_confirmed(request: HttpRequest, act: Act) -> None:
     require_person(caller(request))
     ask(request, act)
 
 
 @router.get("/projects/{slug:slug}/machines", response=Page[answers.Machine])
 def machines_list(request: HttpRequest, slug: str, asked: Query[LongNamed]) -> dict[str, Any]:
-    """The machine accounts of the project's team by name, with their tokens (owners). Nobody reads their text."""
-    return page_of(request, machines.machines_of(_owned(request, slug).team), asked, machine_out)
+    """The machine accounts of the project's team by name, with their tokens (owners). The tokens' text is not shown."""
+    return page_of(request, machines.machines_of(_owned_project(request, slug).team), asked, machine_out)
 
 
 @router.post("/projects/{slug:slug}/machines", response={201: answers.MachineMade})
 def machine_new(request: HttpRequest, slug: str, body: MachineIn) -> Status[dict[str, Any]]:
     """Make one with its first token (owners, in a browser). `text` is in this answer and never again."""
-    project = _owned(request, slug)
-    _person(request, Act.MACHINE)
+    project = _owned_project(request, slug)
+    _require_confirmed(request, Act.MACHINE)
     made, token, text = machines.machine_create(project=project, by=caller(request), **body.model_dump())
     return Status(201, {"id": str(made.pk), "name": made.name, "token": token_line(token), "text": text})
 
@@ -94,8 +94,8 @@ def machine_new(request: HttpRequest, slug: str, body: MachineIn) -> Status[dict
 @router.delete("/projects/{slug:slug}/machines/{uuid:machine_id}", response=Deleted)
 def machine_gone(request: HttpRequest, slug: str, machine_id: UUID) -> dict[str, str]:
     """End it for good, with its tokens (owners). What it made stays."""
-    project = _owned(request, slug)
-    machine = _machine(project, machine_id)
+    project = _owned_project(request, slug)
+    machine = _machine_of(project, machine_id)
     machines.machine_end(machine=machine, by=caller(request), project=project)
     return {"deleted": machine.name}
 
@@ -105,9 +105,9 @@ def machine_token_new(
     request: HttpRequest, slug: str, machine_id: UUID, body: MachineTokenIn
 ) -> Status[dict[str, Any]]:
     """Another token of it, to change over to (owners, in a browser). `text` is in this answer and never again."""
-    project = _owned(request, slug)
-    machine = _machine(project, machine_id)
-    _person(request, Act.TOKEN)
+    project = _owned_project(request, slug)
+    machine = _machine_of(project, machine_id)
+    _require_confirmed(request, Act.TOKEN)
     token, text = machines.machine_token(machine=machine, days=body.days, by=caller(request), project=project)
     return Status(201, {"token": token_line(token), "text": text})
 
@@ -120,10 +120,10 @@ def machine_token_replaced(
     request: HttpRequest, slug: str, machine_id: UUID, machine_token: UUID
 ) -> Status[dict[str, Any]]:
     """Put another token in the place of one, which ends now (owners, in a browser)."""
-    project = _owned(request, slug)
-    machine = _machine(project, machine_id)
-    old = _token(machine, machine_token)
-    _person(request, Act.TOKEN)
+    project = _owned_project(request, slug)
+    machine = _machine_of(project, machine_id)
+    old = _token_of(machine, machine_token)
+    _require_confirmed(request, Act.TOKEN)
     token, text = machines.machine_token_rotate(machine=machine, token=old, by=caller(request), project=project)
     return Status(201, {"token": token_line(token), "text": text})
 
@@ -134,7 +134,7 @@ def machine_token_replaced(
 )
 def machine_token_gone(request: HttpRequest, slug: str, machine_id: UUID, machine_token: UUID) -> dict[str, str]:
     """Revoke one of its tokens (owners)."""
-    project = _owned(request, slug)
-    token = _token(_machine(project, machine_id), machine_token)
+    project = _owned_project(request, slug)
+    token = _token_of(_machine_of(project, machine_id), machine_token)
     token_revoke(token, TokenEnd.OWNER, by=caller(request), project=project)
     return {"deleted": token.name}

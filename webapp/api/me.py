@@ -35,7 +35,7 @@ def token_out(token: ApiToken) -> dict[str, Any]:
 
 
 def token_line(token: ApiToken) -> dict[str, Any]:
-    """A token as lists tell it, without its text."""
+    """A token as lists show it, without its text."""
     return token_out(token) | {
         "id": str(token.pk),
         "hint": token.hint,

@@ -38,27 +38,27 @@ def memory_ask(request: HttpRequest, slug: str, body: MemoryIn) -> Status[dict[s
     device = body.device or device_default(config)
     asked = estimate_begin(project=project, user=caller(request), config=config, device=device)
     view = view_of(asked)
-    return Status(202 if view.state == OPEN else 200, _out(view))
+    return Status(202 if view.state == OPEN else 200, _estimate_out(view))
 
 
 @router.get("/memory-estimates/{uuid:estimate_id}", response=memory_answers.Memory)
 def memory_get(request: HttpRequest, estimate_id: UUID) -> dict[str, Any]:
     """An estimate of memory: `state` is `open` while it is worked out, then `done`, `failed`, or `dropped`."""
-    return _out(row_view(object_for(caller(request), MemoryEstimate, estimate_id)))
+    return _estimate_out(row_view(object_for(caller(request), MemoryEstimate, estimate_id)))
 
 
-def _out(view: MemoryView) -> dict[str, Any]:
+def _estimate_out(view: MemoryView) -> dict[str, Any]:
     row, answer = view.row, view.row.answer if view.table is not None and view.row is not None else None
     return {
         "id": row.pk if row is not None else None,
         "state": view.state,
         "message": view.sentence,
         "hint": view.hint,
-        "table": _table(answer) if answer is not None else None,
+        "table": _table_out(answer) if answer is not None else None,
     }
 
 
-def _table(answer: dict[str, Any]) -> dict[str, Any]:
+def _table_out(answer: dict[str, Any]) -> dict[str, Any]:
     plain = {name: answer[name] for name in ("device", "learning", "sampling", "whole", "fits", "change", "changed")}
     terms = [
         {

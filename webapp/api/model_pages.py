@@ -38,7 +38,7 @@ router = Router()
 WITHIN = ("project", "checkpoint__run__parent", "checkpoint__run__resume_checkpoint")
 
 
-def _model(request: HttpRequest, model_id: UUID, *, need: Role = Role.VIEWER) -> RegisteredModel:
+def _model_for(request: HttpRequest, model_id: UUID, *, need: Role = Role.VIEWER) -> RegisteredModel:
     within = RegisteredModel.objects.select_related(*WITHIN)
     return object_for(caller(request), RegisteredModel, model_id, need=need, within=within)
 
@@ -67,32 +67,32 @@ def model_new(request: HttpRequest, slug: str, body: ModelNew) -> Status[dict[st
 def model_get(request: HttpRequest, model_id: UUID) -> HttpResponse:
     """A model with its lineage, what was trained from it, its scores, and the team's sections of its card. `ETag` is
     that of its mark, tags, notes and sections."""
-    model = _model(request, model_id)
-    return tagged(request, _full(model), _written(model))
+    model = _model_for(request, model_id)
+    return tagged(request, _full_out(model), _tagged_values(model))
 
 
 @router.patch("/models/{uuid:model_id}", tags=["models"], response=models_answers.ModelWhole)
 def model_patch(request: HttpRequest, model_id: UUID, body: ModelIn, if_match: IfMatch = None) -> HttpResponse:
     """Change mark, tags, notes or sections of the card: all that is sent, or nothing."""
-    found = _model(request, model_id, need=Role.EDITOR)
+    found = _model_for(request, model_id, need=Role.EDITOR)
     with transaction.atomic():
         model = held(found)
-        require_match(if_match, _written(model))
+        require_match(if_match, _tagged_values(model))
         model_describe(model=model, tags=body.tags, notes=body.notes, card=body.card)
         if body.mark is not None:
             model_mark(model=model, mark=body.mark)
-    model = _model(request, model_id)
-    return tagged(request, _full(model), _written(model))
+    model = _model_for(request, model_id)
+    return tagged(request, _full_out(model), _tagged_values(model))
 
 
-def _written(model: RegisteredModel) -> list[Any]:
+def _tagged_values(model: RegisteredModel) -> list[Any]:
     return [model.mark, model.tags, model.notes, model.card]
 
 
 @router.get("/models/{uuid:model_id}/card", tags=["models"])
 def model_card(request: HttpRequest, model_id: UUID) -> HttpResponse:
     """The model card as Markdown."""
-    return HttpResponse(card_of(_model(request, model_id)), content_type="text/markdown; charset=utf-8")
+    return HttpResponse(card_of(_model_for(request, model_id)), content_type="text/markdown; charset=utf-8")
 
 
 @router.get("/models/{uuid:model_id}/download", tags=["models"])
@@ -103,7 +103,7 @@ def model_download(
 
     The model card is in it as `README.md`, unless the model was registered with one of its own.
     """
-    model = _model(request, model_id)
+    model = _model_for(request, model_id)
     files, name = model_files(model, part), model.name.replace(" ", "-")
     files = with_card(model, files, card_of(model))
     audit(AuditAction.MODEL_DOWNLOADED, model)
@@ -117,14 +117,14 @@ def model_download(
 @router.get("/models/{uuid:model_id}/pushes", tags=["models"], response=Page[models_answers.ModelPush])
 def pushes_list(request: HttpRequest, model_id: UUID, asked: Query[Dated]) -> dict[str, Any]:
     """The pushes of a model to the hub, newest first."""
-    return page_of(request, ModelPush.objects.filter(model=_model(request, model_id)), asked, push_out)
+    return page_of(request, ModelPush.objects.filter(model=_model_for(request, model_id)), asked, push_out)
 
 
 @router.post("/models/{uuid:model_id}/pushes", tags=["models"], response={202: models_answers.ModelPush})
 @once
 def model_push(request: HttpRequest, model_id: UUID, body: PushIn) -> Status[dict[str, Any]]:
     """Have the files of a model sent to the hub (409 while pushing is off, or one is under way)."""
-    model = _model(request, model_id, need=Role.EDITOR)
+    model = _model_for(request, model_id, need=Role.EDITOR)
     ask(request, Act.PUSH)
     push = push_order(
         model=model,
@@ -137,7 +137,7 @@ def model_push(request: HttpRequest, model_id: UUID, body: PushIn) -> Status[dic
     return Status(202, push_out(push))
 
 
-def _full(model: RegisteredModel) -> dict[str, Any]:
+def _full_out(model: RegisteredModel) -> dict[str, Any]:
     origins = origins_of(model)
     below = children(model)
     return model_out(model) | {

@@ -119,7 +119,7 @@ def channel_new(request: HttpRequest, slug: str, body: ChannelIn) -> Status[dict
     return Status(201, channel_out(made))
 
 
-def _channel(request: HttpRequest, channel_id: UUID) -> Channel:
+def _channel_for(request: HttpRequest, channel_id: UUID) -> Channel:
     return object_for(
         caller(request), Channel, channel_id, need=Role.OWNER, within=Channel.objects.select_related("project")
     )
@@ -128,7 +128,7 @@ def _channel(request: HttpRequest, channel_id: UUID) -> Channel:
 @router.patch("/channels/{uuid:channel_id}", response=people_answers.Channel)
 def channel_patch(request: HttpRequest, channel_id: UUID, body: ChannelPatch) -> dict[str, Any]:
     """Change what is given (owners). With an address at another server the secret must be given too, if it has one."""
-    channel = _channel(request, channel_id)
+    channel = _channel_for(request, channel_id)
     if body.url or body.secret is not None:
         ask(request, Act.CHANNEL)
     return channel_out(channels.channel_change(channel=channel, **body.model_dump(exclude_unset=True)))
@@ -137,14 +137,14 @@ def channel_patch(request: HttpRequest, channel_id: UUID, body: ChannelPatch) ->
 @router.delete("/channels/{uuid:channel_id}", response=Gone)
 def channel_delete(request: HttpRequest, channel_id: UUID) -> dict[str, bool]:
     """Delete a channel and forget its address (owners)."""
-    channels.channel_delete(_channel(request, channel_id))
+    channels.channel_delete(_channel_for(request, channel_id))
     return {"deleted": True}
 
 
 @router.post("/channels/{uuid:channel_id}/test", response=people_answers.Tested)
 def channel_test(request: HttpRequest, channel_id: UUID) -> dict[str, Any]:
     """Post a test message now; `text` is what came of it (owners)."""
-    channel = _channel(request, channel_id)
+    channel = _channel_for(request, channel_id)
     if not probe_allowed(request.user):
         raise HttpError(429, _("Too many tests in one minute; wait a moment."))
     verdict = channels.channel_test(channel)
@@ -154,4 +154,4 @@ def channel_test(request: HttpRequest, channel_id: UUID) -> dict[str, Any]:
 @router.post("/channels/{uuid:channel_id}/resume", response=people_answers.Resumed)
 def channel_resume(request: HttpRequest, channel_id: UUID) -> dict[str, int]:
     """Post to a paused channel again; `sent` is how many messages that were held follow (owners)."""
-    return {"sent": channels.channel_resume(_channel(request, channel_id))}
+    return {"sent": channels.channel_resume(_channel_for(request, channel_id))}

@@ -69,22 +69,22 @@ def dataset_upload(
 ) -> Status[dict[str, Any]]:
     """Upload a file as the next version under a name (multipart fields `name` and `file`).
 
-    `reading` and `checking` are options as JSON (docs/data.md); `answers`, `documents` and `ids` are files that are
-    read beside it. With `look`, nothing is checked before somebody has said on its page how to read it.
+    `reading` and `checking` are options as JSON (docs/data.md); `answers`, `documents` and `ids` are files that
+    belong to it. With `look`, nothing is checked before a person has chosen on its page how to read it.
     """
     project = project_for(caller(request), slug, need=Role.EDITOR)
     if getattr(request, "upload_too_large", False):
         raise HttpError(413, too_large_sentence())
     if file is None:
         raise ValidationError({"file": _("Send the file as the multipart field `file`.")})
-    choices = Choices(_options("reading", reading), _options("checking", checking), _beside(request), look)
+    choices = Choices(_parse_options("reading", reading), _parse_options("checking", checking), _companions(request), look)
     made = dataset_create(
         project=project, user=caller(request), name=name, file=file, file_name=file.name or "", choices=choices
     )
     return Status(201, dataset_out(made))
 
 
-def _options(name: str, text: str) -> dict[str, Any]:
+def _parse_options(name: str, text: str) -> dict[str, Any]:
     try:
         found = json.loads(text) if text else {}
     except (ValueError, RecursionError):
@@ -94,7 +94,7 @@ def _options(name: str, text: str) -> dict[str, Any]:
     return found
 
 
-def _beside(request: HttpRequest) -> dict[str, Any]:
+def _companions(request: HttpRequest) -> dict[str, Any]:
     return dict(companions_sent(cast("MultiValueDict[str, DjangoFile]", request.FILES)))
 
 

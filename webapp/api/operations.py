@@ -78,7 +78,7 @@ def export_out(export: DatasetExport) -> dict[str, Any]:
     }
 
 
-def _found(request: HttpRequest, dataset_id: UUID, need: Role = Role.EDITOR) -> Dataset:
+def _dataset_for(request: HttpRequest, dataset_id: UUID, need: Role = Role.EDITOR) -> Dataset:
     within = Dataset.objects.select_related("project")
     return object_for(caller(request), Dataset, dataset_id, need=need, within=within)
 
@@ -96,8 +96,8 @@ def dataset_fetched(request: HttpRequest, slug: str, body: FetchIn) -> Status[di
 
 @router.post("/datasets/{uuid:dataset_id}/keep", tags=["datasets"], response=data_answers.DatasetWhole)
 def dataset_kept(request: HttpRequest, dataset_id: UUID) -> dict[str, Any]:
-    """Go on with a dataset without its bad rows. 422 where its check does not ask that."""
-    return dataset_out(dataset_keep_good_rows(dataset=_found(request, dataset_id)), full=True)
+    """Keep a dataset without its bad rows. 422 where its check does not ask that."""
+    return dataset_out(dataset_keep_good_rows(dataset=_dataset_for(request, dataset_id)), full=True)
 
 
 @router.post("/datasets/{uuid:dataset_id}/read", tags=["datasets"], response=data_answers.DatasetWhole)
@@ -105,7 +105,7 @@ def dataset_kept(request: HttpRequest, dataset_id: UUID) -> dict[str, Any]:
 def dataset_read(request: HttpRequest, dataset_id: UUID, body: RereadIn) -> dict[str, Any]:
     """Read its file again under other options. Answers the version that is checked now: a ready one gets its next."""
     choices = Choices(reading=body.reading, checking=body.checking)
-    made = dataset_read_again(dataset=_found(request, dataset_id), user=caller(request), choices=choices)
+    made = dataset_read_again(dataset=_dataset_for(request, dataset_id), user=caller(request), choices=choices)
     return dataset_out(made, full=True)
 
 
@@ -113,8 +113,8 @@ def dataset_read(request: HttpRequest, dataset_id: UUID, body: RereadIn) -> dict
 @once
 def dataset_make(request: HttpRequest, dataset_id: UUID, body: OperationIn) -> Status[list[dict[str, Any]]]:
     """Make one dataset of this one and maybe others, or two by a split; they are made and checked in the background."""
-    dataset = _found(request, dataset_id)
-    others = [_other(dataset, reference) for reference in body.others]
+    dataset = _dataset_for(request, dataset_id)
+    others = [_dataset_named(dataset, reference) for reference in body.others]
     made = operation_order(
         parents=[dataset, *others],
         user=caller(request),
@@ -125,7 +125,7 @@ def dataset_make(request: HttpRequest, dataset_id: UUID, body: OperationIn) -> S
     return Status(201, [dataset_out(item, full=True) for item in made])
 
 
-def _other(dataset: Dataset, reference: str) -> Dataset:
+def _dataset_named(dataset: Dataset, reference: str) -> Dataset:
     name, _at, version = reference.removeprefix("dataset:").rpartition("@")
     number = int(version) if version.isascii() and version.isdigit() and len(version) < 9 else 0
     found = datasets_of(dataset.project).filter(name=name, version=number).first()
@@ -138,12 +138,12 @@ def _other(dataset: Dataset, reference: str) -> Dataset:
 @once
 def export_new(request: HttpRequest, dataset_id: UUID, body: ExportOptions) -> Status[dict[str, Any]]:
     """Have a file written in another format; with `split`, two in a zip."""
-    dataset = _found(request, dataset_id, Role.VIEWER)
+    dataset = _dataset_for(request, dataset_id, Role.VIEWER)
     return Status(201, export_out(export_order(dataset=dataset, user=caller(request), options=body)))
 
 
 @router.get("/datasets/{uuid:dataset_id}/exports", tags=["datasets"], response=Page[data_answers.DatasetFile])
 def exports_list(request: HttpRequest, dataset_id: UUID, asked: Query[LongDated]) -> dict[str, Any]:
     """The files of a dataset, newest first."""
-    dataset = _found(request, dataset_id, Role.VIEWER)
+    dataset = _dataset_for(request, dataset_id, Role.VIEWER)
     return page_of(request, dataset.exports.select_related("dataset__project"), asked, export_out)

@@ -47,11 +47,11 @@ def project_new(request: HttpRequest, body: ProjectIn) -> Status[dict[str, Any]]
     user = caller(request)
     if not may_start_projects(user):
         raise PermissionDenied(_("This token cannot start a project: it needs the role of owner in all projects."))
-    made = project_create(team=_team(user, body.team), name=clean_name(body.name), by=user)
+    made = project_create(team=_team_for(user, body.team), name=clean_name(body.name), by=user)
     return Status(201, project_out(made))
 
 
-def _team(user: User, name: str) -> Team:
+def _team_for(user: User, name: str) -> Team:
     teams = list(teams_owned(user))
     if not teams:
         raise PermissionDenied(_("Only an owner of a team can start a project."))
@@ -71,14 +71,14 @@ def members_list(request: HttpRequest, slug: str) -> dict[str, Any]:
 
 @router.get("/projects/{slug:slug}/hub-token", tags=["projects"], response=people_answers.HubToken)
 def hub_token_about(request: HttpRequest, slug: str) -> dict[str, Any]:
-    """Since when the project has a Hugging Face token (owners). Nobody reads the token itself."""
-    return _hub_token_out(_owned(request, slug))
+    """Since when the project has a Hugging Face token (owners). The token itself is not shown."""
+    return _hub_token_out(_owned_project(request, slug))
 
 
 @router.post("/projects/{slug:slug}/hub-token", tags=["projects"], response=people_answers.HubToken)
 def hub_token_keep(request: HttpRequest, slug: str, body: HubTokenIn) -> dict[str, Any]:
     """Set the token that trainers of the project fetch base models with, or replace it (owners)."""
-    project = _owned(request, slug)
+    project = _owned_project(request, slug)
     ask(request, Act.HUB_TOKEN)
     hub_token_set(project=project, token=body.token)
     return _hub_token_out(project)
@@ -87,10 +87,10 @@ def hub_token_keep(request: HttpRequest, slug: str, body: HubTokenIn) -> dict[st
 @router.delete("/projects/{slug:slug}/hub-token", tags=["projects"], response=Gone)
 def hub_token_delete(request: HttpRequest, slug: str) -> dict[str, bool]:
     """Forget the token (owners). What was fetched with it stays in the project."""
-    return {"deleted": hub_token_remove(project=_owned(request, slug))}
+    return {"deleted": hub_token_remove(project=_owned_project(request, slug))}
 
 
-def _owned(request: HttpRequest, slug: str) -> Project:
+def _owned_project(request: HttpRequest, slug: str) -> Project:
     return project_for(caller(request), slug, need=Role.OWNER)
 
 
@@ -100,14 +100,14 @@ def _hub_token_out(project: Project) -> dict[str, Any]:
 
 @router.get("/projects/{slug:slug}/tokens", tags=["projects"], response=Page[people_answers.ReachingToken])
 def tokens_list(request: HttpRequest, slug: str, asked: Query[LongNamed]) -> dict[str, Any]:
-    """Every member's tokens that open this project now, by person (owners). Nobody reads their text."""
-    return page_of(request, tokens_reaching(_owned(request, slug)), asked, reaching_out)
+    """Every member's tokens that open this project now, by person (owners). Their text is not shown."""
+    return page_of(request, tokens_reaching(_owned_project(request, slug)), asked, reaching_out)
 
 
 @router.delete("/projects/{slug:slug}/tokens/{uuid:token_id}", tags=["projects"], response=Deleted)
 def token_delete(request: HttpRequest, slug: str, token_id: UUID) -> dict[str, str]:
     """End one of them for good, whosever it is (owners). Its person sees who did."""
-    project, by = _owned(request, slug), caller(request)
+    project, by = _owned_project(request, slug), caller(request)
     token = tokens_reaching(project).filter(pk=token_id).first()
     if token is None:
         raise Http404
@@ -116,5 +116,5 @@ def token_delete(request: HttpRequest, slug: str, token_id: UUID) -> dict[str, s
 
 
 def reaching_out(token: ApiToken) -> dict[str, Any]:
-    """Somebody's token, without its text."""
+    """A person's token, without its text."""
     return token_line(token) | {"username": token.user.username}

@@ -66,14 +66,14 @@ class BranchIn(Body):
 
 
 class ContinueIn(Body):
-    """Who goes on, and from which of the policy's turns."""
+    """Who continues, and from which of the policy's turns."""
 
     turn: int = Field(ge=1, le=MAX_TURN)
     policies: list[Policy] = Field(min_length=1, max_length=6)
 
 
 class ContinuationIn(Body):
-    """Who goes on, from which of the policy's turns, and how often."""
+    """Who continues, from which of the policy's turns, and how often."""
 
     contestant: str = Field(
         min_length=1, max_length=200, description="`model:<name>`, `run:<name>`, `endpoint:<name>` or `policy:<name>`"
@@ -104,14 +104,14 @@ def rollout_get(request: HttpRequest, rollout_id: UUID) -> dict[str, Any]:
         "env_parts": rollout.env_parts,
         "turn_rewards": rollout.turn_rewards,
         "turn_advantages": rollout.turn_advantages,
-        "task_row": _task(rollout),
+        "task_row": _task_out(rollout),
         "expected": rollout.expected,
         "transcript": [turn_view(turn) for turn in found.turns],
         "after": found.after,
     }
 
 
-def _task(rollout: Rollout) -> dict[str, Any] | None:
+def _task_out(rollout: Rollout) -> dict[str, Any] | None:
     config = config_for(rollout)
     task = task_row(rollout, config, spec_of(rollout, config))
     if task is None:
@@ -134,17 +134,17 @@ def rollout_turns(request: HttpRequest, rollout_id: UUID, first: int = 0, limit:
 
 @router.post("/rollouts/{uuid:rollout_id}/end", response=answers.Ordered)
 def rollout_end(request: HttpRequest, rollout_id: UUID) -> dict[str, Any]:
-    """End a rollout in flight (editors): it is excluded. 409 where it is not in flight, or somebody was faster."""
-    return _order(request, rollout_id, "end")
+    """End a rollout in flight (editors): it is excluded. 409 where it is not in flight, or was ordered before."""
+    return _order_out(request, rollout_id, "end")
 
 
 @router.post("/rollouts/{uuid:rollout_id}/fail", response=answers.Ordered)
 def rollout_fail(request: HttpRequest, rollout_id: UUID) -> dict[str, Any]:
-    """End a rollout in flight (editors): it counts as failed. 409 where it is not in flight, or somebody was faster."""
-    return _order(request, rollout_id, "fail")
+    """End a rollout in flight (editors): it counts as failed. 409 where it is not in flight, or was ordered before."""
+    return _order_out(request, rollout_id, "fail")
 
 
-def _order(request: HttpRequest, rollout_id: UUID, act: Act) -> dict[str, Any]:
+def _order_out(request: HttpRequest, rollout_id: UUID, act: Act) -> dict[str, Any]:
     user = caller(request)
     return rollout_order(rollout=rollout_for(user, rollout_id, need=Role.EDITOR), act=act, user=user)
 
@@ -191,7 +191,7 @@ def branch_list(request: HttpRequest, rollout_id: UUID) -> dict[str, Any]:
 
 @router.post("/rollouts/{uuid:rollout_id}/branches", response={201: Items[answers.Branch]})
 def branch_new(request: HttpRequest, rollout_id: UUID, body: ContinueIn) -> Status[dict[str, Any]]:
-    """Let scripted policies go on from a turn of a rollout: a branch of each, scored as the rollout was."""
+    """Let scripted policies continue from a turn of a rollout: a branch of each, scored as the rollout was."""
     user = caller(request)
     rollout = rollout_for(user, rollout_id, need=Role.EDITOR)
     made = rollout_continue(rollout=rollout, user=user, turn=body.turn, policies=body.policies)
@@ -201,7 +201,7 @@ def branch_new(request: HttpRequest, rollout_id: UUID, body: ContinueIn) -> Stat
 @router.post("/rollouts/{uuid:rollout_id}/continue", response={201: runs_answers.RunWhole})
 @once
 def continuation_new(request: HttpRequest, rollout_id: UUID, body: ContinuationIn) -> Status[dict[str, Any]]:
-    """Have a contestant go on from a turn of a rollout: a run of kind `evaluate` is queued whose rollouts become
+    """Have a contestant continue from a turn of a rollout: a run of kind `evaluate` is queued, and its rollouts become
     branches."""
     user = caller(request)
     rollout = rollout_for(user, rollout_id, need=Role.EDITOR)
@@ -228,7 +228,7 @@ def branch_gone(request: HttpRequest, branch_id: UUID) -> dict[str, Any]:
 @groups.get("/runs/{uuid:run_id}/steps/{int:step}/groups/{int:group}", response=answers.GroupWhole)
 def group_get(request: HttpRequest, run_id: UUID, step: int, group: int) -> dict[str, Any]:
     """A group: its rollouts with their advantages split by component, and what the group teaches."""
-    run = _run(request, run_id)
+    run = _run_for(request, run_id)
     rollouts = group_rollouts(run, step, group) if max(step, group) <= MAX_TURN else []
     if not rollouts:
         raise Http404
@@ -245,12 +245,12 @@ def tasks_get(
     page: int = 1,
 ) -> dict[str, Any]:
     """The task map of a run: 40 tasks a page against its steps, 60 columns at most; or by category."""
-    run = _run(request, run_id)
+    run = _run_for(request, run_id)
     at = max(1, min(page, MAX_PAGE))
     if by == "category":
         return map_view(category_map(run), 1)
     return map_view(task_map(run, kind=kind, sort=sort or usual_sort(kind), page=at), at)
 
 
-def _run(request: HttpRequest, run_id: UUID) -> Run:
+def _run_for(request: HttpRequest, run_id: UUID) -> Run:
     return object_for(caller(request), Run, run_id, within=Run.objects.select_related("project"))

@@ -12,7 +12,7 @@ from webapp.api.base import api
 
 PREFIX = "/api/v1/"
 METHODS = ("get", "post", "patch", "put", "delete")
-# Subjects in the order in which somebody meets them; others follow by name.
+# Subjects in the order in which a new reader needs them; others follow by name.
 SUBJECTS = (
     "me",
     "projects",
@@ -109,18 +109,18 @@ def subjects() -> list[Subject]:
         for method in METHODS:
             if method in methods:
                 said = methods[method]
-                found.setdefault(said["tags"][0], []).append(_operation(method.upper(), path, said, shapes))
+                found.setdefault(said["tags"][0], []).append(_operation_of(method.upper(), path, said, shapes))
     order = [*(name for name in SUBJECTS if name in found), *sorted(set(found) - set(SUBJECTS))]
     return [Subject(name.replace(" ", "-"), name.capitalize(), found[name]) for name in order]
 
 
-def _operation(method: str, path: str, said: Schema, shapes: Schema) -> Operation:
+def _operation_of(method: str, path: str, said: Schema, shapes: Schema) -> Operation:
     summary, _dot, about = re.sub(r"\s+", " ", said.get("description", "")).partition(". ")
     content = said.get("requestBody", {}).get("content", {})
     kind = next(iter(content), "")
-    body = list(_fields(content[kind]["schema"], shapes)) if kind else []
+    body = list(_field_rows(content[kind]["schema"], shapes)) if kind else []
     parameters = [
-        FieldRow(item["name"], _kind(item["schema"], shapes), bool(item.get("required")), _about(item["schema"], item))
+        FieldRow(item["name"], _type_text(item["schema"], shapes), bool(item.get("required")), _field_notes(item["schema"], item))
         for item in said.get("parameters", [])
         if item["in"] in ("path", "query")
     ]
@@ -134,45 +134,45 @@ def _operation(method: str, path: str, said: Schema, shapes: Schema) -> Operatio
         parameters=parameters,
         body=body,
         form=kind == FORM,
-        answers=[_answer(int(status), answer, shapes) for status, answer in answers.items() if int(status) < 400],
+        answers=[_answer_of(int(status), answer, shapes) for status, answer in answers.items() if int(status) < 400],
         errors=sorted(int(status) for status in answers if int(status) >= 400),
-        example=_example(method, path, content, shapes),
+        example=_example_call(method, path, content, shapes),
         words=" ".join([method, shown, said.get("description", ""), *said["tags"]]).lower(),
     )
 
 
-def _answer(status: int, answer: Schema, shapes: Schema) -> Answer:
+def _answer_of(status: int, answer: Schema, shapes: Schema) -> Answer:
     shape = answer.get("content", {}).get(JSON, {}).get("schema")
     if shape is None:
         return Answer(status, "file", [])
-    return Answer(status, _kind(shape, shapes), list(_fields(shape, shapes)))
+    return Answer(status, _type_text(shape, shapes), list(_field_rows(shape, shapes)))
 
 
 # --- Shapes ---------------------------------------------------------------------------------------------------------
-def _whole(shape: Schema, shapes: Schema) -> Schema:
-    """The shape itself where it is named elsewhere, and what is not null where it may be null."""
+def _resolved_shape(shape: Schema, shapes: Schema) -> Schema:
+    """The shape behind a reference, and the part that is not null where it may be null."""
     if "$ref" in shape:
-        return _whole(shapes[shape["$ref"].rpartition("/")[2]], shapes)
+        return _resolved_shape(shapes[shape["$ref"].rpartition("/")[2]], shapes)
     some = [item for item in shape.get("anyOf", []) if item.get("type") != "null"]
-    return _whole(some[0], shapes) if len(some) == 1 else shape
+    return _resolved_shape(some[0], shapes) if len(some) == 1 else shape
 
 
-def _kind(shape: Schema, shapes: Schema) -> str:
-    """What a value is, in a word or two."""
+def _type_text(shape: Schema, shapes: Schema) -> str:
+    """The type of a value, in a word or two."""
     if "anyOf" in shape:
-        kinds = [_kind(item, shapes) for item in shape["anyOf"]]
+        kinds = [_type_text(item, shapes) for item in shape["anyOf"]]
         return " | ".join(dict.fromkeys(kinds))
-    whole = _whole(shape, shapes)
+    whole = _resolved_shape(shape, shapes)
     if "enum" in whole or "const" in whole:
         return " | ".join(json.dumps(item) for item in whole.get("enum", [whole.get("const")]))
     kind = str(whole.get("type", "any"))
     if kind == "array":
-        return f"list of {_kind(whole.get('items', {}), shapes)}"
+        return f"list of {_type_text(whole.get('items', {}), shapes)}"
     return str({"uuid": "id", "date-time": "time", "binary": "file"}.get(str(whole.get("format")), kind))
 
 
-def _about(whole: Schema, shape: Schema) -> list[Piece]:
-    """What a field says of itself, and its limits."""
+def _field_notes(whole: Schema, shape: Schema) -> list[Piece]:
+    """The description of a field, and its limits."""
     limits = []
     for key, words in (
         ("minimum", "at least {}"),
@@ -190,47 +190,47 @@ def _about(whole: Schema, shape: Schema) -> list[Piece]:
     return pieces("; ".join(part for part in (told, ", ".join(limits)) if part))
 
 
-def _fields(shape: Schema, shapes: Schema, depth: int = 0) -> Iterator[FieldRow]:
+def _field_rows(shape: Schema, shapes: Schema, depth: int = 0) -> Iterator[FieldRow]:
     """The fields of an object, those of objects in it below them."""
-    inner = _whole(shape, shapes)
+    inner = _resolved_shape(shape, shapes)
     while inner.get("type") == "array":
-        inner = _whole(inner.get("items", {}), shapes)
+        inner = _resolved_shape(inner.get("items", {}), shapes)
     if isinstance(inner.get("additionalProperties"), dict) and "properties" not in inner:
-        inner = _whole(inner["additionalProperties"], shapes)
+        inner = _resolved_shape(inner["additionalProperties"], shapes)
     required = inner.get("required", [])
     for name, field in inner.get("properties", {}).items():
-        yield FieldRow(name, _kind(field, shapes), name in required, _about(_whole(field, shapes), field), depth)
+        yield FieldRow(name, _type_text(field, shapes), name in required, _field_notes(_resolved_shape(field, shapes), field), depth)
         if depth < MOST_DEEP:
-            yield from _fields(field, shapes, depth + 1)
+            yield from _field_rows(field, shapes, depth + 1)
 
 
 # --- Examples -------------------------------------------------------------------------------------------------------
-def _example(method: str, path: str, content: Schema, shapes: Schema) -> tuple[str, str, str]:
-    """A call for a shell: what stands before the server's address, the path, and what is sent."""
+def _example_call(method: str, path: str, content: Schema, shapes: Schema) -> tuple[str, str, str]:
+    """A call for a shell: the text before the server's address, the path, and the text after it."""
     ask = "" if method == "GET" else f"--request {method} "
     head = f'curl {ask}--header "Authorization: Bearer $TOKEN" '
     if JSON in content:
-        body = json.dumps(_value(content[JSON]["schema"], shapes), ensure_ascii=False)
+        body = json.dumps(_example_value(content[JSON]["schema"], shapes), ensure_ascii=False)
         return head, path, f" --header 'Content-Type: application/json' --data '{body}'"
     if FORM in content:
-        names = _whole(content[FORM]["schema"], shapes).get("required", [])
+        names = _resolved_shape(content[FORM]["schema"], shapes).get("required", [])
         parts = [f"--form {name}=…" for name in names if name != "file"]
         return head, path, " " + " ".join([*parts, "--form file=@rows.jsonl"])
     return head, path, ""
 
 
-def _value(shape: Schema, shapes: Schema) -> Any:
+def _example_value(shape: Schema, shapes: Schema) -> Any:
     """The least value that a shape takes; of a body without anything required, one field to show how."""
-    whole = _whole(shape, shapes)
+    whole = _resolved_shape(shape, shapes)
     if "enum" in whole or "const" in whole:
         return whole.get("enum", [whole.get("const")])[0]
     kind = whole.get("type")
     if kind == "object":
         fields = whole.get("properties", {})
         names = whole.get("required") or list(fields)[:1]
-        return {name: _value(fields[name], shapes) for name in names if name in fields}
+        return {name: _example_value(fields[name], shapes) for name in names if name in fields}
     if kind == "array":
-        return [_value(whole.get("items", {}), shapes)] * max(1, int(whole.get("minItems", 1)))
+        return [_example_value(whole.get("items", {}), shapes)] * max(1, int(whole.get("minItems", 1)))
     if kind in ("integer", "number"):
         return whole.get("default", whole.get("minimum", 1))
     if kind == "boolean":

@@ -1,6 +1,6 @@
-"""Deleting over the API. Whoever calls has meant it: there is no name to type.
+"""Deleting over the API. The call itself is the confirmation: there is no name to type.
 
-The operations stand in the routers of what they delete: one address belongs to one router.
+The operations are in the routers of what they delete: one address belongs to one router.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from webapp.runs.registry.services import model_delete
 M = TypeVar("M", bound=Model)
 
 
-def _found(request: HttpRequest, model: type[M], pk: UUID, need: Role, *related: str) -> M:
-    """What is to be deleted, if the caller may."""
+def _object_for_removal(request: HttpRequest, model: type[M], pk: UUID, need: Role, *related: str) -> M:
+    """The object to delete, if the caller may. Raises ``Http404`` or ``PermissionDenied``."""
     within = model._default_manager.select_related("project", *related)
     return object_for(caller(request), model, pk, need=need, within=within)
 
@@ -38,7 +38,7 @@ def _found(request: HttpRequest, model: type[M], pk: UUID, need: Role, *related:
 @runs.delete("/runs/{uuid:run_id}", response=Deleted)
 def run_remove(request: HttpRequest, run_id: UUID) -> dict[str, str]:
     """Delete a run that has ended, with all that it recorded. Owners only; 409 while something uses it."""
-    run = _found(request, Run, run_id, Role.OWNER)
+    run = _object_for_removal(request, Run, run_id, Role.OWNER)
     ask(request, Act.DELETE_RUN)
     remove(run)
     return {"deleted": run.name}
@@ -47,7 +47,7 @@ def run_remove(request: HttpRequest, run_id: UUID) -> dict[str, str]:
 @runs.delete("/checkpoints/{uuid:checkpoint_id}", tags=["models"], response=Deleted)
 def checkpoint_remove(request: HttpRequest, checkpoint_id: UUID) -> dict[str, str]:
     """Delete a checkpoint's files. Owners only; 409 while a model or an open run uses it."""
-    checkpoint = _found(request, Checkpoint, checkpoint_id, Role.OWNER, "run")
+    checkpoint = _object_for_removal(request, Checkpoint, checkpoint_id, Role.OWNER, "run")
     ask(request, Act.DELETE_CHECKPOINT)
     remove(checkpoint)
     return {"deleted": str(checkpoint)}
@@ -56,7 +56,7 @@ def checkpoint_remove(request: HttpRequest, checkpoint_id: UUID) -> dict[str, st
 @objects.delete("/datasets/{uuid:dataset_id}", tags=["datasets"], response=Deleted)
 def dataset_remove(request: HttpRequest, dataset_id: UUID) -> dict[str, str]:
     """Delete one version of a dataset. 409 while an open run uses it."""
-    dataset = _found(request, Dataset, dataset_id, Role.EDITOR)
+    dataset = _object_for_removal(request, Dataset, dataset_id, Role.EDITOR)
     ask(request, Act.DELETE_DATASET)
     dataset_delete(dataset=dataset)
     return {"deleted": dataset.reference}
@@ -65,7 +65,7 @@ def dataset_remove(request: HttpRequest, dataset_id: UUID) -> dict[str, str]:
 @models.delete("/models/{uuid:model_id}", tags=["models"], response=Deleted)
 def model_remove(request: HttpRequest, model_id: UUID) -> dict[str, str]:
     """Forget a registered model; its files stay. 409 while an open run starts from it."""
-    model = _found(request, RegisteredModel, model_id, Role.EDITOR)
+    model = _object_for_removal(request, RegisteredModel, model_id, Role.EDITOR)
     ask(request, Act.DELETE_MODEL)
     model_delete(model=model)
     return {"deleted": model.reference}

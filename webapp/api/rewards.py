@@ -1,6 +1,6 @@
-"""What people do with reward specs and their test cases over the API, beside saving and reading specs.
+"""What people do with reward specs and their test cases over the API, besides saving and reading specs.
 
-The operations stand in the router of their addresses: one address belongs to one router.
+The operations are in the router of their addresses: one address belongs to one router.
 """
 
 from __future__ import annotations

@@ -56,16 +56,16 @@ def _project_scope(request: HttpRequest, slug: str, params: QueryDict, need: Rol
     return project_scope(project_for(caller(request), slug, need=need), params.getlist("run"))
 
 
-def _filters(params: QueryDict) -> Filters:
-    """The filters; what a page would pass over with a word is refused here."""
+def _parse_filters(params: QueryDict) -> Filters:
+    """The filters. Raises ``ValidationError`` for faults that a page only mentions."""
     filters = filters_of(params)
     if filters.problems:
         raise ValidationError(list(filters.problems))
     return filters
 
 
-def _found(request: HttpRequest, scope: Scope, after: str, per_page: int) -> dict[str, Any]:
-    view = View(scope, _filters(request.GET))
+def _found_out(request: HttpRequest, scope: Scope, after: str, per_page: int) -> dict[str, Any]:
+    view = View(scope, _parse_filters(request.GET))
     if view.searched is not None and view.searched.problem:
         raise ValidationError({"q": view.searched.problem})
     rows, following = view.page(after, max(1, min(per_page, MAX_PAGE_ROWS)))
@@ -93,8 +93,8 @@ def _found(request: HttpRequest, scope: Scope, after: str, per_page: int) -> dic
     }
 
 
-def _spread(request: HttpRequest, scope: Scope) -> dict[str, Any]:
-    found = figures_of(View(scope, _filters(request.GET)), list(component_names(scope)))
+def _figures_out(request: HttpRequest, scope: Scope) -> dict[str, Any]:
+    found = figures_of(View(scope, _parse_filters(request.GET)), list(component_names(scope)))
     listed = {kind: [{"value": v, "count": n} for v, n in values] for kind, values in found.values.items()}
     return {
         "rows": found.rows,
@@ -115,34 +115,34 @@ def _spread(request: HttpRequest, scope: Scope) -> dict[str, Any]:
     }
 
 
-def _parameters(*, of_run: bool, text: bool = False) -> dict[str, Any]:
-    """The filters as the schema tells them; they are read from the address by their own table. A component's bounds
+def _filter_parameters(*, of_run: bool, text: bool = False) -> dict[str, Any]:
+    """The filters as the schema lists them; they are read from the address by their own table. A component's bounds
     have names of their own, so they are one object whose fields are parameters."""
     with override("en"):
-        found = [_query("q", TEXT_ABOUT, {"type": "string", "maxLength": TEXT_MAX})] if text else []
+        found = [_query_parameter("q", TEXT_ABOUT, {"type": "string", "maxLength": TEXT_MAX})] if text else []
         for choice in CHOICES.values():
             if of_run and choice.name == "run":
                 continue
             one = {"type": "string", **({"enum": list(choice.values)} if choice.values else {})}
             shape = {"type": "array", "items": one, "maxItems": MOST_VALUES} if choice.many else one
-            found.append(_query(choice.name, str(choice.help), shape))
+            found.append(_query_parameter(choice.name, str(choice.help), shape))
         for measure in MEASURES.values():
             for end, words in BOUNDS.items():
-                found.append(_query(f"{measure.name}_{end}", f"{measure.title}: {words}", {"type": "number"}))
+                found.append(_query_parameter(f"{measure.name}_{end}", f"{measure.title}: {words}", {"type": "number"}))
     parts = {"type": "object", "propertyNames": {"pattern": PART_BOUND}, "additionalProperties": {"type": "number"}}
     about = "bounds of the value of a reward component: `part_<name>_from`, `part_<name>_to`, `part_<name>_below`"
-    return {"parameters": [*found, {**_query("parts", about, parts), "style": "form", "explode": True}]}
+    return {"parameters": [*found, {**_query_parameter("parts", about, parts), "style": "form", "explode": True}]}
 
 
-def _query(name: str, about: str, shape: dict[str, Any]) -> dict[str, Any]:
+def _query_parameter(name: str, about: str, shape: dict[str, Any]) -> dict[str, Any]:
     return {"in": "query", "name": name, "description": about, "schema": shape, "required": False}
 
 
 BOUNDS = {"from": "at least", "to": "at most", "below": "less than"}
 PART_BOUND = r"^part_[a-z][a-z0-9_]{0,63}_(from|to|below)$"
 TEXT_ABOUT = "a phrase that a turn holds"
-OF_RUN, OF_PROJECT = _parameters(of_run=True), _parameters(of_run=False)
-TEXT_OF_RUN, TEXT_OF_PROJECT = _parameters(of_run=True, text=True), _parameters(of_run=False, text=True)
+OF_RUN, OF_PROJECT = _filter_parameters(of_run=True), _filter_parameters(of_run=False)
+TEXT_OF_RUN, TEXT_OF_PROJECT = _filter_parameters(of_run=True, text=True), _filter_parameters(of_run=False, text=True)
 Text = Annotated[str, Query(max_length=TEXT_MAX, description=TEXT_ABOUT)]
 
 
@@ -151,7 +151,7 @@ def run_rollouts_found(
     request: HttpRequest, run_id: UUID, q: Text = "", sort: str = "-step", after: str = "", per_page: int = 50
 ) -> dict[str, Any]:
     """Rollouts of a run, or of an evaluation, under the filters of docs/inspector.md."""
-    return _found(request, _run_scope(request, run_id), after[:300], per_page)
+    return _found_out(request, _run_scope(request, run_id), after[:300], per_page)
 
 
 @router.get("/projects/{slug:slug}/rollouts", response=answers.Found, openapi_extra=OF_PROJECT)
@@ -159,39 +159,39 @@ def project_rollouts_found(
     request: HttpRequest, slug: str, q: Text = "", sort: str = "-step", after: str = "", per_page: int = 50
 ) -> dict[str, Any]:
     """Rollouts of a project's runs: of those that `run` names, else of its newest twenty."""
-    return _found(request, _project_scope(request, slug, request.GET), after[:300], per_page)
+    return _found_out(request, _project_scope(request, slug, request.GET), after[:300], per_page)
 
 
 @router.get("/runs/{uuid:run_id}/rollouts/spread", response=answers.Spread, openapi_extra=TEXT_OF_RUN)
 def run_rollouts_spread(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
     """Histograms of the rollouts that the same filters find, and what they are spread over."""
-    return _spread(request, _run_scope(request, run_id))
+    return _figures_out(request, _run_scope(request, run_id))
 
 
 @router.get("/projects/{slug:slug}/rollouts/spread", response=answers.Spread, openapi_extra=TEXT_OF_PROJECT)
 def project_rollouts_spread(request: HttpRequest, slug: str) -> dict[str, Any]:
     """As of a run."""
-    return _spread(request, _project_scope(request, slug, request.GET))
+    return _figures_out(request, _project_scope(request, slug, request.GET))
 
 
-def _would(request: HttpRequest, scope: Scope) -> dict[str, Any]:
-    return {"items": [each._asdict() for each in would_save(View(scope, _filters(request.GET))).values()]}
+def _would_out(request: HttpRequest, scope: Scope) -> dict[str, Any]:
+    return {"items": [each._asdict() for each in would_save(View(scope, _parse_filters(request.GET))).values()]}
 
 
 @router.get("/runs/{uuid:run_id}/rollouts/save", response=Items[answers.Would], openapi_extra=TEXT_OF_RUN)
 def run_rollouts_would_save(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
     """What saving the rollouts that the filters find would keep and leave out, by `kind`."""
-    return _would(request, _run_scope(request, run_id))
+    return _would_out(request, _run_scope(request, run_id))
 
 
 @router.get("/projects/{slug:slug}/rollouts/save", response=Items[answers.Would], openapi_extra=TEXT_OF_PROJECT)
 def project_rollouts_would_save(request: HttpRequest, slug: str) -> dict[str, Any]:
     """As of a run; `run` names the runs."""
-    return _would(request, _project_scope(request, slug, request.GET))
+    return _would_out(request, _project_scope(request, slug, request.GET))
 
 
-def _save(request: HttpRequest, scope: Scope, body: FoundIn) -> Status[dict[str, Any]]:
-    view = View(scope, _filters(QueryDict(body.query)))
+def _save_out(request: HttpRequest, scope: Scope, body: FoundIn) -> Status[dict[str, Any]]:
+    view = View(scope, _parse_filters(QueryDict(body.query)))
     kept = found_save(view=view, kind=body.kind, name=body.name, user=caller(request), min_gap=body.min_gap)
     return Status(201, {"kind": kept.kind, "id": kept.id, "name": kept.label, "url": kept.url})
 
@@ -201,14 +201,14 @@ def _save(request: HttpRequest, scope: Scope, body: FoundIn) -> Status[dict[str,
 def run_rollouts_save(request: HttpRequest, run_id: UUID, body: FoundIn) -> Status[dict[str, Any]]:
     """Save what filters find: as a named view, a dataset for SFT, an evaluation set, preference pairs, a set for the
     rewards lab or reward test cases."""
-    return _save(request, _run_scope(request, run_id, Role.EDITOR), body)
+    return _save_out(request, _run_scope(request, run_id, Role.EDITOR), body)
 
 
 @router.post("/projects/{slug:slug}/rollouts/save", response={201: answers.Kept})
 @once
 def project_rollouts_save(request: HttpRequest, slug: str, body: FoundIn) -> Status[dict[str, Any]]:
     """As of a run; `run` in `query` names the runs."""
-    return _save(request, _project_scope(request, slug, QueryDict(body.query), Role.EDITOR), body)
+    return _save_out(request, _project_scope(request, slug, QueryDict(body.query), Role.EDITOR), body)
 
 
 @router.get("/projects/{slug:slug}/rollout-views", response=Page[answers.SavedView])

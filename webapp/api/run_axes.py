@@ -1,4 +1,4 @@
-"""Axes of a run's curves other than steps, and whether its rewards may stand beside another run's."""
+"""Axes of a run's curves other than steps, and whether its rewards may be compared with another run's."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ router = Router(tags=["runs"])
 
 @router.get("/runs/{uuid:run_id}/axes", response=answers.RunAxes, auth=open_to(TokenScope.METRICS))
 def run_axes_of(request: HttpRequest, run_id: UUID, beside: UUID | None = None) -> dict[str, Any]:
-    """What had gone by at the end of a run's steps: hours, rollouts, tokens. With `beside`, another run, `same_rewards`
-    tells whether the rewards of both were made in the same way: else their curves must not be compared."""
+    """Hours, rollouts and tokens that a run had used at the end of its steps. With `beside`, another run,
+    `same_rewards` says whether the rewards of both were made in the same way: else their curves must not be
+    compared."""
     run = object_for(request.user, Run, run_id)
     other = None if beside is None else object_for(request.user, Run, beside)
     return {
@@ -37,7 +38,7 @@ def run_axes_of(request: HttpRequest, run_id: UUID, beside: UUID | None = None) 
 
 
 def _rewarded_alike(run: Run, other: Run) -> bool:
-    """Not where nobody knows how: of a run that another trainer made, or whose config can no longer be read."""
+    """False where that is not known: for a run that another trainer made, or whose config can no longer be read."""
     configs = [None if each.imported_from else config_of(each) for each in (run, other)]
     parts = [all_components(config) or form_components() for config in configs if config is not None]
     return len(parts) == 2 and same_rewards(*parts)

@@ -1,6 +1,7 @@
 """Many runs at once over the API: what the list of runs does with those that were chosen, and deleting them.
 
-Each run has its own result, by the functions that act on one of them: what stands against one keeps no other back.
+Each run has its own result, by the functions that act on one of them: a run that cannot be changed does not stop the
+others.
 """
 
 from __future__ import annotations
@@ -54,9 +55,9 @@ def runs_batch(request: HttpRequest, slug: str, body: BatchIn) -> dict[str, Any]
         ask(request, Act.DELETE_RUN)
     ids = list(dict.fromkeys(body.runs))
     chosen = project.runs.filter(pk__in=ids).select_related("project").defer(*UNREAD)
-    # In one order, whatever the caller's: two batches never wait for each other's runs.
-    results = {run.pk: _result(run, body, caller(request)) for run in chosen.order_by("pk")}
-    items = [{"id": str(pk)} | results.get(pk, _failed("not_found", _(MESSAGES["not_found"]))) for pk in ids]
+    # In a fixed order, not the caller's: so two batches never wait for each other's runs.
+    results = {run.pk: _act_on_run(run, body, caller(request)) for run in chosen.order_by("pk")}
+    items = [{"id": str(pk)} | results.get(pk, _failed_out("not_found", _(MESSAGES["not_found"]))) for pk in ids]
     return {"items": items, "done": sum(item["ok"] for item in items)}
 
 
@@ -68,7 +69,7 @@ def _require_tags(body: BatchIn) -> None:
         raise ValidationError({"add": _("Name a tag to add or to remove.")})
 
 
-def _result(run: Run, body: BatchIn, user: User) -> dict[str, Any]:
+def _act_on_run(run: Run, body: BatchIn, user: User) -> dict[str, Any]:
     try:
         if body.act == "tag":
             runs_tag(runs=[run], user=user, add=body.add, remove=body.remove)
@@ -80,9 +81,9 @@ def _result(run: Run, body: BatchIn, user: User) -> dict[str, Any]:
             raise ValidationError(_("A run that has not ended cannot be archived."), code="conflict")
     except ValidationError as exc:
         text = " ".join(text for texts in errors_by_field(exc).values() for text in texts)
-        return _failed("conflict" if getattr(exc, "code", "") == "conflict" else "invalid", text)
+        return _failed_out("conflict" if getattr(exc, "code", "") == "conflict" else "invalid", text)
     return {"ok": True, "code": None, "message": None}
 
 
-def _failed(code: str, message: str) -> dict[str, Any]:
+def _failed_out(code: str, message: str) -> dict[str, Any]:
     return {"ok": False, "code": code, "message": message}

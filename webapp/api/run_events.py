@@ -49,7 +49,7 @@ def run_events(
     last_event_id: LastEvent = None,
 ) -> dict[str, Any] | HttpResponse:
     """What happened to a run after a `seq`; ask again with `after` of the answer for more. With `wait` it answers as
-    soon as there is something. `Accept: text/event-stream` asks for a stream that goes on until the run has ended."""
+    soon as there is something. `Accept: text/event-stream` asks for a stream that continues until the run has ended."""
     run = object_for(caller(request), Run, run_id, within=runs_with_ages().select_related("project", "after"))
     size, streamed = max(1, min(limit, MAX_PAGE_ROWS)), SSE in request.headers.get("Accept", "")
     since = last_event_id if streamed and last_event_id is not None else after
@@ -58,13 +58,13 @@ def run_events(
     if not isinstance(request, ASGIRequest) or not (streamed or (wait and not told)):
         return found
     place = max(-1, min(since, run.seq))
-    known = None if streamed else step  # a stream tells events alone
-    question = Question(caller(request).pk, run.pk, place, size, known, partial(_refusal, request, run.pk))
+    known = None if streamed else step  # a stream has events alone
+    question = Question(caller(request).pk, run.pk, place, size, known, partial(_refusal_answer, request, run.pk))
     coming = partial(stream, request, question) if streamed else partial(one_answer, request, question, wait)
     return Later(request, coming)
 
 
-def _refusal(request: HttpRequest, run_id: UUID) -> HttpResponse | None:
+def _refusal_answer(request: HttpRequest, run_id: UUID) -> HttpResponse | None:
     """Why the person of the request may not see the run now; ``None`` where they may."""
     with translation.override(getattr(request, "LANGUAGE_CODE", None)):  # this is another thread than the request's
         try:

@@ -41,7 +41,7 @@ class PairsIn(Body):
     min_gap: float = Field(0.5, gt=0, le=1e6, description="reward of the better rollout less that of the worse one")
 
 
-def _run(request: HttpRequest, run_id: UUID, need: Role = Role.VIEWER) -> Run:
+def _run_for(request: HttpRequest, run_id: UUID, need: Role = Role.VIEWER) -> Run:
     return object_for(caller(request), Run, run_id, need=need, within=Run.objects.select_related("project"))
 
 
@@ -49,13 +49,13 @@ def _run(request: HttpRequest, run_id: UUID, need: Role = Role.VIEWER) -> Run:
 @once
 def run_pairs_new(request: HttpRequest, run_id: UUID, body: PairsIn) -> Status[dict[str, Any]]:
     """Make a dataset of preference pairs: of each group the best rollout against the worst."""
-    run = _run(request, run_id, Role.EDITOR)
+    run = _run_for(request, run_id, Role.EDITOR)
     made = pairs_order(run=run, user=caller(request), name=body.name, min_gap=body.min_gap)
     return Status(201, dataset_out(made, full=True))
 
 
-def _out(export: RunExport) -> dict[str, Any]:
-    """A file; ``url`` serves it once it is written."""
+def _export_out(export: RunExport) -> dict[str, Any]:
+    """An export; ``url`` serves its file once it is written."""
     address = f"/api/v1/runs/{export.run_id}/exports/{export.pk}/file"
     return {
         "id": str(export.pk),
@@ -73,13 +73,13 @@ def _out(export: RunExport) -> dict[str, Any]:
 @once
 def run_export_new(request: HttpRequest, run_id: UUID, body: MetricsIn) -> Status[dict[str, Any]]:
     """Have the metrics of an ended run written as a file."""
-    return Status(201, _out(metrics_order(run=_run(request, run_id), user=caller(request), to=body.to)))
+    return Status(201, _export_out(metrics_order(run=_run_for(request, run_id), user=caller(request), to=body.to)))
 
 
 @router.get("/runs/{uuid:run_id}/exports", response=Page[runs_answers.RunFile], auth=open_to(TokenScope.METRICS))
 def run_exports_list(request: HttpRequest, run_id: UUID, asked: Query[LongDated]) -> dict[str, Any]:
     """The files of a run's metrics, newest first."""
-    return page_of(request, RunExport.objects.filter(run=_run(request, run_id)), asked, _out)
+    return page_of(request, RunExport.objects.filter(run=_run_for(request, run_id)), asked, _export_out)
 
 
 @router.get(
@@ -87,13 +87,13 @@ def run_exports_list(request: HttpRequest, run_id: UUID, asked: Query[LongDated]
 )
 def run_export_get(request: HttpRequest, run_id: UUID, file_id: UUID) -> dict[str, Any]:
     """One file, as far as it is written."""
-    found = RunExport.objects.filter(run=_run(request, run_id), pk=file_id).first()
+    found = RunExport.objects.filter(run=_run_for(request, run_id), pk=file_id).first()
     if found is None:
         raise Http404
-    return _out(found)
+    return _export_out(found)
 
 
 @router.get("/runs/{uuid:run_id}/exports/{uuid:file_id}/file", auth=open_to(TokenScope.METRICS))
 def run_export_file(request: HttpRequest, run_id: UUID, file_id: UUID) -> HttpResponseBase:
     """The file itself."""
-    return file_response(_run(request, run_id), file_id)
+    return file_response(_run_for(request, run_id), file_id)

@@ -24,7 +24,7 @@ from webapp.runs.models import ImportState, RunImport
 router = Router(tags=["runs"])
 
 
-def _out(item: RunImport) -> dict[str, Any]:
+def _import_out(item: RunImport) -> dict[str, Any]:
     """An import, and once its files are read what was found in them."""
     report = import_view(item.report) if item.state != ImportState.READING else {}
     return {
@@ -54,18 +54,18 @@ def run_import_new(
 ) -> Status[dict[str, Any]]:
     """Upload the files of one run that another trainer made (multipart field `uploads`, once for each; `name`).
 
-    What a file is, is told by its content (docs/imports.md). `source_run` names the run that is meant, where a table
-    holds several. They are read in the background.
+    A file's kind is recognised by its content (docs/imports.md). `source_run` names the run that is meant, where a
+    table holds several. They are read in the background.
     """
     project = project_for(caller(request), slug, need=Role.EDITOR)
     if getattr(request, "upload_too_large", False):
         raise HttpError(413, too_large_sentence())
     made = import_create(project=project, user=caller(request), name=name, source_run=source_run, files=uploads or [])
-    return Status(201, _out(made))
+    return Status(201, _import_out(made))
 
 
 @router.get("/run-imports/{uuid:import_id}", response=runs_answers.RunImport, auth=open_to(TokenScope.INGEST))
 def run_import_get(request: HttpRequest, import_id: UUID) -> dict[str, Any]:
     """An import: how far it is, then what was read, and the run that was made of it."""
     within = RunImport.objects.select_related("project", "run")
-    return _out(object_for(caller(request), RunImport, import_id, within=within))
+    return _import_out(object_for(caller(request), RunImport, import_id, within=within))

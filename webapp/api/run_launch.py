@@ -41,7 +41,7 @@ class LaunchIn(Body):
 
 class CloneIn(Body):
     """A run like another one. `config` has only the options that differ; without `name` one is made of its name. With
-    `step` it goes on from the checkpoint of that step, with its optimiser."""
+    `step` it continues from the checkpoint of that step, with its optimiser."""
 
     step: int | None = Field(default=None, ge=0, lt=1 << 31)
     name: str = Field(default="", max_length=80)
@@ -49,7 +49,7 @@ class CloneIn(Body):
     launch: bool = True
 
 
-def _run(request: HttpRequest, run_id: UUID, need: Role) -> Run:
+def _run_for(request: HttpRequest, run_id: UUID, need: Role) -> Run:
     within = runs_with_ages().select_related("project", "after")
     return object_for(caller(request), Run, run_id, need=need, within=within)
 
@@ -83,7 +83,7 @@ def config_check(request: HttpRequest, slug: str, body: ConfigIn) -> dict[str, A
 @router.get("/runs/{uuid:run_id}/check", response=runs_answers.LaunchCheck)
 def run_check(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
     """The check before a run's launch: `state` is `open` while it lasts, `passed`, `stopped`, or empty without one."""
-    found = check_view(_run(request, run_id, Role.VIEWER))
+    found = check_view(_run_for(request, run_id, Role.VIEWER))
     if found is None:
         return {"state": "", "blocked": False, "checks": []}
     return {"state": found.state, "blocked": found.blocked, "checks": [_check_out(check) for check in found.findings]}
@@ -93,24 +93,24 @@ def run_check(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
 @once
 def run_launch(request: HttpRequest, run_id: UUID, body: LaunchIn) -> dict[str, Any]:
     """Check a draft in the background and queue it. What the check found is at `/check`; 409 for any other run."""
-    run = _run(request, run_id, Role.EDITOR)
+    run = _run_for(request, run_id, Role.EDITOR)
     if check_begin(run=run, user=caller(request), anyway=body.anyway) is None:
         sentence = _("That is not possible now: the run is %(state)s.")
         raise HttpError(409, sentence % {"state": run.get_state_display()})
-    return run_out(_run(request, run_id, Role.EDITOR))
+    return run_out(_run_for(request, run_id, Role.EDITOR))
 
 
 @router.post("/runs/{uuid:run_id}/clone", response={201: runs_answers.RunWhole})
 @once
 def run_clone(request: HttpRequest, run_id: UUID, body: CloneIn) -> Status[dict[str, Any]]:
     """Make a run with the config of this one, some options of it changed, and queue it unless `launch` is false. 409
-    where there is no checkpoint of `step` to go on from, or the run is still at work."""
-    source = _run(request, run_id, Role.EDITOR)
+    where there is no checkpoint of `step` to continue from, or the run is still at work."""
+    source = _run_for(request, run_id, Role.EDITOR)
     checkpoint = branch_point(source, step=body.step) if body.step is not None else None
     if checkpoint is None and body.step is not None:
         sentence = _("The run has no whole checkpoint of step %(step)s, or is still active; pause or stop it first.")
         raise HttpError(409, sentence % {"step": body.step})
-    config = JobConfig.model_validate(_merged(config_of(source).model_dump(mode="json"), body.config))
+    config = JobConfig.model_validate(_merge_config(config_of(source).model_dump(mode="json"), body.config))
     if body.launch:
         require_possible(source.project, config)
     name = body.name or suggested_name(source.project, config, source.name)
@@ -125,10 +125,10 @@ def run_clone(request: HttpRequest, run_id: UUID, body: CloneIn) -> Status[dict[
     return Status(201, run_out(run, full=True))
 
 
-def _merged(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def _merge_config(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """The config with the changes laid over it, group by group; lists are replaced whole."""
     made = dict(config)
     for name, value in changes.items():
         old = made.get(name)
-        made[name] = _merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+        made[name] = _merge_config(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
     return made

@@ -42,7 +42,7 @@ MAX_METRICS = 100
 Step = Annotated[int, Query(ge=0, le=2**31 - 1)]
 
 
-def _run(request: HttpRequest, run_id: UUID, need: Role = Role.VIEWER) -> Run:
+def _run_for(request: HttpRequest, run_id: UUID, need: Role = Role.VIEWER) -> Run:
     within = runs_with_ages().select_related("project", "after")
     return object_for(caller(request), Run, run_id, need=need, within=within)
 
@@ -104,8 +104,8 @@ def runs_list(
 @router.post("/projects/{slug:slug}/runs", response={201: runs_answers.RunWhole})
 @once
 def run_new(request: HttpRequest, slug: str, body: RunIn) -> Status[dict[str, Any]]:
-    """Create a run and, unless `launch` is false, queue it. As long as the run is there, the same idempotency key gives
-    it back, whoever of the project sends it."""
+    """Create a run and, unless `launch` is false, queue it. As long as the run is there, the same idempotency key
+    returns it, for every member of the project."""
     project = project_for(caller(request), slug, need=Role.EDITOR)
     config = config_sent(body)
     if body.launch:
@@ -145,48 +145,48 @@ def config_sent(body: ConfigIn) -> JobConfig:
 @router.get("/runs/{uuid:run_id}", response=runs_answers.RunWhole, auth=open_to(TokenScope.METRICS))
 def run_get(request: HttpRequest, run_id: UUID) -> HttpResponse:
     """One run with its config. `ETag` is that of its tags, its notes and whether it is archived."""
-    run = _run(request, run_id)
-    return tagged(request, run_out(run, full=True), _written(run))
+    run = _run_for(request, run_id)
+    return tagged(request, run_out(run, full=True), _tagged_values(run))
 
 
 @router.patch("/runs/{uuid:run_id}", response=runs_answers.Run)
 def run_patch(request: HttpRequest, run_id: UUID, body: RunPatch, if_match: IfMatch = None) -> HttpResponse:
     """Change what people write on a run: its tags, its notes, whether it is archived (409 while it has not ended)."""
-    found = _run(request, run_id, Role.EDITOR)
+    found = _run_for(request, run_id, Role.EDITOR)
     with transaction.atomic():
         run = held(found)
-        require_match(if_match, _written(run))
+        require_match(if_match, _tagged_values(run))
         if body.archived and run.state not in ARCHIVABLE:
             raise HttpError(409, _("A run that has not ended cannot be archived."))
         run_label(run=run, user=caller(request), tags=body.tags, notes=body.notes)
         if body.archived is not None:
             runs_archive(runs=[run], user=caller(request), on=body.archived)
-    run = _run(request, run_id)
-    return tagged(request, run_out(run), _written(run))
+    run = _run_for(request, run_id)
+    return tagged(request, run_out(run), _tagged_values(run))
 
 
-def _written(run: Run) -> list[Any]:
+def _tagged_values(run: Run) -> list[Any]:
     return [run.tags, run.notes, run.archived_at is not None]
 
 
 @router.post("/runs/{uuid:run_id}/star", response=runs_answers.Starred)
 def run_star_set(request: HttpRequest, run_id: UUID, body: StarIn) -> dict[str, Any]:
     """Put your star on a run, or with `starred: false` take it away; only you see it."""
-    run_star(run=_run(request, run_id), user=caller(request), on=body.starred)
+    run_star(run=_run_for(request, run_id), user=caller(request), on=body.starred)
     return {"starred": body.starred}
 
 
 @router.post("/runs/{uuid:run_id}/stop", response=runs_answers.Run)
 def run_stop_now(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
     """Stop a run; stopping one that has ended changes nothing."""
-    run = _run(request, run_id, Role.EDITOR)
+    run = _run_for(request, run_id, Role.EDITOR)
     return run_out(run_stop(run=run, user=caller(request)))
 
 
 @router.post("/runs/{uuid:run_id}/pause", response=runs_answers.Run)
 def run_pause_now(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
     """Pause a run that is at work: it saves and gives its device back. Any other run stays as it is."""
-    run = _run(request, run_id, Role.EDITOR)
+    run = _run_for(request, run_id, Role.EDITOR)
     return run_out(run_pause(run=run, user=caller(request)))
 
 
@@ -194,7 +194,7 @@ def run_pause_now(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
 @once
 def run_resume_now(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
     """Queue a run again that was paused or ended, from its newest whole checkpoint; 409 where it has none."""
-    run = _run(request, run_id, Role.EDITOR)
+    run = _run_for(request, run_id, Role.EDITOR)
     if not can_resume(run):
         raise HttpError(409, _("This run cannot be resumed."))
     return run_out(run_resume(run=run, user=caller(request)))
@@ -203,13 +203,13 @@ def run_resume_now(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
 @router.get("/runs/{uuid:run_id}/advisories", response=Items[runs_answers.Advisory], auth=open_to(TokenScope.METRICS))
 def run_advisories(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
     """What the run doctor found: open ones first, of these the gravest, then the newest; 50 at most."""
-    return {"items": [advisory_out(found) for found in advisories_of(_run(request, run_id))]}
+    return {"items": [advisory_out(found) for found in advisories_of(_run_for(request, run_id))]}
 
 
 @router.get("/runs/{uuid:run_id}/summary", response=summaries.RunSummary, auth=open_to(TokenScope.METRICS))
 def run_summary(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
     """What came of a run, as its page begins: its way, best step, held-out result, cost, model, what to try next."""
-    run = _run(request, run_id)
+    run = _run_for(request, run_id)
     editor = can_edit(project_for(caller(request), run.project.slug))
     return summary_out(run, summary_read(run, editor=editor))
 
@@ -225,7 +225,7 @@ def run_metrics(
 ) -> dict[str, Any]:
     """Curves, thinned to about `points` points each; all of them unless `name` is given, which may be repeated. With
     `first` and `last` only what lies between these steps: ask again for a closer look."""
-    run = _run(request, run_id)
+    run = _run_for(request, run_id)
     clean = [item.replace("\x00", "")[:120] for item in name or []]
     names = clean or metric_names(run)[:MAX_METRICS]
     return {"curves": curves(run, names, max(2, min(points, 2000)), (first, last))}
@@ -234,7 +234,7 @@ def run_metrics(
 @router.get("/runs/{uuid:run_id}/steps/{int:step}/rollouts", response=runs_answers.Rollouts)
 def run_rollouts(request: HttpRequest, run_id: UUID, step: int, page: int = 1, per_page: int = 50) -> dict[str, Any]:
     """Rollouts of one step with their turns, a page at a time."""
-    run = _run(request, run_id)
+    run = _run_for(request, run_id)
     step, page, size = min(step, 2**31 - 1), max(1, page), max(1, min(per_page, MAX_PAGE_ROWS))
     total = newest_of_step(run, step).count()
     first = min((page - 1) * size, total)

@@ -33,7 +33,7 @@ COMMENTS = Comment.objects.select_related("comparison__project", "created_by")
 
 
 class ComparisonIn(Body):
-    """A comparison to save: its runs in their order, and how it is looked at."""
+    """A comparison to save: its runs in their order, and how it is shown."""
 
     name: str = Field(min_length=1, max_length=80)
     runs: list[str] = Field(max_length=100, description="ids of two to eight runs of the project")
@@ -71,12 +71,12 @@ def comparison_out(saved: SavedComparison) -> dict[str, Any]:
         "pair": saved.pair,
         "tasks": saved.tasks,
         "category": saved.category,
-        "created_by": _who(saved),
+        "created_by": _maker_name(saved),
         "created_at": saved.created_at.isoformat(),
     }
 
 
-def _who(item: SavedComparison | Comment | SharedLink) -> str | None:
+def _maker_name(item: SavedComparison | Comment | SharedLink) -> str | None:
     return item.created_by.username if item.created_by else None
 
 
@@ -84,7 +84,7 @@ def _comment_out(comment: Comment) -> dict[str, Any]:
     return {
         "id": str(comment.pk),
         "text": comment.text,
-        "created_by": _who(comment),
+        "created_by": _maker_name(comment),
         "created_at": comment.created_at.isoformat(),
         "edited_at": comment.edited_at.isoformat() if comment.edited_at else None,
     }
@@ -94,7 +94,7 @@ def _link_out(link: SharedLink) -> dict[str, Any]:
     return {
         "id": str(link.pk),
         "hint": link.hint,
-        "created_by": _who(link),
+        "created_by": _maker_name(link),
         "created_at": link.created_at.isoformat(),
         "expires_at": link.expires_at.isoformat(),
         "opened": link.opened,
@@ -102,7 +102,7 @@ def _link_out(link: SharedLink) -> dict[str, Any]:
     }
 
 
-def _saved(request: HttpRequest, pk: UUID, need: Role = Role.VIEWER) -> SavedComparison:
+def _saved_for(request: HttpRequest, pk: UUID, need: Role = Role.VIEWER) -> SavedComparison:
     return object_for(caller(request), SavedComparison, pk, need=need, within=SAVED.all())
 
 
@@ -124,13 +124,13 @@ def comparison_save(request: HttpRequest, slug: str, body: ComparisonIn) -> Stat
 @router.get("/comparisons/{uuid:comparison_id}", response=comparing_answers.SavedComparison)
 def comparison_get(request: HttpRequest, comparison_id: UUID) -> dict[str, Any]:
     """One saved comparison; its figures are those of `/projects/{slug}/compare` with its runs and spec."""
-    return comparison_out(_saved(request, comparison_id))
+    return comparison_out(_saved_for(request, comparison_id))
 
 
 @router.patch("/comparisons/{uuid:comparison_id}", response=comparing_answers.SavedComparison)
 def comparison_rename(request: HttpRequest, comparison_id: UUID, body: NameIn) -> dict[str, Any]:
-    """Give it another name (whoever saved it, and owners)."""
-    saved = _saved(request, comparison_id)
+    """Give it another name (the person who saved it, and owners)."""
+    saved = _saved_for(request, comparison_id)
     services.own_or_owned(caller(request), saved)
     services.comparison_rename(saved, body.name)
     return comparison_out(saved)
@@ -138,8 +138,8 @@ def comparison_rename(request: HttpRequest, comparison_id: UUID, body: NameIn) -
 
 @router.delete("/comparisons/{uuid:comparison_id}", response=Deleted)
 def comparison_delete(request: HttpRequest, comparison_id: UUID) -> dict[str, Any]:
-    """Delete it with its comments and links (whoever saved it, and owners)."""
-    saved = _saved(request, comparison_id)
+    """Delete it with its comments and links (the person who saved it, and owners)."""
+    saved = _saved_for(request, comparison_id)
     services.own_or_owned(caller(request), saved)
     services.comparison_delete(saved)
     return {"deleted": str(comparison_id)}
@@ -148,14 +148,14 @@ def comparison_delete(request: HttpRequest, comparison_id: UUID) -> dict[str, An
 @router.get("/comparisons/{uuid:comparison_id}/comments", response=Page[comparing_answers.Comment])
 def comments_list(request: HttpRequest, comparison_id: UUID, asked: Query[Dated]) -> dict[str, Any]:
     """What was said below it, the newest last."""
-    return page_of(request, comments_of(_saved(request, comparison_id)), asked, _comment_out)
+    return page_of(request, comments_of(_saved_for(request, comparison_id)), asked, _comment_out)
 
 
 @router.post("/comparisons/{uuid:comparison_id}/comments", response={201: comparing_answers.Comment})
 @once
 def comment_add(request: HttpRequest, comparison_id: UUID, body: CommentIn) -> Status[dict[str, Any]]:
     """Say something below it."""
-    saved = _saved(request, comparison_id, Role.EDITOR)
+    saved = _saved_for(request, comparison_id, Role.EDITOR)
     return Status(201, _comment_out(services.comment_add(saved=saved, user=caller(request), text=body.text)))
 
 
@@ -175,7 +175,7 @@ def _own_comment(request: HttpRequest, pk: UUID) -> Comment:
 
 @router.delete("/comments/{uuid:comment_id}", response=Deleted)
 def comment_delete(request: HttpRequest, comment_id: UUID) -> dict[str, Any]:
-    """Take a comment away (whoever wrote it, and owners)."""
+    """Delete a comment (its author, and owners)."""
     comment = object_for(caller(request), Comment, comment_id, within=COMMENTS.all())
     services.own_or_owned(caller(request), comment)
     services.comment_delete(comment)
@@ -184,16 +184,16 @@ def comment_delete(request: HttpRequest, comment_id: UUID) -> dict[str, Any]:
 
 @router.get("/comparisons/{uuid:comparison_id}/links", response=Page[comparing_answers.LinkLine])
 def links_list(request: HttpRequest, comparison_id: UUID, asked: Query[LongDated]) -> dict[str, Any]:
-    """The links that share it, newest first; `state` is `open`, `expired`, `revoked`, or `left` where whoever made it
+    """The links that share it, newest first; `state` is `open`, `expired`, `revoked`, or `left` where its maker
     may not share any more."""
-    part = part_of(request, matching(links_of(_saved(request, comparison_id)), asked), asked)
+    part = part_of(request, matching(links_of(_saved_for(request, comparison_id)), asked), asked)
     return part.body({**_link_out(line.link), "state": line.state} for line in link_lines(part.rows))
 
 
 @router.post("/comparisons/{uuid:comparison_id}/links", response={201: comparing_answers.LinkMade})
 def link_make(request: HttpRequest, comparison_id: UUID, body: LinkIn) -> Status[dict[str, Any]]:
     """Make a link that opens its report without an account. `url` is in this answer and never again."""
-    saved = _saved(request, comparison_id, Role.EDITOR)
+    saved = _saved_for(request, comparison_id, Role.EDITOR)
     ask(request, Act.SHARE)
     link, secret = link_create(saved=saved, user=caller(request), days=body.days)
     url = request.build_absolute_uri(reverse("shared", args=[secret]))
@@ -202,7 +202,7 @@ def link_make(request: HttpRequest, comparison_id: UUID, body: LinkIn) -> Status
 
 @router.delete("/shared-links/{uuid:link_id}", response=Revoked)
 def link_end(request: HttpRequest, link_id: UUID) -> dict[str, Any]:
-    """Revoke a link (whoever made it, and owners)."""
+    """Revoke a link (its maker, and owners)."""
     link = object_for(caller(request), SharedLink, link_id, within=LINKS.all())
     services.own_or_owned(caller(request), link)
     link_revoke(link)

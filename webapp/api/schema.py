@@ -1,9 +1,9 @@
 """What the schema says beyond each operation's own shapes: plain ids, and the errors that it can give.
 
-Errors follow from the operation: whoever calls must be known (401, and 429 after too many unknown tokens) and may do it
+Errors follow from the operation: the caller must be known (401, and 429 after too many unknown tokens) and may do it
 (403: a role, a token's scope), what an address names may be gone (404), what is sent can be wrong (400, 413, 422), a
-write needs a state that allows it (409) and a disk that takes it (507). ``MORE`` has the rest, and who counts what
-people ask for.
+write needs a state that allows it (409) and a disk that takes it (507). ``MORE`` has the rest, such as the operations
+with a rate limit.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MORE: dict[str, tuple[int, ...]] = {
     "reward_tried": (429,),
     "rollout_words": (429,),
 }
-"""By operation: errors that its method and its parameters do not tell."""
+"""By operation: errors that do not follow from its method and its parameters."""
 DESCRIPTION = (
     "What the pages of Tiltyard do, a script can do. Send a token of yours as `Authorization: Bearer …`; what you may "
     "not see answers 404. Every error has one shape, `Error`."
@@ -82,7 +82,7 @@ class DocumentedAPI(NinjaAPI):
         schema = super().get_openapi_schema(**options)
         for path, methods in schema["paths"].items():
             for method, said in methods.items():
-                said["responses"] |= {status: _error(status) for status in error_statuses(method, path, said)}
+                said["responses"] |= {status: _error_response(status) for status in error_statuses(method, path, said)}
         schema["components"]["schemas"]["Error"] = ERROR
         schema["servers"] = [{"url": "/", "description": "this server"}]
         return schema
@@ -104,7 +104,7 @@ def error_statuses(method: str, path: str, said: Schema) -> list[int]:
     return sorted(found)
 
 
-def _error(status: int) -> Schema:
+def _error_response(status: int) -> Schema:
     said: Schema = {
         "description": MESSAGES[CODES[status]],
         "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},

@@ -27,14 +27,14 @@ class Body(BaseModel):
 
 
 class ConfigIn(Body):
-    """A config as an object or as YAML text; what is left out stands at its default."""
+    """A config as an object or as YAML text; what is left out has its default."""
 
     config: dict[str, Any] | None = None
     yaml: str | None = Field(default=None, max_length=65536)
 
 
 class RunIn(ConfigIn):
-    """A new run: its config as an object or as YAML text; what is left out stands at its default."""
+    """A new run: its config as an object or as YAML text; what is left out has its default."""
 
     name: str = Field(min_length=1, max_length=80)
     idempotency_key: str | None = Field(default=None, min_length=1, max_length=64)

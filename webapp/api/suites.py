@@ -55,11 +55,11 @@ class ContestantIn(BaseModel):
     contestant: str = Field(min_length=1, max_length=200)
 
 
-def _suite(request: HttpRequest, suite_id: UUID, need: Role = Role.VIEWER) -> Suite:
+def _suite_for(request: HttpRequest, suite_id: UUID, need: Role = Role.VIEWER) -> Suite:
     return object_for(caller(request), Suite, suite_id, need=need, within=Suite.objects.select_related("project"))
 
 
-def _version(suite: Suite) -> SuiteVersion:
+def _newest_version(suite: Suite) -> SuiteVersion:
     found = suite.versions.first()
     if found is None:
         raise HttpError(404, "")
@@ -96,8 +96,8 @@ def suite_new(request: HttpRequest, slug: str, body: SuiteIn) -> Status[dict[str
 @router.get("/suites/{uuid:suite_id}", response=comparing_answers.SuiteWhole)
 def suite_get(request: HttpRequest, suite_id: UUID) -> dict[str, Any]:
     """A suite's newest version with its leaderboard, the best first, and the evaluations that have no score (yet)."""
-    suite = _suite(request, suite_id)
-    version = _version(suite)
+    suite = _suite_for(request, suite_id)
+    version = _newest_version(suite)
     board = board_of(version)
     return _suite_out(suite, version) | {
         "parts": version.parts,
@@ -110,7 +110,7 @@ def suite_get(request: HttpRequest, suite_id: UUID) -> dict[str, Any]:
 @router.delete("/suites/{uuid:suite_id}", response=Deleted)
 def suite_remove(request: HttpRequest, suite_id: UUID) -> dict[str, str]:
     """Forget a suite; the runs that played it stay."""
-    suite = _suite(request, suite_id, Role.EDITOR)
+    suite = _suite_for(request, suite_id, Role.EDITOR)
     suite_delete(suite=suite)
     return {"deleted": suite.name}
 
@@ -119,10 +119,10 @@ def suite_remove(request: HttpRequest, suite_id: UUID) -> dict[str, str]:
 @once
 def suite_play(request: HttpRequest, suite_id: UUID, body: ContestantIn) -> Status[dict[str, Any]]:
     """Have a contestant play the newest version: one evaluation is queued for each part, or none."""
-    suite = _suite(request, suite_id, Role.EDITOR)
+    suite = _suite_for(request, suite_id, Role.EDITOR)
     if not may_play(body.contestant):
         raise ValidationError({"contestant": _("Choose who plays.")})
-    made = suite_evaluate(version=_version(suite), contestant=body.contestant, user=caller(request))
+    made = suite_evaluate(version=_newest_version(suite), contestant=body.contestant, user=caller(request))
     return Status(201, _evaluation_out(made))
 
 

@@ -42,14 +42,14 @@ from webapp.common.errors import error_body
 
 
 def docs(request: HttpRequest) -> HttpResponseBase:
-    """The schema as a page, for whoever writes a script; like the schema it tells nothing of what is here."""
+    """The schema as a page, for authors of scripts; like the schema it shows nothing of what is stored here."""
     if request.method not in ("GET", "HEAD"):
         return _only_read(request)
     return docs_answer(request)
 
 
 def openapi(request: HttpRequest) -> HttpResponseBase:
-    """The schema of the API, for client generators. It tells nothing of what is here, so nobody is asked to log in."""
+    """The schema of the API, for client generators. It shows nothing of what is stored here, so it needs no login."""
     if request.method not in ("GET", "HEAD"):
         return _only_read(request)
     return constant_answer(request, schema_json(), cache_control="public, max-age=300")
@@ -65,7 +65,7 @@ def schema_json() -> Constant:
     return constant(JsonResponse(openapi_schema()).content, "application/json")
 
 
-def _patterns() -> list[URLPattern]:
+def _api_patterns() -> list[URLPattern]:
     """The operations, each wrapped so that a wrong method answers in the one shape too."""
     api.add_router("", me)
     api.add_router("", runs)
@@ -103,6 +103,6 @@ def _patterns() -> list[URLPattern]:
 urlpatterns: list[URLPattern] = [
     path("openapi.json", openapi, name="api-openapi"),
     path("docs", docs, name="api-docs"),
-    *_patterns(),
-    re_path("^", not_found, name="api-not-found"),  # whatever is left, line breaks included
+    *_api_patterns(),
+    re_path("^", not_found, name="api-not-found"),  # everything else, line breaks included
 ]

@@ -68,7 +68,7 @@ def round_out(made: VoteRound, user: User) -> dict[str, Any]:
     }
 
 
-def _found(request: HttpRequest, round_id: UUID) -> VoteRound:
+def _round_for(request: HttpRequest, round_id: UUID) -> VoteRound:
     within = VoteRound.objects.select_related("project", "created_by")
     made = object_for(caller(request), VoteRound, round_id, within=within)
     made.project = project_for(caller(request), made.project.slug)
@@ -94,7 +94,7 @@ def vote_round_new(request: HttpRequest, slug: str, body: VoteRoundIn) -> Status
         user=caller(request),
         read=evaluations(project, contestants, body.spec),
         name=body.name,
-        voters=_voters(project, body.voters),
+        voters=_voters_of(project, body.voters),
         ballots=body.ballots,
         instructions=body.instructions,
         show_expected=body.show_expected,
@@ -103,7 +103,7 @@ def vote_round_new(request: HttpRequest, slug: str, body: VoteRoundIn) -> Status
     return Status(201, round_out(made, caller(request)))
 
 
-def _voters(project: Project, names: list[str] | None) -> list[User]:
+def _voters_of(project: Project, names: list[str] | None) -> list[User]:
     members = list(selectors.members_of(project))
     if names is None:
         return members
@@ -115,13 +115,13 @@ def _voters(project: Project, names: list[str] | None) -> list[User]:
 @router.get("/vote-rounds/{uuid:round_id}", response=comparing_answers.VoteRound)
 def vote_round(request: HttpRequest, round_id: UUID) -> dict[str, Any]:
     """One round and how far you are."""
-    return round_out(_found(request, round_id), caller(request))
+    return round_out(_round_for(request, round_id), caller(request))
 
 
 @router.delete("/vote-rounds/{uuid:round_id}", response=Deleted)
 def vote_round_remove(request: HttpRequest, round_id: UUID) -> dict[str, str]:
     """Delete a round with its votes. Who made it, or an owner."""
-    made = _found(request, round_id)
+    made = _round_for(request, round_id)
     services.require_manager(made, caller(request))
     services.round_delete(made=made, user=caller(request))
     return {"deleted": made.name}
@@ -130,28 +130,28 @@ def vote_round_remove(request: HttpRequest, round_id: UUID) -> dict[str, str]:
 @router.post("/vote-rounds/{uuid:round_id}/close", response=comparing_answers.VoteRound)
 def vote_round_close(request: HttpRequest, round_id: UUID) -> dict[str, Any]:
     """End the voting; everybody may see the results. Who made it, or an owner."""
-    made = _found(request, round_id)
+    made = _round_for(request, round_id)
     services.require_manager(made, caller(request))
     services.round_close(made=made, user=caller(request))
-    return round_out(_found(request, round_id), caller(request))
+    return round_out(_round_for(request, round_id), caller(request))
 
 
 @router.post("/vote-rounds/{uuid:round_id}/reopen", response=comparing_answers.VoteRound)
 def vote_round_reopen(request: HttpRequest, round_id: UUID) -> dict[str, Any]:
-    """Go on with those who have not seen the results. Who made it, or an owner."""
-    made = _found(request, round_id)
+    """Continue with the voters who have not seen the results (its maker, and owners)."""
+    made = _round_for(request, round_id)
     services.require_manager(made, caller(request))
     services.round_reopen(made=made, user=caller(request))
-    return round_out(_found(request, round_id), caller(request))
+    return round_out(_round_for(request, round_id), caller(request))
 
 
 @router.get("/vote-rounds/{uuid:round_id}/next", response=comparing_answers.VoteNext)
 def ballot_next(request: HttpRequest, round_id: UUID) -> dict[str, Any]:
-    """Your next ballot: what both were told, and the messages of the left and the right episode, turn by turn.
+    """Your next ballot: the prompt of both, and the messages of the left and the right episode, turn by turn.
 
     `ballot` is null where you have none left, were not asked, have seen the results, or the round is closed.
     """
-    made, user = _found(request, round_id), caller(request)
+    made, user = _round_for(request, round_id), caller(request)
     ballot = selectors.next_ballot(made, user) if selectors.standing_of(made, user).may_vote else None
     answer: dict[str, Any] = {**round_out(made, user), "ballot": None}
     if ballot is not None:
@@ -170,7 +170,7 @@ def ballot_next(request: HttpRequest, round_id: UUID) -> dict[str, Any]:
 @router.post("/vote-rounds/{uuid:round_id}/ballots/{uuid:ballot_id}/vote", response=comparing_answers.VoteCast)
 def ballot_vote(request: HttpRequest, round_id: UUID, ballot_id: UUID, body: VoteIn) -> dict[str, Any]:
     """Answer a ballot. Sent twice it is one vote; another answer replaces the earlier one while the round is open."""
-    made, user = _found(request, round_id), caller(request)
+    made, user = _round_for(request, round_id), caller(request)
     ballot = selectors.ballot_in(made, str(ballot_id))
     if ballot is None:
         raise Http404
@@ -181,7 +181,7 @@ def ballot_vote(request: HttpRequest, round_id: UUID, ballot_id: UUID, body: Vot
 @router.post("/vote-rounds/{uuid:round_id}/undo", response=comparing_answers.VoteUndone)
 def ballot_undo(request: HttpRequest, round_id: UUID) -> dict[str, Any]:
     """Take your last vote back."""
-    made, user = _found(request, round_id), caller(request)
+    made, user = _round_for(request, round_id), caller(request)
     undone = services.vote_undo(made=made, user=user)
     return {**round_out(made, user), "undone": str(undone.pk) if undone else None}
 
@@ -192,7 +192,7 @@ def vote_round_results(request: HttpRequest, round_id: UUID) -> dict[str, Any]:
 
     Contestants are named by their place in `contestants`; intervals are of 95%, each with what it is of.
     """
-    made, user = _found(request, round_id), caller(request)
+    made, user = _round_for(request, round_id), caller(request)
     if not selectors.standing_of(made, user).may_look:
         raise PermissionDenied(_("The results are hidden until you have voted or the round is closed."))
     services.results_seen(made=made, user=user)

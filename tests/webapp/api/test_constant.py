@@ -20,9 +20,9 @@ BUILT = (
     reference.openapi_schema,
     reference.subjects,
     urls.schema_json,
-    docs_page._operations,
-    docs_page._strangers,
-    docs_page._strangers_at,
+    docs_page._operations_html,
+    docs_page._stranger_page,
+    docs_page._stranger_page_at,
 )
 
 

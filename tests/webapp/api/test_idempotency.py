@@ -309,7 +309,7 @@ def test_while_the_first_is_being_answered_the_second_is_told_so(run: Run, bob: 
 
     def first() -> None:
         with transaction.atomic():
-            idempotency._take(idempotency.Call(bob, run.project, "run_clone", "k", ""))
+            idempotency._lock_key(idempotency.Call(bob, run.project, "run_clone", "k", ""))
             taken.set()
             leave.wait(30)
         connection.close()

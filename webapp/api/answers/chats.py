@@ -73,7 +73,7 @@ class Chat(BaseModel):
 
 
 class ChatWhole(Chat):
-    """A chat, and what answers wait for that have not begun."""
+    """A chat, and why answers that have not begun are waiting."""
 
     waits: dict[str, Object] = Field(description="by the answer's id: why, seconds, before")
 

@@ -22,7 +22,7 @@ class Contestant(BaseModel):
 
 
 class Verdict(BaseModel):
-    """How two evaluations stand to each other."""
+    """The comparison of two evaluations."""
 
     better: UUID
     worse: UUID
@@ -32,7 +32,7 @@ class Verdict(BaseModel):
 
 
 class ComponentLack(BaseModel):
-    """A component of the spec that an evaluation has not recorded: rollouts by how they stand."""
+    """A component of the spec that an evaluation has not recorded: rollouts by their state."""
 
     computed: int = Field(description="from the transcript")
     unscored: int = Field(description="not scored yet")

@@ -1,4 +1,4 @@
-"""Answers about projects and people, and what they are told."""
+"""Answers about projects, people and their notifications."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class MachineToken(TokenAbout):
 
 
 class ReachingToken(MachineToken):
-    """Somebody's token that opens a project."""
+    """A person's token that opens a project."""
 
     username: str = Field(description="whose it is")
 

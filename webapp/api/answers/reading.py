@@ -85,7 +85,7 @@ class Rewound(BaseModel):
 
 
 class Branch(BaseModel):
-    """An episode that went on from a turn of a rollout."""
+    """An episode that continued from a turn of a rollout."""
 
     id: UUID
     rollout: UUID
