@@ -1,6 +1,6 @@
-"""Whether whoever sent a request still waits for its answer.
+"""Whether the client of a request still waits for its answer.
 
-A view runs in a thread, which nothing ends when its client hangs up. Work that is done for nobody else asks here.
+A view runs in a thread, which does not end when its client hangs up. Work that is done for this client alone asks here.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Askers:
 
 
 def when_asker_leaves(act: Callable[[], None]) -> None:
-    """Have something done once the client of the request that this code answers hangs up, if it does: at once where it
-    has. Without a request nobody can leave."""
+    """Call ``act`` when the client of the present request hangs up: at once if it has already. Outside of a request
+    it is never called."""
     left = _left.get()
     if left is not None:
         left.add_done_callback(lambda _left: act())

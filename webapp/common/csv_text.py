@@ -34,7 +34,8 @@ def csv_lines(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterat
 
 
 def cell(text: str) -> str:
-    """A text that no spreadsheet takes for a formula, wherever it may cut it: there an apostrophe stands in front."""
+    """A text that no spreadsheet takes for a formula, at any place where it may split it: an apostrophe is put
+    before."""
     return _FORMULA.sub(r"\1'", text)
 
 
@@ -53,9 +54,9 @@ class CsvResponse(StreamingHttpResponse):
         lines: Any = iter(self)
         first = await sync_to_async(next)(lines)  # the header, before anything is asked of the database
         yield first
-        while piece := await sync_to_async(_piece)(lines):
+        while piece := await sync_to_async(_join_lines)(lines):
             yield piece
 
 
-def _piece(lines: Iterator[bytes]) -> bytes:
+def _join_lines(lines: Iterator[bytes]) -> bytes:
     return b"".join(islice(lines, PIECE_LINES))

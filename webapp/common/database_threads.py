@@ -20,11 +20,11 @@ _threads = ThreadPoolExecutor(THREADS, thread_name_prefix="live-db")
 
 async def in_database(action: Callable[..., T], *arguments: Any) -> T:
     """Run a database read in one of the threads, and give what it returns."""
-    return await asyncio.get_running_loop().run_in_executor(_threads, partial(_guarded, action, *arguments))
+    return await asyncio.get_running_loop().run_in_executor(_threads, partial(_run_with_reconnect, action, *arguments))
 
 
-def _guarded(action: Callable[..., T], *arguments: Any) -> T:
-    """Read; again on a fresh connection where the one that was kept since an earlier read had died meanwhile."""
+def _run_with_reconnect(action: Callable[..., T], *arguments: Any) -> T:
+    """Run the action; once more on a fresh connection if the one kept since an earlier read had died meanwhile."""
     kept = connection.connection
     try:
         return action(*arguments)
@@ -33,7 +33,7 @@ def _guarded(action: Callable[..., T], *arguments: Any) -> T:
         connection.close()
         if not died:
             raise
-    return _guarded(action, *arguments)
+    return _run_with_reconnect(action, *arguments)
 
 
 def close_connections() -> None:

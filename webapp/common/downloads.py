@@ -2,7 +2,7 @@
 
 1. Every address, the first and those that it redirects to, passes ``webapp.common.outbound.target_with_query``; a
    redirect may carry a query, because signed addresses of file stores do.
-2. The body goes to a file piece by piece, at most so many bytes; the file is whole or not there.
+2. The body goes to a file piece by piece, at most ``most`` bytes; the file is complete or not there.
 3. Silence ends it after ``SILENCE_LIMIT_S``, and the whole after the limit that is given.
 """
 
@@ -34,24 +34,24 @@ def download(url: str, path: Path, *, most: int, limit_s: float, on_progress: On
     """
     deadline = time.monotonic() + limit_s
     for _number in range(MAX_REDIRECTS + 1):
-        with Exchange(_target(url), {"Accept": "*/*"}, deadline, SILENCE_LIMIT_S) as exchange:
+        with Exchange(_checked_target(url), {"Accept": "*/*"}, deadline, SILENCE_LIMIT_S) as exchange:
             if exchange.status == 200:
-                _keep(exchange, path, most, on_progress)
+                _keep_file(exchange, path, most, on_progress)
             if not 300 <= exchange.status < 400:
                 return exchange.status
             url = urljoin(url, exchange.headers.get("location", ""))
     raise EnvironmentProtocolError(_("The server redirects too often."))
 
 
-def _target(url: str) -> Target:
+def _checked_target(url: str) -> Target:
     """A checked address."""
     if len(url) > MAX_ADDRESS_CHARS or any(mark <= " " or mark == "\x7f" for mark in url):
         raise EnvironmentProtocolError(_("The server redirects to an address that cannot be used."))
     return target_with_query(url)
 
 
-def _keep(exchange: Exchange, path: Path, most: int, on_progress: OnProgress | None) -> None:
-    """Write the body beside its place, then into it."""
+def _keep_file(exchange: Exchange, path: Path, most: int, on_progress: OnProgress | None) -> None:
+    """Write the body to a file next to its place, and then move it there."""
     length = exchange.headers.get("content-length", "")
     total = int(length) if length.isdigit() else 0
     path.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
@@ -60,7 +60,7 @@ def _keep(exchange: Exchange, path: Path, most: int, on_progress: OnProgress | N
         if total > most:
             raise TooLarge
         with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
-            _write(exchange, file, most, total, on_progress)
+            _write_pieces(exchange, file, most, total, on_progress)
         os.replace(part, path)
     except TooLarge as exc:
         raise EnvironmentProtocolError(_("The file is larger than may be fetched.")) from exc
@@ -68,7 +68,7 @@ def _keep(exchange: Exchange, path: Path, most: int, on_progress: OnProgress | N
         part.unlink(missing_ok=True)
 
 
-def _write(exchange: Exchange, file: BinaryIO, most: int, total: int, on_progress: OnProgress | None) -> None:
+def _write_pieces(exchange: Exchange, file: BinaryIO, most: int, total: int, on_progress: OnProgress | None) -> None:
     done = 0
     for piece in exchange.body(most):
         file.write(piece)

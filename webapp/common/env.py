@@ -66,7 +66,7 @@ def env_list(name: str, default: list[str]) -> list[str]:
 def proxy_addresses() -> list[str]:
     """Addresses and networks of the proxies in front of us.
 
-    `*` is refused: whoever connects could then write any address into X-Forwarded-For.
+    `*` is refused: any client could then write any address into X-Forwarded-For.
     """
     found = env_list("TILTYARD_PROXY_ADDRESSES", ["127.0.0.1", "::1"])
     for item in found:
@@ -120,7 +120,7 @@ def secret_key(path: Path, fallback_env: str) -> str:
 def _make_key(path: Path) -> None:
     if path.exists():
         return
-    # Written beside its place and linked to it: of two processes that start together one makes the key, both read the
+    # Written next to its place and linked to it: of two processes that start together one makes the key, both read the
     # same, and a full disk leaves none rather than half of one.
     fresh = path.with_name(f"{path.name}.{os.getpid()}")
     try:

@@ -59,7 +59,7 @@ def outage(exc: BaseException | None) -> tuple[int, str] | None:
 
 
 def server_error(request: HttpRequest, exc: BaseException | None = None) -> HttpResponse:
-    """The answer to whatever nothing else caught: that of an outage, else 500, each in the one shape."""
+    """The answer to an error that was not caught elsewhere: that of an outage, else 500, each in the one shape."""
     passes = outage(exc or sys.exc_info()[1])
     status, code = passes or (500, "internal")
     headers = {"Retry-After": str(RETRY_AFTER_S)} if passes else {}
@@ -70,7 +70,7 @@ def server_error(request: HttpRequest, exc: BaseException | None = None) -> Http
 
 
 def too_many(request: HttpRequest, exc: TooMany) -> HttpResponse:
-    """The answer to whoever has too much at once: the one shape for scripts, the sentence for pages."""
+    """The 429 for a person with too much at once: the one shape for scripts, the sentence for pages."""
     headers = {"Retry-After": str(exc.wait_s)}
     if _wants_json(request):
         return JsonResponse(error_body(request, "rate_limited", str(exc)), status=429, headers=headers)

@@ -1,7 +1,7 @@
 """What each error code means to a reader, in their language: the one table for runs, rollouts and preflights.
 
-A stored error keeps the words of whoever reported it, in English: they hold the facts of that one failure. Pages say
-the plain sentence of its code and what to do about it, and show the reported words beneath.
+A stored error keeps the words of the program that reported it, in English: they hold the facts of that one failure.
+Pages show the plain sentence of its code and what to do about it, and the reported words beneath.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Words(NamedTuple):
     hint: str
 
 
-# Sentences begin with what tells them apart: on a rollout's card only the first words fit.
+# Sentences begin with the words in which they differ: on a rollout's card only the first words fit.
 CODES: dict[str, Words] = {
     "internal": Words(
         gettext_noop("An unexpected failure inside Tiltyard."),
@@ -285,7 +285,7 @@ class Failure(NamedTuple):
 
 
 def failure(error: Mapping[str, Any] | None) -> Failure | None:
-    """A stored error in the reader's words; one with a code that nobody knows speaks for itself."""
+    """A stored error in the reader's words; for an unknown code, its own message."""
     if not error:
         return None
     code, hint = clean_text(str(error.get("code") or "")), in_words(clean_text(str(error.get("hint") or "")))

@@ -107,7 +107,7 @@ class YamlListField(forms.CharField):
     def __init__(
         self, item: type[BaseModel], *, wanted: str, rows: int = 4, brief: bool = False, **kwargs: Any
     ) -> None:
-        """``brief`` leaves out what stands at its default."""
+        """``brief`` leaves out options that have their default."""
         attrs = {"rows": rows, "spellcheck": "false", "class": "mono"}
         super().__init__(required=False, max_length=20_000, widget=forms.Textarea(attrs=attrs), **kwargs)
         self.item, self.wanted, self.brief = item, wanted, brief
@@ -135,10 +135,10 @@ class YamlListField(forms.CharField):
         except yaml.YAMLError as exc:
             raise ValidationError(_("This is not valid YAML.")) from exc
         except ShapeError as exc:
-            raise ValidationError([_sentence(error) for error in exc.errors(include_url=False)]) from exc
+            raise ValidationError([_error_line(error) for error in exc.errors(include_url=False)]) from exc
 
 
-def _sentence(error: Any) -> str:
+def _error_line(error: Any) -> str:
     where, message = option_of(error), error_sentence(error)
     return f"{where}: {message}" if where else message
 
@@ -147,7 +147,7 @@ def fields_of(model: type[BaseModel]) -> dict[str, forms.Field]:
     """One form field for each option of a model that a form can show; nested models, object lists, code and
     what a registration fills in are left out."""
     schema = _schema_of(model)
-    made = {name: _field(info, schema.get(name, {})) for name, info in model.model_fields.items()}
+    made = {name: _form_field(info, schema.get(name, {})) for name, info in model.model_fields.items()}
     return {name: field for name, field in made.items() if field is not None}
 
 
@@ -158,7 +158,7 @@ def _schema_of(model: type[BaseModel]) -> dict[str, Any]:
     return found
 
 
-def _field(info: FieldInfo, schema: dict[str, Any]) -> forms.Field | None:
+def _form_field(info: FieldInfo, schema: dict[str, Any]) -> forms.Field | None:
     extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
     if extra.get("widget") in ("registration", "code"):
         return None
@@ -173,25 +173,25 @@ def _field(info: FieldInfo, schema: dict[str, Any]) -> forms.Field | None:
         kind, common["required"] = inner[0], False
         schema = {key: value for part in schema.get("anyOf", []) for key, value in part.items()}
     if typing.get_origin(kind) is Literal:
-        return forms.ChoiceField(choices=_choices(kind, extra), **common)
+        return forms.ChoiceField(choices=_literal_choices(kind, extra), **common)
     if kind is bool:
         return forms.BooleanField(required=False, **common)
     if kind in (int, float):
-        return _number(typing.cast(type, kind), schema, common)
+        return _number_field(typing.cast(type, kind), schema, common)
     if kind is str:
         limits = {"max_length": schema.get("maxLength", 500), "required": bool(schema.get("minLength"))}
         if "pattern" in schema:
             return forms.RegexField(schema["pattern"], **limits, **common)
         return forms.CharField(**limits, **common)
     if typing.get_origin(kind) is list and typing.get_origin(typing.get_args(kind)[0]) is Literal:
-        offered, widget = _choices(typing.get_args(kind)[0], extra), forms.CheckboxSelectMultiple
+        offered, widget = _literal_choices(typing.get_args(kind)[0], extra), forms.CheckboxSelectMultiple
         return forms.MultipleChoiceField(choices=offered, required=False, widget=widget, **common)
     if typing.get_origin(kind) in (list, types.GenericAlias) and typing.get_args(kind) == (str,):
         return LinesField(max_items=int(schema.get("maxItems", 200)), required=False, **common)
     return None
 
 
-def _choices(kind: Any, extra: dict[str, Any]) -> list[tuple[str, str]]:
+def _literal_choices(kind: Any, extra: dict[str, Any]) -> list[tuple[str, str]]:
     """The values of a ``Literal``, each with its meaning where it has one."""
     meanings = typing.cast(dict[str, str], extra.get("choices") or {})
     return [
@@ -199,7 +199,7 @@ def _choices(kind: Any, extra: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _number(kind: type, schema: dict[str, Any], common: dict[str, Any]) -> forms.Field:
+def _number_field(kind: type, schema: dict[str, Any], common: dict[str, Any]) -> forms.Field:
     """A number with the model's limits, inclusive and exclusive."""
     validators = []
     low, high = schema.get("minimum"), schema.get("maximum")

@@ -1,7 +1,7 @@
-"""Operations of migrations on tables of millions of rows: the site goes on meanwhile, and the log says what is built.
+"""Operations of migrations on tables of millions of rows: the site keeps running, and the log says what is built.
 
-Indexes are built ``CONCURRENTLY``, so a migration that has one of these sets ``atomic = False``. Each may be begun
-again after it was cut off: what the try before it left is dropped first.
+Indexes are built ``CONCURRENTLY``, so a migration that has one of these sets ``atomic = False``. Each can be
+started again after it was cut off: the remains of the earlier try are dropped first.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ logger = logging.getLogger(__name__)
 
 
 @contextmanager
-def _building(editor: Any, index: str, table: str) -> Iterator[None]:
-    """Say what is built on how many rows, and how long it took; of a table without rows there is nothing to say."""
+def _log_building(editor: Any, index: str, table: str) -> Iterator[None]:
+    """Log what is built on how many rows, and how long it took; at debug level for a table without rows."""
     with editor.connection.cursor() as cursor:
         cursor.execute("SELECT greatest(reltuples, 0)::bigint FROM pg_class WHERE oid = %s::regclass", [table])
         rows, began = cursor.fetchone()[0], time.monotonic()
@@ -33,17 +33,17 @@ def _building(editor: Any, index: str, table: str) -> Iterator[None]:
 
 
 class BuildIndex(AddIndexConcurrently):
-    """``AddIndexConcurrently`` that can be begun again."""
+    """``AddIndexConcurrently`` that can be started again."""
 
     def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
         """Build it."""
         table = to_state.apps.get_model(app_label, self.model_name)._meta.db_table
-        with _building(schema_editor, self.index.name, table):
+        with _log_building(schema_editor, self.index.name, table):
             super().database_forwards(app_label, schema_editor, from_state, to_state)
 
 
 class DropIndex(RemoveIndexConcurrently):
-    """``RemoveIndexConcurrently`` that can be begun again."""
+    """``RemoveIndexConcurrently`` that can be started again."""
 
     def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
         """Drop it."""
@@ -51,9 +51,9 @@ class DropIndex(RemoveIndexConcurrently):
 
 
 class KeyOfFields(Operation):
-    """Fields that a unique constraint ``once`` holds become the primary key in place of ``id``, which goes.
+    """Fields that a unique constraint ``once`` holds become the primary key instead of ``id``, which goes.
 
-    The key's index is built while the table is in use. To take the place of the old one is a moment's lock.
+    The key's index is built while the table is in use. Only the exchange of the keys takes a short lock.
     """
 
     atomic = False
@@ -76,7 +76,7 @@ class KeyOfFields(Operation):
             found = schema_editor.connection.introspection.get_table_description(cursor, table)
         if all(column.name != "id" for column in found):
             return
-        with _building(schema_editor, f"{table}_key", table):
+        with _log_building(schema_editor, f"{table}_key", table):
             schema_editor.execute(f"CREATE UNIQUE INDEX CONCURRENTLY {table}_key ON {table} ({columns})")
         schema_editor.execute(
             f"ALTER TABLE {table} DROP CONSTRAINT {self.once}, DROP COLUMN id,"
@@ -84,7 +84,7 @@ class KeyOfFields(Operation):
         )
 
     def database_backwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
-        """Number the rows again; this writes the table anew under a lock."""
+        """Number the rows again; this rewrites the table under a lock."""
         table, columns = self._place(to_state.apps.get_model(app_label, self.model_name))
         with transaction.atomic(schema_editor.connection.alias):
             schema_editor.execute(f"ALTER TABLE {table} DROP CONSTRAINT {table}_pkey")

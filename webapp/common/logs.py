@@ -23,7 +23,7 @@ class LineFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """One line (and the traceback, where there is one)."""
-        # Also here: Django hands on the request that failed, whose text has its whole address.
+        # Also here: Django passes the request that failed, whose text has its whole address.
         extra = redact(" ".join(f"{k}={v}" for k, v in vars(record).items() if k not in _STANDARD))
         line = f"{self.formatTime(record)} {record.levelname} {record.name} {record.getMessage()} {extra}".rstrip()
         return f"{line}\n{redact(self.formatException(record.exc_info))}" if record.exc_info else line

@@ -70,7 +70,7 @@ class ContentSecurityPolicyMiddleware:
 
 class PrivateAnswersMiddleware:
     """Keep what a person was shown out of every cache and off the disk of a shared browser, unless a view says
-    otherwise. Files that are downloaded may be kept by the person's own browser, which may go on with one that broke
+    otherwise. Files that are downloaded may be kept by the person's own browser, which may resume one that broke
     off; files of ``static/`` never come here."""
 
     def __init__(self, get_response: GetResponse) -> None:

@@ -39,7 +39,7 @@ TOTAL_LIMIT_S = 10.0
 MAX_BODY_BYTES = 1024**2
 TICK_S = 0.5
 
-MAX_ANSWER_BYTES = 64 * 1024  # of a POST; a longer answer is an error page, whose beginning tells enough
+MAX_ANSWER_BYTES = 64 * 1024  # of a POST; a longer answer is an error page, whose beginning is enough
 CLOSING = {"Connection": "close"}
 Result = TypeVar("Result")
 Resolver = Callable[[str, int], list[str]]
@@ -85,8 +85,8 @@ def target_of(url: str, *, resolve: Resolver | None = None, ours: Pairs = NOTHIN
     """
     with translated_refusals():
         scheme, host, port, path = parse_place(url)
-        found = tuple(plain_address(text) for text in _resolve(host, port, resolve or _system_resolve))
-        allowed = _allowed(ours)
+        found = tuple(plain_address(text) for text in _resolve_host(host, port, resolve or _system_resolve))
+        allowed = _allow_list(ours)
         for address in found:
             allowed.check(address, host, port)
     return Target(scheme, host, port, path, found)
@@ -104,10 +104,10 @@ def target_with_query(url: str) -> Target:
 
 def access(token: str, ours: Pairs = NOTHING) -> Access:
     """What the adapters of ``training.rollout.protocols`` may reach when they are used here."""
-    return Access(_allowed(ours), token)
+    return Access(_allow_list(ours), token)
 
 
-def _allowed(ours: Pairs) -> AllowList:
+def _allow_list(ours: Pairs) -> AllowList:
     return AllowList([*settings.OUTBOUND_ALLOW, *(f"{name}:{number}" for name, number in ours)])
 
 
@@ -163,7 +163,7 @@ def _system_resolve(host: str, port: int) -> list[str]:
     return [str(found[4][0]) for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
 
 
-def _resolve(host: str, port: int, resolve: Resolver) -> list[str]:
+def _resolve_host(host: str, port: int, resolve: Resolver) -> list[str]:
     """All addresses of a host, asked for once and within the limit (``getaddrinfo`` itself has none)."""
     if literal_address(host) is not None:
         return [host]
@@ -223,7 +223,7 @@ class Exchange:
     def body(self, most: int) -> Iterator[bytes]:
         """The body in pieces. Raises ``TooLarge`` beyond ``most`` bytes."""
         pieces = self._answer.chunks(most)
-        while (piece := self._step(_next(pieces))) is not None:
+        while (piece := self._step(_next_piece(pieces))) is not None:
             yield piece
 
     def _step(self, doing: Coroutine[object, object, Result]) -> Result:
@@ -306,7 +306,7 @@ async def _a_while(task: asyncio.Task[Result]) -> None:
     await asyncio.wait({task}, timeout=TICK_S)
 
 
-async def _next(pieces: AsyncIterator[bytes]) -> bytes | None:
+async def _next_piece(pieces: AsyncIterator[bytes]) -> bytes | None:
     return await anext(pieces, None)
 
 

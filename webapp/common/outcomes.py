@@ -9,9 +9,9 @@ from django.utils.translation import gettext_lazy as _
 
 
 class Outcome(models.TextChoices):
-    """What came of a task; ``webapp/runs/rollouts/outcome.py`` decides it. Whoever sorts by it sorts as it stands here.
+    """What came of a task; ``webapp/runs/rollouts/outcome.py`` decides it. Sorting by it uses the order here.
 
-    Whether a rollout was cut off is told beside it, as its status: a task may be failed and truncated.
+    Whether a rollout was cut off is a separate fact, its status: a task may be failed and truncated.
     """
 
     FAILED = "failed", _("failed")

@@ -35,7 +35,7 @@ def clean_name(name: str) -> str:
 
 
 def add_errors(form: forms.Form, exc: ValidationError) -> None:
-    """Put a service's errors beside the fields they belong to; those without a field stand above the form."""
+    """Put a service's errors next to the fields they belong to; those without a field are shown above the form."""
     by_field = exc.error_dict if hasattr(exc, "error_dict") else {NON_FIELD_ERRORS: exc.error_list}
     for name, errors in by_field.items():
         for error in errors:

@@ -24,10 +24,10 @@ BY_ITSELF = {
     "resumed": _("resumed"),
 }
 RECOVERED = (ROOM, WRITABLE, ANSWERS_AGAIN, BUDGET_AGAIN, TRIED_AGAIN)
-"""Of runs that go on by themselves."""
+"""Reasons of runs that resume by themselves."""
 STATE_REASONS = (CREATED, PAUSED_BY_DOCTOR, *RECOVERED, *BY_SOMEBODY.values(), *BY_ITSELF.values())
 
 
 def reason_of(act: str, name: str = "") -> Sentence:
-    """Somebody's act on a run, or the product's own where there is no name."""
+    """The reason for a person's act on a run, or the product's own where there is no name."""
     return sentence(BY_SOMEBODY[act], name=name) if name else sentence(BY_ITSELF[act])

@@ -1,7 +1,7 @@
 """Static files as they are served outside of development: compressed, under names that hold a hash of the content.
 
-A file of that name never changes, so browsers keep it for ever; a new version has a new name. Scripts import each other
-by relative names, which are rewritten too: else a page would run new code beside old.
+A file of that name never changes, so browsers keep it without end; a new version has a new name. Scripts import each
+other by relative names, which are rewritten too: else a page would mix new and old code.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from whitenoise.storage import CompressedManifestStaticFilesStorage
 
 MANIFEST = "staticfiles.json"
 PLOTLY = "vendor/plotly-basic-4.1.1-eager.min.js"
-"""Fetched by scripts when curves are looked at, not before."""
+"""Fetched by scripts when curves are shown, not before."""
 
 _IMPORTED = re.compile(r'^(?:import|export)\b[^;]*?"(\.[^"]+)";', re.MULTILINE)
 

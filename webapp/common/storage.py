@@ -40,7 +40,7 @@ def export_file(dataset_id: UUID, export_id: UUID) -> Path:
 
 
 def companion(dataset_id: UUID, kind: str) -> Path:
-    """A file (or, of function documents, a folder of files) that was uploaded to be read beside a dataset."""
+    """A file (or, of function documents, a folder of files) that was uploaded as the companion of a dataset."""
     if kind not in ("answers", "documents", "ids"):
         raise ValueError("not a kind of companion")
     return dataset_dir(dataset_id) / "companions" / kind
@@ -57,7 +57,7 @@ def attempt_dir(run_id: UUID, attempt: int) -> Path:
 
 
 def rewind_file(run_id: UUID, rollout_id: UUID, turn: int) -> Path:
-    """The past of rollouts that go on from a turn of a recorded one; it goes with the recorded run."""
+    """The past of rollouts that continue from a turn of a recorded one; it is deleted with the recorded run."""
     return run_dir(run_id) / "rewinds" / f"{UUID(str(rollout_id))}-{int(turn)}.json"
 
 
@@ -107,7 +107,8 @@ def environment_data_root() -> Path:
 
 
 def environment_data(relative: str) -> Path:
-    """What stands there under ``relative``, such as ``toolbench/tools``; ``ValueError`` for any other place.
+    """The path of ``relative`` in the environments' data, such as ``toolbench/tools``; ``ValueError`` for any other
+    place.
 
     Only plain names: nothing hidden, nothing above, nothing that a link leads out to.
     """

@@ -109,11 +109,11 @@ async def hung_up(receive: Any) -> None:
 async def gathered(content: Iterable[bytes]) -> AsyncIterator[bytes]:
     """The same bytes, read in a thread when they are wanted."""
     pieces = iter(content)
-    while data := await sync_to_async(_gather)(pieces):
+    while data := await sync_to_async(_join_pieces)(pieces):
         yield data
 
 
-def _gather(pieces: Iterator[bytes]) -> bytes:
+def _join_pieces(pieces: Iterator[bytes]) -> bytes:
     found = bytearray()
     for piece in pieces:
         found += piece

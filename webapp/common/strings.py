@@ -54,11 +54,11 @@ def run_strings() -> dict[str, str]:
     """What the run page's scripts say."""
     recorded = {f"told.{template}": _(template) for template in (*VERIFIED.values(), *STATE_REASONS)}
     return {
-        **_live(),
-        **_words(),
+        **_live_strings(),
+        **_state_strings(),
         **report_strings(),
         **recorded,
-        **_rollouts(),
+        **_rollout_strings(),
         **curve_strings(),
         **failure_strings(),
     }
@@ -125,7 +125,7 @@ def report_strings() -> dict[str, str]:
     }
 
 
-def _live() -> dict[str, str]:
+def _live_strings() -> dict[str, str]:
     return {
         "live": _("live"),
         "reconnecting": _("reconnecting"),
@@ -152,7 +152,7 @@ def _live() -> dict[str, str]:
     }
 
 
-def _words() -> dict[str, str]:
+def _state_strings() -> dict[str, str]:
     return {
         "state.draft": _("draft"),
         "state.queued": _("queued"),
@@ -198,10 +198,10 @@ def _words() -> dict[str, str]:
 @_by_language
 def run_words() -> dict[str, str]:
     """What the run page says of rollouts, for what the server draws of it first."""
-    return {**_words(), **_rollouts()}
+    return {**_state_strings(), **_rollout_strings()}
 
 
-def _rollouts() -> dict[str, str]:
+def _rollout_strings() -> dict[str, str]:
     return {
         "group": _("group {n}"),
         "group_mean": _("mean {mean}, spread {std}"),
@@ -253,7 +253,7 @@ def _rollouts() -> dict[str, str]:
 
 @_by_language
 def metric_titles() -> dict[str, str]:
-    """Titles of charts by metric, with the unit where there is one, and what each tells."""
+    """Titles of charts by metric, with the unit where there is one, and what each shows."""
     titles = {
         f"metric.{name}": _("{title} ({unit})").format(title=_(entry.title), unit=_(entry.unit))
         if entry.unit

@@ -49,9 +49,9 @@ def clean_json(value: Any) -> Any:
 
 
 def unstorable(value: Any) -> str | None:
-    """Where in a JSON value the first text or key stands that PostgreSQL refuses, as ``a.b.0``; ``None``: nowhere."""
+    """The place in a JSON value of the first text or key that PostgreSQL refuses, as ``a.b.0``; ``None``: nowhere."""
     left = [("", value)]
-    while left:  # no recursion: whoever sends a value chooses how deep it is
+    while left:  # no recursion: the sender of a value chooses how deep it is
         place, item = left.pop()
         if isinstance(item, str) and clean_text(item) != item:
             return place
@@ -85,16 +85,16 @@ def in_words(found: Any, depth: int = 0) -> str:
     if not isinstance(found, dict) or depth > MAX_DEPTH:
         return translated(str(found)) if found else ""
     values, template, plural = found.get("values") or {}, str(found.get("template", "")), str(found.get("plural") or "")
-    chosen = ngettext(template, plural, _number(values.get("n"))) if plural else translated(template)
-    text = filled(chosen, values, lambda name, value: _value(name, value, depth))
+    chosen = ngettext(template, plural, _int_or_zero(values.get("n"))) if plural else translated(template)
+    text = filled(chosen, values, lambda name, value: _value_text(name, value, depth))
     return f"{place(str(values['inside']))}: {text}" if "inside" in values else text
 
 
-def _number(value: Any) -> int:
+def _int_or_zero(value: Any) -> int:
     return value if isinstance(value, int) else 0
 
 
-def _value(name: str, value: Any, depth: int) -> str:
+def _value_text(name: str, value: Any, depth: int) -> str:
     if isinstance(value, dict):
         return in_words(value, depth + 1)
     if name in _PLACES:
@@ -126,7 +126,7 @@ def os_words(error: OSError) -> str:
 
 
 def json_words(error: ValueError | RecursionError) -> str:
-    """What is wrong with a JSON text, and where: for whoever wrote it."""
+    """A sentence for the author of a JSON text: what is wrong, and where."""
     if isinstance(error, json.JSONDecodeError):
         place = {"line": error.lineno, "column": error.colno, "problem": in_words(json_reason(error))}
         return _("This is not valid JSON: %(problem)s (line %(line)s, column %(column)s).") % place

@@ -16,7 +16,7 @@ OVERHEAD_BYTES = 64 * 1024  # boundaries and the other fields of the form
 class CountingUploadHandler(FileUploadHandler):
     """Counts what arrives over all files; goes first in the list and passes the bytes on.
 
-    The request is cut off at the chunk that crosses the limit; ``request.upload_too_large`` tells the view.
+    The request is cut off at the chunk that crosses the limit; ``request.upload_too_large`` says so to the view.
     """
 
     def __init__(self, request: HttpRequest, limit: int) -> None:

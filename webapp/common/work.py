@@ -1,15 +1,15 @@
-"""Background work: rows that one worker at a time makes into something, whatever kind they are.
+"""Background work of any kind: rows that one worker at a time turns into a result.
 
 1. A row is work while its state is one of its model's ``OPEN``. ``enqueue`` sends a message, which is only a hint.
 2. *Claim*: one update writes a fresh token where there is none. All times are those of the database's clock.
 3. *Hold*: a thread renews ``heard_at`` for as long as the work runs, so that a living worker is never silent.
 4. *Fence*: progress and outcome are written only where the token is still the worker's own; one that lost it gets
    ``Lost`` and leaves, and has changed nothing.
-5. *Find*: ``look`` takes the token from whoever was silent for ``SILENT_AFTER_S``, and sends again what nobody took.
+5. *Find*: ``look`` takes the token from a worker that was silent for ``SILENT_AFTER_S``, and sends untaken work again.
 6. *End*: a failure, the time limit and one worker lost too many all end the row by its kind's ``failed``.
 
-Workers have two pools of places: what takes seconds never waits behind what takes hours. Of either pool one person's
-work takes all places but one.
+Workers have two pools of places: what takes seconds never waits behind what takes hours. In each pool one person's
+work takes at most all places but one.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ TOO_OFTEN = gettext_noop("It was started {n} times, and each time its worker was
 
 
 class Lost(Exception):
-    """Somebody else has the work now, or it is gone."""
+    """Another worker has the work now, or it is gone."""
 
 
 class Work(models.Model):
@@ -60,7 +60,7 @@ class Work(models.Model):
     OPEN: ClassVar[tuple[str, ...]] = ()
     LIMIT_S: ClassVar[int] = 900  # how long one worker may take
     SILENT_AFTER_S: ClassVar[int] = 60
-    AGAIN_AFTER_S: ClassVar[int] = 30  # a message that nobody took is sent again after this
+    AGAIN_AFTER_S: ClassVar[int] = 30  # a message that no worker took is sent again after this
     POOL: ClassVar[str] = LONG
     SINCE: ClassVar[str] = "created_at"  # the column that says since when it is wanted
     PRIORITY: ClassVar[int] = 6  # of its messages in the queue; smaller goes first
@@ -113,7 +113,8 @@ class Claim(Generic[W]):
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """A transaction in which nobody can take the row away: for files that are put in their place."""
+        """A transaction in which no other worker can take the row: for moving files into their place. Raises
+        ``Lost``."""
         with transaction.atomic():
             if not self.mine().select_for_update().exists():
                 raise Lost
@@ -168,7 +169,7 @@ def _send(item: Work) -> bool:
 
 
 def claim(model: type[W], pk: Any, *, at_work: str = "") -> Claim[W] | None:
-    """Take a row for this worker; ``None`` when there is nothing to do or somebody is at it."""
+    """Take a row for this worker; ``None`` when there is nothing to do or another worker has it."""
     token = secrets.token_hex(8)
     columns = {"state": at_work} if at_work else {}
     rows = model._default_manager.filter(pk=pk, state__in=model.OPEN, token="").order_by()
@@ -198,11 +199,11 @@ def crowded(item: Work) -> bool:
     if person is None or places < 2:
         return False
     theirs = [kind.model for kind in KINDS.values() if hasattr(kind.model, "created_by_id")]
-    rows = (_open(model).filter(created_by=person, of_pool=item.pool).exclude(token="") for model in theirs)
+    rows = (_open_rows(model).filter(created_by=person, of_pool=item.pool).exclude(token="") for model in theirs)
     return sum(each.count() for each in rows) >= places - 1
 
 
-def _open(model: Any) -> QuerySet[Any]:
+def _open_rows(model: Any) -> QuerySet[Any]:
     """Rows that are not done, with the pool whose places they take."""
     return model._default_manager.filter(state__in=model.OPEN).annotate(of_pool=model.pool_in_sql()).order_by()
 
@@ -223,7 +224,7 @@ def loads() -> list[Load]:
     found = {pool: Load(pool, places) for pool, places in settings.POOLS.items()}
     kinds = [model for model in apps.get_models() if issubclass(model, Work) and model.POOL in found]
     due = ~Q(token="") | Q(heard_at=None) | Q(heard_at__lte=Now())
-    queries = [_open(model).filter(due).values_list("of_pool", "token", Now() - F(model.SINCE)) for model in kinds]
+    queries = [_open_rows(model).filter(due).values_list("of_pool", "token", Now() - F(model.SINCE)) for model in kinds]
     for pool, token, age in queries[0].union(*queries[1:], all=True):
         load, age_s = found[pool], age.total_seconds() if age is not None else 0.0
         if token:
@@ -240,7 +241,7 @@ def silent(model: type[W]) -> QuerySet[W]:
 
 
 def waiting(model: type[W]) -> QuerySet[W]:
-    """Rows that nobody has, and for which nobody has been asked of late."""
+    """Rows that no worker has, and for which no message was sent lately."""
     before = Now() - timedelta(seconds=model.AGAIN_AFTER_S)
     late = Q(heard_at=None) | Q(heard_at__lt=before)
     rows = model._default_manager.filter(late, state__in=model.OPEN, token="")
@@ -248,7 +249,7 @@ def waiting(model: type[W]) -> QuerySet[W]:
 
 
 def look() -> None:
-    """Find what was lost: workers that fell silent, and messages that nobody took."""
+    """Find what was lost: workers that fell silent, and messages that no worker took."""
     for kind in KINDS.values():
         if lost := silent(kind.model).update(token="", heard_at=None):
             logger.warning("workers fell silent", extra={"work": kind.model._meta.label_lower, "rows": lost})
@@ -260,7 +261,7 @@ def look() -> None:
 
 @shared_task(name="work.do", ignore_result=True)
 def do(label: str, pk: str) -> None:
-    """Do one piece of work, unless somebody is at it. Its time limit comes with the message."""
+    """Do one piece of work, unless another worker has it. Its time limit comes with the message."""
     if problem := folder_problem():  # the files that it is about are not here; another worker is asked again
         logger.error("this worker does nothing", extra={"work": label, "object_id": pk, "problem": problem})
         return
@@ -277,12 +278,12 @@ def perform(kind: Kind[W], taken: Claim[W]) -> None:
         try:
             if taken.item.tries > TRIES:
                 raise DataError(sentence(TOO_OFTEN, n=TRIES))
-            with _heard(taken):
+            with _while_heard(taken):
                 kind.run(taken)
         except (Lost, *DATABASE_AWAY):
             raise
-        except Exception as exc:  # work that nobody ends would be tried again
-            taken.finish(**kind.failed(taken.item, _reason(kind, exc, about)))
+        except Exception as exc:  # work that is left open would be tried again
+            taken.finish(**kind.failed(taken.item, _failure_of(kind, exc, about)))
     except Lost:
         logger.info("work given up", extra=about)
     else:
@@ -290,8 +291,8 @@ def perform(kind: Kind[W], taken: Claim[W]) -> None:
             kind.ended(taken.item)
 
 
-def _reason(kind: Kind[Any], exc: Exception, about: dict[str, str]) -> TiltyardError:
-    """Why work came to nothing, in sentences that a page can translate."""
+def _failure_of(kind: Kind[Any], exc: Exception, about: dict[str, str]) -> TiltyardError:
+    """Why work failed, in sentences that a page can translate."""
     if isinstance(exc, TiltyardError):
         return exc
     if isinstance(exc, ValidationError):
@@ -305,8 +306,8 @@ def _reason(kind: Kind[Any], exc: Exception, about: dict[str, str]) -> TiltyardE
 
 
 @contextmanager
-def _heard(taken: Claim[Any]) -> Iterator[None]:
-    """Renew ``heard_at`` meanwhile: a child process or a large file is then no silence."""
+def _while_heard(taken: Claim[Any]) -> Iterator[None]:
+    """Renew ``heard_at`` meanwhile, so that a child process or a large file does not count as silence."""
     done = threading.Event()
     thread = threading.Thread(target=_say_alive, args=(taken, done), name="work-heard", daemon=True)
     thread.start()

@@ -85,7 +85,7 @@ def write_private(path: Path, text: str) -> None:
         raise
 
 
-def _secret(path: Path) -> str:
+def _read_or_make_secret(path: Path) -> str:
     if not path.exists():
         write_private(path, secrets.token_urlsafe(32))
     return path.read_text().strip()
@@ -141,11 +141,11 @@ def _run_as(user: str, argv: list[str]) -> None:
 
 
 def _init_cluster(folder: Path, data: Path, user: str, durable: bool) -> None:
-    """Make the cluster beside its place and move it there, so that a start cut short leaves no half cluster."""
+    """Make the cluster next to its place and move it there, so that an aborted start leaves no half cluster."""
     fresh = folder / "data.new"
     shutil.rmtree(fresh, ignore_errors=True)
     password = folder / "password"
-    _secret(password)
+    _read_or_make_secret(password)
     if user:
         shutil.chown(password, user)
     argv = [
@@ -265,7 +265,7 @@ def redis_bin() -> str:
 
 
 def redis_version(binary: str) -> tuple[int, ...]:
-    """The version of a Redis server; empty if it does not tell."""
+    """The version of a Redis server; empty if it does not report one."""
     try:
         known = child_env(PLACES)
         done = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=10, env=known)
@@ -282,7 +282,7 @@ def redis_prepare(folder: Path) -> Service:
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     shutil.rmtree(folder / "appendonlydir", ignore_errors=True)  # of a release that wrote
-    secret, port_file = _secret(folder / "password"), folder / "port"
+    secret, port_file = _read_or_make_secret(folder / "password"), folder / "port"
     port = free_port(int(port_file.read_text()) if port_file.exists() else 0)
     write_private(port_file, str(port))
     lines = [

@@ -1,8 +1,9 @@
 """Which processes are ours, remembered by pid and start time, and how all of them are ended.
 
-A pid alone is not an identity: after ``kill -9`` of `up`, or a reboot, the same number may be somebody else's process.
-So each is stored with its start time and is ours only while both match. Nothing is ever looked for by its name. What a
-copy of a data folder remembers are its original's processes, so a ledger also names the folder that it lies in.
+A pid alone is not an identity: after ``kill -9`` of `up`, or a reboot, the same number may be another program's
+process. So each is stored with its start time and is ours only while both match. Nothing is ever looked for by its
+name. What a copy of a data folder remembers are its original's processes, so a ledger also names the folder that it
+lies in.
 """
 
 from __future__ import annotations

@@ -27,43 +27,43 @@ class Renderer(DjangoTemplates):
         return mark_safe(draw(context["widget"]))  # noqa: S308 (every value is escaped below)
 
 
-def _attributes(widget: Widget) -> str:
+def _attributes_html(widget: Widget) -> str:
     found = ((name, value) for name, value in widget["attrs"].items() if value is not False)
-    return "".join(f" {_text(name)}" if value is True else f' {_text(name)}="{_text(value)}"' for name, value in found)
+    return "".join(f" {_escaped(name)}" if value is True else f' {_escaped(name)}="{_escaped(value)}"' for name, value in found)
 
 
-def _text(value: Any) -> str:
+def _escaped(value: Any) -> str:
     """Escaped, and a number as code writes it: a field takes no thousands' separator."""
     return conditional_escape(value if isinstance(value, str) else str(value))
 
 
-def _input(widget: Widget) -> str:
-    value = "" if widget["value"] is None else f' value="{_text(widget["value"])}"'
-    return f'<input type="{_text(widget["type"])}" name="{_text(widget["name"])}"{value}{_attributes(widget)}>'
+def _input_html(widget: Widget) -> str:
+    value = "" if widget["value"] is None else f' value="{_escaped(widget["value"])}"'
+    return f'<input type="{_escaped(widget["type"])}" name="{_escaped(widget["name"])}"{value}{_attributes_html(widget)}>'
 
 
-def _textarea(widget: Widget) -> str:
+def _textarea_html(widget: Widget) -> str:
     # The first new line in a textarea does not count, so that one of the text would be lost without this.
-    return f'<textarea name="{_text(widget["name"])}"{_attributes(widget)}>\n{_text(widget["value"] or "")}</textarea>'
+    return f'<textarea name="{_escaped(widget["name"])}"{_attributes_html(widget)}>\n{_escaped(widget["value"] or "")}</textarea>'
 
 
-def _select(widget: Widget) -> str:
-    groups = "".join(_group(name, options) for name, options, _index in widget["optgroups"])
-    return f'<select name="{_text(widget["name"])}"{_attributes(widget)}>{groups}\n</select>'
+def _select_html(widget: Widget) -> str:
+    groups = "".join(_optgroup_html(name, options) for name, options, _index in widget["optgroups"])
+    return f'<select name="{_escaped(widget["name"])}"{_attributes_html(widget)}>{groups}\n</select>'
 
 
-def _group(name: Any, options: list[Widget]) -> str:
-    drawn = "".join(f"\n  {_option(option)}" for option in options)
-    return f'\n  <optgroup label="{_text(name)}">{drawn}\n  </optgroup>' if name else drawn
+def _optgroup_html(name: Any, options: list[Widget]) -> str:
+    drawn = "".join(f"\n  {_option_html(option)}" for option in options)
+    return f'\n  <optgroup label="{_escaped(name)}">{drawn}\n  </optgroup>' if name else drawn
 
 
-def _option(option: Widget) -> str:
-    return f'<option value="{_text(option["value"])}"{_attributes(option)}>{_text(option["label"])}</option>'
+def _option_html(option: Widget) -> str:
+    return f'<option value="{_escaped(option["value"])}"{_attributes_html(option)}>{_escaped(option["label"])}</option>'
 
 
 FOLDER = "django/forms/widgets/"
 INPUTS = ("input", "text", "number", "email", "url", "password", "hidden", "checkbox", "file")
-DRAWN: dict[str, Callable[[Widget], str]] = {f"{FOLDER}{name}.html": _input for name in INPUTS} | {
-    f"{FOLDER}textarea.html": _textarea,
-    f"{FOLDER}select.html": _select,
+DRAWN: dict[str, Callable[[Widget], str]] = {f"{FOLDER}{name}.html": _input_html for name in INPUTS} | {
+    f"{FOLDER}textarea.html": _textarea_html,
+    f"{FOLDER}select.html": _select_html,
 }

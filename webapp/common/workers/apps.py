@@ -12,7 +12,7 @@ class WorkersConfig(AppConfig):
     name = "webapp.common.workers"
 
     def ready(self) -> None:
-        """Hear Celery's workers."""
+        """Connect to the signals of Celery's workers."""
         from webapp.common.workers import beating
 
         celeryd_after_setup.connect(beating.name_children, dispatch_uid="workers.name")

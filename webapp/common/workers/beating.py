@@ -1,8 +1,8 @@
-"""A worker tells that it lives, and what it does: a row that a thread of its main process renews every ``BEAT_S``.
+"""A worker reports that it lives, and what it does: a row that a thread of its main process renews every ``BEAT_S``.
 
 The name reaches the worker's children through ``TILTYARD_WORKER``, so that a lease can say whose it is. A
-worker that is shut down takes its row away; one that was killed falls silent and is shown as gone, and whoever beats
-next drops rows that are older than ``FORGET``.
+worker that is shut down takes its row away; one that was killed falls silent and is shown as gone, and the next
+beat of any worker drops rows that are older than ``FORGET``.
 """
 
 from __future__ import annotations
@@ -78,11 +78,11 @@ def gpu() -> Gpu | None:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     command += ["-i", visible] if visible else []
     with limited_child(command, wall_s=ASK_LIMIT_S, env=bare_env()) as child:
-        found = [_gpu(line.decode("utf-8", "replace")) for line in islice(child.lines(), MOST_GPUS)]
+        found = [_parse_gpu(line.decode("utf-8", "replace")) for line in islice(child.lines(), MOST_GPUS)]
     return min((item for item in found if item is not None), key=lambda item: item.memory, default=None)
 
 
-def _gpu(line: str) -> Gpu | None:
+def _parse_gpu(line: str) -> Gpu | None:
     """One line of it: a name, MiB, and the compute capability."""
     name, mebibytes, capability = [""] * 3
     if line.count(",") >= 2:
@@ -119,7 +119,7 @@ def worker_name() -> str:
 
 
 def living(pool: str) -> QuerySet[Worker]:
-    """Workers with places of this pool that were heard of late and may claim."""
+    """Workers with places of this pool that reported lately and may claim."""
     return Worker.objects.filter(queues__contains=[pool], beat_at__gt=Now() - GONE_AFTER, problem="")
 
 
@@ -143,7 +143,7 @@ def beat(name: str, pid: int, queues: list[str], places: int = 1) -> None:
 
 
 class Beats(threading.Thread):
-    """Renews the row of this worker until it is told to end."""
+    """Renews the row of this worker until it is asked to end."""
 
     def __init__(self, name: str, queues: list[str], places: int) -> None:
         super().__init__(name="worker-beat", daemon=True)

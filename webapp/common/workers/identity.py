@@ -31,7 +31,7 @@ def identity_file() -> Path:
 
 
 def folder_identity() -> UUID | None:
-    """What stands there; ``None`` for nothing or something else."""
+    """The identity in the folder's file; ``None`` without a valid one."""
     try:
         return UUID(identity_file().read_text(encoding="ascii").strip())
     except (OSError, ValueError):
@@ -45,30 +45,30 @@ def folder_problem() -> Problem:
     """
     known = DataFolder.objects.filter(pk=1).values_list("identity", flat=True).first()
     if known is None:
-        known = _begin()
+        known = _read_or_make_identity()
     found = folder_identity()
     if found == known:
         return ""
     return "no_identity" if found is None else "other_identity"
 
 
-def _begin() -> UUID:
+def _read_or_make_identity() -> UUID:
     found = folder_identity()
     with transaction.atomic():
         row, created = DataFolder.objects.get_or_create(pk=1, defaults={"identity": found} if found else {})
     if created:
-        _write(row.identity)
+        _write_identity(row.identity)
     return row.identity
 
 
 def folder_adopt() -> UUID:
-    """Make this the folder of the installation, whatever it carried before."""
-    known = DataFolder.objects.filter(pk=1).values_list("identity", flat=True).first() or _begin()
-    _write(known)
+    """Make this the folder of the installation, also where it had another identity."""
+    known = DataFolder.objects.filter(pk=1).values_list("identity", flat=True).first() or _read_or_make_identity()
+    _write_identity(known)
     return known
 
 
-def _write(identity: UUID) -> None:
+def _write_identity(identity: UUID) -> None:
     path = identity_file()
     fresh = path.with_name(f"{IDENTITY_NAME}.{os.getpid()}")
     with suppress(FileNotFoundError):

@@ -31,7 +31,7 @@ SPARK_WIDTH, SPARK_HEIGHT = 96, 22
 @register.simple_tag
 @functools.cache
 def module_script(script: str) -> SafeString:
-    """A page's script, behind links that let a browser fetch what it imports beside it, rather than one layer after
+    """A page's script, after links that let a browser fetch its imports in parallel, rather than one layer after
     another: seven layers are half a second of empty waiting on a line of 100 ms."""
     paths = ((static(path),) for path in imported_by(script))
     preloads = format_html_join("", '<link rel="modulepreload" href="{}">', paths)
