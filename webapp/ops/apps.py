@@ -17,7 +17,7 @@ class OpsConfig(AppConfig):
     name = "webapp.ops"
 
     def ready(self) -> None:
-        """Refuse packages with known holes; hear Celery's workers."""
+        """Refuse packages with known holes; connect to the signals of Celery's workers."""
         if too_old := floors_broken():
             raise ImproperlyConfigured("\n".join(too_old))
         worker_ready.connect(say_ready, dispatch_uid="ops.worker_ready")

@@ -23,7 +23,7 @@ from typing import IO, Any
 
 HEAD_NAME, DUMP_NAME, FILES_NAME, END_NAME = "backup.json", "tiltyard.dump", "files", "end.json"
 CHUNK_BYTES = 1 << 20
-MODES = 0o755  # whatever the archive says, nobody else gets to write
+MODES = 0o755  # no mode in an archive lets other users write
 
 
 class ArchiveError(Exception):
@@ -31,9 +31,9 @@ class ArchiveError(Exception):
 
 
 class _Content:
-    """A file's bytes, as many as its size said when it was opened, whatever is written to it meanwhile.
+    """A file's bytes, as many as it had when it was opened, also if it changes meanwhile.
 
-    A journal grows, and the rest is of the next backup. Of a log that was cut short the end is filled with empty lines.
+    A journal grows, and its new part belongs to the next backup. A log that was cut short is filled with empty lines.
     """
 
     def __init__(self, file: IO[bytes], digest: Any) -> None:
@@ -63,7 +63,7 @@ class Writer:
             if stat.S_ISREG(status.st_mode):
                 self._add_file(path, name)
             elif stat.S_ISDIR(status.st_mode) or stat.S_ISLNK(status.st_mode):
-                member = _member(name, status)
+                member = _member_of(name, status)
                 if stat.S_ISLNK(status.st_mode):
                     member.type, member.linkname = tarfile.SYMTYPE, os.readlink(path)
                 else:
@@ -78,7 +78,7 @@ class Writer:
     def _add_file(self, path: Path, name: str) -> None:
         with open(path, "rb") as file:
             status = os.fstat(file.fileno())
-            member = _member(name, status)
+            member = _member_of(name, status)
             # The number of a file that is deleted meanwhile comes round again: with other times.
             key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
             if status.st_nlink > 1 and key in self._seen:
@@ -89,7 +89,7 @@ class Writer:
             return self._put(member, file)
 
     def _put(self, member: tarfile.TarInfo, file: IO[bytes] | None = None) -> None:
-        self._digest.update(_sign(member))
+        self._digest.update(_signature(member))
         self._tar.addfile(member, _Content(file, self._digest) if file is not None else None)  # type: ignore[arg-type]
 
     def _text(self, name: str, value: dict[str, Any]) -> None:
@@ -99,13 +99,13 @@ class Writer:
         self._put(member, io.BytesIO(data))
 
 
-def _member(name: str, status: os.stat_result) -> tarfile.TarInfo:
+def _member_of(name: str, status: os.stat_result) -> tarfile.TarInfo:
     member = tarfile.TarInfo(name)
     member.mode, member.mtime = stat.S_IMODE(status.st_mode) & MODES, int(status.st_mtime)
     return member
 
 
-def _sign(member: tarfile.TarInfo) -> bytes:
+def _signature(member: tarfile.TarInfo) -> bytes:
     return f"{member.name}\0{member.type!r}\0{member.linkname}\0{member.size}\0{member.mode}\0".encode(
         errors="surrogateescape"
     )
@@ -116,7 +116,7 @@ def unpack(stream: IO[bytes], target: Path) -> dict[str, Any]:
     head: dict[str, Any] | None = None
     try:
         with tarfile.open(fileobj=stream, mode="r|") as tar:
-            for name, data in _members(tar, target):
+            for name, data in _unpack_members(tar, target):
                 head = json.loads(data) if name == HEAD_NAME else head
     except (tarfile.TarError, EOFError, ValueError, KeyError) as exc:
         raise ArchiveError(f"This is no whole backup of Tiltyard: {exc}") from exc
@@ -125,7 +125,7 @@ def unpack(stream: IO[bytes], target: Path) -> dict[str, Any]:
     return head
 
 
-def _members(tar: tarfile.TarFile, target: Path) -> Iterator[tuple[str, bytes]]:
+def _unpack_members(tar: tarfile.TarFile, target: Path) -> Iterator[tuple[str, bytes]]:
     """Unpack one member after the other; yields the texts of our own. Raises ``ValueError``."""
     digest = hashlib.sha256()
     for member in tar:
@@ -134,26 +134,26 @@ def _members(tar: tarfile.TarFile, target: Path) -> Iterator[tuple[str, bytes]]:
             if json.loads(file.read())["sha256"] != digest.hexdigest():
                 raise ValueError("it was changed or damaged")
             return
-        digest.update(_sign(member))
+        digest.update(_signature(member))
         if member.name == HEAD_NAME and file is not None:
             digest.update(data := file.read())
             yield member.name, data
             continue
         if member.name != DUMP_NAME and not member.name.startswith(f"{FILES_NAME}/"):
             raise ValueError(f"it has a part “{member.name[:80]}”")
-        _unpack(member, file, target, digest)
+        _unpack_member(member, file, target, digest)
     raise ValueError("its end is missing")
 
 
-def _unpack(member: tarfile.TarInfo, file: IO[bytes] | None, target: Path, digest: Any) -> None:
-    path = _below(target, member.name)
+def _unpack_member(member: tarfile.TarInfo, file: IO[bytes] | None, target: Path, digest: Any) -> None:
+    path = _path_below(target, member.name)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if member.isdir():
         path.mkdir(exist_ok=True, mode=0o700)
     elif member.issym():
         os.symlink(member.linkname, path)
     elif member.islnk():
-        os.link(_below(target, member.linkname), path, follow_symlinks=False)
+        os.link(_path_below(target, member.linkname), path, follow_symlinks=False)
     elif file is not None:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         with os.fdopen(handle, "wb") as out:
@@ -166,8 +166,8 @@ def _unpack(member: tarfile.TarInfo, file: IO[bytes] | None, target: Path, diges
         raise ValueError(f"“{member.name[:80]}” is neither file nor folder")
 
 
-def _below(target: Path, name: str) -> Path:
-    """A place below the target that no link of the archive leads out of."""
+def _path_below(target: Path, name: str) -> Path:
+    """The path below the target. Raises ``ValueError`` where a link of the archive leads out of it."""
     path = target / name
     if ".." in path.parts or not path.parent.resolve().is_relative_to(target.resolve()):
         raise ValueError(f"“{name[:80]}” leaves its folder")

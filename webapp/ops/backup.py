@@ -1,9 +1,9 @@
 """``manage.py backup``: database and data folder in one file, while everything runs.
 
 1. Dump the database, then read the files (``archive`` says why in this order). What is made again at each start is left
-   out, and so is what notes processes: of a copy they are somebody else's.
-2. Write beside the target, under another name, and rename when all is on the disk: a backup is whole or not there.
-3. Say what is in it, and what the database names and the folder lacks.
+   out, and so are notes of processes: for a copy they are processes of the original.
+2. Write next to the target, under another name, and rename when all is on the disk: a backup is complete or not there.
+3. Report what is in it, and the files that the database names and the folder lacks.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Held:
 def backup(data: Path, target: Path | IO[bytes]) -> Held:
     """Write a backup into a file that is not there yet, or into a stream. Raises ``BackupError``, ``OSError``."""
     if not isinstance(target, Path):
-        return _backup(data, target)
+        return _write_backup(data, target)
     if target.exists():
         raise BackupError(f"{target} is there already: name a file that is not.")
     if target.resolve().is_relative_to(data.resolve()):
@@ -76,7 +76,7 @@ def backup(data: Path, target: Path | IO[bytes]) -> Held:
     fresh = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            held = _backup(data, file)
+            held = _write_backup(data, file)
             file.flush()
             os.fsync(file.fileno())
         fresh.rename(target)
@@ -85,7 +85,7 @@ def backup(data: Path, target: Path | IO[bytes]) -> Held:
     return held
 
 
-def _backup(data: Path, stream: IO[bytes]) -> Held:
+def _write_backup(data: Path, stream: IO[bytes]) -> Held:
     with connected(data) as url, tempfile.TemporaryDirectory(prefix="backup-", dir=data / "uploads") as scratch:
         applied = sorted(MigrationRecorder(connection).applied_migrations())
         dump = Path(scratch) / DUMP_NAME

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def catalogues_compile(locale: Path) -> list[Path]:
-    """Write the ``.mo`` beside each ``.po`` that is newer than it; returns what was written.
+    """Write the ``.mo`` of each ``.po`` that is newer than it; returns the written files.
 
     Each is put in its place by a rename: two starts at once must not leave half a file.
     """

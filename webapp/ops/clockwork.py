@@ -1,8 +1,8 @@
-"""The clockwork: what has to be looked at every few seconds, in a process that no work of people can fill.
+"""The clockwork: jobs that run every few seconds, in a process that no work of people can fill.
 
 1. Each job has a thread and a connection of its own, so that a slow one delays no other.
 2. Rows in PostgreSQL decide what there is to do. Without the database a job tries again at its next tick; without Redis
-   it still looks, and what it would send stays a row.
+   it still runs, and what it would send stays a row.
 3. A second clockwork does no harm: every job may run twice at a time.
 4. A tick that does not end within its job's limit ends the process: its supervisor starts another one.
 """
@@ -66,9 +66,9 @@ class Clockwork:
         self._began: dict[str, float] = {}
 
     def run(self) -> None:
-        """Tick until told to end."""
+        """Tick until a signal ends it."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._told)
+            signal.signal(number, self._on_signal)
         current_app.loader.import_default_modules()  # what workers can do, so that `work.look` knows of it
         threads = [threading.Thread(target=self.keep, args=(job,), name=job.name, daemon=True) for job in self._jobs]
         for thread in threads:
@@ -84,7 +84,7 @@ class Clockwork:
             thread.join(timeout=max(0.0, until - time.monotonic()))
 
     def keep(self, job: Job) -> None:
-        """Do one job again and again, whatever it raises."""
+        """Do one job again and again, also after an error."""
         while not self._stop.is_set():
             began = self._began[job.name] = time.monotonic()
             try:
@@ -104,5 +104,5 @@ class Clockwork:
         now, began = time.monotonic(), dict(self._began)
         return next((job for job in self._jobs if now - began.get(job.name, now) > job.limit_s), None)
 
-    def _told(self, _number: int, _frame: FrameType | None) -> None:
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         self._stop.set()

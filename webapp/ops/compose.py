@@ -1,6 +1,6 @@
 """`make compose-init`: the secrets of docker-compose.yml, made once into `.env`. Needs nothing but Python itself.
 
-`.env` is the one source: what stands there stays, what is missing is added. No container gets a secret as a variable or
+`.env` is the one source: values in it stay, missing ones are added. No container gets a secret as a variable or
 an argument, which `docker inspect` and `ps` show to others: each is a file, written from `.env` each time.
 """
 
@@ -41,7 +41,7 @@ def compose_init(root: Path) -> list[str]:
     }
     if added:
         lines = "".join(f"{name}={value}\n" for name, value in added.items())
-        _write(path, before + ("\n" if before and not before.endswith("\n") else "") + lines, 0o600)
+        _write_private(path, before + ("\n" if before and not before.endswith("\n") else "") + lines, 0o600)
     path.chmod(0o600)
     values |= added
     _write_files(secret_files(values), root / values["TILTYARD_SECRETS"])
@@ -56,7 +56,7 @@ def secret_files(values: Mapping[str, str]) -> dict[str, str]:
         "database_url": f"postgresql://tiltyard:{database}@postgres:5432/tiltyard",
         "postgres_password": values["POSTGRES_PASSWORD"],
         "redis_url": f"redis://tiltyard:{broker}@redis:6379/0",
-        # Nobody is the default user, and ours may not change the server.
+        # The default user is off, and ours may not change the server.
         "redis_users": f"user default off\nuser tiltyard on #{digest} ~* &* +@all -@admin\n",
         "tiltyard_env_token": values["TILTYARD_ENV_TOKEN"],
         "tiltyard_secret_key": values["TILTYARD_SECRET_KEY"],
@@ -71,11 +71,11 @@ def _write_files(files: Mapping[str, str], folder: Path) -> None:
     for name, text in files.items():
         path = folder / name
         if not path.exists() or path.read_text(encoding="utf-8") != text:
-            _write(path, text, 0o444)
+            _write_private(path, text, 0o444)
 
 
-def _write(path: Path, text: str, mode: int) -> None:
-    """Whole or not at all, and never readable by more than ``mode`` says."""
+def _write_private(path: Path, text: str, mode: int) -> None:
+    """Write the file completely or not at all, and never with more rights than ``mode``."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as file:
         os.fchmod(file.fileno(), mode)

@@ -1,6 +1,6 @@
 """The web server's patience with connections: uvicorn's HTTP protocol with limits that it lacks.
 
-uvicorn waits for ever for a request's head and body, and answers 503 to everybody once ``--limit-concurrency``
+uvicorn waits without end for a request's head and body, and answers 503 to everybody once ``--limit-concurrency``
 connections are open, idle ones included. Here:
 
 1. A request's head must be complete within ``HEAD_LIMIT_S`` of its first byte (of the connection, for the first one).
@@ -8,13 +8,13 @@ connections are open, idle ones included. Here:
    After a refusal the rest of it is thrown away for ``LINGER_S``.
 3. An answer must keep leaving: a client that takes nothing for ``ANSWER_LIMIT_S`` is cut off.
 4. A connection without a request is idle, and does not count for ``--limit-concurrency``. Of one address at most
-   ``IDLE_PER_ADDRESS`` are kept for longer than ``IDLE_GRACE_S`` (a burst of tabs needs a moment to say what it wants),
-   of all at most ``IDLE_ALL``: a new one closes the oldest, so whoever comes next always gets in.
+   ``IDLE_PER_ADDRESS`` are kept for longer than ``IDLE_GRACE_S`` (a burst of tabs needs a moment to send its requests),
+   of all at most ``IDLE_ALL``: a new one closes the oldest, so the next client always gets in.
 5. One address has at most ``BUSY_PER_ADDRESS`` requests in progress, unless it is a proxy in front of us: half of what
    the server takes in all.
 
-6. A connection that becomes a websocket leaves this protocol and does not count for ``--limit-concurrency`` either: how
-   many there may be is ``webapp.live``'s to say. Nothing here knows of Django.
+6. A connection that becomes a websocket leaves this protocol and does not count for ``--limit-concurrency`` either:
+   ``webapp.live`` limits how many there may be. Nothing here imports Django.
 """
 
 from __future__ import annotations
@@ -151,13 +151,13 @@ class HttpProtocol(HttpToolsProtocol):
             self.app = service_unavailable  # type: ignore[assignment]
         super().on_headers_complete()
         self.app = app
-        # uvicorn would close at the end of the answer, whatever of the body is still on its way: we do it, a bit later.
+        # uvicorn would close at the end of the answer, also with a part of the body on its way: we do it, a bit later.
         self._close_after = self.cycle is not before and not self.cycle.keep_alive
         if self._close_after:
             self.cycle.keep_alive = True
 
     def _is_proxy(self) -> bool:
-        """Whether many people stand behind this address."""
+        """Whether this address is a proxy with many people behind it."""
         trusted = self.config.forwarded_allow_ips
         names = trusted.split(",") if isinstance(trusted, str) else list(trusted or [])
         return self.config.proxy_headers and ("*" in names or self.address in (name.strip() for name in names))
@@ -225,7 +225,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
-        """Whoever has not been let in yet is asked to come again: uvicorn would call it a fault of ours."""
+        """Ask clients that were not let in yet to try again: uvicorn would answer with a 500."""
         if not (self.close_sent or self.handshake_complete or self.initial_response):
             refusal = self.conn.reject(503, "This site is being started again.")
             refusal.headers["Retry-After"] = str(RETRY_AFTER_S)

@@ -16,7 +16,7 @@ WIDTH = 34
 
 
 class UpError(RuntimeError):
-    """A start that failed: what happened, what to do, and the log that tells more."""
+    """A start that failed: what happened, what to do, and the log with more."""
 
     def __init__(self, message: str, *, advice: str = "", log: Path | None = None, log_from: int = 0) -> None:
         """``log_from``: the byte of the log where this start begins; what lies before is another one's."""
@@ -40,7 +40,7 @@ class Console:
         self._write(f"\r\x1b[2K{text}")
 
     def _write(self, text: str) -> None:
-        """What cannot be printed (to a file on a full disk, to a terminal that is gone) ends nothing."""
+        """Write the text. A failure to print (a full disk, a terminal that is gone) must not end the program."""
         with suppress(OSError):
             self.stream.write(text)
             self.stream.flush()
@@ -87,7 +87,7 @@ def display_width(text: str) -> int:
 def tail(path: Path, lines: int, begin: int = 0) -> list[str]:
     """The last lines of a file from its byte ``begin`` on, without reading all of a large one.
 
-    A file that is shorter than that was begun again meanwhile.
+    A file that is shorter than that was started again meanwhile.
     """
     with path.open("rb") as file:
         size = file.seek(0, 2)

@@ -1,4 +1,4 @@
-"""A command beside the embedded PostgreSQL of a data folder: backups, restores and migrations while `up` is stopped.
+"""A command with the embedded PostgreSQL of a data folder: backups, restores and migrations while `up` is stopped.
 
 While `up` runs, its server is used; else one is started for as long as the command lasts, with the folder's lock held
 so that no `up` begins meanwhile.
@@ -40,10 +40,10 @@ def database(data: Path) -> Iterator[str]:
         except BlockingIOError:
             yield json.loads((data / "services.json").read_text(encoding="utf-8"))["database_url"]
             return
-        yield from _server(data)
+        yield from _run_server(data)
 
 
-def _server(data: Path) -> Iterator[str]:
+def _run_server(data: Path) -> Iterator[str]:
     """The folder's own server as our child; it dies with us."""
     service = postgres_prepare(data / "postgres")
     (data / "logs").mkdir(mode=0o700, exist_ok=True)

@@ -45,10 +45,10 @@ class Demo(NamedTuple):
 
 
 def demo_create(*, project: Project, user: User, say: Callable[[str], None] = lambda text: None) -> Demo:
-    """Make whatever of the demo is missing, and return its runs."""
-    demonstrations = _dataset(project, user, "tool-demonstrations", "demonstrations", DEMONSTRATIONS, CARELESS)
-    tasks = _dataset(project, user, "tool-tasks", "tasks", TASKS)
-    environment = _environment(project, user)
+    """Make the missing parts of the demo, and return its runs."""
+    demonstrations = _demo_dataset(project, user, "tool-demonstrations", "demonstrations", DEMONSTRATIONS, CARELESS)
+    tasks = _demo_dataset(project, user, "tool-tasks", "tasks", TASKS)
+    environment = _tools_environment(project, user)
     grpo, needs = presets()[GRPO_PRESET].config_for("full"), presets()[GRPO_PRESET].needs_for("full")
     spec = _reward_spec(project, user, list(needs.reward.components) if needs.reward else [])
     for dataset in (demonstrations, tasks):
@@ -59,10 +59,10 @@ def demo_create(*, project: Project, user: User, say: Callable[[str], None] = la
     grpo.model.source, grpo.data.train = f"run:{WARM_UP}", tasks.reference
     grpo.environment.name, grpo.environment.url = environment.reference, ""
     grpo.rewards.spec, grpo.rewards.components = spec.reference, []
-    return Demo(_run(project, user, WARM_UP, sft), _run(project, user, GRPO, grpo))
+    return Demo(_demo_run(project, user, WARM_UP, sft), _demo_run(project, user, GRPO, grpo))
 
 
-def _dataset(
+def _demo_dataset(
     project: Project, user: User, name: str, command: str, count: int, options: tuple[str, ...] = ()
 ) -> Dataset:
     found = Dataset.objects.filter(project=project, name=name, state__in=USABLE).order_by("-version").first()
@@ -87,7 +87,7 @@ def _wait_checked(dataset: Dataset) -> None:
         raise DemoError(f"Dataset {dataset} is {dataset.state}: {str(dataset.report)[:500]}")
 
 
-def _environment(project: Project, user: User) -> Environment:
+def _tools_environment(project: Project, user: User) -> Environment:
     found = Environment.objects.filter(project=project, name="tools").first()
     return found or environment_register(project=project, user=user, name="tools", url=settings.TOOLS_URL)
 
@@ -96,6 +96,6 @@ def _reward_spec(project: Project, user: User, components: list[RewardComponent]
     return reward_spec_save(project=project, user=user, name="tool-calling", components=components)
 
 
-def _run(project: Project, user: User, name: str, config: JobConfig) -> Run:
+def _demo_run(project: Project, user: User, name: str, config: JobConfig) -> Run:
     found = Run.objects.filter(project=project, name=name).first()
     return found or run_create(project=project, user=user, name=name, config=config)

@@ -31,17 +31,17 @@ def run_line(run: Run) -> str:
         parts.append(_("waits for %(name)s") % {"name": run.after.name if run.after else ""})
     if run.method.plays and run.last_reward is not None:
         parts.append(_("reward %(value).3f") % {"value": run.last_reward})
-    elif (loss := _newest(run, "loss")) is not None:
+    elif (loss := _newest_value(run, "loss")) is not None:
         parts.append(_("loss %(value).3f") % {"value": loss})
     return "  " + " · ".join(parts)
 
 
-def _newest(run: Run, name: str) -> float | None:
+def _newest_value(run: Run, name: str) -> float | None:
     points = MetricPoint.objects.filter(run=run, name=name).order_by("-step", "-attempt")
     return points.values_list("value", flat=True).first()
 
 
-def _rewards(run: Run, share: float = 0.1) -> tuple[float, float] | None:
+def _first_and_last_reward(run: Run, share: float = 0.1) -> tuple[float, float] | None:
     """Mean reward of the first and of the last tenth of the steps."""
     values = list(MetricPoint.objects.filter(run=run, name="reward").order_by("step").values_list("value", flat=True))
     count = max(1, int(len(values) * share))
@@ -50,7 +50,7 @@ def _rewards(run: Run, share: float = 0.1) -> tuple[float, float] | None:
 
 @dataclass
 class _Shown:
-    """What stands on the console already."""
+    """What the console shows already."""
 
     lines: dict[object, str] = field(default_factory=dict)
     at: float = 0.0
@@ -61,22 +61,22 @@ def follow(runs: Sequence[Run], console: Console) -> None:
     shown, away_since = _Shown(), 0.0
     while True:
         try:
-            if _look(runs, console, shown):
+            if _print_news(runs, console, shown):
                 return
             away_since = 0.0
         except DATABASE_AWAY:
             connection.close()
             if not away_since:
                 away_since = time.monotonic()
-                _plain("  " + _("The database does not answer; looking again every few seconds."), console)
+                _print_line("  " + _("The database does not answer; looking again every few seconds."), console)
             elif time.monotonic() - away_since > AWAY_LIMIT_S:
-                _plain("  " + _("The database is still unreachable. The pages show how the runs continued."), console)
+                _print_line("  " + _("The database is still unreachable. The pages show how the runs continued."), console)
                 return
         time.sleep(LOOK_AGAIN_S if away_since else LOOK_EVERY_S)
 
 
-def _look(runs: Sequence[Run], console: Console, shown: _Shown) -> bool:
-    """Read the runs and print what is new; whether all have ended or paused."""
+def _print_news(runs: Sequence[Run], console: Console, shown: _Shown) -> bool:
+    """Read the runs and print what is new. Returns whether all have ended or paused."""
     for run in runs:
         run.refresh_from_db()
     open_runs = [run for run in runs if run.state not in ENDED]
@@ -84,7 +84,7 @@ def _look(runs: Sequence[Run], console: Console, shown: _Shown) -> bool:
         state = f"{run.pk}-{run.state}"
         if state not in shown.lines and (run.state in ENDED or not console.tty):
             line = run_line(run)
-            _finish(run, console) if run.state in ENDED else _plain(line, console)
+            _print_end(run, console) if run.state in ENDED else _print_line(line, console)
             shown.lines[state], shown.lines[run.pk] = "", line
     if not open_runs:
         return True
@@ -98,16 +98,16 @@ def _look(runs: Sequence[Run], console: Console, shown: _Shown) -> bool:
     return False
 
 
-def _plain(text: str, console: Console) -> None:
+def _print_line(text: str, console: Console) -> None:
     if console.tty:
         console.update("")
     console.line(text)
 
 
-def _finish(run: Run, console: Console) -> None:
+def _print_end(run: Run, console: Console) -> None:
     text = run_line(run)
-    if run.state == RunState.SUCCEEDED and run.method.learns_from == "rollouts" and (found := _rewards(run)):
+    if run.state == RunState.SUCCEEDED and run.method.learns_from == "rollouts" and (found := _first_and_last_reward(run)):
         text += " · " + _("reward rose from %(first).2f to %(last).2f") % {"first": found[0], "last": found[1]}
     if run.error:
         text += f"\n    {run.error.get('message', '')} {run.error.get('hint', '')}"
-    _plain(text, console)
+    _print_line(text, console)

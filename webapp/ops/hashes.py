@@ -23,7 +23,7 @@ def pins(lock: str) -> dict[str, str]:
 
 
 def hashed(lock: str, compiled: str, name: str) -> str:
-    """The pins of the lock with the hashes that stand in ``compiled``; one without a hash is an error."""
+    """The pins of the lock with the hashes in ``compiled``; one without a hash is an error."""
     blocks = {block.split()[0]: block.rstrip() for block in re.split(r"\n(?=[A-Za-z0-9])", compiled) if "==" in block}
     wanted = pins(lock).values()
     bare = [pin for pin in wanted if "--hash=" not in blocks.get(pin, "")]

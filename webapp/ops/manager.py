@@ -28,10 +28,10 @@ USER = "tiltyard"
 LOG_BYTES, LOG_BACKUPS = "10MB", 3
 START_TRIES = 1000  # default 3 would give a program up for good after a bad minute; tries are seconds apart
 ANSWER_LIMIT_S = 20.0
-OUTPUT_BYTES = 1_000_000  # of what supervisord prints beside its log
+OUTPUT_BYTES = 1_000_000  # of what supervisord prints besides its log
 
 
-def _value(text: str) -> str:
+def _escape_percent(text: str) -> str:
     """Text as supervisord reads it back: ``%`` starts an expansion, so it is doubled."""
     return text.replace("%", "%%")
 
@@ -39,9 +39,9 @@ def _value(text: str) -> str:
 def _program_section(program: Program, root: Path, logs: Path, given: Iterable[str]) -> list[str]:
     lines = [
         f"[program:{program.name}]",
-        f"command={_value(shlex.join(program.command(given)))}",
-        f"directory={_value(str('/' if program.user else root))}",
-        f"stdout_logfile={_value(str(logs / program.name))}.log",
+        f"command={_escape_percent(shlex.join(program.command(given)))}",
+        f"directory={_escape_percent(str('/' if program.user else root))}",
+        f"stdout_logfile={_escape_percent(str(logs / program.name))}.log",
         f"stdout_logfile_maxbytes={LOG_BYTES}",
         f"stdout_logfile_backups={LOG_BACKUPS}",
         f"stopsignal={program.stop_signal.name.removeprefix('SIG')}",
@@ -58,7 +58,7 @@ def _program_section(program: Program, root: Path, logs: Path, given: Iterable[s
         lines.append(f"user={program.user}")
     if program.env:
         pairs = ",".join(f'{name}="{value}"' for name, value in program.env.items())
-        lines.append(f"environment={_value(pairs)}")
+        lines.append(f"environment={_escape_percent(pairs)}")
     return lines
 
 
@@ -78,7 +78,7 @@ class Manager:
     def _configuration(self, given: Iterable[str] = ()) -> str:
         login = [f"username={USER}", f"password={self._password}"]
         if self._address.startswith("unix"):
-            server = ["[unix_http_server]", f"file={_value(self._address.removeprefix('unix://'))}", "chmod=0700"]
+            server = ["[unix_http_server]", f"file={_escape_percent(self._address.removeprefix('unix://'))}", "chmod=0700"]
         else:
             server = ["[inet_http_server]", f"port={self._address.removeprefix('http://')}"]
         head = [
@@ -88,8 +88,8 @@ class Manager:
             "umask=077",
             "logfile_maxbytes=5MB",
             "logfile_backups=1",
-            f"logfile={_value(str(self.logs))}/supervisord.log",
-            f"pidfile={_value(str(self.data))}/supervisord.pid",
+            f"logfile={_escape_percent(str(self.logs))}/supervisord.log",
+            f"pidfile={_escape_percent(str(self.data))}/supervisord.pid",
             *(["user=root"] if os.geteuid() == 0 else []),
             "[rpcinterface:supervisor]",
             "supervisor.rpcinterface_factory = supervisor.rpcinterface:make_main_rpcinterface",

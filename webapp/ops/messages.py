@@ -59,7 +59,7 @@ def messages_of_template(source: str) -> Iterator[Message]:
 
 
 def messages_collect(root: Path) -> dict[Message, list[str]]:
-    """Every text with the files it stands in."""
+    """Every text with the files that have it."""
     found: dict[Message, list[str]] = {}
 
     def add(path: Path, messages: Iterator[Message]) -> None:

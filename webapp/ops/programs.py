@@ -37,7 +37,7 @@ TRAIN_STOP_WAIT_S = 330  # a trainer may save for up to settings.STOP_GRACE_MAX_
 
 @dataclass(frozen=True)
 class Program:
-    """One supervised process. Of our variables it gets places and those in ``names``, and ``env`` beside them."""
+    """One supervised process. Of our variables it gets places and those in ``names``, and also ``env``."""
 
     name: str
     group: str
@@ -59,8 +59,8 @@ class Program:
         return child_env(PLACES, self.names, **self.env)
 
     def command(self, given: Iterable[str]) -> list[str]:
-        """What starts it where somebody else hands all of ``given`` on: the rest is taken away by name, since values
-        on a command line could be read by all."""
+        """The command line for a parent that passes all of ``given`` on: other variables are removed by name, since all
+        users of the machine could read values on a command line."""
         rest = sorted(set(given) - {*PLACES, *self.names, *self.env})
         return [ENV, *(word for name in rest for word in ("-u", name)), *self.argv] if rest else self.argv
 
@@ -141,7 +141,7 @@ def web_program(host: str, port: int, *, behind_proxy: bool) -> Program:
         "--no-access-log",
         "--no-server-header",
         "--proxy-headers" if behind_proxy else "--no-proxy-headers",
-        # Without it uvicorn believes every client on loopback, and whatever FORWARDED_ALLOW_IPS of our parent says.
+        # Without it uvicorn trusts every client on loopback, and those of our parent's FORWARDED_ALLOW_IPS.
         *(["--forwarded-allow-ips", ",".join(proxy_addresses())] if behind_proxy else []),
     ]
     return Program("web", APP, argv, names=work_names(), env=FEW_ARENAS)
@@ -162,7 +162,7 @@ def keeper_program(ready: Path) -> Program:
 
 
 def clock_program(ready: Path) -> Program:
-    """Looks every few seconds at what nobody may forget, whatever people's work takes."""
+    """The clockwork: runs its jobs every few seconds, however long people's work takes."""
     argv = [sys.executable, "manage.py", "run_clockwork"]
     return Program("clock", APP, argv, names=site_names(), env={READY_VARIABLE: str(ready / "clock")})
 

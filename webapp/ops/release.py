@@ -33,20 +33,20 @@ class NotReleased(Exception):
 
 def release(root: Path, version: str, *, images: bool = True) -> list[str]:
     """Make the release; gives what was made, a line each. Raises ``NotReleased``."""
-    _refuse(root, version)
+    _check_release(root, version)
     section = unreleased(root, version)
     try:
-        _write(root, version)
-        wheel = _wheel(root)
+        _write_version(root, version)
+        wheel = _build_wheel(root)
         (root / DIST / f"notes-{version}.md").write_text(section, encoding="utf-8")
     except Exception:
-        _git(root, "checkout", "--", *PROJECTS, CHANGELOG)
+        _run_git(root, "checkout", "--", *PROJECTS, CHANGELOG)
         raise
-    _git(root, "commit", "--quiet", "-m", f"Release {version}", "--", *PROJECTS, CHANGELOG)
+    _run_git(root, "commit", "--quiet", "-m", f"Release {version}", "--", *PROJECTS, CHANGELOG)
     # Headings begin with the sign of a comment, which git would take out of the message.
-    _git(root, "tag", "--annotate", "--cleanup=verbatim", "-m", f"Tiltyard {version}\n\n{section}", f"v{version}")
+    _run_git(root, "tag", "--annotate", "--cleanup=verbatim", "-m", f"Tiltyard {version}\n\n{section}", f"v{version}")
     made = [f"commit and tag v{version}", f"{DIST}/{wheel.name}", f"{DIST}/notes-{version}.md"]
-    return made + (_images(root, version) if images else [])
+    return made + (_build_images(root, version) if images else [])
 
 
 def unreleased(root: Path, version: str) -> str:
@@ -58,9 +58,9 @@ def unreleased(root: Path, version: str) -> str:
     return found[1].strip() + "\n"
 
 
-def _refuse(root: Path, version: str) -> None:
+def _check_release(root: Path, version: str) -> None:
     try:
-        newest = max((Version(tag[1:]) for tag in _git(root, "tag", "--list", "v*").split()), default=Version("0"))
+        newest = max((Version(tag[1:]) for tag in _run_git(root, "tag", "--list", "v*").split()), default=Version("0"))
         asked = Version(version)
     except InvalidVersion as exc:
         raise NotReleased(f"{exc}. A version is three numbers: 0.3.0.") from exc
@@ -68,13 +68,13 @@ def _refuse(root: Path, version: str) -> None:
         raise NotReleased(f"{version} is not a version of three numbers, such as 0.3.0.")
     if asked <= newest:
         raise NotReleased(f"{version} is not newer than the last release, {newest}.")
-    if (branch := _git(root, "branch", "--show-current").strip()) != "main":
+    if (branch := _run_git(root, "branch", "--show-current").strip()) != "main":
         raise NotReleased(f"Releases are made on main; this is {branch or 'no branch'}.")
-    if changed := _git(root, "status", "--porcelain").splitlines():
+    if changed := _run_git(root, "status", "--porcelain").splitlines():
         raise NotReleased(f"{len(changed)} files are not committed, {changed[0][3:]} among them.")
 
 
-def _write(root: Path, version: str) -> None:
+def _write_version(root: Path, version: str) -> None:
     for name in PROJECTS:
         path = root / name
         text, changed = re.subn(r'^version = "[^"]+"$', f'version = "{version}"', path.read_text("utf-8"), flags=re.M)
@@ -86,33 +86,33 @@ def _write(root: Path, version: str) -> None:
     path.write_text(path.read_text("utf-8").replace(f"## {version} (unreleased)", dated, 1), encoding="utf-8")
 
 
-def _wheel(root: Path) -> Path:
+def _build_wheel(root: Path) -> Path:
     """The client's wheel, alone in a new ``dist/``."""
     shutil.rmtree(root / DIST, ignore_errors=True)
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
-    _run(root, [*pip, "--wheel-dir", str(root / DIST), "./client"], BUILD_LIMIT_S)
+    _run_command(root, [*pip, "--wheel-dir", str(root / DIST), "./client"], BUILD_LIMIT_S)
     shutil.rmtree(root / "client" / "build", ignore_errors=True)  # what setuptools leaves in the checkout
     return next((root / DIST).glob("*.whl"))
 
 
-def _images(root: Path, version: str) -> list[str]:
+def _build_images(root: Path, version: str) -> list[str]:
     try:
-        _run(root, ["docker", "info"], GIT_LIMIT_S)
+        _run_command(root, ["docker", "info"], GIT_LIMIT_S)
     except (NotReleased, OSError):
         return ["no images: no Docker engine answers here"]
-    _run(root, ["docker", "compose", "build"], IMAGE_LIMIT_S)
-    names = _run(root, ["docker", "compose", "config", "--images"], GIT_LIMIT_S).split()
+    _run_command(root, ["docker", "compose", "build"], IMAGE_LIMIT_S)
+    names = _run_command(root, ["docker", "compose", "config", "--images"], GIT_LIMIT_S).split()
     own = sorted(name for name in set(names) if name.startswith("tiltyard"))
     for name in own:
-        _run(root, ["docker", "tag", name, f"{name}:{version}"], GIT_LIMIT_S)
+        _run_command(root, ["docker", "tag", name, f"{name}:{version}"], GIT_LIMIT_S)
     return [f"{name}:{version}" for name in own]
 
 
-def _git(root: Path, *arguments: str) -> str:
-    return _run(root, ["git", *arguments], GIT_LIMIT_S)
+def _run_git(root: Path, *arguments: str) -> str:
+    return _run_command(root, ["git", *arguments], GIT_LIMIT_S)
 
 
-def _run(root: Path, command: Sequence[str], limit_s: float) -> str:
+def _run_command(root: Path, command: Sequence[str], limit_s: float) -> str:
     done = subprocess.run(list(command), cwd=root, capture_output=True, text=True, timeout=limit_s)
     if done.returncode:
         last = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["it printed nothing"]

@@ -1,7 +1,7 @@
 """``manage.py restore``: a backup into an empty data folder and an empty database.
 
 1. Refuse a folder or a database that holds anything.
-2. Unpack beside everything else, and check all of it: the digest, the release, the dump.
+2. Unpack into a folder of its own, and check all of it: the digest, the release, the dump.
 3. Move the files to their places, then the database in one transaction. If that fails, the files go again.
 """
 
@@ -36,11 +36,11 @@ def restore(data: Path, source: IO[bytes]) -> tuple[dict[str, Any], Held]:
         except ArchiveError as exc:
             raise BackupError(str(exc)) from exc
         _require_known(head)
-        script = _script(url, staged / DUMP_NAME)
+        script = _dump_as_sql(url, staged / DUMP_NAME)
         (staged / FILES_NAME).mkdir(exist_ok=True, mode=0o700)
         placed = [data / path.name for path in (staged / FILES_NAME).iterdir()]
         try:
-            _move(staged / FILES_NAME, data)
+            _move_into(staged / FILES_NAME, data)
             _restore_database(url, script)
         except BaseException:
             for path in placed:
@@ -73,17 +73,17 @@ def _require_known(head: dict[str, Any]) -> None:
         )
 
 
-def _move(source: Path, target: Path) -> None:
-    """Into folders that are there already, which may be other disks; whatever else is there is replaced."""
+def _move_into(source: Path, target: Path) -> None:
+    """Move into folders that are there already, which may be other disks; other things that are there are replaced."""
     if source.is_dir() and not source.is_symlink() and target.is_dir():
         for path in source.iterdir():
-            _move(path, target / path.name)
+            _move_into(path, target / path.name)
     else:
         shutil.move(source, target)
 
 
-def _script(url: str, dump: Path) -> Path:
-    """The dump as SQL beside it, which reads all of it. Raises ``BackupError`` where it is damaged."""
+def _dump_as_sql(url: str, dump: Path) -> Path:
+    """Write the dump as SQL next to it, which reads all of it. Raises ``BackupError`` where it is damaged."""
     script = dump.with_suffix(".sql")
     postgres_program(url, "pg_restore", "--no-owner", "--no-privileges", "--file", str(script), str(dump))
     with open(script, "r+b") as file:

@@ -1,4 +1,4 @@
-"""What a first start makes: somebody to log in as, a team, a project."""
+"""What a first start makes: a user to log in as, a team, a project."""
 
 from __future__ import annotations
 

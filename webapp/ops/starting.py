@@ -57,9 +57,9 @@ def processor_seconds(pid: int) -> float:
 
 
 def answers(url: str) -> bool:
-    """Whether anything at all answers there, whatever it says: a redirect, a refusal."""
+    """Whether anything answers there, also with a redirect or a refusal."""
     place = parse_place(url)
-    try:  # a client for HTTP takes processor time of its own, which whoever starts here needs
+    try:  # an HTTP client takes processor time of its own, which the starting program needs
         socket.create_connection((place.host, place.port), timeout=5).close()
     except OSError:
         return False

@@ -46,7 +46,8 @@ def tools_port_of(data: Path) -> tuple[int, int]:
 
 
 def tools_token_file(data: Path) -> Path:
-    """What whoever plays on the tools server shows, in a file: any program of this machine can reach its port."""
+    """The file with the token of the tools server; it has one because any program of this machine can reach its
+    port."""
     file = data / "tools.token"
     if not file.exists():
         write_private(file, secrets.token_urlsafe(32))

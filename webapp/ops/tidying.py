@@ -1,5 +1,5 @@
-"""What nobody needs any more and nobody else deletes: expired sessions, notes of deletions that are done, what lost
-imports left, and answers kept for calls that are sent again."""
+"""Deletes what is not needed any more and no other code deletes: expired sessions, notes of deletions that are done,
+what lost imports left, and answers kept for calls that are sent again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from webapp.api.models import KeptAnswer
 from webapp.foreign.importing import cut_imports_discard
 from webapp.runs.removal.models import Removal, RemovalState
 
-REMOVALS_KEPT = timedelta(days=30)  # the audit says for ever what was deleted and by whom
+REMOVALS_KEPT = timedelta(days=30)  # the audit keeps what was deleted and by whom without end
 ANSWERS_KEPT = timedelta(hours=48)  # who sends a call again does so within minutes; a script after a weekend does not
 
 

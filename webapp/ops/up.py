@@ -1,4 +1,4 @@
-"""`manage.py up`: everything that one machine needs, started in order, watched, and ended without a trace.
+"""`manage.py up`: everything that one machine needs, started in order, watched, and ended completely.
 
 1. Take the data folder's lock: a second `up` says so and leaves.
 2. End what an `up` that was killed has left (processes.json), then look whether the port is free.
@@ -6,7 +6,8 @@
 4. Write services.json, from which every Django process reads its addresses; migrate; make the first user and team.
 5. Start the web server and wait until it answers; then all others, until each is ready.
 6. Watch. Each look notes all processes by pid and start time, for 2. of the next start.
-7. On Ctrl-C, SIGTERM or an error: supervisord stops the groups in order, then whatever still lives of the noted ones.
+7. On Ctrl-C, SIGTERM or an error: supervisord stops the groups in order, then the noted processes that still live are
+   ended.
 
 This process never opens the database: its own settings were read before services.json was written.
 """
@@ -134,7 +135,7 @@ class Up:
             file.flush()
             yield
 
-    def _recover(self) -> None:
+    def _end_leftovers(self) -> None:
         """End what is left of an `up` that was killed: first its supervisord in order, then the rest."""
         left = alive(self.ledger.read())
         if not left:
@@ -145,7 +146,7 @@ class Up:
             self.ledger.clear()
 
     def _end_all(self, processes: list[Known]) -> None:
-        """supervisord knows the right order, so it goes first; whatever it leaves is ended after it."""
+        """supervisord knows the right order, so it goes first; what it leaves is ended after it."""
         heads = [one for one in processes if one.name.startswith("supervisord") or self._is_manager(one)]
         for one in heads:
             with suppress(OSError):
@@ -166,9 +167,9 @@ class Up:
     def _start(self) -> None:
         catalogues_compile(self.options.root / "locale")
         os.umask(0o077)
-        self._recover()
+        self._end_leftovers()
         check_port(self.options)
-        ready = self._folders()
+        ready = self._make_folders()
         tools_port, tools_before = tools_port_of(self.data)
         with self.console.stage(_("Data folder")):
             programs = self._prepare_services()
@@ -178,15 +179,15 @@ class Up:
         self._manager = Manager(self.data, self.options.root, [*programs.values(), tools, web, *workers])
         logs = {name: self.manager.log_of(program) for name, program in self.manager.programs.items()}
         self._log_sizes = {name: log.stat().st_size for name, log in logs.items() if log.exists()}
-        self.manager.start(self._environment(*(program.names for program in self.manager.programs.values())))
-        self._note()
+        self.manager.start(self._base_environment(*(program.names for program in self.manager.programs.values())))
+        self._note_processes()
         self.manager.run(*programs.values())
         self._wait_services(programs)
         self._write_services(tools_port)
         self._collect_static()
         with self.console.stage(_("Database up to date")):
             link = self._prepare_site(tools_port, tools_before)
-        self.manager.run(web)  # alone: a person waits for the first page, and nobody for a worker
+        self.manager.run(web)  # alone: a person waits for the first page, but not for a worker
         self._wait_for(_("Web server"), web, lambda: answers(self.options.address))
         self.manager.run(tools, *workers)
         self._wait_for(_("Tools environment"), tools, lambda: answers(f"http://127.0.0.1:{tools_port}/health"))
@@ -200,10 +201,10 @@ class Up:
         for program in workers:
             title = titles.get(program.name, _("Training worker"))
             self._wait_for(title, program, (ready / program.name).exists)
-        self._note()
+        self._note_processes()
         self._welcome(link)
 
-    def _folders(self) -> Path:
+    def _make_folders(self) -> Path:
         """Private folders below the data folder, which others may pass through (not list) when we are root."""
         self.data.chmod(0o711 if os.geteuid() == 0 else 0o700)
         for name in ("logs", "runs", "datasets", "static", "ready"):
@@ -226,11 +227,11 @@ class Up:
             title, wait = {"database_url": ("PostgreSQL", postgres_wait), "redis_url": ("Redis", redis_wait)}[key]
             with self.console.stage(title):
                 try:
-                    wait(self.services[key], alive=self._survival(program))
+                    wait(self.services[key], alive=self._survival_check(program))
                 except EmbeddedError as exc:
                     raise UpError(str(exc), log=self.manager.log_of(program)) from exc
 
-    def _environment(self, *names: Iterable[str]) -> dict[str, str]:
+    def _base_environment(self, *names: Iterable[str]) -> dict[str, str]:
         own = {
             "TILTYARD_DATA_DIR": str(self.data),
             "TILTYARD_PORT": str(self.options.port),
@@ -240,7 +241,7 @@ class Up:
         }
         return child_env(PLACES, *names, **own)
 
-    def _survival(self, program: Program) -> Callable[[], bool]:
+    def _survival_check(self, program: Program) -> Callable[[], bool]:
         """A question "is it still the process that was started?" that a crash or restart answers with no."""
         pids: set[int] = set()
 
@@ -260,12 +261,12 @@ class Up:
         found["tools_token"] = tools_token_file(self.data).read_text().strip()
         write_private(self.data / "services.json", json.dumps(found))
 
-    def _manage(self, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
+    def _run_manage(self, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
         argv = [sys.executable, "manage.py", *arguments]
         helper = subprocess.Popen(
             argv,
             cwd=self.options.root,
-            env=self._environment(work_names()) | {"TILTYARD_LOG_LEVEL": "WARNING"},
+            env=self._base_environment(work_names()) | {"TILTYARD_LOG_LEVEL": "WARNING"},
             stdin=subprocess.DEVNULL,
             start_new_session=True,
             preexec_fn=die_with_parent,
@@ -280,7 +281,7 @@ class Up:
         if not collected(source, target):
             log = self.data / "logs" / "static.log"
             with self.console.stage(_("Scripts and styles")), log.open("wb") as output:
-                child = self._manage("collectstatic", "--noinput", "--clear", stdout=output, stderr=output)
+                child = self._run_manage("collectstatic", "--noinput", "--clear", stdout=output, stderr=output)
                 if child.wait():
                     raise UpError(_("The scripts and styles of the pages could not be prepared."), log=log)
                 note_collected(source, target)
@@ -292,7 +293,7 @@ class Up:
         if port != before:
             arguments += ["--tools-moved", f"http://127.0.0.1:{before}", f"http://127.0.0.1:{port}"]
         with log.open("wb") as errors:
-            child = self._manage(*arguments, stdout=subprocess.PIPE, stderr=errors)
+            child = self._run_manage(*arguments, stdout=subprocess.PIPE, stderr=errors)
             output, _none = child.communicate()  # however long: large tables take their time
         if child.returncode:
             raise UpError(_("The database could not be brought up to date."), log=log)
@@ -300,7 +301,7 @@ class Up:
 
     # --- 5: ready ---
     def _wait_for(self, title: str, program: Program, check: Callable[[], bool]) -> None:
-        survives, progress = self._survival(program), Progress(READY_LIMIT_S, SAY_AFTER_S)
+        survives, progress = self._survival_check(program), Progress(READY_LIMIT_S, SAY_AFTER_S)
         log, log_from = self.manager.log_of(program), self._log_sizes.get(program.full_name, 0)
         with self.console.stage(title):
             while not within(LOOK_EVERY_S, check):
@@ -329,14 +330,14 @@ class Up:
         line()
 
     # --- 6: watch ---
-    def _note(self) -> None:
+    def _note_processes(self) -> None:
         """Remember all processes, those whose parent has gone too."""
         if self._manager is not None and self._manager.child is not None:
             self.known = set(alive(self.known)) | family(self._manager.child.pid)
             try:
                 if self.ledger.write(self.known):
                     self._noted = True
-            except OSError as exc:  # a full or failing disk ends nothing: the older note stands until there is room
+            except OSError as exc:  # a full or failing disk ends nothing: the older note stays until there is room
                 if self._noted:
                     self.console.line(_(
                         "  %(problem)s Running processes continue."
@@ -345,9 +346,9 @@ class Up:
 
     def _watch(self) -> None:
         if self.options.demo:
-            self._manage("demo", "--follow")
+            self._run_manage("demo", "--follow")
         while self.manager.alive:
-            self._note()
+            self._note_processes()
             self._tell_restarts(self.manager)
             time.sleep(WATCH_EVERY_S)
         raise UpError(
@@ -392,7 +393,7 @@ class Up:
         if self.console.tty:
             self.console.update("")
         with self.console.stage(_("Ending everything")):
-            self._note()
+            self._note_processes()
             self._end_all(sorted(self.known, key=lambda one: one.pid))
         if self.manager.child is not None:
             self.manager.child.wait(timeout=5)

@@ -15,7 +15,7 @@ DOCKER = ("DOCKER_HOST", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH", "DOCKER_CONFIG
 
 
 def site_names() -> tuple[str, ...]:
-    """Of whatever reads our settings, and speaks to other servers."""
+    """The variables of a process that reads our settings and connects to other servers."""
     return (*settings_names(), *PYTHON, *CERTIFICATES)
 
 

@@ -46,7 +46,7 @@ def ticking() -> Iterator[Callable[..., Clockwork]]:
 
     yield start
     for clock, thread in begun:
-        clock._told(signal.SIGTERM, None)
+        clock._on_signal(signal.SIGTERM, None)
         thread.join(5)
         assert not thread.is_alive()
 

@@ -102,7 +102,7 @@ def test_a_note_that_cannot_be_written_is_told_once_until_one_was(tmp_path: Path
     up._manager = SimpleNamespace(child=SimpleNamespace(pid=os.getpid()))  # type: ignore[assignment]
 
     def told() -> int:
-        up._note()
+        up._note_processes()
         return output.getvalue().count("Running processes continue.")
 
     assert told() == 0 and len(up.ledger.read()) >= 1

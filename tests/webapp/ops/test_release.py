@@ -78,7 +78,7 @@ def built(monkeypatch: pytest.MonkeyPatch) -> None:
         (made := root / "dist" / "tiltyard_client-0.3.0-py3-none-any.whl").write_bytes(b"")
         return made
 
-    monkeypatch.setattr(module, "_wheel", wheel)
+    monkeypatch.setattr(module, "_build_wheel", wheel)
 
 
 def test_a_release_is_a_commit_and_a_tag_that_a_push_publishes(checkout: Path, built: None) -> None:

@@ -117,7 +117,7 @@ def test_following_the_demo_waits_for_its_database(monkeypatch: pytest.MonkeyPat
                 raise OperationalError("server closed the connection unexpectedly")
 
     monkeypatch.setattr(following, "LOOK_AGAIN_S", 0.01)
-    monkeypatch.setattr(following, "_rewards", lambda run: None)
+    monkeypatch.setattr(following, "_first_and_last_reward", lambda run: None)
     monkeypatch.setattr(following, "connection", type("Closed", (), {"close": staticmethod(lambda: None)}))
     following.follow([Ended()], Console())  # type: ignore[list-item]
     said = capsys.readouterr().out

@@ -81,7 +81,7 @@ def _known(program: Program, given: dict[str, str]) -> dict[str, str]:
 
 def test_each_program_has_its_own_variables_and_no_others(tmp_path: Path, programs: list[Program]) -> None:
     up = Up(UpOptions(tmp_path, ROOT), Console())
-    given = up._environment(*(program.names for program in programs))
+    given = up._base_environment(*(program.names for program in programs))
     assert {program.name for program in programs} == {"postgres", "redis", "tools", *SITE}
     known = {program.name: _known(program, given) for program in programs}
     found = {name: {program for program, has in known.items() if name in has} for name in CANARIES}

@@ -1,4 +1,4 @@
-"""``manage.py database COMMAND …``: run a command beside the database, with PostgreSQL's own programs on its path."""
+"""``manage.py database COMMAND …``: run a command with the database, with PostgreSQL's own programs on its path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``manage.py run_clockwork``: give back what lost workers had, send what waits, resume what can go on."""
+"""``manage.py run_clockwork``: give back what lost workers had, send what waits, resume what can continue."""
 
 from __future__ import annotations
 
