@@ -1,4 +1,5 @@
-"""What a chat opens with that is begun on a dataset's row or on a rollout. Addresses name them, never their text."""
+"""The first messages of a chat that starts from a dataset's row or a rollout. Addresses name these, never their
+text."""
 
 from __future__ import annotations
 
@@ -62,11 +63,11 @@ def _of_row(dataset: Dataset, number: str) -> Beginning:
     place = made.values_list("name", flat=True).first()
     if place is None:  # of no environment's own; then where it was played last
         newest = runs_using(dataset).order_by("-created_at").first()
-        place = _environment(newest) if newest is not None else ""
+        place = _environment_of(newest) if newest is not None else ""
     title = _("Row %(row)s of %(name)s") % {"row": number, "name": dataset}
     url = reverse("dataset-detail", args=[dataset.project.slug, dataset.pk])
     messages = [message.model_dump() for message in start.messages]
-    return Beginning(title, url, *_words(messages), environment=place)
+    return Beginning(title, url, *_system_and_question(messages), environment=place)
 
 
 def _of_rollout(project: Project, pk: str) -> Beginning:
@@ -86,20 +87,20 @@ def _of_rollout(project: Project, pk: str) -> Beginning:
     return Beginning(
         title,
         reverse("rollout-detail", args=[project.slug, rollout.pk]),
-        *_words(turn.messages if turn is not None else []),
-        environment=_environment(rollout.run),
+        *_system_and_question(turn.messages if turn is not None else []),
+        environment=_environment_of(rollout.run),
         model=f"{CHECKPOINT}{left.pk}" if left is not None else "",
     )
 
 
-def _words(messages: list[dict[str, Any]]) -> tuple[str, str]:
-    """The system message and the first thing that is asked; runs from elsewhere may have recorded odd ones."""
+def _system_and_question(messages: list[dict[str, Any]]) -> tuple[str, str]:
+    """The system message and the first user message; imported runs may have recorded odd ones."""
     said = [(message.get("role"), str(message.get("content") or "")) for message in messages]
     system = said[0][1] if said and said[0][0] == "system" else ""
     return system, next((text for role, text in said if role == "user"), "")
 
 
-def _environment(run: Run) -> str:
+def _environment_of(run: Run) -> str:
     """The environment that a run names, while the project has it."""
     wanted = str((run.config.get("environment") or {}).get("name") or "").removeprefix("environment:")
     return wanted if wanted and Environment.objects.filter(project=run.project_id, name=wanted).exists() else ""

@@ -1,7 +1,7 @@
 """A chat process (``python -m training chat``) as its holder knows it.
 
 It leads a process group of its own and holds the read end of a pipe whose write end only we have, as a trainer does:
-whatever becomes of us, it ends. A thread reads its lines into the holder's queue.
+it ends when we do, in any way. A thread reads its lines into the holder's queue.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ END_LIMIT_S = 5.0
 
 
 class Child:
-    """One process with one model, or that asks one endpoint. ``lines`` gets what it tells, and ``None`` once it has
+    """One process with one model, or that asks one endpoint. ``lines`` gets its lines, and ``None`` once it has
     ended; ``access`` has the endpoint's key."""
 
     def __init__(self, opened: Open, lines: Queue[tuple[Child, Told | None]], access: Mapping[str, str]) -> None:
@@ -52,15 +52,15 @@ class Child:
         self.ready = False
         self._lines, self._waiting = lines, list[Line]()
         self._oom_kills = oom_kills()
-        self._reader = threading.Thread(target=self._read, name=f"chat-{self._process.pid}", daemon=True)
+        self._reader = threading.Thread(target=self._read_lines, name=f"chat-{self._process.pid}", daemon=True)
         self._reader.start()
-        self._write(opened)
+        self._write_line(opened)
 
     def send(self, line: Line) -> None:
-        """Send a line, once it is loaded: until then nobody reads, and a pipe holds little. One that cannot be written
-        is lost: the process has ended, and its end is told."""
+        """Send a line, once it is loaded: until then the process does not read, and a pipe holds little. A line that
+        cannot be written is lost: the process has ended, and ``lines`` gets its end."""
         if self.ready:
-            self._write(line)
+            self._write_line(line)
         else:
             self._waiting.append(line)
 
@@ -69,7 +69,7 @@ class Child:
         self.ready = True
         waiting, self._waiting = self._waiting, []
         for line in waiting:
-            self._write(line)
+            self._write_line(line)
 
     def end(self) -> None:
         """End it and everything it started, now. Calling it twice does nothing."""
@@ -96,13 +96,13 @@ class Child:
         hint = "The kernel killed a process for want of memory: choose a smaller model." if starved else ""
         return ErrorInfo(code="chat_died", boundary=Boundary.POLICY, message=what, hint=hint)
 
-    def _write(self, line: Line) -> None:
+    def _write_line(self, line: Line) -> None:
         assert self._process.stdin is not None  # noqa: S101 - it is a pipe
         with contextlib.suppress(OSError, ValueError):
             self._process.stdin.write(line.model_dump_json().encode() + b"\n")
             self._process.stdin.flush()
 
-    def _read(self) -> None:
+    def _read_lines(self) -> None:
         assert self._process.stdout is not None  # noqa: S101 - it is a pipe
         with contextlib.suppress(OSError, ValueError):
             while line := self._process.stdout.readline(LINE_BYTES):

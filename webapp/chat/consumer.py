@@ -1,6 +1,6 @@
-"""The live view of one chat: all of it first, then whatever changes, by ``seq`` (docs/chat.md has the frames).
+"""The live view of one chat: all of it first, then each change, by ``seq`` (docs/chat.md has the frames).
 
-The socket only tells. What a person does goes through the API, so that two tabs, a script and a tab that was closed all
+The socket only sends. What a person does goes through the API, so that two tabs, a script and a tab that was closed all
 see the same rows. An answer that grows is sent as the text that was added.
 """
 
@@ -19,8 +19,8 @@ from webapp.live.watching import BAD_FRAME, GONE, Closed, Watcher
 _sockets: Counter[UUID] = Counter()
 
 
-def _read(chat_id: UUID, after: int) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """What changed after ``after``, and what waits."""
+def _read_changes(chat_id: UUID, after: int) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """The chat's changes after ``after``, and its answers that wait. Raises ``Closed``."""
     chat = chat_read(chat_id)
     if chat is None:
         raise Closed(GONE)
@@ -53,29 +53,29 @@ class ChatConsumer(Watcher):
 
     async def tell(self) -> None:
         """The whole chat, or what has changed since the last frame; and what waits."""
-        view, waiting = await in_database(_read, self.watched, self.seq)
+        view, waiting = await in_database(_read_changes, self.watched, self.seq)
         first, changed = self.seq < 0, view["seq"] > self.seq
         self.seq = view["seq"]
         if changed:
             answers = view.pop("answers")
-            more = [found for answer in answers if (found := self._more(answer)) is not None]
+            more = [found for answer in answers if (found := self._added_text(answer)) is not None]
             whole = [answer for answer in answers if answer["id"] not in {one["id"] for one in more}]
             for answer in answers:
-                self.sent[answer["id"]] = _length(answer)
+                self.sent[answer["id"]] = _answer_length(answer)
             await self._send(encode({"type": "chat" if first else "changes", **view, "answers": whole, "more": more}))
         if waiting or self.waiting:
             await self._send(encode({"type": "waits", "waits": waiting}))
         self.waiting = bool(waiting)
 
-    def _more(self, answer: dict[str, Any]) -> dict[str, Any] | None:
-        """The text that was added to an answer that this tab has; ``None`` where more than that has changed."""
+    def _added_text(self, answer: dict[str, Any]) -> dict[str, Any] | None:
+        """The text that was added to an answer that this tab has; ``None`` where anything else has changed."""
         before = self.sent.get(answer["id"])
-        messages, length = _length(answer)
+        messages, length = _answer_length(answer)
         if before is None or answer["state"] != AnswerState.ANSWERING or before[0] != messages or length <= before[1]:
             return None
         return {"id": answer["id"], "text": answer["partial"][before[1] :]}
 
 
-def _length(answer: dict[str, Any]) -> tuple[int, int]:
-    """Whole messages and characters of the next one. A partial text that begins a message has no end of its own."""
+def _answer_length(answer: dict[str, Any]) -> tuple[int, int]:
+    """How many complete messages the answer has, and how many characters of the next one."""
     return len(answer["messages"]), len(answer["partial"])

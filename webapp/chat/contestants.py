@@ -56,17 +56,17 @@ def choices(project: Project) -> list[tuple[str, list[Choice]]]:
     finished = checkpoints_of(project).filter(final=True).select_related(None).prefetch_related(None).defer(None)
     finished = finished.select_related("run").only("step", "run__name")
     models = [Choice(model.reference, model.name) for model in registered[:MAX_CHOICES]]
-    left = [Choice(f"{CHECKPOINT}{item.pk}", _title(item)) for item in finished[:MAX_CHOICES]]
+    left = [Choice(f"{CHECKPOINT}{item.pk}", _checkpoint_title(item)) for item in finished[:MAX_CHOICES]]
     asked = [Choice(item.reference, item.name) for item in endpoints_of(project)[:MAX_CHOICES]]
     groups = ((_("Registered"), models), (_("Trained here"), left), (_("Endpoints"), asked))
-    return [(_group(label, found), found) for label, found in groups if found]
+    return [(_group_label(label, found), found) for label, found in groups if found]
 
 
-def _group(label: str, found: list[Choice]) -> str:
+def _group_label(label: str, found: list[Choice]) -> str:
     return " · ".join(filter(None, (label, newest_only(len(found), MAX_CHOICES))))
 
 
-def _title(checkpoint: Checkpoint) -> str:
+def _checkpoint_title(checkpoint: Checkpoint) -> str:
     return _("%(run)s · step %(step)s") % {"run": checkpoint.run.name, "step": checkpoint.step}
 
 
@@ -81,13 +81,13 @@ def contestant_of(project: Project, values: dict[str, Any]) -> Contestant:
     except TiltyardError as exc:
         sentence = exc.sentence if isinstance(exc, ConfigError) else exc.message
         raise ValidationError({"contestants": sentence[:1].upper() + sentence[1:]}) from exc
-    return found.model_copy(update={"title": _called(project, found)})
+    return found.model_copy(update={"title": _contestant_title(project, found)})
 
 
-def _called(project: Project, contestant: Contestant) -> str:
+def _contestant_title(project: Project, contestant: Contestant) -> str:
     source = contestant.source
     if source.startswith(CHECKPOINT):
-        return _title(_checkpoint(project, source))
+        return _checkpoint_title(_checkpoint_of(project, source))
     return source.partition(":")[2] if source.startswith(("model:", "run:", ENDPOINT_REFERENCE)) else source
 
 
@@ -100,7 +100,7 @@ def open_of(project: Project, contestant: Contestant) -> Open:
     if not contestant.source.startswith(CHECKPOINT):
         source, revision = model_meant(project, contestant.source)
         return Open(model=ModelConfig(source=source, revision=revision))
-    checkpoint = _checkpoint(project, contestant.source)
+    checkpoint = _checkpoint_of(project, contestant.source)
     if not checkpoint.folder.is_dir():
         raise ModelError(_("The files of this checkpoint are gone."))
     return Open(model=ModelConfig(source=str(checkpoint.folder)))
@@ -117,7 +117,7 @@ def endpoint_meant(project: Project, contestant: Contestant) -> Endpoint | None:
     return found
 
 
-def _checkpoint(project: Project, source: str) -> Checkpoint:
+def _checkpoint_of(project: Project, source: str) -> Checkpoint:
     """Raises ``ModelError``."""
     try:
         found = checkpoints_of(project).filter(pk=UUID(source.removeprefix(CHECKPOINT))).first()

@@ -18,7 +18,7 @@ from webapp.environments.tokens import ours, token_for
 
 
 def turns_of(chat: Chat) -> list[Turn]:
-    """The conversation as it stands, without what was edited away."""
+    """The present conversation, without replaced turns."""
     return list(chat.turns.filter(replaced_at=None).order_by("number").prefetch_related("answers"))
 
 
@@ -44,16 +44,16 @@ def conversation(chat: Chat, contestant: int, *, before: Answer | None = None, s
     messages = [Message(role="system", content=system)] if system else []
     for turn in turns_of(chat):
         if turn.text:
-            _add(messages, Message(role="user", content=turn.text))
+            _append_merged(messages, Message(role="user", content=turn.text))
         if before is not None and turn.pk == before.turn_id:
             break
         answer = last_answer(turn, contestant)
         for message in answered(answer) if answer is not None else []:
-            _add(messages, message)
+            _append_merged(messages, message)
     return messages
 
 
-def _add(messages: list[Message], message: Message) -> None:
+def _append_merged(messages: list[Message], message: Message) -> None:
     last = messages[-1] if messages else None
     if last is not None and last.role == message.role == "user":
         messages[-1] = Message(role="user", content=f"{last.content}\n\n{message.content}")

@@ -3,12 +3,12 @@
 1. A hint (``chat.hold``) finds a free place: a device for models, one of those that ask endpoints for the others. It
    takes the oldest answers that wait for a place of its pool.
 2. At most ``LOADED_MAX`` models are in memory, each in a process of its own; answers of one model are made together.
-   A further model takes the place of one that nobody talks with at the moment, or waits.
+   A further model replaces one without an open answer, or waits.
 3. What is written goes into the answer's row, every ``FLUSH_S`` while it grows; open pages read it there.
-4. A run that waits for such a place and a worker that shuts down are heard within ``LOOK_S``: answers get ``YIELD_S``
-   to end, then they are cut off, and those that had not begun wait again. So is the place given back once nobody has
-   asked anything for ``CHAT_IDLE_S``.
-5. Who is killed falls silent: ``chat.look`` cuts off what it was writing (``webapp/chat/tasks.py``).
+4. A run that waits for such a place and a worker that shuts down are noticed within ``LOOK_S``: answers get ``YIELD_S``
+   to end, then they are cut off, and those that had not begun wait again. The place is also given back after
+   ``CHAT_IDLE_S`` without a question.
+5. A holder that is killed falls silent: ``chat.look`` cuts off what it was writing (``webapp/chat/tasks.py``).
 """
 
 from __future__ import annotations
@@ -90,27 +90,27 @@ class Desk:
         self._next = dict.fromkeys(("poll", "look", "beat"), 0.0)
 
     def run(self) -> None:
-        """Until there is nothing more to do, or somebody else needs the place."""
+        """Answer until there is nothing more to do, or a run needs the place."""
         try:
-            while not self._over():
-                self._hear()
-                self._flush()
-                self._work()
+            while not self._is_over():
+                self._read_lines()
+                self._write_texts()
+                self._do_due()
         except DATABASE_AWAY as exc:  # away: what is in hand falls silent and is cut off
             logger.warning("chats given up", extra={"action": "chat", "error": repr(exc)[:200]})
             connection.close()
         finally:
-            self._close()
+            self._end_all()
 
     # --- When to leave -------------------------------------------------------------------------------------------
-    def _over(self) -> bool:
+    def _is_over(self) -> bool:
         now = time.monotonic()
         if self._leave_at is not None:
             return not self._live or now >= self._leave_at
         return not self._live and now - self._used >= settings.CHAT_IDLE_S
 
-    def _look(self) -> None:
-        """Does somebody else need this place?"""
+    def _check_place(self) -> None:
+        """Give way if a run needs this place, or the worker shuts down."""
         if self._leave_at is not None:
             return
         if closing():
@@ -121,45 +121,45 @@ class Desk:
     def _give_way(self, why: ErrorInfo) -> None:
         self._why, self._leave_at = why, time.monotonic() + YIELD_S
 
-    def _close(self) -> None:
-        """Leave nothing behind."""
+    def _end_all(self) -> None:
+        """End all processes and answers, and remove the holder's row."""
         for child in self._children.values():
             child.end()
         why = self._why or CLOSING
         try:
             for live in list(self._live.values()):
-                self._cut(live, why)
+                self._cut_off(live, why)
             Holder.objects.filter(owner=self.owner).delete()
         except DATABASE_AWAY:
             connection.close()
 
-    def _cut(self, live: Live, why: ErrorInfo) -> None:
+    def _cut_off(self, live: Live, why: ErrorInfo) -> None:
         """An answer that had not begun waits again; another keeps what it has."""
         try:
             if live.begun:
-                self._end(live, AnswerState.CUT, error=why)
+                self._end_answer(live, AnswerState.CUT, error=why)
             else:
                 answer_keep(live.claim, live.chat_id, state=AnswerState.WAITING, token="", tries=0, progress={})
         except Lost:
             return
 
     # --- What waits ----------------------------------------------------------------------------------------------
-    def _work(self) -> None:
-        """What is due: take what waits, hear who wants a stop, say that we live."""
+    def _do_due(self) -> None:
+        """Do what is due: take waiting answers, stop those that a person stopped, renew the holder's row."""
         now = time.monotonic()
         if now >= self._next["look"]:
             self._next["look"] = now + LOOK_S
-            self._look()
+            self._check_place()
         if now >= self._next["beat"]:
             self._next["beat"] = now + BEAT_S
-            self._beat()
+            self._write_beat()
         if now >= self._next["poll"]:
             self._next["poll"] = now + POLL_S
-            self._stops()
+            self._stop_answers()
             if self._leave_at is None:
-                self._take()
+                self._take_waiting()
 
-    def _beat(self) -> None:
+    def _write_beat(self) -> None:
         fields = {"heard_at": Now(), "loaded": sorted(self._titles.values())}
         first = {**fields, "worker": worker_name(), "pool": self.pool}
         Holder.objects.update_or_create(owner=self.owner, defaults=fields, create_defaults=first)
@@ -169,41 +169,41 @@ class Desk:
             except Lost:
                 self._give_up(live)
 
-    def _stops(self) -> None:
+    def _stop_answers(self) -> None:
         for pk in Answer.objects.filter(pk__in=list(self._live), stop=True).values_list("pk", flat=True):
             live = self._live[str(pk)]
             live.child.send(Stop(id=str(pk)))
-            self._end(live, AnswerState.STOPPED)
+            self._end_answer(live, AnswerState.STOPPED)
 
-    def _take(self) -> None:
+    def _take_waiting(self) -> None:
         rows = Answer.objects.filter(pool=self.pool, state=AnswerState.WAITING, token="").order_by("created_at")
         related = rows.select_related("turn__chat__project", "turn__chat__environment")
         for answer in related[:TAKE_AT_ONCE]:
             self._used = time.monotonic()
-            self._begin(answer)
+            self._begin_answer(answer)
 
-    def _begin(self, answer: Answer) -> None:
-        """Ask for this answer, unless there is no room for its model."""
+    def _begin_answer(self, answer: Answer) -> None:
+        """Ask the model for this answer, unless there is no room for its model."""
         chat = answer.turn.chat
         try:
-            with boundary(PolicyFault, "preparing the answer"):  # one row of nonsense must not cost the others
+            with boundary(PolicyFault, "preparing the answer"):  # one invalid row must not cost the others
                 contestant = Contestant.model_validate(chat.contestants[answer.contestant])
                 endpoint = endpoint_meant(chat.project, contestant)
                 opened, ask = open_of(chat.project, contestant), ask_of(answer)
             if endpoint is not None:
-                ask.allowance = _allowance(endpoint, chat.pk)
+                ask.allowance = _allowance_for(endpoint, chat.pk)
         except TiltyardError as exc:
             if (taken := claim(Answer, answer.pk)) is not None:
                 answer_finish(taken, chat.pk, state=AnswerState.FAILED, error=exc.info.model_dump(mode="json"))
             return
-        child = self._child(opened, contestant.title, key_env(chat.project, opened.endpoint))
+        child = self._child_for(opened, contestant.title, key_env(chat.project, opened.endpoint))
         if child is None or (taken := claim(Answer, answer.pk, at_work=AnswerState.ANSWERING)) is None:
             return
         live = self._live[str(answer.pk)] = Live(taken, chat.pk, child, endpoint, str(chat))
         child.send(ask)
-        self._keep(live, progress={} if child.ready else {"phase": "loading"})
+        self._keep_answer(live, progress={} if child.ready else {"phase": "loading"})
 
-    def _child(self, opened: Open, title: str, access: dict[str, str]) -> Child | None:
+    def _child_for(self, opened: Open, title: str, access: dict[str, str]) -> Child | None:
         """The process of a model, started if there is room for one more; ``None`` where there is not."""
         key = json.dumps([opened.model_dump_json(), access])  # another key is another process
         if key not in self._children:
@@ -212,41 +212,41 @@ class Desk:
                 idle = next((name for name, child in self._children.items() if child not in busy), None)
                 if idle is None:
                     return None
-                self._drop(idle)
+                self._drop_child(idle)
             self._children[key], self._titles[key] = Child(opened, self._lines, access), title
             self._next["beat"] = 0.0
         # The one that was talked with last is the last to go.
         self._children[key] = child = self._children.pop(key)
         return child
 
-    def _drop(self, key: str) -> None:
+    def _drop_child(self, key: str) -> None:
         self._titles.pop(key)
         self._children.pop(key).end()
 
-    # --- What is told --------------------------------------------------------------------------------------------
-    def _hear(self) -> None:
-        """All lines that have come; waits a moment for the first."""
+    # --- Lines of the processes ----------------------------------------------------------------------------------
+    def _read_lines(self) -> None:
+        """Handle all lines that have come; waits a moment for the first."""
         try:
-            self._heard(*self._lines.get(timeout=WAIT_S))
+            self._handle_line(*self._lines.get(timeout=WAIT_S))
             while True:
-                self._heard(*self._lines.get_nowait())
+                self._handle_line(*self._lines.get_nowait())
         except Empty:
             return
 
-    def _heard(self, child: Child, line: Told | None) -> None:
+    def _handle_line(self, child: Child, line: Told | None) -> None:
         if line is None or (isinstance(line, Failed) and not line.id):
-            self._lost(child, line.error if line is not None else None)
+            self._handle_end(child, line.error if line is not None else None)
             return
         if isinstance(line, Ready):
             child.loaded()
-            for live in self._of(child):
-                self._keep(live, progress={})
+            for live in self._answers_of(child):
+                self._keep_answer(live, progress={})
             return
         live_now = self._live.get(line.id)
         if live_now is not None:
-            self._told(live_now, line)
+            self._handle_answer(live_now, line)
 
-    def _told(self, live: Live, line: Text | Said | Ended | Failed) -> None:
+    def _handle_answer(self, live: Live, line: Text | Said | Ended | Failed) -> None:
         self._used = time.monotonic()
         if isinstance(line, Text):
             live.text += line.text
@@ -259,40 +259,40 @@ class Desk:
         elif isinstance(line, Ended):
             state, error = AnswerState.STOPPED if line.why == "stopped" else AnswerState.DONE, None
             if line.why == "budget" and live.endpoint is not None:
-                state, error = AnswerState.FAILED, _over(live.endpoint, live.chat_id)
-            self._end(live, state, error, ending=line.model_dump(mode="json", exclude={"id", "type"}))
+                state, error = AnswerState.FAILED, _limit_error(live.endpoint, live.chat_id)
+            self._end_answer(live, state, error, ending=line.model_dump(mode="json", exclude={"id", "type"}))
         else:
-            self._end(live, AnswerState.FAILED, error=line.error)
+            self._end_answer(live, AnswerState.FAILED, error=line.error)
 
-    def _lost(self, child: Child, error: ErrorInfo | None) -> None:
+    def _handle_end(self, child: Child, error: ErrorInfo | None) -> None:
         """A process ended: by itself, or because it could not load its model."""
         key = next((name for name, other in self._children.items() if other is child), None)
         if key is None:
             return  # we ended it ourselves
         error = error or child.last_word()
-        self._drop(key)
-        for live in self._of(child):
-            self._end(live, AnswerState.FAILED, error=error)
+        self._drop_child(key)
+        for live in self._answers_of(child):
+            self._end_answer(live, AnswerState.FAILED, error=error)
 
-    def _of(self, child: Child) -> list[Live]:
+    def _answers_of(self, child: Child) -> list[Live]:
         return [live for live in self._live.values() if live.child is child]
 
     # --- Rows ----------------------------------------------------------------------------------------------------
-    def _flush(self) -> None:
+    def _write_texts(self) -> None:
         now = time.monotonic()
         for live in list(self._live.values()):
             if live.dirty and now - live.written >= FLUSH_S:
                 live.written, live.dirty = now, False
-                self._keep(live, messages=live.messages, partial=live.text)
+                self._keep_answer(live, messages=live.messages, partial=live.text)
 
-    def _keep(self, live: Live, **columns: Any) -> None:
+    def _keep_answer(self, live: Live, **columns: Any) -> None:
         try:
             answer_keep(live.claim, live.chat_id, **columns)
         except Lost:
             self._give_up(live)
 
-    def _end(self, live: Live, state: AnswerState, error: ErrorInfo | None = None, ending: Any = None) -> None:
-        self._forget(live)
+    def _end_answer(self, live: Live, state: AnswerState, error: ErrorInfo | None = None, ending: Any = None) -> None:
+        self._forget_answer(live)
         told = error.model_dump(mode="json") if error is not None else None
         ending = ending or {"why": str(state), "seconds": time.monotonic() - live.began}
         columns = {"messages": live.messages, "partial": live.text, "error": told, "ending": ending}
@@ -302,24 +302,24 @@ class Desk:
             return
 
     def _give_up(self, live: Live) -> None:
-        """Its row is gone, or another's: nobody wants the rest."""
+        """Stop an answer whose row is gone or belongs to another holder: its text is not needed."""
         live.child.send(Stop(id=str(live.claim.item.pk)))
-        self._forget(live)
+        self._forget_answer(live)
 
-    def _forget(self, live: Live) -> None:
+    def _forget_answer(self, live: Live) -> None:
         self._used = time.monotonic()
         self._live.pop(str(live.claim.item.pk), None)
 
 
-def _allowance(endpoint: Endpoint, chat_id: UUID) -> Allowance:
-    """What an answer may use. Raises ``BudgetSpent`` where that is nothing."""
+def _allowance_for(endpoint: Endpoint, chat_id: UUID) -> Allowance:
+    """How many tokens and how much money an answer may use. Raises ``BudgetSpent`` where nothing is left."""
     left = chat_left(endpoint, chat_id)
     prices = {"price_in": endpoint.price_in or 0.0, "price_out": endpoint.price_out or 0.0}
     return Allowance(tokens=left.tokens, cost=left.cost or 0.0, **prices)
 
 
-def _over(endpoint: Endpoint, chat_id: UUID) -> ErrorInfo:
-    """The limit that an answer ended at, also where a new day has begun meanwhile."""
+def _limit_error(endpoint: Endpoint, chat_id: UUID) -> ErrorInfo:
+    """The error for the limit that an answer ended at, also where a new day has begun meanwhile."""
     try:
         chat_left(endpoint, chat_id)
     except BudgetSpent as exc:

@@ -1,7 +1,7 @@
 """Chats with models: what a person said, and what each contestant answered.
 
 Nothing that was said is thrown away: an edited turn is replaced together with all that followed it, and an answer that
-is drawn again stands beside the earlier one.
+is drawn again is kept next to the earlier one.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Turn(UuidModel):
 
 
 class AnswerState(models.TextChoices):
-    """Where an answer stands."""
+    """The state of an answer."""
 
     WAITING = "waiting", _("waiting")
     ANSWERING = "answering", _("being written")
@@ -76,8 +76,8 @@ class AnswerState(models.TextChoices):
 class Answer(UuidModel, Work):
     """What one contestant answers to one turn. ``messages`` are whole; ``partial`` is the text being written.
 
-    It is work for whoever has a device, or a place for endpoints (``webapp.chat.holder``), and no kind of
-    ``work.KINDS``: its messages go to other queues, and what was begun is never begun again by itself.
+    It is work for a holder with a device, or a place for endpoints (``webapp.chat.holder``), and no kind of
+    ``work.KINDS``: its messages go to other queues, and an answer that was begun is never begun again by itself.
     """
 
     OPEN = (AnswerState.WAITING, AnswerState.ANSWERING)

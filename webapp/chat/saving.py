@@ -44,15 +44,15 @@ def chat_save(
     if not any(message.role == "assistant" for message in messages):
         raise ValidationError(_("Nothing was answered yet."))
     if kind == "row":
-        return _row(chat, user, name, messages, contestant)
-    return _case(chat, user, name, messages, expected or {}, total)
+        return _save_row(chat, user, name, messages, contestant)
+    return _save_case(chat, user, name, messages, expected or {}, total)
 
 
-def _plain(messages: list[Message]) -> list[dict[str, Any]]:
+def _messages_json(messages: list[Message]) -> list[dict[str, Any]]:
     return [message.model_dump(mode="json", exclude_none=True) for message in messages]
 
 
-def _row(chat: Chat, user: User | None, name: str, messages: list[Message], contestant: int) -> Saved:
+def _save_row(chat: Chat, user: User | None, name: str, messages: list[Message], contestant: int) -> Saved:
     source = {
         "source": "chat",
         "chat": str(chat.pk),
@@ -60,12 +60,12 @@ def _row(chat: Chat, user: User | None, name: str, messages: list[Message], cont
         "environment": chat.environment_name,
         "parameters": {key: value for key, value in chat.parameters.items() if key != "system"},
     }
-    row = {"messages": _plain(messages), "provenance": source}
+    row = {"messages": _messages_json(messages), "provenance": source}
     made = dataset_append(project=chat.project, user=user, name=name, rows=[row], file_name="chat.jsonl")
     return Saved("row", str(made), reverse("dataset-detail", args=[chat.project.slug, made.pk]))
 
 
-def _case(
+def _save_case(
     chat: Chat,
     user: User | None,
     name: str,
@@ -78,7 +78,7 @@ def _case(
         name=name,
         environment=chat.environment_name,
         prompt_length=prompt,
-        messages=_plain(messages),
+        messages=_messages_json(messages),
         row={},
         env_reward=None,
         env_parts={},

@@ -84,39 +84,39 @@ def waits(chat: Chat) -> dict[str, dict[str, Any]]:
     found = list(mine)
     if not found:
         return {}
-    at, why = now(), {pool: _why(chat, pool) for pool in {answer.pool for answer in found}}
-    return {str(one.pk): {**_place(one, at), **(LOADING if one.token else why[one.pool])} for one in found}
+    at, why = now(), {pool: _wait_reason(chat, pool) for pool in {answer.pool for answer in found}}
+    return {str(one.pk): {**_queue_place(one, at), **(LOADING if one.token else why[one.pool])} for one in found}
 
 
 LOADING: dict[str, Any] = {"why": "loading"}
 
 
-def _place(answer: Answer, at: datetime) -> dict[str, Any]:
+def _queue_place(answer: Answer, at: datetime) -> dict[str, Any]:
     before = Answer.objects.filter(pool=answer.pool, state=AnswerState.WAITING, created_at__lt=answer.created_at)
     return {"seconds": max(0.0, (at - answer.created_at).total_seconds()), "before": before.count()}
 
 
-def _why(chat: Chat, pool: str) -> dict[str, Any]:
-    """What an answer waits for that no worker has taken."""
+def _wait_reason(chat: Chat, pool: str) -> dict[str, Any]:
+    """Why an answer that no worker has taken is waiting."""
     places = dict(living(pool).values_list("name", "places"))
     if not places:
         return {"why": "no_worker"}
     runs = list(Run.objects.filter(state__in=LEASED, lease_worker__in=places))
     if len(runs) >= sum(places.values()):
-        return _run(chat, min(runs, key=lambda run: math.inf if (left := _left(run)) is None else left))
+        return _wait_for_run(chat, min(runs, key=lambda run: math.inf if (left := _seconds_left(run)) is None else left))
     if (queued := waiting_run(pool)) is not None:
-        return _run(chat, queued)
+        return _wait_for_run(chat, queued)
     return {"why": "busy" if holders(pool).exists() else "starting"}
 
 
-def _run(chat: Chat, run: Run) -> dict[str, Any]:
+def _wait_for_run(chat: Chat, run: Run) -> dict[str, Any]:
     """A run that has the worker, or gets it next. One of another project has no name here."""
     own = run.project_id == chat.project_id
-    return {"why": "run", "run": run.name if own else "", "run_id": str(run.pk) if own else "", "left": _left(run)}
+    return {"why": "run", "run": run.name if own else "", "run_id": str(run.pk) if own else "", "left": _seconds_left(run)}
 
 
-def _left(run: Run) -> float | None:
-    """Seconds that a run still takes, where that can be told."""
+def _seconds_left(run: Run) -> float | None:
+    """Seconds that a run still takes; ``None`` where that is not known."""
     if run.step_seconds is None or not run.total_steps:
         return None
     return max(0.0, run.step_seconds * (run.total_steps - run.step))

@@ -83,7 +83,7 @@ def turn_send(
         raise ValidationError({"text": sentence % {"n": f"{len(text):,}", "most": f"{MAX_TEXT_CHARS:,}"}})
     given = parameters_of({**chat.parameters, **(parameters or {})}).model_dump()
     with transaction.atomic():
-        seq = _begin(chat)
+        seq = _lock_idle_chat(chat)
         turns = turns_of(chat)
         number = _place_of(turns, edited) if edited is not None else len(turns)
         if not text and (number or not chat.environment_name):
@@ -100,7 +100,7 @@ def turn_send(
         if number == 0:
             columns["title"] = " ".join(text.split())[:TITLE_CHARS]
         Chat.objects.filter(pk=chat.pk).update(**columns)
-        _ask(*pools)
+        _ask_workers(*pools)
     return turn
 
 
@@ -109,7 +109,7 @@ def answer_again(*, chat: Chat, answer: UUID, parameters: dict[str, Any] | None 
     ``ValidationError``."""
     given = parameters_of({**chat.parameters, **(parameters or {})}).model_dump()
     with transaction.atomic():
-        seq = _begin(chat)
+        seq = _lock_idle_chat(chat)
         turns = turns_of(chat)
         before = next((one for one in turns[-1].answers.all() if one.pk == answer), None) if turns else None
         if before is None:
@@ -120,7 +120,7 @@ def answer_again(*, chat: Chat, answer: UUID, parameters: dict[str, Any] | None 
         again = {"contestant": before.contestant, "pool": before.pool, "number": number}
         made = Answer.objects.create(turn=turns[-1], **again, parameters=given, seq=seq)
         Chat.objects.filter(pk=chat.pk).update(used_at=Now(), parameters=given)
-        _ask(made.pool)
+        _ask_workers(made.pool)
     return made
 
 
@@ -136,13 +136,13 @@ def chat_stop(*, chat: Chat) -> int:
 
 
 def chat_delete(*, chat: Chat) -> None:
-    """Forget a chat with all that was said. Whatever is being written for it is given up."""
+    """Delete a chat with all its messages. Answers that are being written are given up."""
     with transaction.atomic():
         audit(AuditAction.CHAT_DELETED, chat)
         chat.delete()
 
 
-def _begin(chat: Chat) -> int:
+def _lock_idle_chat(chat: Chat) -> int:
     """Lock the chat for a change, and take its number. Raises ``ValidationError`` while an answer is open."""
     seq = seq_take(chat.pk)
     if Answer.objects.filter(turn__chat=chat, turn__replaced_at=None, state__in=Answer.OPEN).exists():
@@ -158,7 +158,7 @@ def _place_of(turns: list[Turn], edited: UUID) -> int:
     return place
 
 
-def _ask(*pools: str) -> None:
+def _ask_workers(*pools: str) -> None:
     """Ask for a worker of each pool after the transaction, unless one answers chats already."""
     for pool in set(pools):
         if not holders(pool).exists():

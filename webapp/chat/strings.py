@@ -9,10 +9,10 @@ from webapp.common.strings import run_strings
 
 def chat_strings() -> dict[str, str]:
     """Those of a transcript, and the chat's own."""
-    return {**run_strings(), **_states(), **_waits(), **_acts()}
+    return {**run_strings(), **_state_strings(), **_wait_strings(), **_act_strings()}
 
 
-def _states() -> dict[str, str]:
+def _state_strings() -> dict[str, str]:
     return {
         "chat.you": _("You"),
         "chat.environment": _("Environment"),
@@ -43,7 +43,7 @@ def _states() -> dict[str, str]:
     }
 
 
-def _waits() -> dict[str, str]:
+def _wait_strings() -> dict[str, str]:
     return {
         "chat.wait.loading": _("Loading the model, for {t} so far."),
         "chat.wait.starting": _("Waiting for a worker, for {t} so far."),
@@ -61,7 +61,7 @@ def _waits() -> dict[str, str]:
     }
 
 
-def _acts() -> dict[str, str]:
+def _act_strings() -> dict[str, str]:
     return {
         "chat.edit": _("Edit"),
         "chat.edit_send": _("Send the changed message"),

@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 @shared_task(name=HINT, ignore_result=True)
 def hold(pool: str = TRAIN) -> None:
-    """Answer chats until nobody asks any more, or a run needs this place."""
+    """Answer chats until no question is left, or a run needs this place."""
     if problem := folder_problem():
         logger.error("this worker answers no chat", extra={"action": "chat", "problem": problem})
         return

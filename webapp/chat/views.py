@@ -62,7 +62,7 @@ def chat_new(request: HttpRequest, slug: str) -> HttpResponse:
             chat = services.chat_create(
                 project=project,
                 user=cast(User, request.user),
-                contestants=_contestants(values),
+                contestants=_chosen_contestants(values),
                 environment=values.get("environment", ""),
                 parameters={"system": values.get("system", "")},
                 first=values.get("first", ""),
@@ -83,13 +83,13 @@ def chat_new(request: HttpRequest, slug: str) -> HttpResponse:
     return render(request, "chat/new.html", context, status=422 if errors else 200)
 
 
-def _contestants(values: dict[str, Any]) -> list[dict[str, Any]]:
+def _chosen_contestants(values: dict[str, Any]) -> list[dict[str, Any]]:
     """The form's one or two choices; ``hub`` has a field of its own."""
     found = [values.get(name, "").strip() for name in ("model", "other")]
     return [{"source": values.get("hub", "").strip() if source == "hub" else source} for source in found if source]
 
 
-def _own(request: HttpRequest, slug: str, pk: UUID, need: Role = Role.VIEWER) -> tuple[Project, Chat]:
+def _own_chat(request: HttpRequest, slug: str, pk: UUID, need: Role = Role.VIEWER) -> tuple[Project, Chat]:
     project = project_for(request.user, slug, need=need)
     within = selectors.chats_of(project).select_related("environment")
     return project, object_for(request.user, Chat, pk, need=need, within=within)
@@ -99,7 +99,7 @@ def _own(request: HttpRequest, slug: str, pk: UUID, need: Role = Role.VIEWER) ->
 @require_GET
 def chat_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """One chat; all that was said comes over its socket."""
-    project, chat = _own(request, slug, pk)
+    project, chat = _own_chat(request, slug, pk)
     page = {
         "id": str(chat.pk),
         "socket": f"/ws/chats/{chat.pk}/",
@@ -128,6 +128,6 @@ def chat_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @require_POST
 def chat_delete(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Forget a chat."""
-    _project, chat = _own(request, slug, pk, need=Role.EDITOR)
+    _project, chat = _own_chat(request, slug, pk, need=Role.EDITOR)
     services.chat_delete(chat=chat)
     return redirect("chat-list", slug)

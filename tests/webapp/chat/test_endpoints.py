@@ -50,13 +50,13 @@ def test_its_words_come_as_they_are_written_and_are_paid_for(
     endpoint = make_endpoint(price_in=1.0, price_out=10.0, currency="EUR")
     stub.pause_s, stub.replies = 0.3, [streams("One ", "two ", "three.", USED)]
     seen: list[str] = []
-    keep = Desk._keep
+    keep = Desk._keep_answer
 
     def remember(desk: Desk, live: Any, **columns: Any) -> None:
         seen.append(columns.get("partial", ""))
         keep(desk, live, **columns)
 
-    monkeypatch.setattr(Desk, "_keep", remember)
+    monkeypatch.setattr(Desk, "_keep_answer", remember)
     chat = make_chat(GPT)
     answer = _answer(chat, "Count.")
     assert (answer.state, answer.messages) == ("done", [{"role": "assistant", "content": "One two three."}])

@@ -123,14 +123,14 @@ def test_a_chat_that_is_deleted_takes_nobody_with_it(make_chat: Maker, monkeypat
     gone, stays = make_chat(), make_chat(parameters={"max_tokens": 6})
     _send(gone, "Go on for long.", max_tokens=3000, temperature=0.0)
     (answer,) = _send(stays, "Hello")
-    told = Desk._told
+    told = Desk._handle_answer
 
     def delete_then(desk: Desk, live: Any, line: Any) -> None:
         told(desk, live, line)
         if live.chat_id == gone.pk and live.text:
             chat_delete(chat=gone)
 
-    monkeypatch.setattr(Desk, "_told", delete_then)
+    monkeypatch.setattr(Desk, "_handle_answer", delete_then)
     Desk(TRAIN).run()
     assert _after([answer])[0].state == "done"
     assert not Chat.objects.filter(pk=gone.pk).exists()
