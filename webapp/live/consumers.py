@@ -61,8 +61,8 @@ class RunConsumer(Watcher):
         """The first frame, or what has changed since the last."""
         try:
             if not self.started:
-                after, least = self._number("after"), self._number("least") or 0
-                await self._forward(await feed().first(self.watched, after, least))
+                after, least = self._address_number("after"), self._address_number("least") or 0
+                await self._send_read(await feed().first(self.watched, after, least))
                 self.started = True
             await self._catch_up()
         except RunGone as exc:
@@ -79,19 +79,19 @@ class RunConsumer(Watcher):
                 await self._send(text)
         while True:
             read, stale = await feed().changes(self.watched, self.seq)
-            await self._forward(read)
+            await self._send_read(read)
             if stale:
                 self.wake.set()
             if not read.more:
                 return
 
-    async def _forward(self, read: Read) -> None:
+    async def _send_read(self, read: Read) -> None:
         for text in read.texts:
             await self._send(text)
         self.seq = read.seq
 
     async def beat(self) -> None:
-        """The run as it stands."""
+        """Send the present row of the run."""
         try:
             run = await feed().run(self.watched)
         except RunGone as exc:
@@ -99,7 +99,7 @@ class RunConsumer(Watcher):
         now = datetime.now(UTC).isoformat()
         await self._send(f'{{"type":"beat","seq":{self.seq},"now":"{now}","run":{run}}}')
 
-    def _number(self, name: str) -> int | None:
+    def _address_number(self, name: str) -> int | None:
         """A number of the socket's address."""
         text = parse_qs(self.scope["query_string"].decode("ascii", "replace")).get(name, [""])[0]
         return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
@@ -119,21 +119,21 @@ def _client_frame(text: str | None) -> dict[str, Any] | None:
         return frame
     kind = frame.get("type")
     if kind == "step" and set(frame) == {"type", "step"}:
-        return frame if _step(frame["step"]) else None
+        return frame if _is_step(frame["step"]) else None
     if kind == "curves" and set(frame) == {"type", "names"}:
-        return frame if _names(frame["names"]) else None
+        return frame if _are_names(frame["names"]) else None
     if kind == "curves" and set(frame) == {"type", "names", "first", "last"}:
-        span = _step(frame["first"]) and _step(frame["last"]) and frame["first"] <= frame["last"]
-        return frame if span and _names(frame["names"]) else None
+        span = _is_step(frame["first"]) and _is_step(frame["last"]) and frame["first"] <= frame["last"]
+        return frame if span and _are_names(frame["names"]) else None
     return None
 
 
-def _step(value: object) -> bool:
+def _is_step(value: object) -> bool:
     """Whether this is the number of a step."""
     return type(value) is int and 0 <= value <= STEP_MAX
 
 
-def _names(names: object) -> bool:
+def _are_names(names: object) -> bool:
     """Whether this is a list of metric names that a page may ask for."""
     if not isinstance(names, list) or not 0 < len(names) <= CURVES_ASKED_MAX:
         return False

@@ -36,7 +36,7 @@ CATCH_UP_MAX = 5_000
 CHANGES_LIMIT = 2_000
 KEEP_S, KEEP_BYTES = 3.0, 32 << 20
 KEEP_ENDED_S = 600.0  # of a run that has ended: its page says which change it must not be older than
-SNAPSHOT_KEEP_S = 1.0  # tabs that open together share one; each goes on from its seq by shared changes
+SNAPSHOT_KEEP_S = 1.0  # tabs that open together share one; each continues from its seq by shared changes
 JOIN_S, LISTEN_S, RETRY_MAX_S = 10.0, 30.0, 5.0
 CROWD_S, CROWD_MAX_S = 0.001, 0.4
 
@@ -47,7 +47,7 @@ class RunGone(Exception):
 
 @dataclass(frozen=True)
 class Read:
-    """Encoded frames, and the ``seq`` a socket stands at after them."""
+    """Encoded frames, and the ``seq`` of a socket after them."""
 
     texts: list[str]
     seq: int
@@ -72,36 +72,36 @@ class News(Read):
 
 
 def _read_snapshot(run_id: UUID) -> Read:
-    run = _run(run_id)
+    run = _run_or_gone(run_id)
     return Read([snapshot_text(run)], run.seq, ended=run.state in TERMINAL)
 
 
 def _read_step(run_id: UUID, step: int) -> Read:
-    run = _run(run_id)
+    run = _run_or_gone(run_id)
     head = {"type": "step", "step": step, "seq": run.seq}
     return Read(list(frames(head, step_rollouts(run, step), before=run.seq, then="step")), run.seq)
 
 
 def _read_curves(run_id: UUID, names: tuple[str, ...], first: int | None, last: int | None) -> Read:
-    run = _run(run_id)
+    run = _run_or_gone(run_id)
     return Read([curves_text(run, names, (first, last))], run.seq)
 
 
 def _read_run(run_id: UUID) -> Read:
-    run = _run(run_id)
+    run = _run_or_gone(run_id)
     return Read([encode(run_view(run))], run.seq)
 
 
 def _read_missed(run_id: UUID, after: int) -> Read | None:
     """The changes after ``after``; ``None`` when that is too long ago, or was never."""
-    run = _run(run_id)
+    run = _run_or_gone(run_id)
     if not (0 <= after <= run.seq and run.seq - after <= CATCH_UP_MAX):
         return None
     return _read_changes(run_id, after, empty=True)
 
 
 def _read_changes(run_id: UUID, after: int, empty: bool = False) -> Read:
-    run = _run(run_id)
+    run = _run_or_gone(run_id)
     if run.seq <= after and not empty:
         return Read([], after)
     found = run_changes_after(run, after, CHANGES_LIMIT)
@@ -110,14 +110,14 @@ def _read_changes(run_id: UUID, after: int, empty: bool = False) -> Read:
 
 
 def _read_events(run_id: UUID, after: int, limit: int) -> News:
-    found = run_events_after(_run(run_id), after, limit)
+    found = run_events_after(_run_or_gone(run_id), after, limit)
     events = tuple((item["seq"], encode(item)) for item in found["items"])
     run, over = found["run"], found["ended"]
     whole = [encode(found)]
     return News(whole, found["after"], found["more"], events=events, run=encode(run), step=run["step"], over=over)
 
 
-def _run(run_id: UUID) -> Any:
+def _run_or_gone(run_id: UUID) -> Any:
     run = run_read(run_id)
     if run is None:
         raise RunGone
@@ -152,34 +152,34 @@ class Feed:
         """Frames for a socket that has just opened: the changes after ``after`` if it is not long ago, else a
         snapshot, not older than the change ``least`` that its page was made of."""
         missed = None if after is None else await in_database(_read_missed, run_id, after)
-        return missed or (await self._shared(_read_snapshot, run_id, at_least=least, keep_s=SNAPSHOT_KEEP_S))[0]
+        return missed or (await self._read_shared(_read_snapshot, run_id, at_least=least, keep_s=SNAPSHOT_KEEP_S))[0]
 
     async def step(self, run_id: UUID, step: int, at_least: int) -> Read:
-        """All of a step, not older than the change ``at_least`` that the socket has already been told."""
-        return (await self._shared(_read_step, run_id, step, at_least=at_least))[0]
+        """All of a step, not older than the change ``at_least`` that the socket has already sent."""
+        return (await self._read_shared(_read_step, run_id, step, at_least=at_least))[0]
 
     async def curves(
         self, run_id: UUID, names: tuple[str, ...], at_least: int, first: int | None = None, last: int | None = None
     ) -> Read:
-        """Curves by name, between two steps where they are told, not older than the change ``at_least``."""
-        return (await self._shared(_read_curves, run_id, names, first, last, at_least=at_least))[0]
+        """Curves by name, between two steps where they are given, not older than the change ``at_least``."""
+        return (await self._read_shared(_read_curves, run_id, names, first, last, at_least=at_least))[0]
 
     async def run(self, run_id: UUID) -> str:
-        """The run as it stood within the last second, encoded."""
-        return (await self._shared(_read_run, run_id, keep_s=SNAPSHOT_KEEP_S))[0].texts[0]
+        """The run, at most a second old, encoded."""
+        return (await self._read_shared(_read_run, run_id, keep_s=SNAPSHOT_KEEP_S))[0].texts[0]
 
     async def changes(self, run_id: UUID, after: int) -> tuple[Read, bool]:
         """What changed after ``after``, and whether there may be more by now: sockets that ask for the same share one
         read, and a nudge may have come since it began."""
-        read, nudges = await self._shared(_read_changes, run_id, after)
-        if read.seq == after:  # nothing yet: the next one must look again
+        read, nudges = await self._read_shared(_read_changes, run_id, after)
+        if read.seq == after:  # nothing yet: the next caller must read again
             self._reads.pop((_read_changes, run_id, after), None)
         return read, nudges < self._nudges[run_id]
 
     async def events(self, run_id: UUID, after: int, limit: int) -> tuple[News, bool]:
         """Events after ``after`` as an answer, and whether there may be more by now; shared as changes are."""
-        read, nudges = await self._shared(_read_events, run_id, after, limit)
-        if not read.found:  # nothing yet: the next one must look again
+        read, nudges = await self._read_shared(_read_events, run_id, after, limit)
+        if not read.found:  # nothing yet: the next caller must read again
             self._reads.pop((_read_events, run_id, after, limit), None)
         return read, nudges < self._nudges[run_id]
 
@@ -188,17 +188,17 @@ class Feed:
         """How much longer changes gather where many sockets share one process."""
         return min(CROWD_MAX_S, CROWD_S * sum(len(sockets) for sockets in self._sockets.values()))
 
-    async def _shared(
+    async def _read_shared(
         self, action: Callable[..., R], run_id: UUID, *more: Any, at_least: int = 0, keep_s: float = KEEP_S
     ) -> tuple[R, int]:
-        """One read for all sockets that want the same within ``keep_s``, and the nudges that had come before it;
-        whoever needs a newer one reads again."""
+        """One read for all sockets that want the same within ``keep_s``, and how many nudges had come before it;
+        a caller that needs a newer one reads again."""
         key = (action, run_id, *more)
         while True:
             held = self._reads.get(key)
             fresh = held is None or (held.task.done() and time.monotonic() - held.since > _kept_s(held.task, keep_s))
             if held is None or fresh:
-                self._forget()
+                self._forget_reads()
                 task = asyncio.ensure_future(in_database(action, run_id, *more))
                 held = self._reads[key] = Held(time.monotonic(), self._nudges[run_id], task)
             try:
@@ -211,7 +211,7 @@ class Feed:
             if self._reads.get(key) is held:
                 del self._reads[key]
 
-    def _forget(self) -> None:
+    def _forget_reads(self) -> None:
         now, size = time.monotonic(), 0
         for key in reversed(list(self._reads)):
             held = self._reads[key]
@@ -243,7 +243,7 @@ class Feed:
             if ear is not None:
                 ear.cancel()
 
-    def _wake(self, run_id: UUID) -> None:
+    def _wake_sockets(self, run_id: UUID) -> None:
         self._nudges[run_id] += 1
         for wake in self._sockets.get(run_id, ()):
             wake.set()
@@ -254,22 +254,22 @@ class Feed:
             try:
                 layer = get_channel_layer()
                 channel = await layer.new_channel("live")
-                # Joining again now and then heals a Redis that was emptied under us.
+                # Joining again from time to time repairs the subscription after Redis was emptied.
                 while True:
                     async with asyncio.timeout(JOIN_S):
                         await layer.group_add(group, channel)
                     ready.set()
                     pause = 0.1
-                    await self._hear(layer, channel, run_id)
+                    await self._receive_nudges(layer, channel, run_id)
             except asyncio.CancelledError:
                 raise
             except Exception as exc:  # the boundary to Redis
                 logger.info("ear lost", extra={"action": "listen", "run_id": run_id, "error": repr(exc)})
                 await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 (jitter)
                 pause = min(pause * 2, RETRY_MAX_S)
-            self._wake(run_id)
+            self._wake_sockets(run_id)
 
-    async def _hear(self, layer: Any, channel: str, run_id: UUID) -> None:
+    async def _receive_nudges(self, layer: Any, channel: str, run_id: UUID) -> None:
         until = time.monotonic() + LISTEN_S
         while (left := until - time.monotonic()) > 0:
             try:
@@ -277,7 +277,7 @@ class Feed:
                     await layer.receive(channel)
             except TimeoutError:
                 return
-            self._wake(run_id)
+            self._wake_sockets(run_id)
 
 
 _feeds: WeakKeyDictionary[asyncio.AbstractEventLoop, Feed] = WeakKeyDictionary()

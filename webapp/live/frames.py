@@ -1,4 +1,4 @@
-"""Frames: JSON text for the browser, valid for ``JSON.parse`` whatever the values, and of bounded size."""
+"""Frames: JSON text for the browser, valid for ``JSON.parse`` with any values, and of bounded size."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def frames(head: dict[str, Any], rows: Rows, *, before: int, then: str = "change
         for row in rows[key]:
             text = encode(row)
             if size and size + len(text) > FRAME_BYTES - _HEAD_ROOM:
-                yield _frame(head | {"type": kind, "seq": before}, parts)
+                yield _encode_frame(head | {"type": kind, "seq": before}, parts)
                 parts, size, kind = {name: [] for name in parts}, 0, then
             parts[key].append(text)
             size += len(text) + 1
-    yield _frame(head | {"type": kind}, parts)
+    yield _encode_frame(head | {"type": kind}, parts)
 
 
-def _frame(head: dict[str, Any], parts: dict[str, list[str]]) -> str:
+def _encode_frame(head: dict[str, Any], parts: dict[str, list[str]]) -> str:
     body = "".join(f',"{key}":[{",".join(texts)}]' for key, texts in parts.items())
     return f"{encode(head)[:-1]}{body}}}"

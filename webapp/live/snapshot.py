@@ -29,12 +29,12 @@ NAME_MAX = 120
 def snapshot_text(run: Run) -> str:
     """The encoded first frame."""
     found = metrics.last_values(run)
-    names, more_names = _fit(_first_names(found), NAMES_BYTES, lambda name: [name, found[name]])
+    names, more_names = _fitting_views(_first_names(found), NAMES_BYTES, lambda name: [name, found[name]])
     step = current_step(run)
-    rollouts, groups, more_rollouts = _step(run, step)
-    events, _none = _fit(RunEvent.objects.filter(run=run).order_by("-seq")[:EVENTS_MAX], EVENTS_BYTES, event_view)
+    rollouts, groups, more_rollouts = _rows_of_step(run, step)
+    events, _none = _fitting_views(RunEvent.objects.filter(run=run).order_by("-seq")[:EVENTS_MAX], EVENTS_BYTES, event_view)
     checkpoints = Checkpoint.objects.filter(run=run).order_by("-step", "-attempt")
-    saved, _none = _fit(checkpoints[:CHECKPOINTS_MAX], CHECKPOINTS_BYTES, checkpoint_view)
+    saved, _none = _fitting_views(checkpoints[:CHECKPOINTS_MAX], CHECKPOINTS_BYTES, checkpoint_view)
     head = {"type": "snapshot", "seq": run.seq, "run": run_view(run), "step": step}
     more = {"names": more_names, "rollouts": more_rollouts}
     curves = metrics.first_curves(run, [name for name, _value in names])
@@ -56,7 +56,7 @@ def _first_names(names: Iterable[str]) -> list[str]:
     return sorted(names, key=lambda name: (not metrics.is_first(name), name))
 
 
-def _fit(rows: Iterable[Any], limit: int, view: Callable[[Any], Any]) -> tuple[list[Any], int]:
+def _fitting_views(rows: Iterable[Any], limit: int, view: Callable[[Any], Any]) -> tuple[list[Any], int]:
     """The views of as many rows as fit into ``limit`` bytes, and how many were left out."""
     fitting: list[Any] = []
     left, rows = limit, list(rows)
@@ -69,21 +69,21 @@ def _fit(rows: Iterable[Any], limit: int, view: Callable[[Any], Any]) -> tuple[l
     return fitting, len(rows) - len(fitting)
 
 
-def _step(run: Run, step: int | None) -> tuple[list[Any], list[Any], int]:
+def _rows_of_step(run: Run, step: int | None) -> tuple[list[Any], list[Any], int]:
     """The newest step's rollouts, those in flight first; its groups; and how many rollouts were left out."""
     if step is None:
         return [], [], 0
     rows = newest_rollouts(run, step)
     rows.sort(key=lambda row: (row.status != "running", row.group, row.index))
-    rollouts, more = _fit(rows, ROLLOUTS_BYTES, _short_rollout)
+    rollouts, more = _fitting_views(rows, ROLLOUTS_BYTES, _short_rollout)
     attempt = rows[0].attempt if rows else 0
     found = RolloutGroup.objects.filter(run=run, attempt=attempt, step=step).order_by("group")
-    groups, _none = _fit(found, GROUPS_BYTES, group_view)
+    groups, _none = _fitting_views(found, GROUPS_BYTES, group_view)
     return rollouts, groups, more
 
 
 def _short_rollout(rollout: Rollout) -> dict[str, Any]:
-    """RolloutView with the task cut; ``short`` tells the page to take the whole row when it comes."""
+    """RolloutView with the task cut; ``short`` makes the page take the whole row when it comes."""
     view = rollout_view(rollout)
     if len(view["task"] or "") <= TASK_SHOWN:
         return view

@@ -40,9 +40,9 @@ class Refused(Exception):
 
 
 class Question(NamedTuple):
-    """What somebody waits for: events of a run after ``after``, or another step than ``step``.
+    """What a client waits for: events of a run after ``after``, or another step than ``step``.
 
-    ``refusal`` looks in the database whether ``person`` may still see the run: ``None``, or the answer that says no.
+    ``refusal`` checks in the database whether ``person`` may still see the run: ``None``, or the answer that says no.
     """
 
     person: UUID
@@ -54,7 +54,7 @@ class Question(NamedTuple):
 
 
 @contextmanager
-def _place(person: UUID) -> Iterator[None]:
+def _take_place(person: UUID) -> Iterator[None]:
     if _waiting[person] >= WAITING_MAX or _waiting.total() >= WAITING_ALL:
         sentence = _("Too many requests wait for updates of runs; at most %(n)d per person may.")
         raise TooMany(sentence % {"n": WAITING_MAX}, wait_s=RETRY_AFTER_S)
@@ -102,11 +102,11 @@ class Waiter:
 
 
 @asynccontextmanager
-async def _waiter(question: Question) -> AsyncIterator[Waiter]:
+async def _open_waiter(question: Question) -> AsyncIterator[Waiter]:
     waiter = Waiter(question)
-    with _place(question.person):
+    with _take_place(question.person):
         try:
-            await feed().subscribe(question.run_id, waiter.wake)  # before the first look: nothing falls between them
+            await feed().subscribe(question.run_id, waiter.wake)  # before the first read: misses nothing
             yield waiter
         finally:
             feed().unsubscribe(question.run_id, waiter.wake)
@@ -116,7 +116,7 @@ async def _waiter(question: Question) -> AsyncIterator[Waiter]:
 async def one_answer(request: HttpRequest, question: Question, wait_s: float) -> AsyncIterator[HttpResponseBase]:
     """What there is, as soon as there is something, or after ``wait_s`` seconds."""
     try:
-        async with _waiter(question) as waiter:
+        async with _open_waiter(question) as waiter:
             read = await waiter.next(time.monotonic() + wait_s)
             await waiter.check()  # much may have changed since it was asked
             answer: HttpResponse = HttpResponse(read.texts[0], content_type=JSON)
@@ -135,16 +135,16 @@ async def stream(request: HttpRequest, question: Question) -> AsyncIterator[Http
     """Events as they come, until the run has ended."""
     async with contextlib.AsyncExitStack() as stack:
         try:
-            waiter = await stack.enter_async_context(_waiter(question))
+            waiter = await stack.enter_async_context(_open_waiter(question))
         except TooMany as exc:
             yield too_many(request, exc)
             return
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        yield StreamingHttpResponse(_sent(waiter), content_type="text/event-stream", headers=headers)
+        yield StreamingHttpResponse(_stream_text(waiter), content_type="text/event-stream", headers=headers)
 
 
-async def _sent(waiter: Waiter) -> AsyncIterator[str]:
-    """The text of the stream. Who is cut off connects again with the last ``id`` and misses nothing."""
+async def _stream_text(waiter: Waiter) -> AsyncIterator[str]:
+    """The text of the stream. A client that is cut off connects again with the last ``id`` and misses nothing."""
     while True:
         try:
             read = await waiter.next(time.monotonic() + BEAT_S)

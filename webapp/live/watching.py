@@ -1,13 +1,13 @@
-"""What every socket does that watches one object: who may look, how many sockets a person has, and when it ends.
+"""What every socket does that watches one object: who may see it, how many sockets a person has, and when it ends.
 
 1. Authenticate, authorise through ``teams.access``, count the sockets, of the person and in all; only then join,
    accept, and read.
-2. Joining comes before the first read, so nothing falls between them; from then on the socket tells what is new,
-   whatever woke it: a nudge, or its own look every ``look_s``.
+2. Joining comes before the first read, so that no change is missed between them. From then on the socket sends what is
+   new when it wakes: by a nudge, or every ``look_s``.
 3. Several nudges within ``frame_s`` are one frame; where hundreds of sockets share a process, within up to 0.4 s more.
    A slow tab holds up only itself: nothing is queued for it, and it is closed when one frame takes longer than
    ``SEND_LIMIT_S``.
-4. The right to look is checked again every ``RECHECK_S``, from the session and the membership as they are then.
+4. The right to see it is checked again every ``RECHECK_S``, from the present session and membership.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Watcher(AsyncWebsocketConsumer):
     """One tab that watches one object. A kind of socket names its ``model``, the ``argument`` of its address, what the
     log calls it (``action``) and its own count of ``sockets``; it overrides ``begin``, ``tell`` and ``beat``."""
 
-    # The layer is heard by the feed: a Redis that is away must not take sockets with it.
+    # The feed listens to the layer: a Redis that is away must not take sockets with it.
     channel_layer_alias = ""
     model: ClassVar[type[Model]]
     argument: ClassVar[str]
@@ -94,7 +94,7 @@ class Watcher(AsyncWebsocketConsumer):
         self.pump: asyncio.Task[None] | None = None
         self.begin()
         if len(self.open_sockets) >= SOCKETS_ALL:
-            await self._later()
+            await self._close_for_later()
             return
         try:
             person = await in_database(self._authorise)
@@ -102,7 +102,7 @@ class Watcher(AsyncWebsocketConsumer):
             await self.close(closed.code)
             return
         except DATABASE_AWAY:
-            await self._later()
+            await self._close_for_later()
             return
         if self.sockets[person] >= SOCKETS_MAX:
             await self.close(TOO_MANY)
@@ -114,12 +114,12 @@ class Watcher(AsyncWebsocketConsumer):
         await self.accept()
         self.pump = asyncio.create_task(self._pump(), name=f"{self.action}-{self.watched}")
 
-    async def _later(self) -> None:
-        await self.accept()  # a browser learns no code of a socket that was never open
+    async def _close_for_later(self) -> None:
+        await self.accept()  # a browser gets no close code of a socket that was never open
         await self.close(TRY_LATER)
 
     async def disconnect(self, code: int) -> None:
-        """Let go of everything."""
+        """Cancel the loop and give the socket's place back."""
         if self.person is None:
             return
         self.open_sockets.discard(self)
@@ -134,7 +134,7 @@ class Watcher(AsyncWebsocketConsumer):
                 await self.pump
 
     def _authorise(self, *, again: bool = False) -> UUID:
-        """The person, who may look. Raises ``Closed`` with the code that says why not."""
+        """The id of the person, who may see it. Raises ``Closed`` with the code that says why not."""
         user = user_now(self.scope)
         if not user.is_authenticated:
             raise Closed(LOGIN)
@@ -156,7 +156,7 @@ class Watcher(AsyncWebsocketConsumer):
             await self.close(1011)
 
     async def _run(self) -> None:
-        """The loop of one socket: whatever is due."""
+        """The loop of one socket: sends what is due."""
         beat_at, check_at = time.monotonic() + BEAT_S, time.monotonic() + RECHECK_S
         while True:
             self.wake.clear()
