@@ -36,7 +36,7 @@ def run_verl(request: HttpRequest, slug: str, pk: UUID) -> HttpResponseBase:
     """A zip archive for verl: rows, options in its own keys, and what could not be carried over."""
     _project, run = own_run(request, slug, pk)
     try:
-        file = _archive(run)
+        file = _open_archive(run)
     except TiltyardError as exc:
         messages.error(request, f"{exc.message} {exc.hint}".strip())
         return redirect("run-detail", slug=slug, pk=pk)
@@ -46,8 +46,8 @@ def run_verl(request: HttpRequest, slug: str, pk: UUID) -> HttpResponseBase:
     return response
 
 
-def _archive(run: Run) -> IO[bytes]:
-    """The archive as an open file that nobody else sees. Raises ``TiltyardError``."""
+def _open_archive(run: Run) -> IO[bytes]:
+    """The archive as an open file without a name. Raises ``TiltyardError``."""
     if run.imported_from:
         raise ConfigError(_("The options of an imported run are not known, so it cannot be exported."))
     try:

@@ -33,7 +33,7 @@ KEPT, MAX_OPEN, REPORT_EVERY = 5, 3, 10_000
 
 
 def has_ended(run: Run) -> bool:
-    """Whether a run's metrics stand still, so that a file of them is whole."""
+    """Whether a run's metrics do not change any more, so that a file of them is complete."""
     return run.state in TERMINAL or run.state == RunState.PAUSED
 
 
@@ -47,7 +47,7 @@ def metrics_order(*, run: Run, user: User | None, to: str) -> RunExport:
         raise ValidationError(_("Files are being written for this project already; wait until one is done."))
     if shutil.disk_usage(settings.DATA_DIR).free < KEEP_FREE_BYTES:
         raise ValidationError(_("The server's disk is nearly full, so nothing was written."))
-    export = RunExport(run=run, created_by=user, format=to, file_name=f"{_plain(run.name)}-metrics.{WRITERS[to][1]}")
+    export = RunExport(run=run, created_by=user, format=to, file_name=f"{_path_part(run.name)}-metrics.{WRITERS[to][1]}")
     with transaction.atomic():
         export.save(force_insert=True)
         _forget_old(run)
@@ -56,7 +56,7 @@ def metrics_order(*, run: Run, user: User | None, to: str) -> RunExport:
     return export
 
 
-def _plain(name: str) -> str:
+def _path_part(name: str) -> str:
     """A run's name as a part of a path that every system takes."""
     return re.sub(r"[^\w.-]+", "-", name).strip(".-") or "run"
 
@@ -79,7 +79,7 @@ def metrics_write(claim: Claim[RunExport]) -> None:
         made = Path(folder) / "made"
         begun = run.started_at or run.created_at
         write, _suffix = WRITERS[export.format]
-        write(counted.through(_figures(run)), metric_names(run), made, _plain(run.name), begun.timestamp())
+        write(counted.through(_figures_of(run)), metric_names(run), made, _path_part(run.name), begun.timestamp())
         if not counted.count:
             raise DataError(_("The run has no metrics."))
         made.chmod(0o600)
@@ -89,7 +89,7 @@ def metrics_write(claim: Claim[RunExport]) -> None:
 
 
 class _Counted:
-    """Counts what goes through, and says so to whoever waits."""
+    """Counts what goes through, and reports that as the export's progress."""
 
     def __init__(self, claim: Claim[RunExport]) -> None:
         self.count = 0
@@ -103,7 +103,7 @@ class _Counted:
             yield item
 
 
-def _figures(run: Run) -> Iterator[Figure]:
+def _figures_of(run: Run) -> Iterator[Figure]:
     @cache
     def times(attempt: int) -> dict[int, float]:
         return step_times(attempt_dir(run.pk, attempt))

@@ -1,7 +1,7 @@
 """The metrics of a run as CSV, parquet and TensorBoard's event files: the figures that its curves show, all of them.
 
-Of a step that several attempts trained stands only the figure that counts, so no step comes twice. Times are those at
-which the trainer wrote the step; a figure whose time is not known has none, and in event files its run's beginning.
+For a step that several attempts trained only the figure that counts is written, so no step comes twice. Times are those
+at which the trainer wrote the step; a figure whose time is not known has none, and in event files its run's beginning.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ def step_times(folder: Path) -> dict[int, float]:
     try:
         with open(folder / JOURNAL_NAME, "rb") as file:
             for line in file:
-                if b'"type":"metrics"' in line[:_HEAD_BYTES] and (event := _metrics(line)) is not None:
+                if b'"type":"metrics"' in line[:_HEAD_BYTES] and (event := _parse_metrics(line)) is not None:
                     found.setdefault(event.step, event.t)
     except OSError:
         return found
     return found
 
 
-def _metrics(line: bytes) -> Metrics | None:
+def _parse_metrics(line: bytes) -> Metrics | None:
     try:
         event = parse_event(line)
     except ValueError:
@@ -55,14 +55,14 @@ def _metrics(line: bytes) -> Metrics | None:
     return event if isinstance(event, Metrics) else None
 
 
-def _time(at: float | None) -> str | None:
+def _iso_time(at: float | None) -> str | None:
     return None if at is None else datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
 
 
 def write_csv(figures: Iterable[Figure], names: Sequence[str], path: Path, title: str, begun: float) -> None:
     """A line for each figure."""
-    rows = ((item.step, _time(item.at), item.attempt, item.name, item.value) for item in figures)
-    _lines(LONG, rows, path)
+    rows = ((item.step, _iso_time(item.at), item.attempt, item.name, item.value) for item in figures)
+    _write_lines(LONG, rows, path)
 
 
 def write_csv_wide(figures: Iterable[Figure], names: Sequence[str], path: Path, title: str, begun: float) -> None:
@@ -72,12 +72,12 @@ def write_csv_wide(figures: Iterable[Figure], names: Sequence[str], path: Path, 
         for step, group in groupby(figures, key=lambda item: item.step):
             found = {item.name: item for item in group}
             last = max(found.values(), key=lambda item: item.attempt)
-            yield [step, _time(last.at), last.attempt, *(found[n].value if n in found else None for n in names)]
+            yield [step, _iso_time(last.at), last.attempt, *(found[n].value if n in found else None for n in names)]
 
-    _lines([*LONG[:3], *names], rows(), path)
+    _write_lines([*LONG[:3], *names], rows(), path)
 
 
-def _lines(header: Sequence[str], rows: Iterable[Sequence[object]], path: Path) -> None:
+def _write_lines(header: Sequence[str], rows: Iterable[Sequence[object]], path: Path) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         file.writelines(csv_lines(header, rows))
 
@@ -96,7 +96,7 @@ def write_parquet(figures: Iterable[Figure], names: Sequence[str], path: Path, t
     )
     schema = pyarrow.schema(list(zip(LONG, kinds, strict=True)))
     with pyarrow.parquet.ParquetWriter(path, schema, compression="zstd") as writer:
-        for part in _parts(figures, PARQUET_ROWS):
+        for part in _in_parts(figures, PARQUET_ROWS):
             columns = (
                 [item.step for item in part],
                 [None if item.at is None else int(item.at * 1000) for item in part],
@@ -108,7 +108,7 @@ def write_parquet(figures: Iterable[Figure], names: Sequence[str], path: Path, t
             writer.write_table(pyarrow.Table.from_arrays(arrays, schema=schema))
 
 
-def _parts(figures: Iterable[Figure], size: int) -> Iterator[list[Figure]]:
+def _in_parts(figures: Iterable[Figure], size: int) -> Iterator[list[Figure]]:
     part: list[Figure] = []
     for item in figures:
         part.append(item)

@@ -21,7 +21,7 @@ from webapp.runs.models import Run
 from webapp.runs.records.access import own_run
 
 
-def _formats() -> list[dict[str, str]]:
+def _format_choices() -> list[dict[str, str]]:
     """Each format with what it is good for."""
     what = {
         MetricsFormat.CSV: _("Step, time, attempt, name and value: for pandas, R and any spreadsheet."),
@@ -34,7 +34,7 @@ def _formats() -> list[dict[str, str]]:
     return [{"to": str(item), "title": str(item.label), "what": text} for item, text in what.items()]
 
 
-def _context(run: Run) -> dict[str, Any]:
+def _exports_context(run: Run) -> dict[str, Any]:
     exports = list(RunExport.objects.filter(run=run)[:20])
     busy = any(item.state in RunExport.OPEN for item in exports)
     url = reverse("run-exports", args=[run.project.slug, run.pk])
@@ -54,8 +54,8 @@ def metrics_page(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
             problems = exc.messages
         else:
             return redirect("run-export", slug=slug, pk=pk)
-    context = {"project": project, "formats": _formats(), "ended": has_ended(run), "problems": problems}
-    return render(request, "runs/export.html", context | _context(run), status=422 if problems else 200)
+    context = {"project": project, "formats": _format_choices(), "ended": has_ended(run), "problems": problems}
+    return render(request, "runs/export.html", context | _exports_context(run), status=422 if problems else 200)
 
 
 @login_required
@@ -63,7 +63,7 @@ def metrics_page(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 def metrics_list(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """The files; the part asks for itself again while one is being written."""
     project, run = own_run(request, slug, pk)
-    return render(request, "components/exports.html", {"project": project, **_context(run)})
+    return render(request, "components/exports.html", {"project": project, **_exports_context(run)})
 
 
 @login_required

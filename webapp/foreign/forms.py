@@ -27,7 +27,7 @@ class FilesField(forms.FileField):
 
 
 class ImportForm(forms.Form):
-    """Name and files. What the files are is told by their content, never by their names."""
+    """Name and files. The kind of a file is recognised by its content, never by its name."""
 
     name = forms.CharField(
         label=_("Name"),

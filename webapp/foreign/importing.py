@@ -53,61 +53,61 @@ NO_END = ErrorInfo(
 
 def run_import(*, project: Project, folder: Path, name: str = "", user: User | None = None) -> tuple[Run, bool]:
     """Import ``folder``; returns the run and whether it is new. Raises ``DataError`` when it holds no journal."""
-    sources = _attempts(folder)
-    key = _key(sources)
+    sources = _attempt_folders(folder)
+    key = _import_key(sources)
     found = Run.objects.filter(project=project, idempotency_key=key).first()
     if found is not None:
         return found, False
     _make_way(project, key)
-    config = _config(sources)
+    config = _config_of(sources)
     run = Run(project=project, name=_free_name(project, name or folder.resolve().name), kind=config.kind)
     run.imported, run.idempotency_key, run.created_by = True, key, user
-    _begin(run, sources, config)
+    _save_hidden(run, sources, config)
     try:
         for number, source in sources.items():
-            _copy(source, attempt_dir(run.pk, number))
-        _project(run, sources)
+            _copy_files(source, attempt_dir(run.pk, number))
+        _project_journals(run, sources)
         with transaction.atomic():
-            _end(run, sources)
+            _end_and_show(run, sources)
     except BaseException:
-        _discard(run)
+        _discard_run(run)
         raise
     run.refresh_from_db()
     return run, True
 
 
-def _cut(silent_for: timedelta) -> QuerySet[Run]:
-    """Runs that an import has hidden and not written any more for so long."""
+def _silent_imports(silent_for: timedelta) -> QuerySet[Run]:
+    """Runs that an import has hidden and has not written to for this long."""
     hidden = Run.all_objects.filter(imported=True, lease_owner=OWNER).exclude(removed_at=None)
     return hidden.filter(last_event_at__lt=Now() - silent_for)
 
 
 def cut_imports_discard() -> int:
     """Have what lost imports left deleted; how many runs."""
-    found = list(_cut(LOST_AFTER).exclude(idempotency_key=None).select_related("project"))
+    found = list(_silent_imports(LOST_AFTER).exclude(idempotency_key=None).select_related("project"))
     for run in found:
-        _discard(run)
+        _discard_run(run)
     return len(found)
 
 
 def _make_way(project: Project, key: str) -> None:
-    """Have deleted what a lost import of the same files left. Raises ``DataError`` while one is at work."""
-    for run in _cut(SILENT_AFTER).filter(project=project, idempotency_key=key).select_related("project"):
-        _discard(run)
+    """Delete what a lost import of the same files left. Raises ``DataError`` while one is at work."""
+    for run in _silent_imports(SILENT_AFTER).filter(project=project, idempotency_key=key).select_related("project"):
+        _discard_run(run)
     if Run.all_objects.filter(project=project, idempotency_key=key).exclude(removed_at=None).exists():
         busy = _("The same files are being imported at this moment.")
         raise DataError(busy, hint=_("Look for that run in a moment."))
 
 
-def _discard(run: Run) -> None:
-    """Have a run that was never shown deleted; its name and its files are free again at once."""
+def _discard_run(run: Run) -> None:
+    """Delete a run that was never shown; its name and its files are free again at once."""
     with transaction.atomic():
         hidden = Run.all_objects.filter(pk=run.pk).exclude(removed_at=None)
         if hidden.update(name=str(run.pk), idempotency_key=None):
             removal_add(run.name, [run_dir(run.pk)], run.project, kind="runs.run", object_id=run.pk)
 
 
-def _attempts(folder: Path) -> dict[int, Path]:
+def _attempt_folders(folder: Path) -> dict[int, Path]:
     """Folders with a journal by attempt: the folder itself, or its numbered folders."""
     if (folder / JOURNAL_NAME).is_file():
         return {1: folder}
@@ -117,8 +117,8 @@ def _attempts(folder: Path) -> dict[int, Path]:
     return dict(enumerate(sorted(numbered, key=lambda path: int(path.name)), start=1))
 
 
-def _key(sources: dict[int, Path]) -> str:
-    started = _started(sources)
+def _import_key(sources: dict[int, Path]) -> str:
+    started = _run_started_event(sources)
     if started is not None and started.versions.get("source_sha256"):  # a foreign run is known by its files
         return f"import:{started.versions['source_sha256'][:56]}"
     digest = hashlib.sha256()
@@ -128,7 +128,7 @@ def _key(sources: dict[int, Path]) -> str:
     return f"import:{digest.hexdigest()[:56]}"
 
 
-def _config(sources: dict[int, Path]) -> JobConfig:
+def _config_of(sources: dict[int, Path]) -> JobConfig:
     for source in reversed(sources.values()):
         path = source / "config.yaml"
         if path.is_file():
@@ -136,11 +136,11 @@ def _config(sources: dict[int, Path]) -> JobConfig:
                 return config_load(path)
             except (ConfigError, ValueError) as exc:
                 raise DataError(f"{path} is not a job's config: {exc}") from exc
-    started = _started(sources)
+    started = _run_started_event(sources)
     return JobConfig(kind=started.kind) if started else JobConfig()
 
 
-def _started(sources: dict[int, Path]) -> RunStarted | None:
+def _run_started_event(sources: dict[int, Path]) -> RunStarted | None:
     """The first event that says that a trainer is up."""
     for source in sources.values():
         for line in read_lines(source / JOURNAL_NAME, 0, 0):
@@ -150,7 +150,7 @@ def _started(sources: dict[int, Path]) -> RunStarted | None:
     return None
 
 
-def _lasted(journal: Path) -> tuple[datetime, datetime] | None:
+def _first_and_last_time(journal: Path) -> tuple[datetime, datetime] | None:
     """When the first and the last event of a journal were written, of those that can be read."""
     with open(journal, "rb") as file:
         file.seek(max(0, journal.stat().st_size - TAIL_BYTES))
@@ -172,25 +172,25 @@ def _free_name(project: Project, wanted: str) -> str:
     return name
 
 
-def _copy(source: Path, target: Path) -> None:
+def _copy_files(source: Path, target: Path) -> None:
     target.mkdir(parents=True, mode=0o700)
     for name in FILES:
         if (source / name).is_file() and not (source / name).is_symlink():
             shutil.copyfile(source / name, target / name)
-    for path in _checkpoints(target / JOURNAL_NAME):
+    for path in _saved_paths(target / JOURNAL_NAME):
         try:
             origin, place = inside(source, path), inside(target, path)
         except ValueError:
             continue
         if origin.is_dir() and place != target.resolve() and not place.exists():
-            shutil.copytree(origin, place, ignore=_links)
+            shutil.copytree(origin, place, ignore=_symlinks)
 
 
-def _links(folder: str, names: list[str]) -> list[str]:
+def _symlinks(folder: str, names: list[str]) -> list[str]:
     return [name for name in names if (Path(folder) / name).is_symlink()]
 
 
-def _checkpoints(journal: Path) -> list[str]:
+def _saved_paths(journal: Path) -> list[str]:
     paths, offset, number = [], 0, 0
     while lines := read_lines(journal, offset, number):
         events = [parse_line(line) for line in lines]
@@ -199,17 +199,17 @@ def _checkpoints(journal: Path) -> list[str]:
     return paths
 
 
-def _begin(run: Run, sources: dict[int, Path], config: JobConfig) -> None:
+def _save_hidden(run: Run, sources: dict[int, Path], config: JobConfig) -> None:
     run.config = run.resolved = config.model_dump(mode="json")
     run.state, run.attempt, run.lease_owner = RunState.RUNNING, max(sources), OWNER
     run.total_steps = config.run.max_steps
-    started = _started(sources)
+    started = _run_started_event(sources)
     run.imported_from = clean_text(started.versions.get("source", ""))[:60] if started else ""
     run.removed_at = run.last_event_at = timezone.now()
     run.save(force_insert=True)
 
 
-def _project(run: Run, sources: dict[int, Path]) -> None:
+def _project_journals(run: Run, sources: dict[int, Path]) -> None:
     for number in sources:
         Attempt.objects.create(run=run, number=number, owner=OWNER, started_at=Now())
         projector = Projector(Lease(run.pk, run.attempt, OWNER), number)
@@ -217,18 +217,18 @@ def _project(run: Run, sources: dict[int, Path]) -> None:
             Run.all_objects.filter(pk=run.pk).update(last_event_at=Now())
 
 
-def _end(run: Run, sources: dict[int, Path]) -> None:
-    """End the run, as its journal says, with the times that it tells, and show it."""
+def _end_and_show(run: Run, sources: dict[int, Path]) -> None:
+    """End the run, as its journal says, with the journal's times, and show it."""
     Run.all_objects.filter(pk=run.pk).update(removed_at=None)
     events = RunEvent.objects.filter(run=run)
     first, last = events.order_by("at").first(), events.order_by("-at").first()
     has_end = Attempt.objects.filter(run=run, outcome__isnull=False).exists()
     attempt_end(Lease(run.pk, run.attempt, OWNER), None if has_end else NO_END)
     for number, source in sources.items():  # as its trainer says; reading it took another time
-        if (lasted := _lasted(source / JOURNAL_NAME)) is not None:
+        if (lasted := _first_and_last_time(source / JOURNAL_NAME)) is not None:
             Attempt.objects.filter(run=run, number=number).update(started_at=lasted[0], ended_at=lasted[1])
     if first is not None and last is not None:
         Run.objects.filter(pk=run.pk).update(queued_at=first.at, started_at=first.at, finished_at=last.at)
-    if run.imported_from:  # the times in its files, if any, are too coarse to tell how long a step takes
+    if run.imported_from:  # the times in its files, if any, are too coarse for the duration of a step
         Run.objects.filter(pk=run.pk).update(step_seconds=None)
         Run.objects.filter(pk=run.pk, started_at=F("finished_at")).update(started_at=None)

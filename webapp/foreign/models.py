@@ -1,4 +1,4 @@
-"""Files of a run's metrics that somebody asked for."""
+"""Files of a run's metrics that a person asked for."""
 
 from __future__ import annotations
 

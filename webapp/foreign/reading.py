@@ -60,11 +60,11 @@ def import_create(
         name=clean_name(name) if name.strip() else "",
         source_run=clean_text(source_run).strip(),
         created_by=user,
-        files=[{"name": _shown(file.name), "bytes": size} for file, size in zip(files, sizes, strict=True)],
+        files=[{"name": _shown_name(file.name), "bytes": size} for file, size in zip(files, sizes, strict=True)],
     )
     try:
         for number, file in enumerate(files):
-            file_store(file, _file(item, number))
+            file_store(file, _file_path(item, number))
         with transaction.atomic():
             item.save(force_insert=True)
             work.enqueue(item)
@@ -76,11 +76,11 @@ def import_create(
     return item
 
 
-def _shown(name: str | None) -> str:
+def _shown_name(name: str | None) -> str:
     return clean_text((name or "").replace("\n", " "))[-200:] or "file"
 
 
-def _file(item: RunImport, number: int) -> Path:
+def _file_path(item: RunImport, number: int) -> Path:
     return import_dir(item.pk) / "files" / str(number)
 
 
@@ -88,7 +88,7 @@ def import_read(claim: Claim[RunImport]) -> None:
     """Read a claimed import in a limited child process, and make its folder a run."""
     item = claim.item
     folder = import_dir(item.pk) / claim.token
-    given = [Given(_file(item, number), file["name"]) for number, file in enumerate(item.files)]
+    given = [Given(_file_path(item, number), file["name"]) for number, file in enumerate(item.files)]
     limits = CheckLimits(max_rows=settings.MAX_DATASET_ROWS, wall_s=READ_WALL_S)
     claim.report({"stage": "reading"}, at_once=True)
     try:
@@ -100,7 +100,7 @@ def import_read(claim: Claim[RunImport]) -> None:
             run=item.source_run,
         )
         if report.verdict == "rejected":
-            claim.finish(state=ImportState.REJECTED, report=_stored(report))
+            claim.finish(state=ImportState.REJECTED, report=_storable_report(report))
         else:
             _make_run(claim, report, folder)
     finally:
@@ -109,7 +109,7 @@ def import_read(claim: Claim[RunImport]) -> None:
 
 def import_failed(_item: RunImport, error: TiltyardError) -> dict[str, Any]:
     """The columns of an import that came to nothing."""
-    return {"state": ImportState.REJECTED, "report": _refusal(error.message)}
+    return {"state": ImportState.REJECTED, "report": _refusal_report(error.message)}
 
 
 def import_ended(item: RunImport) -> None:
@@ -118,7 +118,7 @@ def import_ended(item: RunImport) -> None:
 
 
 def _make_run(claim: Claim[RunImport], report: ImportReport, folder: Path) -> None:
-    """The folder as a run; whoever lost the import meanwhile finds the run there already, by its files."""
+    """Make the folder a run. A worker that takes over a lost import finds the run there already, by its files."""
     item = claim.item
     claim.report({"stage": "storing", "rows": report.rows_in - report.bad_rows}, at_once=True)
     name = item.name or item.files[0]["name"].rsplit("/", 1)[-1].rsplit(".", 1)[0]
@@ -126,15 +126,16 @@ def _make_run(claim: Claim[RunImport], report: ImportReport, folder: Path) -> No
         run, new = run_import(project=item.project, folder=folder, name=name, user=item.created_by)
     except IntegrityError:  # another import made the same run, or one of this name, just now
         run, new = run_import(project=item.project, folder=folder, name=name, user=item.created_by)
-    claim.finish(state=ImportState.DONE, report=_stored(report), run=run, is_new=new)
+    claim.finish(state=ImportState.DONE, report=_storable_report(report), run=run, is_new=new)
 
 
-def _refusal(why: str) -> dict[str, Any]:
-    """The report of files that were not read; the worker knows no reader, so the sentence is translated when shown."""
+def _refusal_report(why: str) -> dict[str, Any]:
+    """The report of files that were not read; the worker does not know the reader's language, so the sentence is
+    translated when shown."""
     return dict(clean_json({"message": str(why), "told": [Sentence.of(why).data]}))
 
 
-def _stored(report: ImportReport) -> dict[str, Any]:
+def _storable_report(report: ImportReport) -> dict[str, Any]:
     return dict(clean_json(report.model_dump(mode="json")))
 
 

@@ -37,16 +37,16 @@ def import_view(report: dict[str, Any]) -> dict[str, Any]:
         for item in files
         for column, why in item.get("left_out", {}).items()
     ]
-    notes = [*dict.fromkeys(note for item in files for note in _notes(item))]
+    notes = [*dict.fromkeys(note for item in files for note in _file_notes(item))]
     told = {"message": message_of(report), "tool": translated(report.get("tool"))}
-    listed = {name: [_listed(item) for item in report.get(name, [])] for name in ("bad", "remarks")}
+    listed = {name: [_with_reason(item) for item in report.get(name, [])] for name in ("bad", "remarks")}
     return report | told | listed | {"files": files, "bad_rows": bad, "columns": left_out[:200], "notes": notes[:50]}
 
 
-def _notes(item: dict[str, Any]) -> list[str]:
+def _file_notes(item: dict[str, Any]) -> list[str]:
     """What was noted of a file; reports of earlier versions have only the English sentences."""
     return [in_words(found) for found in item.get("told") or []] or [str(text) for text in item.get("notes", [])]
 
 
-def _listed(item: dict[str, Any]) -> dict[str, Any]:
+def _with_reason(item: dict[str, Any]) -> dict[str, Any]:
     return item | {"reason": in_words(item["told"])} if item.get("told") else item

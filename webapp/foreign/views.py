@@ -29,7 +29,7 @@ from webapp.runs.models import ImportState, RunImport
 RECENT = 10
 
 
-def _own(request: HttpRequest, slug: str, pk: UUID) -> tuple[Project, RunImport]:
+def _own_import(request: HttpRequest, slug: str, pk: UUID) -> tuple[Project, RunImport]:
     project = project_for(request.user, slug)
     return project, object_for(request.user, RunImport, pk, within=foreign.imports_of(project))
 
@@ -48,7 +48,7 @@ def import_new(request: HttpRequest, slug: str) -> HttpResponse:
 @csrf_protect
 def _import_new(request: HttpRequest, project: Project) -> HttpResponse:
     if request.method == "GET":
-        return render(request, "runs/import.html", _context(project, ImportForm()))
+        return render(request, "runs/import.html", _list_context(project, ImportForm()))
     # Django hands the fields of a form their last file; ours takes all of them.
     form = ImportForm(request.POST, cast(Any, {"uploads": request.FILES.getlist("uploads")}))
     if getattr(request, "upload_too_large", False):
@@ -69,10 +69,10 @@ def _import_new(request: HttpRequest, project: Project) -> HttpResponse:
             return upload_accepted(request, url)
     if wants_json(request):
         return upload_refused(request, form)
-    return render(request, "runs/import.html", _context(project, form), status=422)
+    return render(request, "runs/import.html", _list_context(project, form), status=422)
 
 
-def _context(project: Project, form: ImportForm) -> dict[str, Any]:
+def _list_context(project: Project, form: ImportForm) -> dict[str, Any]:
     strings = {
         "upload.large": _("The files are larger than {limit} together, the most that may be uploaded."),
         "upload.many": _("{n} files are too many to send one by one; pack them into one zip archive."),
@@ -95,28 +95,28 @@ def _too_large(request: HttpRequest, project: Project) -> HttpResponse:
     form = ImportForm(data={})
     form.errors.clear()
     form.add_error("uploads", sentence)
-    return render(request, "runs/import.html", _context(project, form), status=413)
+    return render(request, "runs/import.html", _list_context(project, form), status=413)
 
 
 @login_required
 @require_GET
 def import_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """One import: how far it is, then what was read."""
-    project, item = _own(request, slug, pk)
-    context = _detail(project, item) | {"report": import_view(item.report), "can_edit": can_edit(project)}
+    project, item = _own_import(request, slug, pk)
+    context = _detail_context(project, item) | {"report": import_view(item.report), "can_edit": can_edit(project)}
     return render(request, "runs/import_detail.html", context)
 
 
 @login_required
 @require_GET
 def import_progress(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """The progress as a fragment; tells HTMX to load the page again once the files are read."""
-    project, item = _own(request, slug, pk)
-    response = render(request, "runs/_import_progress.html", _detail(project, item))
+    """The progress as a fragment; makes HTMX load the page again once the files are read."""
+    project, item = _own_import(request, slug, pk)
+    response = render(request, "runs/_import_progress.html", _detail_context(project, item))
     if item.state != ImportState.READING:
         response["HX-Refresh"] = "true"
     return response
 
 
-def _detail(project: Project, item: RunImport) -> dict[str, Any]:
+def _detail_context(project: Project, item: RunImport) -> dict[str, Any]:
     return {"project": project, "item": item, "percent": foreign.percent_of(item), "States": ImportState}

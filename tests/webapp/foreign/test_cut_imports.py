@@ -66,7 +66,7 @@ def cut(monkeypatch: pytest.MonkeyPatch) -> Cut:
 def killed(project: Project, folder: Path, cut: Cut, monkeypatch: pytest.MonkeyPatch) -> Run:
     """What an import leaves whose process was killed: nothing of it ran any more."""
     with monkeypatch.context() as patch:
-        patch.setattr(importing, "_discard", lambda run: None)
+        patch.setattr(importing, "_discard_run", lambda run: None)
         cut(4)
         with pytest.raises(KeyboardInterrupt):
             run_import(project=project, folder=folder)
