@@ -13,14 +13,14 @@ from webapp.endpoints.models import Endpoint, ToolFormat
 from webapp.endpoints.services import CHANGED, MAX_KEY_CHARS
 
 
-def _amount(label: Any, help_text: Any = "") -> forms.FloatField:
+def _amount_field(label: Any, help_text: Any = "") -> forms.FloatField:
     field = forms.FloatField(label=label, help_text=help_text, required=False)
     field.widget.attrs["step"] = "any"
     return field
 
 
 class EndpointForm(forms.Form):
-    """All of an endpoint; the key is only ever written. Of one that exists the name stands."""
+    """All of an endpoint; the key is only ever written. The name of one that exists cannot be changed."""
 
     name = forms.CharField(
         label=_("Name"), max_length=80, validators=[name_validator], help_text=_("Its name in runs and comparisons.")
@@ -54,15 +54,15 @@ class EndpointForm(forms.Form):
     timeout_s = forms.FloatField(
         label=_("Answer within"), initial=120, help_text=_("Time limit of one request, retries included.")
     )
-    price_in = _amount(_("Price of input"), _("Of a million prompt tokens."))
-    price_out = _amount(_("Price of output"), _("Of a million sampled tokens."))
+    price_in = _amount_field(_("Price of input"), _("Of a million prompt tokens."))
+    price_out = _amount_field(_("Price of output"), _("Of a million sampled tokens."))
     currency = forms.CharField(
         label=_("Currency"), max_length=3, required=False, help_text=_("Three letters, such as USD or CNY.")
     )
     max_run_tokens = forms.IntegerField(label=_("Tokens of a run, at most"), required=False)
-    max_run_cost = _amount(_("Cost of a run, at most"))
+    max_run_cost = _amount_field(_("Cost of a run, at most"))
     max_day_tokens = forms.IntegerField(label=_("Tokens of a day, at most"), required=False)
-    max_day_cost = _amount(_("Cost of a day, at most"))
+    max_day_cost = _amount_field(_("Cost of a day, at most"))
 
     def __init__(self, data: Any = None, *, endpoint: Endpoint | None = None, keyed: bool = False) -> None:
         initial = {name: getattr(endpoint, name) for name in CHANGED} if endpoint is not None else None

@@ -1,6 +1,6 @@
 """Keys of endpoints: files that only we can read, never columns, never shown.
 
-The process that asks (the trainer of a run, the process of a chat) gets its endpoint's key in its environment, beside
+The process that asks (the trainer of a run, the process of a chat) gets its endpoint's key in its environment, with
 the one host that it may be sent to.
 """
 
@@ -22,7 +22,7 @@ KEY_VARIABLE = "TILTYARD_ENDPOINT_KEY"
 
 
 def key_write(endpoint_id: UUID, key: str) -> None:
-    """Keep this key in place of the one before; an empty one removes it."""
+    """Keep this key instead of the one before; an empty one removes it."""
     folder = endpoint_dir(endpoint_id)
     if not key:
         return files_forget(endpoint_id)

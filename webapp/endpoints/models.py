@@ -17,7 +17,7 @@ from webapp.people.teams.models import Project
 
 
 class ToolFormat(models.TextChoices):
-    """How an endpoint is told of tools, as ``training.config.EndpointConfig`` knows it."""
+    """The format in which an endpoint gets tools, as in ``training.config.EndpointConfig``."""
 
     NATIVE = "native", _("by the API, as structured tool calls")
     TEXT = "text", _("in the text, for servers without tool calls")
@@ -69,7 +69,7 @@ class Endpoint(UuidModel):
         return bool(self.price_in or self.price_out)
 
     def job_values(self) -> dict[str, Any]:
-        """The options of ``EndpointConfig`` that this endpoint fills in; 0 stands for what is not set."""
+        """The options of ``EndpointConfig`` that this endpoint fills in; 0 means not set."""
         return {
             "name": self.name,
             "url": self.url,

@@ -128,16 +128,16 @@ def day_bars(endpoint: Endpoint) -> list[Bar]:
     """Today's use against the limits of a day."""
     used = used_on(endpoint)
     return [
-        _tokens(_("Tokens today"), used.tokens, endpoint.max_day_tokens),
-        _cost(_("Cost today"), endpoint, used, endpoint.max_day_cost),
+        _token_bar(_("Tokens today"), used.tokens, endpoint.max_day_tokens),
+        _cost_bar(_("Cost today"), endpoint, used, endpoint.max_day_cost),
     ]
 
 
-def _tokens(title: str, used: int, limit: int | None) -> Bar:
+def _token_bar(title: str, used: int, limit: int | None) -> Bar:
     return Bar(title, f"{used:,}", f"{limit:,}" if limit else "", min(1.0, used / limit) if limit else None)
 
 
-def _cost(title: str, endpoint: Endpoint, used: Used, limit: float | None) -> Bar:
+def _cost_bar(title: str, endpoint: Endpoint, used: Used, limit: float | None) -> Bar:
     text = cost_text(endpoint, used)
     if not limit:
         return Bar(title, text)
@@ -145,7 +145,7 @@ def _cost(title: str, endpoint: Endpoint, used: Used, limit: float | None) -> Ba
 
 
 def run_spend(run: Run) -> RunSpend | None:
-    """What the run's page tells of the endpoint that plays; ``None`` where none does, or none of the project."""
+    """What the run's page shows of the endpoint that plays; ``None`` where none does, or none of the project."""
     config = config_of(run)
     if config is None or not config.asks_endpoint or not config.endpoint.name:
         return None
@@ -155,8 +155,8 @@ def run_spend(run: Run) -> RunSpend | None:
     if endpoint is not None:
         used = used_by_run(endpoint, run.pk)
         bars = [
-            _tokens(_("Tokens of this run"), used.tokens, place.max_tokens),
-            _cost(_("Cost of this run"), endpoint, used, place.max_cost),
+            _token_bar(_("Tokens of this run"), used.tokens, place.max_tokens),
+            _cost_bar(_("Cost of this run"), endpoint, used, place.max_cost),
             *(bar for bar in day_bars(endpoint) if bar.limit),
         ]
     return RunSpend(place.name, place.model, endpoint, bars, run.state not in TERMINAL, place.priced)
@@ -169,10 +169,10 @@ def days_of(endpoint: Endpoint) -> list[Day]:
     found: dict[date, list[EndpointSpend]] = {}
     for row in rows:
         found.setdefault(row.day, []).append(row)
-    return [Day(day, _sum(items), items) for day, items in list(found.items())[:DAYS_SHOWN]]
+    return [Day(day, _summed_use(items), items) for day, items in list(found.items())[:DAYS_SHOWN]]
 
 
-def _sum(rows: list[EndpointSpend]) -> Used:
+def _summed_use(rows: list[EndpointSpend]) -> Used:
     costs = [row.cost for row in rows if row.cost is not None]
     last: datetime = max(row.last_at for row in rows)
     return Used(sum(row.tokens for row in rows), sum(costs) if costs else None, last)

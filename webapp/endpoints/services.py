@@ -62,7 +62,7 @@ def endpoint_create(*, project: Project, user: User, name: str, key: str = "", *
     endpoint = Endpoint(project=project, name=clean_name(name), created_by=user)
     if Endpoint.objects.filter(project=project).count() >= MAX_ENDPOINTS:
         raise ValidationError(_("This project has reached its limit of endpoints."))
-    _fill(endpoint, values)
+    _set_values(endpoint, values)
     key = _clean_key(key)
     try:
         with transaction.atomic():
@@ -78,11 +78,11 @@ def endpoint_create(*, project: Project, user: User, name: str, key: str = "", *
 def endpoint_change(*, endpoint: Endpoint, key: str | None = None, **values: Any) -> Endpoint:
     """Change what is given; ``key`` replaces the key, an empty one removes it, ``None`` leaves it.
 
-    A key is never sent to a host that it was not entered for: with another host it must be given anew, or go.
+    A key is never sent to a host that it was not entered for: with another host it must be given again, or removed.
     Runs at work keep what they began with.
     """
     before, tested = endpoint.url, {name: getattr(endpoint, name) for name in TESTED}
-    _fill(endpoint, values)
+    _set_values(endpoint, values)
     if key is None and has_key(endpoint.pk) and parse_place(before)[:3] != parse_place(endpoint.url)[:3]:
         raise ValidationError({"key": _("The address is another server's: enter the key again, or remove it.")})
     cleaned = None if key is None else _clean_key(key)
@@ -103,7 +103,7 @@ def endpoint_change(*, endpoint: Endpoint, key: str | None = None, **values: Any
 
 
 def endpoint_delete(*, endpoint: Endpoint) -> None:
-    """Forget an endpoint and its key. Refused while a run that asks it is queued or at work; records of runs stay."""
+    """Delete an endpoint and its key. Refused while a run that uses it is queued or at work; records of runs stay."""
     busy = runs_naming(endpoint).filter(state__in=LEASED | {RunState.QUEUED})
     names = list(busy.values_list("name", flat=True)[:3])
     if names:
@@ -132,7 +132,7 @@ def _clean_key(key: str) -> str:
     return key
 
 
-def _fill(endpoint: Endpoint, values: dict[str, Any]) -> None:
+def _set_values(endpoint: Endpoint, values: dict[str, Any]) -> None:
     """Set what is given and judge the whole. Raises ``ValidationError`` by field."""
     for name in CHANGED:
         if name in values:

@@ -1,7 +1,7 @@
-"""What runs and chats used of endpoints: written as it is told, summed for pages, held against the limits.
+"""What runs and chats used of endpoints: written as it is reported, summed for pages, compared with the limits.
 
-A run tells what it has used in all, its earlier attempts included; the difference to what is known already belongs to
-the day on which it was told. The caller holds the run's lease, so nobody else writes its rows. A chat tells each turn.
+A run reports its total use, its earlier attempts included; the difference to what is known already belongs to the day
+of the report. The caller holds the run's lease, so no other process writes its rows. A chat reports each turn.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CHAT_HINT = _("Raise the endpoint's limit for a run, or start another chat.")
 DAY_COST = _("The project has spent {spent} at the endpoint {name} today, and may spend {limit} a day.")
 DAY_TOKENS = _("The project has used {used} tokens of the endpoint {name} today, and may use {limit} a day.")
 BY_DAY = (DAY_COST, DAY_TOKENS)
-"""Of a run that paused: it may go on tomorrow."""
+"""The hint of a run that paused: it may continue tomorrow."""
 
 
 class Used(NamedTuple):
@@ -73,7 +73,7 @@ def spend_add(
     chat_id: UUID | None = None,
     name: str = "",
 ) -> None:
-    """Add to the row of the day; with neither a run nor a chat it was a test. Nothing is ever taken off again."""
+    """Add to the row of the day; with neither a run nor a chat it was a test. Use is never subtracted again."""
     tokens = max(0, tokens)
     fresh = {"name": name, "last_at": at}
     row, _made = EndpointSpend.objects.get_or_create(
@@ -85,24 +85,24 @@ def spend_add(
     EndpointSpend.objects.filter(pk=row.pk).update(**values)
 
 
-def _used(rows: Q) -> Used:
+def _used_of(rows: Q) -> Used:
     found = EndpointSpend.objects.filter(rows).aggregate(tokens=Sum("tokens"), cost=Sum("cost"), last_at=Max("last_at"))
     return Used(found["tokens"] or 0, found["cost"], found["last_at"])
 
 
 def used_by_run(endpoint: Endpoint, run_id: UUID) -> Used:
     """What a run has used of it so far."""
-    return _used(Q(endpoint=endpoint, run_id=run_id))
+    return _used_of(Q(endpoint=endpoint, run_id=run_id))
 
 
 def used_on(endpoint: Endpoint, day: date | None = None) -> Used:
     """What all have used of it on a day, today unless given."""
-    return _used(Q(endpoint=endpoint, day=day or timezone.localdate()))
+    return _used_of(Q(endpoint=endpoint, day=day or timezone.localdate()))
 
 
 def used_by_chat(endpoint: Endpoint, chat_id: UUID) -> Used:
     """What a chat has used of it so far."""
-    return _used(Q(endpoint=endpoint, chat_id=chat_id))
+    return _used_of(Q(endpoint=endpoint, chat_id=chat_id))
 
 
 def day_limit(endpoint: Endpoint) -> BudgetSpent | None:
@@ -114,7 +114,7 @@ def day_limit(endpoint: Endpoint) -> BudgetSpent | None:
 
 def _day_over(endpoint: Endpoint, used: Used) -> BudgetSpent | None:
     if endpoint.max_day_cost and (used.cost or 0.0) >= endpoint.max_day_cost:
-        return BudgetSpent(_spent(DAY_COST, endpoint, used, endpoint.max_day_cost), hint=DAY_HINT)
+        return BudgetSpent(_spent_sentence(DAY_COST, endpoint, used, endpoint.max_day_cost), hint=DAY_HINT)
     if endpoint.max_day_tokens and used.tokens >= endpoint.max_day_tokens:
         told = sentence(DAY_TOKENS, name=endpoint.name, used=used.tokens, limit=endpoint.max_day_tokens)
         return BudgetSpent(told, hint=DAY_HINT)
@@ -124,7 +124,7 @@ def _day_over(endpoint: Endpoint, used: Used) -> BudgetSpent | None:
 def _chat_over(endpoint: Endpoint, used: Used) -> BudgetSpent | None:
     if endpoint.max_run_cost and (used.cost or 0.0) >= endpoint.max_run_cost:
         text = _("This chat has spent {spent} at the endpoint {name}, and may spend {limit}.")
-        return BudgetSpent(_spent(text, endpoint, used, endpoint.max_run_cost), hint=CHAT_HINT)
+        return BudgetSpent(_spent_sentence(text, endpoint, used, endpoint.max_run_cost), hint=CHAT_HINT)
     if endpoint.max_run_tokens and used.tokens >= endpoint.max_run_tokens:
         text = _("This chat has used {used} tokens of the endpoint {name}, and may use {limit}.")
         told = sentence(text, name=endpoint.name, used=used.tokens, limit=endpoint.max_run_tokens)
@@ -148,7 +148,7 @@ def chat_left(endpoint: Endpoint, chat_id: UUID) -> Used:
     )
 
 
-def _spent(text: str, endpoint: Endpoint, used: Used, most: float) -> Sentence:
+def _spent_sentence(text: str, endpoint: Endpoint, used: Used, most: float) -> Sentence:
     spent, limit = (f"{value:.4g} {endpoint.currency}".strip() for value in (used.cost or 0.0, most))
     return sentence(text, name=endpoint.name, spent=spent, limit=limit)
 

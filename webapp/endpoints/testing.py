@@ -151,8 +151,8 @@ class Finding(NamedTuple):
 
 
 def endpoint_test(endpoint: Endpoint) -> Endpoint:
-    """Ask it, keep what was found and what it used, and give the endpoint as it stands then."""
-    found, used = _examine(endpoint)
+    """Ask it, keep what was found and what it used, and return the updated endpoint."""
+    found, used = _run_test(endpoint)
     now = timezone.now()
     states = {FINDINGS[item["code"]].state for item in found}
     outcome = {"state": BAD if BAD in states else DOUBT if DOUBT in states else OK, "findings": found}
@@ -167,54 +167,54 @@ def endpoint_test(endpoint: Endpoint) -> Endpoint:
 def findings_of(endpoint: Endpoint) -> list[Finding]:
     """What the last test found, in the reader's words."""
     items = (endpoint.test or {}).get("findings", [])
-    return [_told(item["code"], item.get("values", {})) for item in items if item["code"] in FINDINGS]
+    return [_finding_of(item["code"], item.get("values", {})) for item in items if item["code"] in FINDINGS]
 
 
-def _told(code: str, values: dict[str, Any]) -> Finding:
+def _finding_of(code: str, values: dict[str, Any]) -> Finding:
     words = FINDINGS[code]
     return Finding(words.state, _(words.sentence) % values, _(words.hint) if words.hint else "")
 
 
-def _finding(code: str, **values: Any) -> dict[str, Any]:
+def _stored_finding(code: str, **values: Any) -> dict[str, Any]:
     kept = {name: clean_text(value)[:300] if isinstance(value, str) else value for name, value in values.items()}
     return {"code": code, "values": kept}
 
 
-def _examine(endpoint: Endpoint) -> tuple[list[dict[str, Any]], tuple[int, int] | None]:
+def _run_test(endpoint: Endpoint) -> tuple[list[dict[str, Any]], tuple[int, int] | None]:
     """Findings in order, and the tokens that it read and wrote."""
     key = key_of(endpoint.pk)
     try:
         target_of(endpoint.url)
     except TiltyardError as exc:
-        return [_finding("address", detail=exc.message)], None
+        return [_stored_finding("address", detail=exc.message)], None
     limit_s = min(endpoint.timeout_s, TEST_LIMIT_S)
     asked = Asked(endpoint.url, endpoint.model, timeout_s=limit_s, attempts=1, key=key, who=_("The endpoint"))
     began = time.monotonic()
     try:
         with reaching(access("")):
-            reply = asyncio.run(complete(asked, _body(endpoint)))
+            reply = asyncio.run(complete(asked, _test_body(endpoint)))
     except EndpointFault as exc:
-        return [_fault(exc, key, limit_s)], None
+        return [_fault_finding(exc, key, limit_s)], None
     seconds = round(time.monotonic() - began, 2)
     tokens = reply.tokens["prompt_tokens"], reply.tokens["completion_tokens"]
     return [
-        _counted(reply, seconds),
-        _call(endpoint, reply),
-        _models(endpoint, key),
+        _count_finding(reply, seconds),
+        _call_finding(endpoint, reply),
+        _models_finding(endpoint, key),
     ], tokens
 
 
-def _counted(reply: Reply, seconds: float) -> dict[str, Any]:
-    """That it answered, and whether it counted its tokens."""
+def _count_finding(reply: Reply, seconds: float) -> dict[str, Any]:
+    """The finding that it answered, and whether it counted its tokens."""
     if reply.doubt:
-        return _finding("miscounted", seconds=seconds, detail=reply.doubt)
+        return _stored_finding("miscounted", seconds=seconds, detail=reply.doubt)
     read, sampled = reply.tokens["prompt_tokens"], reply.tokens["completion_tokens"]
     if not read or not sampled:
-        return _finding("uncounted", seconds=seconds)
-    return _finding("answers", seconds=seconds, prompt=read, sampled=sampled)
+        return _stored_finding("uncounted", seconds=seconds)
+    return _stored_finding("answers", seconds=seconds, prompt=read, sampled=sampled)
 
 
-def _body(endpoint: Endpoint) -> dict[str, Any]:
+def _test_body(endpoint: Endpoint) -> dict[str, Any]:
     question = [Message(role="user", content=QUESTION)]
     body: dict[str, Any] = {"temperature": 0, "max_tokens": REPLY_TOKENS}
     if endpoint.tool_format == ToolFormat.TEXT:
@@ -222,51 +222,51 @@ def _body(endpoint: Endpoint) -> dict[str, Any]:
     return body | {"messages": [written(message) for message in question], "tools": [TOOL]}
 
 
-def _fault(exc: EndpointFault, key: str, limit_s: float) -> dict[str, Any]:
-    """What a failure means here."""
+def _fault_finding(exc: EndpointFault, key: str, limit_s: float) -> dict[str, Any]:
+    """The finding for a failed request."""
     match exc:
         case EndpointKeyRefused():
-            return _finding("key" if key else "no_key")
+            return _stored_finding("key" if key else "no_key")
         case EndpointRefused() if exc.status == 404:
-            return _finding("unknown", detail=exc.message)
+            return _stored_finding("unknown", detail=exc.message)
         case EndpointRefused() if exc.status:
-            return _finding("forbidden", status=exc.status, detail=exc.message)
+            return _stored_finding("forbidden", status=exc.status, detail=exc.message)
         case EndpointRefused():
-            return _finding("address", detail=exc.message)
+            return _stored_finding("address", detail=exc.message)
         case EndpointBusy():
-            return _finding("busy", seconds=round(exc.wait_s or 0))
+            return _stored_finding("busy", seconds=round(exc.wait_s or 0))
         case EndpointAway():
-            return _finding("down", detail=exc.message)
+            return _stored_finding("down", detail=exc.message)
         case EndpointTimeout():
-            return _finding("slow", seconds=round(limit_s))
-    return _finding(exc.instead or "other", **({"detail": exc.message} if exc.instead in ("", "other") else {}))
+            return _stored_finding("slow", seconds=round(limit_s))
+    return _stored_finding(exc.instead or "other", **({"detail": exc.message} if exc.instead in ("", "other") else {}))
 
 
-def _call(endpoint: Endpoint, reply: Reply) -> dict[str, Any]:
-    """Whether the answer calls the tool so that a run could read it."""
+def _call_finding(endpoint: Endpoint, reply: Reply) -> dict[str, Any]:
+    """The finding on whether the answer calls the tool so that a run could read it."""
     text, calls = reply.text, calls_of(reply.message)
     if calls:
         try:
             names = [tool_call(found, "c").name for found in calls]
         except ValueError as exc:
-            return _finding("bad_call", detail=str(exc))
-        return _finding("calls" if "add" in names else "no_call")
+            return _stored_finding("bad_call", detail=str(exc))
+        return _stored_finding("calls" if "add" in names else "no_call")
     parsed = ANYONE(text, "c", [TOOL])
     if parsed.parse_error:
-        return _finding("bad_call", detail=parsed.parse_error)
-    return _finding("calls" if parsed.tool_calls else "no_call")
+        return _stored_finding("bad_call", detail=parsed.parse_error)
+    return _stored_finding("calls" if parsed.tool_calls else "no_call")
 
 
-def _models(endpoint: Endpoint, key: str) -> dict[str, Any]:
-    """What it lists, which many servers do not."""
+def _models_finding(endpoint: Endpoint, key: str) -> dict[str, Any]:
+    """The finding on the server's list of models, which many servers do not have."""
     try:
         reply = fetch(f"{endpoint.url}/models", token=key, total_s=MODELS_LIMIT_S)
         listed = json.loads(reply.body)["data"] if reply.status == 200 else []
         names = [str(item["id"]) for item in listed]
     except (TiltyardError, ValueError, KeyError, TypeError, RecursionError):
-        return _finding("no_models")
+        return _stored_finding("no_models")
     if not names:
-        return _finding("no_models")
+        return _stored_finding("no_models")
     if endpoint.model in names:
-        return _finding("models", count=len(names))
-    return _finding("model_unlisted", count=len(names), names=", ".join(names[:MODELS_KEPT]))
+        return _stored_finding("models", count=len(names))
+    return _stored_finding("model_unlisted", count=len(names), names=", ".join(names[:MODELS_KEPT]))

@@ -25,7 +25,7 @@ from webapp.people.teams.models import Project, Role, User
 from webapp.people.teams.sudo import Act, ask
 
 
-def _own(request: HttpRequest, slug: str, pk: UUID, *, need: Role = Role.VIEWER) -> tuple[Project, Endpoint]:
+def _own_endpoint(request: HttpRequest, slug: str, pk: UUID, *, need: Role = Role.VIEWER) -> tuple[Project, Endpoint]:
     """The endpoint of an address, for a person whose role reaches ``need``."""
     project = project_for(request.user, slug, need=need)
     return project, object_for(request.user, Endpoint, pk, need=need, within=selectors.endpoints_of(project))
@@ -45,11 +45,11 @@ def endpoint_list(request: HttpRequest, slug: str) -> HttpResponse:
 @require_GET
 def endpoint_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """One endpoint: its last test, its limits, its spending by day, the runs that ask it."""
-    project, endpoint = _own(request, slug, pk)
-    return render(request, "endpoints/detail.html", _shown(project, endpoint))
+    project, endpoint = _own_endpoint(request, slug, pk)
+    return render(request, "endpoints/detail.html", _page_context(project, endpoint))
 
 
-def _shown(project: Project, endpoint: Endpoint) -> dict[str, Any]:
+def _page_context(project: Project, endpoint: Endpoint) -> dict[str, Any]:
     days = selectors.days_of(endpoint)
     runs, count = selectors.uses_of(endpoint)
     lines = [
@@ -104,7 +104,7 @@ def endpoint_new(request: HttpRequest, slug: str) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 def endpoint_edit(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Change an endpoint, replace its key or remove it."""
-    project, endpoint = _own(request, slug, pk, need=Role.EDITOR)
+    project, endpoint = _own_endpoint(request, slug, pk, need=Role.EDITOR)
     posted = request.POST if request.method == "POST" else None
     form = EndpointForm(posted, endpoint=endpoint, keyed=has_key(endpoint.pk))
     if request.method == "POST" and form.is_valid():
@@ -122,12 +122,12 @@ def endpoint_edit(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
                 ) % {"name": endpoint}
             )
             return redirect("endpoint-detail", slug=slug, pk=pk)
-    context = {"project": project, "form": form, "item": _fresh(endpoint)}
+    context = {"project": project, "form": form, "item": _reloaded(endpoint)}
     return render(request, "endpoints/edit.html", context, status=422 if form.is_bound else 200)
 
 
-def _fresh(endpoint: Endpoint) -> Endpoint:
-    """As it is stored, whatever a refused form has put into it."""
+def _reloaded(endpoint: Endpoint) -> Endpoint:
+    """The endpoint as it is stored, without the values of a refused form."""
     endpoint.refresh_from_db()
     return endpoint
 
@@ -136,13 +136,13 @@ def _fresh(endpoint: Endpoint) -> Endpoint:
 @require_POST
 def endpoint_try(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Test an endpoint: one tiny chat with a tool."""
-    project, endpoint = _own(request, slug, pk, need=Role.EDITOR)
+    project, endpoint = _own_endpoint(request, slug, pk, need=Role.EDITOR)
     if not probe_allowed(request.user):
         messages.error(request, _("Too many checks in one minute; wait a moment."))
         return redirect("endpoint-detail", slug=slug, pk=pk)
     endpoint = endpoint_test(endpoint)
     if request.headers.get("HX-Request") == "true":
-        return render(request, "endpoints/_test.html", _shown(project, endpoint))
+        return render(request, "endpoints/_test.html", _page_context(project, endpoint))
     return redirect("endpoint-detail", slug=slug, pk=pk)
 
 
@@ -150,7 +150,7 @@ def endpoint_try(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @require_POST
 def endpoint_remove(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Delete an endpoint with its key; runs keep their records."""
-    _project, endpoint = _own(request, slug, pk, need=Role.EDITOR)
+    _project, endpoint = _own_endpoint(request, slug, pk, need=Role.EDITOR)
     try:
         endpoint_delete(endpoint=endpoint)
     except ValidationError as exc:
