@@ -1,7 +1,6 @@
 """The model card: facts from the database as Markdown, and between them what the team wrote itself.
 
-The same rows always give the same text: nothing of the moment of writing is in it, and what no row tells is
-"not recorded".
+The same rows always give the same text: it has no time of writing, and what no row says is "not recorded".
 """
 
 from __future__ import annotations
@@ -39,19 +38,19 @@ def card_text(model: RegisteredModel, origins: Origins, found: Sequence[Score]) 
         _front_matter(model, origins),
         f"# {model.name}",
         _("Facts are written by Tiltyard from what its runs recorded; other sections are the team's own words."),
-        _own(model, "intended_use"),
-        _about(model, origins),
-        *_training(model, origins),
-        _evaluation(found),
-        _limits(found),
-        _own(model, "limitations"),
-        _own(model, "licence"),
+        _own_section(model, "intended_use"),
+        _about_section(model, origins),
+        *_training_sections(model, origins),
+        _evaluation_section(found),
+        _limits_section(found),
+        _own_section(model, "limitations"),
+        _own_section(model, "licence"),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def not_recorded() -> str:
-    """The word for whatever no row tells."""
+    """The word for a fact that no row has."""
     return _("not recorded")
 
 
@@ -64,11 +63,11 @@ def _front_matter(model: RegisteredModel, origins: Origins) -> str:
     return "\n".join([*lines, "---"])
 
 
-def _own(model: RegisteredModel, section: str) -> str:
+def _own_section(model: RegisteredModel, section: str) -> str:
     return f"## {SECTIONS[section]}\n\n{model.card.get(section) or not_recorded()}"
 
 
-def _about(model: RegisteredModel, origins: Origins) -> str:
+def _about_section(model: RegisteredModel, origins: Origins) -> str:
     checkpoint = model.checkpoint
     weights: str = model.source or not_recorded()
     if checkpoint is not None:
@@ -83,16 +82,16 @@ def _about(model: RegisteredModel, origins: Origins) -> str:
     ]
     if not (origins.base is not None and origins.base.kind == ModelKind.HUB):
         del facts[2]
-    return f"## {_('What it is')}\n\n{_facts(facts)}"
+    return f"## {_('What it is')}\n\n{_facts_table(facts)}"
 
 
-def _training(model: RegisteredModel, origins: Origins) -> list[str]:
+def _training_sections(model: RegisteredModel, origins: Origins) -> list[str]:
     if not origins.stages:
         return [f"## {_('Training')}\n\n{_('It was not trained here.')} {_('Its training is not recorded.')}"]
     parts = [f"## {_('Training')}"]
     for number, stage in enumerate(reversed(origins.stages), 1):
         parts.append(f"### {number}. {stage.run.name}")
-        parts.append(_facts(_stage_facts(model, stage)))
+        parts.append(_facts_table(_stage_facts(model, stage)))
         if components := components_of(stage):
             rows = [[title_of(part), f"{part.weight:g}"] for part in components]
             parts.append(table([_("Reward component"), _("Weight")], rows))
@@ -106,16 +105,16 @@ def _stage_facts(model: RegisteredModel, stage: Stage) -> list[Fact]:
     facts += trained_on(model.project, stage)
     if stage.dataset is not None:
         facts += [Fact(_("Rows"), str(stage.dataset.rows)), Fact("SHA-256", stage.dataset.sha256)]
-    facts += _options(config_of(run), stage) if not run.imported_from else []
+    facts += _option_facts(config_of(run), stage) if not run.imported_from else []
     facts += [
         Fact(_("Device"), str(stage.started.get("device") or "")),
         Fact(_("Versions"), ", ".join(f"{k} {v}" for k, v in sorted((stage.started.get("versions") or {}).items()))),
-        Fact(_("Time"), _took(run)),
+        Fact(_("Time"), _duration_text(run)),
     ]
-    return facts + _figures(stage)
+    return facts + _figure_facts(stage)
 
 
-def _options(config: JobConfig | None, stage: Stage) -> list[Fact]:
+def _option_facts(config: JobConfig | None, stage: Stage) -> list[Fact]:
     """The options that say most about a training."""
     if config is None:
         return [Fact(_("Options"), "")]
@@ -138,8 +137,8 @@ def _options(config: JobConfig | None, stage: Stage) -> list[Fact]:
     ]
 
 
-def _figures(stage: Stage) -> list[Fact]:
-    """What the run's page shows first, as it stood at the step whose weights went on."""
+def _figure_facts(stage: Stage) -> list[Fact]:
+    """What the run's page shows first, at the step whose weights were used."""
     run = stage.run
     step = stage.step if stage.step is not None else run.step
     values = values_at(run, run.method.tiles, step)
@@ -154,22 +153,22 @@ def _figures(stage: Stage) -> list[Fact]:
     ]
 
 
-def _took(run: Run) -> str:
+def _duration_text(run: Run) -> str:
     if run.started_at is None or run.finished_at is None:
         return ""
     return duration(run.finished_at - run.started_at)
 
 
-def _evaluation(found: Sequence[Score]) -> str:
+def _evaluation_section(found: Sequence[Score]) -> str:
     title = f"## {_('Evaluation')}"
     if not found:
         return f"{title}\n\n{_('It was not evaluated.')}"
-    heads = [_("Tasks"), _("Environment"), *_heads(found), _("Tasks × samples"), _("Reward spec"), _("Run"), _("Ended")]
+    heads = [_("Tasks"), _("Environment"), *_column_titles(found), _("Tasks × samples"), _("Reward spec"), _("Run"), _("Ended")]
     rows = [
         [
             score.data or _("drawn by the environment"),
             score.environment or _("none"),
-            *(_cell(score, title) for title in _heads(found)),
+            *(_cell_text(score, title) for title in _column_titles(found)),
             tries_words(score.report),
             score.spec or _("written in the config"),
             score.run.name,
@@ -180,19 +179,19 @@ def _evaluation(found: Sequence[Score]) -> str:
     return f"{title}\n\n{_('Means over tasks, with 95% intervals.')}\n\n{table(heads, rows)}"
 
 
-def _heads(found: Sequence[Score]) -> list[str]:
+def _column_titles(found: Sequence[Score]) -> list[str]:
     return list(dict.fromkeys(cell.title for score in found for cell in score.cells))
 
 
-def _cell(score: Score, title: str) -> str:
+def _cell_text(score: Score, title: str) -> str:
     cell = next((cell for cell in score.cells if cell.title == title), None)
     if cell is None:
         return "–"
     return f"{cell.text} ({cell.low} – {cell.high})" if cell.low else cell.text
 
 
-def _limits(found: Sequence[Score]) -> str:
-    """What the figures do not say."""
+def _limits_section(found: Sequence[Score]) -> str:
+    """The section on what the figures do not show."""
     lines = [score.left_out for score in found if score.left_out]
     for score in found:
         words = {"run": score.run.name, "learned": score.overlap.words}
@@ -208,7 +207,7 @@ def _limits(found: Sequence[Score]) -> str:
     return f"## {_('What was not evaluated')}\n\n" + "\n".join(f"- {line}" for line in lines)
 
 
-def _facts(facts: Sequence[Fact]) -> str:
+def _facts_table(facts: Sequence[Fact]) -> str:
     return table([_("Fact"), _("Value")], [[fact.label, fact.text or not_recorded()] for fact in facts])
 
 

@@ -43,7 +43,7 @@ class AboutForm(forms.Form):
 
     @classmethod
     def of(cls, model: RegisteredModel) -> AboutForm:
-        """The form as it stands for a model."""
+        """The form with a model's present values."""
         return cls(initial={"tags": " ".join(model.tags), "notes": model.notes})
 
     def values(self) -> dict[str, Any]:
@@ -87,7 +87,7 @@ class CardForm(forms.Form):
 
     @classmethod
     def of(cls, model: RegisteredModel) -> CardForm:
-        """The form as it stands for a model."""
+        """The form with a model's present values."""
         return cls(initial=model.card)
 
     def values(self) -> dict[str, Any]:

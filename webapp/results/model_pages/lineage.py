@@ -62,7 +62,7 @@ def lineage(model: RegisteredModel, origins: Origins) -> list[Node]:
 
 
 def children(model: RegisteredModel) -> Children:
-    """What was trained from this model: runs that started from its weights, or went on from its checkpoint."""
+    """What was trained from this model: runs that started from its weights, or continued from its checkpoint."""
     weights = weights_of_model(model)
     if weights is None:
         return Children([], 0)
@@ -73,12 +73,12 @@ def children(model: RegisteredModel) -> Children:
 
 
 def _began_with(model: RegisteredModel, weights: Weights) -> Q:
-    # A run that no worker has begun means the model by its name, or the name of the run that made it.
+    # A run that no worker has begun names the model, or the run that made it.
     names = [model.reference]
     if model.checkpoint is not None and model.checkpoint.final:
         names.append(f"run:{model.checkpoint.run.name}")
     waiting = Q(started_at=None, config__model__source__in=names)
-    # A run that went on from a parent has a model of its own config as well: that is where the parent began.
+    # A run that continued a parent also has a model in its own config: that is where the parent began.
     fresh = Q(resume_step=None) & (runs_with([weights]) | waiting)
     return fresh | Q(resume_checkpoint=model.checkpoint) if model.checkpoint is not None else fresh
 
@@ -119,7 +119,7 @@ def _run_node(project: Project, stage: Stage) -> Node:
     about = translated(run.method.short)
     if stage.step is not None:
         about += " · " + (_("step %(step)s of %(total)s") if run.total_steps else _("step %(step)s")) % steps
-    return Node("run", run.name, about, _page(project, "run-detail", run.pk), trained_on(project, stage), str(run.pk))
+    return Node("run", run.name, about, _page_url(project, "run-detail", run.pk), trained_on(project, stage), str(run.pk))
 
 
 def trained_on(project: Project, stage: Stage) -> list[Fact]:
@@ -128,13 +128,13 @@ def trained_on(project: Project, stage: Stage) -> list[Fact]:
     if parts := parts_words(run):
         facts.append(Fact(_("Parts"), parts))
     if stage.dataset is not None:
-        facts.append(Fact(_("Dataset"), str(stage.dataset), _page(project, "dataset-detail", stage.dataset.pk)))
+        facts.append(Fact(_("Dataset"), str(stage.dataset), _page_url(project, "dataset-detail", stage.dataset.pk)))
     elif dataset_words(run):
         facts.append(Fact(_("Dataset"), dataset_words(run)))
     if not run.method.plays:
         return facts
     if stage.spec is not None:
-        facts.append(Fact(_("Reward spec"), str(stage.spec), _page(project, "reward-detail", stage.spec.pk)))
+        facts.append(Fact(_("Reward spec"), str(stage.spec), _page_url(project, "reward-detail", stage.spec.pk)))
     elif spec_name(run):
         facts.append(Fact(_("Reward spec"), spec_name(run)))
     elif not run.imported_from:
@@ -143,7 +143,7 @@ def trained_on(project: Project, stage: Stage) -> list[Fact]:
         text = f"{name} {run.environment_version}".strip()
         place = stage.environment
         facts.append(
-            Fact(_("Environment"), text, _page(project, "environment-detail", place.pk) if place is not None else "")
+            Fact(_("Environment"), text, _page_url(project, "environment-detail", place.pk) if place is not None else "")
         )
     return facts
 
@@ -159,8 +159,8 @@ def _model_node(model: RegisteredModel) -> Node:
 
 def _child_node(project: Project, run: Run) -> Node:
     about = f"{translated(run.method.short)} · {run.get_state_display()}"
-    return Node("child", run.name, about, _page(project, "run-detail", run.pk), [], str(run.pk))
+    return Node("child", run.name, about, _page_url(project, "run-detail", run.pk), [], str(run.pk))
 
 
-def _page(project: Project, name: str, pk: Any) -> str:
+def _page_url(project: Project, name: str, pk: Any) -> str:
     return reverse(name, args=[project.slug, pk])

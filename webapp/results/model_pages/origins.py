@@ -1,7 +1,7 @@
 """What a model was made of: the runs that trained it, one after the other, and on what each was trained.
 
-Only what runs recorded is told. A dataset is known by the folder that its reference meant, a spec without a version by
-the components that were scored with; where neither leads to a row any more, the words of the config stand alone.
+Only recorded facts are shown. A dataset is found by the folder of its resolved reference, a spec without a version by
+its resolved components; where neither has a row any more, only the words of the config are shown.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ def origins_of(model: RegisteredModel) -> Origins:
     if model.kind != ModelKind.RUN or model.checkpoint is None:
         return Origins(weights_of_model(model), [])
     found = origins_of_checkpoint(model.checkpoint)
-    return found._replace(stages=_described(model.project, found.stages))
+    return found._replace(stages=_with_rows(model.project, found.stages))
 
 
-def _described(project: Project, stages: Sequence[Stage]) -> list[Stage]:
+def _with_rows(project: Project, stages: Sequence[Stage]) -> list[Stage]:
     """The stages with the rows that they were trained on: one query for each kind of row."""
-    datasets = _datasets(project, [stage.run for stage in stages])
-    specs = _specs(project, [stage.run for stage in stages])
+    datasets = _datasets_of(project, [stage.run for stage in stages])
+    specs = _specs_of(project, [stage.run for stage in stages])
     names = {environment_name(stage.run) for stage in stages} - {""}
     places = Environment.objects.filter(project=project, name__in=names)
     environments = {item.name: item for item in places} if names else {}
@@ -57,7 +57,7 @@ def _described(project: Project, stages: Sequence[Stage]) -> list[Stage]:
     ]
 
 
-def _datasets(project: Project, runs: Sequence[Run]) -> dict[Any, Dataset]:
+def _datasets_of(project: Project, runs: Sequence[Run]) -> dict[Any, Dataset]:
     wanted: dict[Any, str] = {}
     for run in runs:
         if found := _OF_DATASET.search(str(run.resolved.get("data", {}).get("train") or "")):
@@ -66,7 +66,7 @@ def _datasets(project: Project, runs: Sequence[Run]) -> dict[Any, Dataset]:
     return {pk: rows[text] for pk, text in wanted.items() if text in rows}
 
 
-def _specs(project: Project, runs: Sequence[Run]) -> dict[Any, RewardSpec]:
+def _specs_of(project: Project, runs: Sequence[Run]) -> dict[Any, RewardSpec]:
     names = {run.pk: spec_name(run).partition("@") for run in runs if spec_name(run)}
     rows = list(RewardSpec.objects.filter(project=project, name__in={name for name, _at, _version in names.values()}))
     found: dict[Any, RewardSpec] = {}
@@ -75,18 +75,18 @@ def _specs(project: Project, runs: Sequence[Run]) -> dict[Any, RewardSpec]:
         versions = sorted((row for row in rows if row.name == name), key=lambda row: -row.version)
         scored = run.resolved.get("rewards", {}).get("components")
         for row in versions:
-            if str(row.version) == version if version else scored and _same(row.components, scored):
+            if str(row.version) == version if version else scored and _same_components(row.components, scored):
                 found[run.pk] = row
                 break
     return found
 
 
-def _same(written: list[dict[str, Any]], scored: list[dict[str, Any]]) -> bool:
+def _same_components(written: list[dict[str, Any]], scored: list[dict[str, Any]]) -> bool:
     """Whether a spec's components are what a run was scored with. What a launch adds to custom code does not count."""
-    return [_plain(part) for part in written] == [_plain(part) for part in scored]
+    return [_normalised_part(part) for part in written] == [_normalised_part(part) for part in scored]
 
 
-def _plain(part: dict[str, Any]) -> dict[str, Any]:
+def _normalised_part(part: dict[str, Any]) -> dict[str, Any]:
     try:
         plain: dict[str, Any] = RewardComponent.model_validate(part).model_dump(mode="json")
     except ValidationError:  # written by a version that no longer fits

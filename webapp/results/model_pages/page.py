@@ -49,7 +49,7 @@ def page_data(request: HttpRequest, project: Project, model: RegisteredModel) ->
         "bytes": model_bytes(model),
         "adapter": model.adapter is not None,
         "ways": ways(model, origins, request.build_absolute_uri("/").rstrip("/")),
-        # The card is long and asks for more: only whoever wants to read it here has it made.
+        # The card is long and needs more queries: it is made only when it is opened.
         "card": card_text(model, origins, found) if request.GET.get("show") == "card" else "",
         "base_evaluate_url": base_evaluate_url(project, origins, found),
         "push": push,
@@ -121,7 +121,7 @@ def model_of_run(run: Run, whole: Sequence[Checkpoint] | None = None) -> RunMode
         "-checkpoint__attempt", "-checkpoint__step", "created_at"
     )
     model = known.select_related("checkpoint").first()
-    checkpoint = model.checkpoint if model is not None else _final(run, whole)
+    checkpoint = model.checkpoint if model is not None else _final_checkpoint(run, whole)
     if checkpoint is None:
         return None
     checkpoint.run = run
@@ -133,7 +133,7 @@ def model_of_run(run: Run, whole: Sequence[Checkpoint] | None = None) -> RunMode
     return RunModel(checkpoint, model, compare_url, evaluate_url, headline(found))
 
 
-def _final(run: Run, whole: Sequence[Checkpoint] | None) -> Checkpoint | None:
+def _final_checkpoint(run: Run, whole: Sequence[Checkpoint] | None) -> Checkpoint | None:
     if whole is not None:
         return next((item for item in whole if item.final), None)
     return Checkpoint.objects.filter(run=run, final=True).order_by("-attempt", "-step").first()

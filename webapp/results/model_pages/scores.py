@@ -29,7 +29,7 @@ SHOWN = 20
 
 class Score(NamedTuple):
     """One evaluation of a model. ``cells`` are its success, pass^k and reward; ``base`` is the newest evaluation of its
-    nearest ancestor on the same tasks, and ``all`` what else of its lineage played them. ``overlap`` tells how many of
+    nearest ancestor on the same tasks, and ``all`` what else of its lineage played them. ``overlap`` says how many of
     the tasks it was trained on."""
 
     run: Run
@@ -72,8 +72,8 @@ def scores(model: RegisteredModel, origins: Origins) -> list[Score]:
 
 def scores_of(project: Project, own: Weights, origins: Origins) -> list[Score]:
     """The evaluations of some weights, newest first."""
-    found = _evaluations(project, [own, *origins.ancestors])
-    return [_score(project, item, found, origins) for item in found if item.weights == own][:SHOWN]
+    found = _evaluations_of(project, [own, *origins.ancestors])
+    return [_score_of(project, item, found, origins) for item in found if item.weights == own][:SHOWN]
 
 
 def headline(found: Sequence[Score]) -> Score | None:
@@ -81,7 +81,7 @@ def headline(found: Sequence[Score]) -> Score | None:
     return next((score for score in found if not score.trained_on), found[0] if found else None)
 
 
-def _evaluations(project: Project, all_weights: Sequence[Weights]) -> list[Evaluated]:
+def _evaluations_of(project: Project, all_weights: Sequence[Weights]) -> list[Evaluated]:
     rows = Run.objects.filter(project=project, state=RunState.SUCCEEDED, evaluation__isnull=False)
     found = []
     for run in rows.filter(runs_with(all_weights)).order_by("-finished_at", "-created_at")[:READ]:
@@ -92,9 +92,9 @@ def _evaluations(project: Project, all_weights: Sequence[Weights]) -> list[Evalu
     return found
 
 
-def _score(project: Project, item: Evaluated, found: Sequence[Evaluated], origins: Origins) -> Score:
+def _score_of(project: Project, item: Evaluated, found: Sequence[Evaluated], origins: Origins) -> Score:
     report = item.report
-    same = [_newest(found, weights, item.played) for weights in origins.ancestors]
+    same = [_newest_of(found, weights, item.played) for weights in origins.ancestors]
     others = [other for other in same if other is not None]
     config = config_of(item.run)
     trainers = [stage.run for stage in origins.stages]
@@ -113,7 +113,7 @@ def _score(project: Project, item: Evaluated, found: Sequence[Evaluated], origin
     )
 
 
-def _newest(found: Sequence[Evaluated], weights: Weights, played: Played) -> Evaluated | None:
+def _newest_of(found: Sequence[Evaluated], weights: Weights, played: Played) -> Evaluated | None:
     return next((item for item in found if item.weights == weights and item.played == played), None)
 
 

@@ -59,20 +59,20 @@ def ways(model: RegisteredModel, origins: Origins, address: str) -> list[Way]:
     """Commands for this model; none while its files cannot be had. ``address`` is that of this site."""
     if model.kind == ModelKind.HUB:
         at = model.revision
-        return [_vllm(model.source, f" --revision {shlex.quote(at)}" if at else ""), _transformers(model.source)]
+        return [_vllm_way(model.source, f" --revision {shlex.quote(at)}" if at else ""), _transformers_way(model.source)]
     folder = model.folder
     if folder is None or not folder.is_dir():
         return []
     name = folder_name(model)
-    found = [_download(model, name, address)]
+    found = [_download_way(model, name, address)]
     if (folder / ADAPTER_CONFIG).is_file():
         return [*found, *_adapter_ways(_base_of(origins), name, folder)]
-    found += [_vllm(f"./{name}", _template(name, folder)), _transformers(f"./{name}")]
+    found += [_vllm_way(f"./{name}", _template_option(name, folder)), _transformers_way(f"./{name}")]
     beside = model.adapter
     if beside is not None and (beside / ADAPTER_CONFIG).is_file():
         words = {"base": _base_of(origins)}
         about = _("its adapter alone, downloaded with ?part=adapter, on its base model: %(base)s") % words
-        found.append(_lora(_base_of(origins), f"./{name}", beside, about))
+        found.append(_lora_way(_base_of(origins), f"./{name}", beside, about))
     return found
 
 
@@ -81,7 +81,7 @@ def folder_name(model: RegisteredModel) -> str:
     return model.name.replace(" ", "-")
 
 
-def _download(model: RegisteredModel, name: str, address: str) -> Way:
+def _download_way(model: RegisteredModel, name: str, address: str) -> Way:
     tar = shlex.quote(f"{name}.tar")
     text = (
         f'curl --fail --header "Authorization: Bearer $TOKEN" --output {tar} \\\n'
@@ -92,33 +92,33 @@ def _download(model: RegisteredModel, name: str, address: str) -> Way:
     return Way("serve-download", _("1 · Download"), _("with an API token of yours in TOKEN"), text)
 
 
-def _vllm(source: str, more: str = "") -> Way:
-    text = f"vllm serve {shlex.quote(source)}{more} --served-model-name {_served(source)}\n"
+def _vllm_way(source: str, more: str = "") -> Way:
+    text = f"vllm serve {shlex.quote(source)}{more} --served-model-name {_served_name(source)}\n"
     return Way("serve-vllm", "vLLM", _("an OpenAI-compatible server on port 8000"), text)
 
 
-def _transformers(source: str) -> Way:
+def _transformers_way(source: str) -> Way:
     return Way("serve-transformers", "transformers", _("a Python script"), SCRIPT.format(folder=json.dumps(source)))
 
 
 def _adapter_ways(base: str, name: str, folder: Path) -> list[Way]:
     script = ADAPTER_SCRIPT.format(base=json.dumps(base), folder=json.dumps(f"./{name}"))
     return [
-        _lora(base, f"./{name}", folder, _("this checkpoint is a LoRA adapter: its base model is needed as well")),
+        _lora_way(base, f"./{name}", folder, _("this checkpoint is a LoRA adapter: its base model is needed as well")),
         Way("serve-transformers", "transformers", _("a Python script, with peft"), script),
     ]
 
 
-def _lora(base: str, source: str, folder: Path, about: str) -> Way:
-    rank = _rank(folder)
+def _lora_way(base: str, source: str, folder: Path, about: str) -> Way:
+    rank = _adapter_rank(folder)
     rank_words = f" --max-lora-rank {rank}" if rank > DEFAULT_MAX_LORA_RANK else ""
-    module = f"{_served(source)}={source}"
+    module = f"{_served_name(source)}={source}"
     text = f"vllm serve {shlex.quote(base)} --enable-lora{rank_words} --lora-modules {shlex.quote(module)}\n"
     return Way("serve-lora", _("vLLM with a LoRA adapter"), about, text)
 
 
 def _base_of(origins: Origins) -> str:
-    """Where the base model is to be found by whoever serves: its id, or a folder of that name beside the adapter."""
+    """Where the serving program finds the base model: its id, or a folder of that name next to the adapter."""
     base = weights_of_run(origins.stages[0].run) if origins.stages else None
     if base is not None and base.kind == ModelKind.HUB:
         return base.name
@@ -127,16 +127,16 @@ def _base_of(origins: Origins) -> str:
     return "./base-model"
 
 
-def _template(name: str, folder: Path) -> str:
+def _template_option(name: str, folder: Path) -> str:
     return f" --chat-template {shlex.quote(f'./{name}/{CHAT_TEMPLATE}')}" if (folder / CHAT_TEMPLATE).is_file() else ""
 
 
-def _served(source: str) -> str:
-    """A plain name for clients to ask for."""
+def _served_name(source: str) -> str:
+    """A simple name that clients use for the model."""
     return re.sub(r"[^\w.-]+", "-", source.rsplit("/", 1)[-1]).strip("-") or "model"
 
 
-def _rank(folder: Path) -> int:
+def _adapter_rank(folder: Path) -> int:
     try:
         with (folder / ADAPTER_CONFIG).open("rb") as file:
             found = json.loads(file.read(MAX_CONFIG_BYTES))

@@ -83,7 +83,7 @@ def model_mark_view(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @require_POST
 def model_about(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Change tags and notes."""
-    return _described(request, slug, pk, "about", AboutForm(request.POST))
+    return _save_and_show(request, slug, pk, "about", AboutForm(request.POST))
 
 
 @login_required
@@ -91,7 +91,7 @@ def model_about(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 def model_card(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """The model card as a file; by POST, the team's own sections of it."""
     if request.method == "POST":
-        return _described(request, slug, pk, "card", CardForm(request.POST))
+        return _save_and_show(request, slug, pk, "card", CardForm(request.POST))
     _project, model = own_model(request, slug, pk)
     answer = HttpResponse(card_of(model), content_type="text/markdown; charset=utf-8")
     answer["Content-Disposition"] = content_disposition_header(True, README) or "attachment"
@@ -117,17 +117,17 @@ def model_push(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     return render(request, "model_pages/detail.html", context, status=422)
 
 
-def _described(request: HttpRequest, slug: str, pk: UUID, part: str, form: Any) -> HttpResponse:
-    """Keep what a form says of a model; with mistakes the page comes again, with the form open."""
+def _save_and_show(request: HttpRequest, slug: str, pk: UUID, part: str, form: Any) -> HttpResponse:
+    """Keep what a form says of a model; with mistakes the page is shown again, with the form open."""
     project, model = own_model(request, slug, pk, need=Role.EDITOR)
-    if form.is_valid() and _keep(model, form):
+    if form.is_valid() and _save_form(model, form):
         messages.success(request, _("Saved."))
         return redirect("model-detail", slug=slug, pk=pk)
     context = page_data(request, project, model) | {"edit": part, f"{part}_form": form}
     return render(request, "model_pages/detail.html", context, status=422)
 
 
-def _keep(model: RegisteredModel, form: forms.Form) -> bool:
+def _save_form(model: RegisteredModel, form: forms.Form) -> bool:
     try:
         model_describe(model=model, **form.values())  # type: ignore[attr-defined]
     except ValidationError as exc:

@@ -46,8 +46,8 @@ class Advice(NamedTuple):
 
 @dataclass(frozen=True)
 class Seen:
-    """What the rules look at. ``clone`` and ``branch`` are the addresses of a new run with this one's options and of a
-    child that goes on from it, ``evaluate`` that of an evaluation, ``model`` how a config names what the run left;
+    """What the rules read. ``clone`` and ``branch`` are the addresses of a new run with this one's options and of a
+    child that continues it, ``evaluate`` that of an evaluation, ``model`` how a config names what the run left;
     empty where the reader may not, or nothing is there."""
 
     run: Run
@@ -96,12 +96,12 @@ def _of_advisory(seen: Seen, item: AdvisoryView) -> Advice | None:
         return _of_no_spread(seen)
     if item.code == "phantom_share" and seen.run.method.gradient != "ppo":
         why = _("Groups with equal outcomes teach only form: learn from groups with both outcomes only.")
-        return Advice("outcome", why, _("Clone with this change"), _with(seen.clone, "outcome"))
+        return Advice("outcome", why, _("Clone with this change"), _with_change(seen.clone, "outcome"))
     if item.code == "truncation":
         why = _("Rollouts were cut off: give a turn and an episode twice as many tokens.")
-        return Advice("room", why, _("Clone with this change"), _with(seen.clone, "room"))
+        return Advice("room", why, _("Clone with this change"), _with_change(seen.clone, "room"))
     if item.code in SLOWER and not (item.code == "entropy_fall" and _all_solved(seen)):
-        return _slower(seen, item)
+        return _slower_advice(seen, item)
     return None
 
 
@@ -109,19 +109,19 @@ def _of_no_spread(seen: Seen) -> Advice | None:
     """Groups are alike because their tasks are too easy, too hard, or by chance."""
     share = seen.success.after if seen.success else None
     if share is not None and share >= MOSTLY:
-        return _harder(seen, _("Zero-variance groups, most of them solved: harder tasks teach more."))
+        return _harder_advice(seen, _("Zero-variance groups, most of them solved: harder tasks teach more."))
     if share is not None and share <= SELDOM:
-        return _easier(seen, _("Zero-variance groups, few of them solved: begin with easier tasks or a warm-up."))
+        return _easier_advice(seen, _("Zero-variance groups, few of them solved: begin with easier tasks or a warm-up."))
     why = _("Zero-variance groups teach nothing: draw other tasks for them.")
-    return Advice("refill", why, _("Clone with this change"), _with(seen.clone, "refill"))
+    return Advice("refill", why, _("Clone with this change"), _with_change(seen.clone, "refill"))
 
 
-def _slower(seen: Seen, item: AdvisoryView) -> Advice:
+def _slower_advice(seen: Seen, item: AdvisoryView) -> Advice:
     why = _("%(title)s: try half the learning rate.") % {"title": item.title}
     if item.before is not None and seen.branch:
         url = f"{seen.branch}&{urlencode({'checkpoint': item.before.pk, 'change': 'slower'})}"
         return Advice("slower", why, _("Roll back to step %(step)s") % {"step": item.before.step}, url)
-    return Advice("slower", why, _("Clone with this change"), _with(seen.clone, "slower"))
+    return Advice("slower", why, _("Clone with this change"), _with_change(seen.clone, "slower"))
 
 
 def _of_figures(seen: Seen) -> Iterator[Advice]:
@@ -147,31 +147,32 @@ def _of_success(seen: Seen) -> Iterator[Advice]:
         return
     if _all_solved(seen):
         why = _("%(share)s were solved at the end: harder tasks teach more.") % {"share": percent(way.after)}
-        yield _harder(seen, why)
+        yield _harder_advice(seen, why)
     elif max(way.before, way.after) <= HARDLY:
         why = _("Hardly any task was solved, so there was little to learn from: begin with easier tasks or a warm-up.")
-        yield _easier(seen, why)
-    elif seen.branch and _finished(seen.run):
+        yield _easier_advice(seen, why)
+    elif seen.branch and _did_all_steps(seen.run):
         yield from _of_rise(seen, way)
 
 
 def _of_rise(seen: Seen, way: Ends) -> Iterator[Advice]:
-    """Success rises still, by more than chance moves shares of so many rollouts; none where nobody knows how many."""
+    """Advice if success still rises, by more than chance for this many rollouts; none where their number is unknown."""
     config = config_of(seen.run)
     tries = way.part * config.rollouts_per_step if config is not None else 0
-    if way.late is None or not tries or way.after - way.late < max(RISE, _chance(way.late, way.after, tries)):
+    if way.late is None or not tries or way.after - way.late < max(RISE, _chance_gap(way.late, way.after, tries)):
         return
     why = _(
         "Success was still rising: %(late)s, then %(after)s in the last tenth of the steps (%(n)s rollouts each, "
         "95%%: ± %(chance)s)."
     )
-    chance = percent(_chance(way.late, way.after, tries))
+    chance = percent(_chance_gap(way.late, way.after, tries))
     said = why % {"late": percent(way.late), "after": percent(way.after), "n": f"{tries:,}", "chance": chance}
     yield Advice("longer", said, _("Train on from its end"), seen.branch)
 
 
-def _chance(before: float, after: float, tries: int) -> float:
-    """How far two shares of so many rollouts lie apart by chance, at most, in 95% of cases (normal approximation)."""
+def _chance_gap(before: float, after: float, tries: int) -> float:
+    """The largest difference by chance of two shares over ``tries`` rollouts, in 95% of cases (normal
+    approximation)."""
     spread: float = sum(share * (1 - share) for share in (before, after)) / tries
     return Z_ALPHA * spread**0.5
 
@@ -192,7 +193,7 @@ def _of_best(seen: Seen) -> Iterator[Advice]:
 
 def _by_chance(best: Best, way: Ends) -> bool:
     """Whether the end may be as good as the best step: normal approximation, the level shared by all means that the
-    best one is the highest of. Not where nobody knows of how many rollouts they are."""
+    best one is the highest of. False where the number of their rollouts is unknown."""
     if not best.tries:
         return False
     tries = best.tries // best.window
@@ -209,14 +210,14 @@ def _of_no_held_out(seen: Seen) -> Iterator[Advice]:
         yield Advice("evaluate", why, _("Evaluate"), seen.evaluate)
     else:
         why = _("No tasks were held out, so these figures are of tasks that it learned from: hold some out next time.")
-        yield Advice("held-out", why, _("Clone with held-out tasks"), _with(seen.clone, "held-out"))
+        yield Advice("held-out", why, _("Clone with held-out tasks"), _with_change(seen.clone, "held-out"))
 
 
-def _harder(seen: Seen, why: str) -> Advice:
+def _harder_advice(seen: Seen, why: str) -> Advice:
     return Advice("harder", why, _("Clone, and choose harder tasks"), seen.clone)
 
 
-def _easier(seen: Seen, why: str) -> Advice:
+def _easier_advice(seen: Seen, why: str) -> Advice:
     return Advice("easier", why, _("Clone, and choose easier tasks"), seen.clone)
 
 
@@ -224,10 +225,10 @@ def _all_solved(seen: Seen) -> bool:
     return seen.success is not None and seen.success.after >= SOLVED
 
 
-def _finished(run: Run) -> bool:
-    """Whether it did all its steps: one that was cut short is resumed and needs no child."""
+def _did_all_steps(run: Run) -> bool:
+    """Whether it did all its steps: one that ended early is resumed and needs no child."""
     return run.state == RunState.SUCCEEDED
 
 
-def _with(address: str, change: str) -> str:
+def _with_change(address: str, change: str) -> str:
     return f"{address}&{urlencode({'change': change})}" if address else ""

@@ -48,10 +48,10 @@ class Gain(NamedTuple):
 
 
 class Best(NamedTuple):
-    """The best step: by success on held-out tasks, else by the mean of success (of the reward where nothing judged the
-    tasks) over ``window`` steps that it ends, the highest of ``of`` such means. ``checkpoint`` is the whole one nearest
-    to it. ``tries``: the rollouts, or the held-out tasks, that a success is the share of, with its 95% interval; 0 and
-    ``None`` where nobody knows."""
+    """The best step: by success on held-out tasks, else by the mean of success (of the reward where the tasks have no
+    verdict) over ``window`` steps that it ends, the highest of ``of`` such means. ``checkpoint`` is the whole one
+    nearest to it. ``tries``: the rollouts, or the held-out tasks, that a success is the share of, with its 95%
+    interval; 0 and ``None`` where that is not known."""
 
     step: int
     value: float
@@ -82,7 +82,7 @@ class Best(NamedTuple):
 
 class HeldOut(NamedTuple):
     """Success on tasks that were not learned from, with its interval over ``tasks``: of the run's evaluation after
-    ``step``, or of another run that evaluated its model. ``overlap`` tells how many of them were learned from after
+    ``step``, or of another run that evaluated its model. ``overlap`` says how many of them were learned from after
     all, by the run or by those that it began with."""
 
     success: float
@@ -105,7 +105,7 @@ class HeldOut(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What the run took. ``tokens``: about so many that the model sampled; ``None`` where nobody counted."""
+    """What the run took. ``tokens``: about how many the model sampled; ``None`` where they were not counted."""
 
     device: str
     device_seconds: float | None
@@ -123,7 +123,7 @@ def taken_by(run: Run) -> Taken:
 
 
 def gains_of(ways: dict[str, Ends]) -> list[Gain]:
-    """The followed figures as a page tells them."""
+    """The followed figures as a page shows them."""
     return [
         Gain(
             name, translated(METRICS[name].title), way.before if way.total > 1 else None, way.after, way.part, way.total
@@ -156,7 +156,7 @@ def best_of(run: Run, ways: dict[str, Ends], checkpoints: Sequence[Checkpoint]) 
 
 
 def rollouts_of_step(run: Run) -> int:
-    """The rollouts that each step's figures are of; 0 where nobody knows, or stages differ in it."""
+    """The rollouts that each step's figures are of; 0 where that is not known, or stages differ in it."""
     config = config_of(run)
     sizes = {course.rollouts_per_step for course in config.courses} if config is not None else set()
     return sizes.pop() if len(sizes) == 1 and not run.imported_from else 0
@@ -168,7 +168,8 @@ def nearest(checkpoints: Sequence[Checkpoint], step: int) -> Checkpoint | None:
 
 
 def held_out_of(run: Run, score: Score | None) -> HeldOut | None:
-    """The run's own evaluation of its best step, else what another run found of its model; ``None``: nobody looked."""
+    """The run's own evaluation of its best step, else what another run found of its model; ``None``: it was not
+    evaluated."""
     known = run.health.get("held_out") or {}
     own = known.get("best") or known.get("newest")
     if own is not None:
@@ -191,14 +192,14 @@ def cost_of(run: Run, spent: Spent) -> Cost:
     def total(name: str) -> float | None:
         return spent.sums[name][0] if name in spent.sums else None
 
-    seconds = None if run.imported_from else spent.device_seconds  # files of other trainers do not tell
+    seconds = None if run.imported_from else spent.device_seconds  # files of other trainers do not have it
     return Cost(
-        spent.device, seconds, run.attempt, _tokens(spent, config), total("judge/requests"),
+        spent.device, seconds, run.attempt, _tokens_sampled(spent, config), total("judge/requests"),
         total("judge/cost"),
     )  # fmt: skip
 
 
-def _tokens(spent: Spent, config: JobConfig | None) -> float | None:
+def _tokens_sampled(spent: Spent, config: JobConfig | None) -> float | None:
     """Mean length × rollouts of a step, less those that were excluded; ``None`` where stages have steps of different
     sizes."""
     sizes = {course.rollouts_per_step for course in config.courses} if config is not None else set()

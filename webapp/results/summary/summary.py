@@ -1,4 +1,4 @@
-"""The summary of a run: what its page begins with once it has ended, and what the API and the command line tell."""
+"""The summary of a run: what its page begins with once it has ended, and what the API and the command line show."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def summary_of(
     held_out = held_out_of(run, made.score if made else None)
     still = [item for item in advisories if item.open]
     new = reverse("run-new", args=[run.project.slug])
-    known = editor and not run.imported_from  # else nobody knows its config
+    known = editor and not run.imported_from  # else its config is not known
     seen = Seen(
         run=run,
         ways=ways,
@@ -67,20 +67,20 @@ def summary_of(
         advisories=still,
         clone=f"{new}?{urlencode({'from': run.pk})}" if known else "",
         branch=f"{new}?{urlencode({'resume': run.pk})}" if known and going_on.branch_point is not None else "",
-        model=_reference(run, made),
+        model=_model_reference(run, made),
         evaluate=made.evaluate_url if made is not None and editor else "",
     )
     return Summary(gains_of(ways), best, held_out, cost_of(run, spent), made, still, advice_of(seen))
 
 
-def _reference(run: Run, made: RunModel | None) -> str:
+def _model_reference(run: Run, made: RunModel | None) -> str:
     if made is None:
         return ""
     return made.model.reference if made.model is not None else f"run:{run.name}"
 
 
 def summary_read(run: Run, *, editor: bool) -> Summary:
-    """The summary of a run of which nothing else was read."""
+    """The summary of a run, when nothing else of it was read before."""
     points = whole_checkpoints(run)
     return summary_of(
         run,
@@ -99,14 +99,14 @@ def _held_out_out(found: HeldOut) -> dict[str, Any]:
 
 
 def summary_out(run: Run, found: Summary) -> dict[str, Any]:
-    """A summary as the API tells it."""
+    """A summary as the API returns it."""
     best, made, worst = found.best, found.made, next(iter(found.advisories), None)
     return {
         "id": str(run.pk),
         "state": run.state,
         "ended": run.state in ENDED,
         "gains": [each._asdict() for each in found.gains],
-        "best": None if best is None else best._asdict() | {"checkpoint": _place(best.checkpoint)},
+        "best": None if best is None else best._asdict() | {"checkpoint": _checkpoint_place(best.checkpoint)},
         "held_out": None if found.held_out is None else _held_out_out(found.held_out),
         "cost": found.cost._asdict(),
         "model": None
@@ -114,7 +114,7 @@ def summary_out(run: Run, found: Summary) -> dict[str, Any]:
         else {
             "id": made.model.pk if made.model else None,
             "name": made.model.name if made.model else "",
-            "checkpoint": _place(made.checkpoint),
+            "checkpoint": _checkpoint_place(made.checkpoint),
         },
         "advisories": {
             "open": len(found.advisories),
@@ -124,5 +124,5 @@ def summary_out(run: Run, found: Summary) -> dict[str, Any]:
     }
 
 
-def _place(checkpoint: Checkpoint | None) -> dict[str, Any] | None:
+def _checkpoint_place(checkpoint: Checkpoint | None) -> dict[str, Any] | None:
     return None if checkpoint is None else {"id": checkpoint.pk, "step": checkpoint.step}
