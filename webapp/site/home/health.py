@@ -21,7 +21,7 @@ from webapp.site.home.clock import clock_age, is_late
 from webapp.site.home.places import all_loads
 
 KEPT_S = 1.0
-"""Whoever asks more often gets the same answer."""
+"""For how many seconds an answer is reused."""
 BROKER_S = 2.0
 
 
@@ -39,26 +39,26 @@ def readyz(request: HttpRequest) -> JsonResponse:
     pools of workers are."""
     found = cache.get("readyz")
     if found is None:
-        found = _look()
+        found = _read_health()
         cache.set("readyz", found, KEPT_S)
     return JsonResponse(found, status=200 if found["ok"] else 503)
 
 
-def _look() -> dict[str, Any]:
+def _read_health() -> dict[str, Any]:
     disk = write_refusal(Path(settings.DATA_DIR)) is None
     try:
         age_s, pools = clock_age(), [asdict(load) for load in all_loads()]
     except DATABASE_AWAY:
         connection.close()
-        away = {"ok": False, "database": False, "broker": _broker(), "disk": disk}
+        away = {"ok": False, "database": False, "broker": _broker_answers(), "disk": disk}
         return away | {"clock_age_seconds": None, "pools": []}
-    broker = _broker()
+    broker = _broker_answers()
     well = broker and disk and not is_late(age_s)
     found = {"ok": well, "database": True, "broker": broker, "disk": disk}
     return found | {"clock_age_seconds": age_s, "pools": pools}
 
 
-def _broker() -> bool:
+def _broker_answers() -> bool:
     limits = {"socket_timeout": BROKER_S, "socket_connect_timeout": BROKER_S}
     try:
         with redis.Redis.from_url(settings.CELERY_BROKER_URL, **limits) as client:

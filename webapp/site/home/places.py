@@ -22,24 +22,24 @@ POOLS = (TRAIN, ENDPOINT)
 
 def all_loads() -> list[Load]:
     """Of every pool. Runs that wait for another run do not count: no place would help them."""
-    runs = _counted(Run.objects.filter(state__in=LEASED, imported=False), "lease_started_at")
-    at_work = [runs, _counted(holders(*POOLS), "heard_at")]
+    runs = _counts_by_pool(Run.objects.filter(state__in=LEASED, imported=False), "lease_started_at")
+    at_work = [runs, _counts_by_pool(holders(*POOLS), "heard_at")]
     answers = Answer.objects.filter(state=AnswerState.WAITING, token="")
-    waiting = [_counted(can_start(*POOLS), "queued_at"), _counted(answers, "created_at")]
-    return [*(_load(pool, at_work, waiting) for pool in POOLS), *loads()]
+    waiting = [_counts_by_pool(can_start(*POOLS), "queued_at"), _counts_by_pool(answers, "created_at")]
+    return [*(_load_of(pool, at_work, waiting) for pool in POOLS), *loads()]
 
 
 Counted = dict[str, tuple[int, datetime | None]]
 
 
-def _counted(rows: QuerySet[Any], since: str) -> Counted:
+def _counts_by_pool(rows: QuerySet[Any], since: str) -> Counted:
     """How many rows of each pool there are, and the earliest time in a column."""
     found = rows.order_by().values_list("pool").annotate(n=Count("pk"), first=Min(since))
     return {pool: (count, first) for pool, count, first in found}
 
 
-def _load(pool: str, at_work: list[Counted], waiting: list[Counted]) -> Load:
-    """Places are those of living workers: of devices, each host has what it has."""
+def _load_of(pool: str, at_work: list[Counted], waiting: list[Counted]) -> Load:
+    """The load of a pool. Places are those of living workers."""
     places = living(pool).aggregate(n=Sum("places"))["n"] or 0
     busy = sum(each[pool][0] for each in at_work if pool in each)
     found = [each[pool] for each in waiting if pool in each]

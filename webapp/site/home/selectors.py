@@ -71,11 +71,11 @@ def demo_is_pending(project: Project, counts: dict[str, int]) -> bool:
 
 def shelves(project: Project, counts: dict[str, int]) -> list[Shelf]:
     """Datasets, rewards, environments and models of a project."""
-    makers = (_datasets, _rewards, _environments, _models)
+    makers = (_datasets_shelf, _rewards_shelf, _environments_shelf, _models_shelf)
     return [make(project, counts[model.__name__]) for model, make in zip(SHELVED, makers, strict=True)]
 
 
-def _shelf(
+def _shelf_of(
     project: Project, name: str, rows: QuerySet[Any], count: int, words: Callable[[Any], str], **texts: str
 ) -> Shelf:
     """The newest of ``rows``, newest first, with where their pages are and a few words about each."""
@@ -94,9 +94,9 @@ def _named_in(model: type[Model]) -> Subquery:
     return Subquery(rows.annotate(names=Count("name", distinct=True)).values("names"))
 
 
-def _datasets(project: Project, count: int) -> Shelf:
+def _datasets_shelf(project: Project, count: int) -> Shelf:
     rows = Dataset.objects.filter(project=project)
-    return _shelf(
+    return _shelf_of(
         project,
         "dataset",
         rows,
@@ -114,27 +114,27 @@ def _rows_words(dataset: Dataset) -> str:
     return _("%(n)s rows") % {"n": f"{dataset.rows:,}"} if ready else str(dataset.get_state_display())
 
 
-def _titles(components: list[dict[str, Any]]) -> list[str]:
+def _component_titles(components: list[dict[str, Any]]) -> list[str]:
     return [title_of(RewardComponent.model_validate(item)) for item in components]
 
 
-def _rewards(project: Project, count: int) -> Shelf:
+def _rewards_shelf(project: Project, count: int) -> Shelf:
     rows = RewardSpec.objects.filter(project=project)
-    return _shelf(
+    return _shelf_of(
         project,
         "reward",
         rows,
         count,
-        lambda r: " · ".join(_titles(r.components[:3])),
+        lambda r: " · ".join(_component_titles(r.components[:3])),
         title=_("Rewards"),
         new_label=_("Create a reward spec"),
         empty=_("A named list of weighted components. Try it on a conversation before you train with it."),
     )
 
 
-def _environments(project: Project, count: int) -> Shelf:
+def _environments_shelf(project: Project, count: int) -> Shelf:
     rows = Environment.objects.filter(project=project)
-    return _shelf(
+    return _shelf_of(
         project,
         "environment",
         rows,
@@ -146,9 +146,9 @@ def _environments(project: Project, count: int) -> Shelf:
     )
 
 
-def _models(project: Project, count: int) -> Shelf:
+def _models_shelf(project: Project, count: int) -> Shelf:
     rows = RegisteredModel.objects.filter(project=project)
-    return _shelf(
+    return _shelf_of(
         project,
         "model",
         rows,

@@ -42,7 +42,7 @@ def home(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_GET
 def project_page(request: HttpRequest, slug: str) -> HttpResponse:
-    """What is going on in a project, and what it has."""
+    """The present work of a project, and what it has."""
     project = project_for(request.user, slug)
     counts, shown = project_counts(project), heads(columns_named(SHORT))
     context = {

@@ -45,12 +45,12 @@ def worker_lines(user: User) -> list[WorkerLine]:
     age = ExpressionWrapper(Now() - F("beat_at"), output_field=DurationField())
     rows = list(Worker.objects.annotate(age=age))
     runs = _runs_at_work(user)
-    lines = [_line(worker, runs[worker.name]) for worker in rows]
+    lines = [_worker_line(worker, runs[worker.name]) for worker in rows]
     return sorted(lines, key=lambda line: (line.gone, line.worker.name))
 
 
 def _runs_at_work(user: User) -> dict[str, list[RunAtWork]]:
-    """Runs by the name of the worker that has their lease, the one begun first before the others."""
+    """Runs by the name of the worker that has their lease, in the order in which they began."""
     mine, found = {project.pk for project in projects_of(user)}, defaultdict(list)
     at_work = Run.objects.filter(state__in=LEASED).exclude(lease_worker="").select_related("project")
     for run in at_work.order_by("lease_started_at"):
@@ -60,7 +60,7 @@ def _runs_at_work(user: User) -> dict[str, list[RunAtWork]]:
     return found
 
 
-def _line(worker: Worker, runs: list[RunAtWork]) -> WorkerLine:
+def _worker_line(worker: Worker, runs: list[RunAtWork]) -> WorkerLine:
     age: timedelta = worker.age  # type: ignore[attr-defined]
     problem = _(PROBLEMS[worker.problem]) if worker.problem in PROBLEMS else worker.problem
     return WorkerLine(worker, age > GONE_AFTER, age, problem, runs)

@@ -31,7 +31,7 @@ class Act(NamedTuple):
 
 
 class Fact(NamedTuple):
-    """A cell. ``beside`` stands small next to the value; ``link`` is where ``link_text`` in it leads."""
+    """A cell. ``beside`` is shown small next to the value; ``link`` is the target of ``link_text`` in it."""
 
     key: str
     title: str
@@ -58,22 +58,22 @@ def facts_of(run: Run, found: Summary, reader: Reader) -> list[Fact]:
     if learns and not found.gains and run.state != RunState.SUCCEEDED:  # what follows from steps would say nothing
         return [
             Fact("figures", _("Figures"), NOTHING, about=_("No step was trained to its end.")),
-            _cost(run, found.cost),
+            _cost_fact(run, found.cost),
         ]
-    facts = [_gain(run, gain, reader) for gain in found.gains]
+    facts = [_gain_fact(run, gain, reader) for gain in found.gains]
     if found.best is not None:
-        facts.append(_best(run, found.best, reader))
+        facts.append(_best_fact(run, found.best, reader))
     if learns and plays:
         facts.append(_held_out(run, found, reader))
-    facts.append(_cost(run, found.cost))
+    facts.append(_cost_fact(run, found.cost))
     if learns and not run.imported_from:
-        facts.append(_model(run, found, reader))
+        facts.append(_model_fact(run, found, reader))
     if learns and plays:
-        facts.append(_advisories(found))
+        facts.append(_advisories_fact(found))
     return facts
 
 
-def _gain(run: Run, gain: Gain, reader: Reader) -> Fact:
+def _gain_fact(run: Run, gain: Gain, reader: Reader) -> Fact:
     before, after = gain.texts
     words = ngettext(
         "the first and the last of %(of)s steps", "means of the first %(n)s and the last %(n)s of %(of)s steps",
@@ -89,15 +89,16 @@ def _gain(run: Run, gain: Gain, reader: Reader) -> Fact:
     return Fact(gain.name, gain.title, value, about=about, acts=acts)
 
 
-def _best(run: Run, best: Best, reader: Reader) -> Fact:
+def _best_fact(run: Run, best: Best, reader: Reader) -> Fact:
     return Fact(
-        "best", _("Best step"), str(best.step), best.text, " · ".join([_why_best(best), *_sure(best), _weights(best)]),
+        "best", _("Best step"), str(best.step), best.text,
+        " · ".join([_why_best(best), *_certainty_texts(best), _weights_text(best)]),
         tuple(_best_acts(run, best)) if reader.editor else (),
     )  # fmt: skip
 
 
-def _sure(best: Best) -> Iterator[str]:
-    """How much the figure can say: what it is a share of, its interval, and of how many it is the highest."""
+def _certainty_texts(best: Best) -> Iterator[str]:
+    """How certain the figure is: what it is a share of, its interval, and of how many it is the highest."""
     if best.tries and best.low is not None and best.high is not None:
         words = _("%(n)s tasks, 95%%: %(low)s – %(high)s") if best.held_out else _(
             "%(n)s rollouts, 95%%: %(low)s – %(high)s"
@@ -121,7 +122,7 @@ def _why_best(best: Best) -> str:
     return words % {"n": best.window}
 
 
-def _weights(best: Best) -> str:
+def _weights_text(best: Best) -> str:
     found = best.checkpoint
     if found is None:
         return _("no checkpoint was kept")
@@ -183,7 +184,7 @@ def _of_tasks(held: HeldOut) -> str:
     return " · ".join(part for part in (many, by, held.overlap.words, warning) if part)
 
 
-def _cost(run: Run, cost: Cost) -> Fact:
+def _cost_fact(run: Run, cost: Cost) -> Fact:
     if cost.device_seconds is None and not run.imported_from:
         return Fact("cost", _("Cost"), NOTHING, about=_("No worker ran it."))
     said = [ngettext("%(n)s attempt", "%(n)s attempts", cost.attempts) % {"n": cost.attempts}]
@@ -208,7 +209,7 @@ def rounded(number: float) -> str:
     return f"{round(number, -digits):,.0f}"
 
 
-def _model(run: Run, found: Summary, reader: Reader) -> Fact:
+def _model_fact(run: Run, found: Summary, reader: Reader) -> Fact:
     made, title = found.made, _("Model")
     if made is None:
         gone = run.state == RunState.SUCCEEDED
@@ -235,7 +236,7 @@ def _model(run: Run, found: Summary, reader: Reader) -> Fact:
     )  # fmt: skip
 
 
-def _advisories(found: Summary) -> Fact:
+def _advisories_fact(found: Summary) -> Fact:
     title, still = _("Advisories"), found.advisories
     if not still:
         return Fact("advisories", title, _("none open"))
@@ -245,7 +246,7 @@ def _advisories(found: Summary) -> Fact:
 
 
 def told(found: Summary) -> set[str]:
-    """Tiles that the card says better: of an ended run the last step's figure is no news beside them."""
+    """Tiles that the card replaces: for an ended run the card says more than the last step's figure."""
     names = {gain.name for gain in found.gains}
     return names | {"heldout/success"} if found.held_out is not None else names
 

@@ -61,7 +61,7 @@ class Slow(NamedTuple):
 
 
 class Box(NamedTuple):
-    """Groups that stand together: ``shape`` names them, ``size`` is that of their dots."""
+    """Groups that are drawn together: ``shape`` names them, ``size`` is that of their dots."""
 
     groups: list[Group]
     shape: str
@@ -97,16 +97,16 @@ def flight_of(run: Run, *, seen: bool = True) -> Flight | None:
     turns = last_turns(rollouts) if run.state in LEASED else {}
     phase = run.phase if run.state == RunState.RUNNING else ""
     words = _Words(turns, phase)
-    groups = _groups(rollouts, config, words)
-    own = len(_places([], config)) if config is not None and config.rollout.refill_rounds else None
+    groups = _drawn_groups(rollouts, config, words)
+    own = len(_group_sizes([], config)) if config is not None and config.rollout.refill_rounds else None
     ended = sum(rollout.status != RolloutStatus.RUNNING for rollout in rollouts)
     count = sum(len(group.dots) for group in groups)
     return Flight(
         step=words.say("flight.step_done" if count == ended else "step_number", n=rollouts[0].step) if rollouts else "",
         ended=f"{ended} / {count}" if count else "",
-        grid=_box(group for group in groups if own is None or group.number < own),
-        extra=_box(group for group in groups if group.number >= own) if own is not None else None,
-        slowest=[] if run.state in TERMINAL else _slowest(rollouts, environment_of(config), words),
+        grid=_box_of(group for group in groups if own is None or group.number < own),
+        extra=_box_of(group for group in groups if group.number >= own) if own is not None else None,
+        slowest=[] if run.state in TERMINAL else _slowest_lines(rollouts, environment_of(config), words),
     )
 
 
@@ -123,18 +123,18 @@ def last_turns(rollouts: Iterable[Rollout]) -> dict[Any, _Last]:
         return {}
     newest = Turn.objects.filter(rollout__in=flying).order_by("rollout", "-number").distinct("rollout")
     found = newest.values_list("rollout", F("messages__0__role"), F("messages__0__tool_calls"))
-    return {pk: _Last(str(_plain(role)), _tool(_plain(calls))) for pk, role, calls in found}
+    return {pk: _Last(str(_json_part(role)), _last_tool(_json_part(calls))) for pk, role, calls in found}
 
 
-def _plain(value: Any) -> Any:
-    """A part of a JSON column, which comes as text where a query has reached into it."""
+def _json_part(value: Any) -> Any:
+    """A part of a JSON column, which a query into the column returns as text."""
     try:
         return json.loads(value) if isinstance(value, str) else value
     except ValueError:
         return value
 
 
-def _tool(calls: Any) -> str:
+def _last_tool(calls: Any) -> str:
     return clean_text(str(calls[-1].get("name") or "")) if isinstance(calls, list) and calls else ""
 
 
@@ -177,12 +177,12 @@ class _Words:
         if rollout.status == RolloutStatus.RUNNING:
             return " · ".join([name, *self.playing(rollout)])
         turns = self.say("one_turn") if rollout.turns == 1 else self.say("turns", n=rollout.turns)
-        parts = [name, self._end(rollout), turns]
+        parts = [name, self._end_text(rollout), turns]
         if (reward := finite(rollout.reward)) is not None:
             parts.append(f"{self.say('reward')} {score(reward)}")
         return " · ".join(parts)
 
-    def _end(self, rollout: Rollout) -> str:
+    def _end_text(self, rollout: Rollout) -> str:
         known = failure(rollout.error)
         if known is not None:
             return known.title
@@ -208,8 +208,8 @@ def score(value: float) -> str:
     return f"−{text}" if value < 0 and text != "0.00" else text
 
 
-def _places(rollouts: list[Rollout], config: JobConfig | None) -> dict[int, int]:
-    """How many rollouts each group of the step has: those of the config, and whatever came beside them."""
+def _group_sizes(rollouts: list[Rollout], config: JobConfig | None) -> dict[int, int]:
+    """How many rollouts each group of the step has: those of the config, and further ones that came."""
     size = config.group_size if config is not None else 0
     groups = -(-config.rollouts_per_step // size) if config is not None and size else 0
     places = dict.fromkeys(range(groups), size)
@@ -218,7 +218,7 @@ def _places(rollouts: list[Rollout], config: JobConfig | None) -> dict[int, int]
     return dict(sorted(places.items()))
 
 
-def _groups(rollouts: list[Rollout], config: JobConfig | None, words: _Words) -> list[Group]:
+def _drawn_groups(rollouts: list[Rollout], config: JobConfig | None, words: _Words) -> list[Group]:
     known = {(rollout.group, rollout.index): rollout for rollout in rollouts}
     rewards = [reward for rollout in rollouts if (reward := finite(rollout.reward)) is not None]
     low, high = min([0.0, *rewards]), max([1.0, *rewards])
@@ -232,21 +232,21 @@ def _groups(rollouts: list[Rollout], config: JobConfig | None, words: _Words) ->
         step = None if place is None else max(0, min(REWARD_STEPS - 1, place))
         return Dot(key, words.state(rollout), words.of(rollout), words.mark(rollout), rollout, step)
 
-    places = _places(rollouts, config)
+    places = _group_sizes(rollouts, config)
     return [
         Group(group, words.say("group", n=group), [dot(group, index) for index in range(count)])
         for group, count in places.items()
     ]
 
 
-def _box(groups: Iterable[Group]) -> Box:
+def _box_of(groups: Iterable[Group]) -> Box:
     found = list(groups)
     count = sum(len(group.dots) for group in found)
     size = "small" if count > 192 else "middle" if count > 64 else "large"
     return Box(found, ",".join(f"{group.number}:{len(group.dots)}" for group in found), size)
 
 
-def _slowest(rollouts: list[Rollout], environment: str, words: _Words) -> list[Slow]:
+def _slowest_lines(rollouts: list[Rollout], environment: str, words: _Words) -> list[Slow]:
     now = timezone.now()
     flying = [rollout for rollout in rollouts if rollout.status == RolloutStatus.RUNNING]
     flying.sort(key=lambda rollout: rollout.started_at)

@@ -97,7 +97,7 @@ def run_held_out_step(request: HttpRequest, slug: str, pk: UUID, step: int) -> H
     project, run = own_run(request, slug, pk)
     if step > 2**31 - 1:
         raise Http404
-    found = _rollouts(run, step)
+    found = _held_out_rollouts(run, step)
     attempt = found.order_by("-attempt").values_list("attempt", flat=True).first()
     if attempt is None:
         raise Http404
@@ -116,5 +116,5 @@ def run_held_out_step(request: HttpRequest, slug: str, pk: UUID, step: int) -> H
     return render(request, "runs/held_out.html", context)
 
 
-def _rollouts(run: Run, step: int) -> QuerySet[Rollout]:
+def _held_out_rollouts(run: Run, step: int) -> QuerySet[Rollout]:
     return Rollout.objects.filter(run=run, step=step, held_out=True)

@@ -43,13 +43,13 @@ SPECS_MOST = 200
 WORDS = ("state", "kind", "owner", "q", "spec", "starred", "archived")
 
 
-def _filters(request: HttpRequest) -> dict[str, Any]:
+def _filters_of(request: HttpRequest) -> dict[str, Any]:
     """What the address asks for."""
     filters: dict[str, Any] = {key: request.GET.get(key, "").strip() for key in WORDS}
     return filters | {"tags": [tag for tag in request.GET.getlist("tag") if tag]}
 
 
-def _sort(request: HttpRequest) -> str:
+def _sort_of(request: HttpRequest) -> str:
     """An order that the list knows; anything else is newest first."""
     raw = request.GET.get("sort", "")
     return raw if raw.removeprefix("-") in listing.SORTS else "-created"
@@ -58,11 +58,11 @@ def _sort(request: HttpRequest) -> str:
 @login_required
 @require_GET
 def run_list_page(request: HttpRequest, slug: str) -> HttpResponse:
-    """The runs of the project; while one is at work, the table asks for itself again."""
+    """The runs of the project; while one is at work, the table polls."""
     project, user = project_for(request.user, slug), cast(User, request.user)
     htmx = getattr(request, "htmx", None)
     part = bool(htmx and not htmx.history_restore_request)
-    filters, sort, asked = _filters(request), _sort(request), request.GET.get("cols", "")
+    filters, sort, asked = _filters_of(request), _sort_of(request), request.GET.get("cols", "")
     shown = cells.heads(columns.columns_for(project, user, asked))
     trends, number = any(head.key == "trend" for head in shown), page_number(request.GET.get("page"))
     found = listing.run_list(project, filters, sort, number, PER_PAGE, user=user, trends=trends)
@@ -77,7 +77,7 @@ def run_list_page(request: HttpRequest, slug: str) -> HttpResponse:
         "page_obj": Paginator(range(found.total), PER_PAGE).get_page(found.page),
         "filtered": any(value for key, value in filters.items() if key != "archived"),
         "archived": beside.archived,
-        "refresh": any(_moves(row.view) for row in found.rows)
+        "refresh": any(_may_change(row.view) for row in found.rows)
         or any(line.item.state == "open" for line in preparations),
         "new_url": url_or_none("run-new", slug),
         "preparations": preparations,
@@ -85,13 +85,13 @@ def run_list_page(request: HttpRequest, slug: str) -> HttpResponse:
     if not part:
         chosen = {head.key for head in shown}
         offered = [(head, head.key in chosen) for head in cells.heads(columns.COLUMNS.values())]
-        context |= _choices(project) | {"owners": beside.owners, "offered": offered, "asked": asked}
+        context |= _toolbar_choices(project) | {"owners": beside.owners, "offered": offered, "asked": asked}
     response = render(request, "runs/_list.html" if part else "runs/list.html", context)
     patch_vary_headers(response, ["HX-Request"])
     return response
 
 
-def _choices(project: Project) -> dict[str, Any]:
+def _toolbar_choices(project: Project) -> dict[str, Any]:
     """What the toolbar offers."""
     specs = specs_of(project).order_by("name", "-version").values_list("name", "version")[:SPECS_MOST]
     return {
@@ -102,13 +102,13 @@ def _choices(project: Project) -> dict[str, Any]:
     }
 
 
-def _moves(view: dict[str, Any]) -> bool:
+def _may_change(view: dict[str, Any]) -> bool:
     """Whether a run of the list may change by itself."""
     return view["state"] not in TERMINAL and (view["state"] != RunState.DRAFT or view["phase"] == CHECKING)
 
 
-def _back(request: HttpRequest, slug: str) -> str:
-    """The view of the list, or the run, that somebody acted from."""
+def _return_address(request: HttpRequest, slug: str) -> str:
+    """The address of the list, or of the run, that the person acted from."""
     given = urlsplit(request.POST.get("next") or request.headers.get("Referer", ""))
     home = reverse("run-list", args=[slug])
     known = re.fullmatch(re.escape(home) + r"([0-9a-f-]{36}/)?", given.path)
@@ -124,10 +124,10 @@ def run_columns(request: HttpRequest, slug: str) -> HttpResponse:
     project = project_for(request.user, slug)
     keys = [] if "usual" in request.POST else request.POST.getlist("column")
     found = columns.columns_keep(project=project, user=cast(User, request.user), keys=keys)
-    address, _mark, query = _back(request, slug).partition("?")
+    address, _mark, query = _return_address(request, slug).partition("?")
     view = QueryDict(query, mutable=True)
     view.pop("cols", None)
-    if tuple(column.key for column in found) != columns.USUAL:  # whoever gets the address sees the same columns
+    if tuple(column.key for column in found) != columns.USUAL:  # other readers of the address see the same
         view["cols"] = ",".join(column.key for column in found)
     return redirect(f"{address}?{view.urlencode(safe=',')}" if view else address)
 
@@ -141,7 +141,7 @@ def run_star(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     marks.run_star(run=run, user=cast(User, request.user), on=starred)
     if getattr(request, "htmx", None):
         return HttpResponse(star(run, request.path, starred, get_token(request)))
-    return redirect(_back(request, slug))
+    return redirect(_return_address(request, slug))
 
 
 @login_required
@@ -156,16 +156,16 @@ def run_label(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         marks.run_label(run=run, user=cast(User, request.user), **given)
         messages.success(request, _("Tags and notes were saved."))
     except ValidationError as exc:
-        messages.error(request, _sentence(exc))
+        messages.error(request, _error_sentence(exc))
     return redirect("run-detail", slug=slug, pk=pk)
 
 
-def _sentence(exc: ValidationError) -> str:
+def _error_sentence(exc: ValidationError) -> str:
     return " ".join(text for texts in errors_by_field(exc).values() for text in texts)
 
 
 # --- Several at once ------------------------------------------------------------------------------------------------
-def _chosen(request: HttpRequest, project: Project) -> list[Run]:
+def _chosen_runs(request: HttpRequest, project: Project) -> list[Run]:
     """The runs whose boxes were ticked, by name."""
     given = request.POST if request.method == "POST" else request.GET
     ids = []
@@ -179,7 +179,7 @@ def _chosen(request: HttpRequest, project: Project) -> list[Run]:
 
 def _none_chosen(request: HttpRequest, slug: str) -> HttpResponse:
     messages.info(request, _("Tick the boxes of the runs first."))
-    return redirect(_back(request, slug))
+    return redirect(_return_address(request, slug))
 
 
 @login_required
@@ -187,11 +187,11 @@ def _none_chosen(request: HttpRequest, slug: str) -> HttpResponse:
 def runs_tag(request: HttpRequest, slug: str) -> HttpResponse:
     """Add tags to the chosen runs, or take some away."""
     project = project_for(request.user, slug, need=Role.EDITOR)
-    chosen = _chosen(request, project)
+    chosen = _chosen_runs(request, project)
     if not chosen:
         return _none_chosen(request, slug)
     context: dict[str, Any] = {"project": project, "chosen": chosen, "tags": listing.run_tags(project)}
-    context["back"] = _back(request, slug)
+    context["back"] = _return_address(request, slug)
     context |= {"add": request.POST.get("add", ""), "remove": request.POST.getlist("remove"), "most": MOST}
     context["theirs"] = sorted({tag for run in chosen for tag in run.tags})
     if request.method == "GET":
@@ -201,7 +201,7 @@ def runs_tag(request: HttpRequest, slug: str) -> HttpResponse:
             runs=chosen, user=cast(User, request.user), add=context["add"], remove=" ".join(context["remove"])
         )
     except ValidationError as exc:
-        return render(request, "runs/tag.html", context | {"longest": LONGEST, "problem": _sentence(exc)}, status=422)
+        return render(request, "runs/tag.html", context | {"longest": LONGEST, "problem": _error_sentence(exc)}, status=422)
     told = ngettext("The tags of %(n)d run were changed.", "The tags of %(n)d runs were changed.", number)
     messages.success(request, told % {"n": number})
     return redirect(context["back"])
@@ -212,14 +212,14 @@ def runs_tag(request: HttpRequest, slug: str) -> HttpResponse:
 def runs_archive(request: HttpRequest, slug: str) -> HttpResponse:
     """Hide the chosen runs from the list, or (``on=0``) show them again."""
     project = project_for(request.user, slug, need=Role.EDITOR)
-    chosen = _chosen(request, project)
+    chosen = _chosen_runs(request, project)
     if not chosen:
         return _none_chosen(request, slug)
     if request.method == "GET":
         context = {
             "project": project,
             "chosen": chosen,
-            "back": _back(request, slug),
+            "back": _return_address(request, slug),
             "active": [run for run in chosen if run.state not in marks.ARCHIVABLE],
             "restore": all(run.archived_at for run in chosen),
         }
@@ -227,7 +227,7 @@ def runs_archive(request: HttpRequest, slug: str) -> HttpResponse:
     on = request.POST.get("on") != "0"
     outcome = marks.runs_archive(runs=chosen, user=cast(User, request.user), on=on)
     _tell_archived(request, outcome, on)
-    return redirect(_back(request, slug))
+    return redirect(_return_address(request, slug))
 
 
 def _tell_archived(request: HttpRequest, outcome: marks.Archived, on: bool) -> None:
@@ -248,19 +248,19 @@ def _tell_archived(request: HttpRequest, outcome: marks.Archived, on: bool) -> N
 def runs_csv(request: HttpRequest, slug: str) -> HttpResponse | CsvResponse:
     """The chosen runs, or all that the filters leave, as a table with the columns of the list."""
     project, user = project_for(request.user, slug), cast(User, request.user)
-    chosen = [run.pk for run in _chosen(request, project)] if "c" in request.GET else None
+    chosen = [run.pk for run in _chosen_runs(request, project)] if "c" in request.GET else None
     if chosen is None and "all" not in request.GET:
         return _none_chosen(request, slug)
     shown = [
         column for column in columns.columns_for(project, user, request.GET.get("cols", "")) if column.key != "trend"
     ]
-    rows = listing.run_rows(project, _filters(request), _sort(request), user=user, chosen=chosen)
+    rows = listing.run_rows(project, _filters_of(request), _sort_of(request), user=user, chosen=chosen)
     header = ["name", "kind", *(column.key for column in shown), "notes"]
-    lines = csv_lines(header, (_cells(row, shown) for row in rows))
+    lines = csv_lines(header, (_csv_cells(row, shown) for row in rows))
     return CsvResponse(lines, f"{slug}-runs.csv")
 
 
-def _cells(row: listing.RunRow, shown: Sequence[columns.Column]) -> list[object]:
+def _csv_cells(row: listing.RunRow, shown: Sequence[columns.Column]) -> list[object]:
     run = row.run
     known: dict[str, object] = {
         "state": run.state,

@@ -68,7 +68,7 @@ class Tile(NamedTuple):
 
 
 def _own_curves(run: Run) -> list[str]:
-    """Charts of a foreign run beside those that every run has: metrics under names that only its trainer uses."""
+    """Charts of a foreign run besides those that every run has: metrics under names that only its trainer uses."""
     if not run.imported_from:
         return []
     known = set(import_report(run).get("mapped", {}))
@@ -76,7 +76,7 @@ def _own_curves(run: Run) -> list[str]:
 
 
 def tiles(run: Run) -> list[Tile]:
-    """The tiles of a run, with or without figures yet; a foreign run has only those that it tells."""
+    """The tiles of a run, with or without figures yet; a foreign run has only those of its own figures."""
     found = newest_values(run, run.method.tiles, SPARK_VALUES)
     made = []
     for name in _shown_tiles(run):
@@ -109,13 +109,13 @@ def _shown_tiles(run: Run) -> list[str]:
     return [name for name in run.method.tiles if name not in hidden]
 
 
-# What stands on the server, once resolved.
+# What is on the server, once resolved.
 PLACES = ("data.train", "evaluate.data", "model.source", "environment.url", "environment.replicas")
 
 
 def config_texts(run: Run, *, places: bool = True) -> dict[str, str]:
-    """The config as YAML: all of it, and only what differs from the defaults. Without ``places`` its references stand
-    instead of the server's folders and addresses that they meant at launch."""
+    """The config as YAML: all of it, and only what differs from the defaults. Without ``places`` its references are
+    shown instead of the server's folders and addresses that they meant at launch."""
     config = config_of(run)
     if config is None:
         return {"all": "", "changed": ""}
@@ -145,10 +145,10 @@ def custom_code(run: Run) -> list[tuple[str, str]]:
 
 
 def page_data(run: Run, urls: dict[str, str], tab: str) -> dict[str, Any]:
-    """What the page's script needs to know beside the frames."""
+    """What the page's script needs besides the frames."""
     job = config_of(run)
     config = of_step(run, job, run.step + 1) if job is not None else None
-    components = _components(run, job)
+    components = _components_of(run, job)
     weights = {item.name: item.weight for item in components}
     expected = config.rollouts_per_step if config and run.method.plays else None
     return {
@@ -181,7 +181,7 @@ def page_data(run: Run, urls: dict[str, str], tab: str) -> dict[str, Any]:
     }
 
 
-def _components(run: Run, config: JobConfig | None) -> list[RewardComponent]:
+def _components_of(run: Run, config: JobConfig | None) -> list[RewardComponent]:
     """The reward components of the run and its stages; before a worker has it, those that its spec would mean now."""
     courses = config.courses if config is not None and run.method.plays else []
     try:
@@ -213,7 +213,7 @@ def actions(going_on: GoingOn, *, editor: bool) -> dict[str, bool]:
         "pause": editor and state in {RunState.PREPARING, RunState.RUNNING},
         "resume": editor and going_on.can_resume,
         "branch": editor and going_on.branch_point is not None,
-        "clone": editor and not run.imported_from,  # nobody knows its config
+        "clone": editor and not run.imported_from,  # its config is not known
         "export": has_ended(run) and run.step > 0,
         "pairs": editor and run.method.plays and has_ended(run) and run.step > 0 and not run.imported_from,
         "lab": run.method.plays and run.step > 0,
@@ -222,7 +222,7 @@ def actions(going_on: GoingOn, *, editor: bool) -> dict[str, bool]:
 
 
 def next_act(going_on: GoingOn) -> str:
-    """What becomes of a run that paused or ended: whether it goes on by itself, and what its button does."""
+    """What happens next with a run that paused or ended: whether it resumes by itself, and what its button does."""
     return " ".join(filter(None, (promise(going_on.run), _next_act(going_on))))
 
 
@@ -240,16 +240,16 @@ def _next_act(going_on: GoingOn) -> str:
     if found is not None:
         place = {"step": found.step, "attempt": found.attempt}
         begins = _("Resume continues from the checkpoint of step %(step)s, attempt %(attempt)s.") % place
-        return f"{begins} {_again(run, found.step)}".strip()
+        return f"{begins} {_repeated_steps_text(run, found.step)}".strip()
     if run.resume_step is not None:
         begins = _("Resume continues from the parent's checkpoint of step %(step)s.") % {"step": run.resume_step}
-        return f"{begins} {_again(run, run.resume_step)}".strip()
+        return f"{begins} {_repeated_steps_text(run, run.resume_step)}".strip()
     if not run.method.trains and run.step:
         return _("Resume continues after step %(step)s.") % {"step": run.step}
-    return f"{_('No checkpoint was saved, so Resume begins at step 0.')} {_again(run, 0)}".strip()
+    return f"{_('No checkpoint was saved, so Resume begins at step 0.')} {_repeated_steps_text(run, 0)}".strip()
 
 
-def _again(run: Run, saved: int) -> str:
+def _repeated_steps_text(run: Run, saved: int) -> str:
     """Which steps were trained and not saved; empty where none was."""
     lost = run.step - saved
     if not run.method.trains or lost <= 0:
@@ -263,43 +263,43 @@ def _again(run: Run, saved: int) -> str:
 
 def events_before(run: Run, before: int | None) -> tuple[list[dict[str, Any]], int | None]:
     """A page of what changed the run's course, newest first, and from where an older page begins (``None``: none)."""
-    return _course(list(_newest(run, EVENT_KINDS, EVENTS_PAGE + 1, before)))
+    return _course_lines(list(_newest_events(run, EVENT_KINDS, EVENTS_PAGE + 1, before)))
 
 
 def log_before(run: Run, before: int | None = None) -> tuple[list[str], int | None]:
     """A part of the log as a page shows it, oldest line first, and from where an older part begins (``None``: none).
 
     Events are not in it: they have a tab of their own."""
-    return _log(list(_newest(run, LOG, LOG_LINES + 1, before)))
+    return _log_lines(list(_newest_events(run, LOG, LOG_LINES + 1, before)))
 
 
 def course_and_log(run: Run) -> tuple[tuple[list[dict[str, Any]], int | None], tuple[list[str], int | None]]:
     """The newest page of the one and the newest part of the other, in one query."""
-    log = _newest(run, LOG, LOG_LINES + 1)
-    found = list(_newest(run, EVENT_KINDS, EVENTS_PAGE + 1).union(log, all=True).order_by("-seq"))
-    return _course([event for event in found if event.kind not in LOG]), _log([e for e in found if e.kind in LOG])
+    log = _newest_events(run, LOG, LOG_LINES + 1)
+    found = list(_newest_events(run, EVENT_KINDS, EVENTS_PAGE + 1).union(log, all=True).order_by("-seq"))
+    return _course_lines([event for event in found if event.kind not in LOG]), _log_lines([e for e in found if e.kind in LOG])
 
 
-def _newest(run: Run, kinds: tuple[str, ...], limit: int, before: int | None = None) -> QuerySet[RunEvent]:
+def _newest_events(run: Run, kinds: tuple[str, ...], limit: int, before: int | None = None) -> QuerySet[RunEvent]:
     found = RunEvent.objects.filter(run=run, kind__in=kinds).order_by("-seq")
     if before is not None:
         found = found.filter(seq__lt=before)
     return found[:limit]
 
 
-def _course(found: list[RunEvent]) -> tuple[list[dict[str, Any]], int | None]:
+def _course_lines(found: list[RunEvent]) -> tuple[list[dict[str, Any]], int | None]:
     older = found[EVENTS_PAGE - 1].seq if len(found) > EVENTS_PAGE else None
     return [event_view(event) for event in found[:EVENTS_PAGE]], older
 
 
-def _log(found: list[RunEvent]) -> tuple[list[str], int | None]:
+def _log_lines(found: list[RunEvent]) -> tuple[list[str], int | None]:
     older = found[LOG_LINES - 1].seq if len(found) > LOG_LINES else None
     return [log_line(event_view(event)) for event in reversed(found[:LOG_LINES])], older
 
 
 def log_file(run: Run, limit: int = 50_000) -> list[str]:
     """Messages and events in one order, for the file that is downloaded."""
-    return [log_line(event_view(event)) for event in reversed(_newest(run, (*LOG, *EVENT_KINDS), limit))]
+    return [log_line(event_view(event)) for event in reversed(_newest_events(run, (*LOG, *EVENT_KINDS), limit))]
 
 
 def log_line(event: dict[str, Any]) -> str:
@@ -314,7 +314,7 @@ def event_words(event: dict[str, Any]) -> str:
     if kind in REPORT_KINDS:
         return clean_text(event_text(event))
     if kind == "state":
-        names = [_state(str(payload[end])) for end in ("from", "to") if payload.get(end)]
+        names = [_state_label(str(payload[end])) for end in ("from", "to") if payload.get(end)]
         parts = [" → ".join(names), in_words(payload.get("reason") or ""), _error_words(payload.get("error"))]
         words = [" · ".join(part for part in parts if part)]
     elif kind == "attempt":
@@ -327,7 +327,7 @@ def event_words(event: dict[str, Any]) -> str:
     return clean_text(" ".join(str(word) for word in words if word))
 
 
-def _state(name: str) -> str:
+def _state_label(name: str) -> str:
     return str(RunState(name).label) if name in RunState.values else name
 
 

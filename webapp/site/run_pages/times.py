@@ -1,9 +1,9 @@
 """Where the time of a run's last steps went: a bar for each step, cut into what was done meanwhile.
 
 A step's own time (``timing/step``) is generation, environment, scoring, the handover of weights and the update; of a
-run that plays ahead of its training (``rollout.max_staleness``), the wait for rollouts stands in place of the first
-three, which take no time of their own. Saving and evaluating come after a step, beside its own time. What nobody
-measured is left out, never 0; what is left of the step is *other*.
+run that plays ahead of its training (``rollout.max_staleness``), the wait for rollouts replaces the first
+three, which take no time of their own. Saving and evaluating come after a step and are not in its own time. What was
+not measured is left out, never 0; what is left of the step is *other*.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ def places_of(run: Run) -> int:
 
 
 def room_for(run: Run) -> Times | None:
-    """The card before anybody asked for its figures: lines for the steps to come. ``None`` for runs of which nobody
-    measures it: imported ones and those that train nothing."""
+    """The card before its figures are read: lines for the steps to come. ``None`` for runs without measured times:
+    imported ones and those that train nothing."""
     if run.imported_from or not run.method.trains:
         return None
     return Times([Line(None, "", [], []) for _place in range(places_of(run))], [], 0, "", ahead=False)
@@ -110,9 +110,9 @@ def times_of(run: Run) -> Times:
     totals = {phase: sum(parts.get(phase, 0.0) for parts in steps.values()) for phase in ORDER}
     kept = [phase for phase in ORDER if any(phase in parts for parts in steps.values())]
     whole, longest = sum(totals.values()), max((sum(parts.values()) for parts in steps.values()), default=0.0)
-    lines = [_line(step, parts, kept, names, longest) for step, parts in steps.items()]
+    lines = [_line_of(step, parts, kept, names, longest) for step, parts in steps.items()]
     shares = [
-        Share(p, names[p], percent(_rounded(totals[p] / whole)), duration(totals[p] / count)) for p in kept if whole
+        Share(p, names[p], percent(_whole_percent(totals[p] / whole)), duration(totals[p] / count)) for p in kept if whole
     ]
     empty = [Line(None, "", [], []) for _place in range(places_of(run) - count)]
     each = duration(whole / count) if count else ""
@@ -143,20 +143,20 @@ def parts_of(figures: Mapping[str, float]) -> dict[str, float]:
     return parts
 
 
-def _line(step: int, parts: Mapping[str, float], kept: list[str], names: Mapping[str, str], longest: float) -> Line:
+def _line_of(step: int, parts: Mapping[str, float], kept: list[str], names: Mapping[str, str], longest: float) -> Line:
     total, x, pieces = sum(parts.values()), 0.0, []
     at = _("step {n}").format(n=step)
     for phase in ORDER:
         if phase not in parts:
             continue
         width = WIDTH * parts[phase] / longest
-        share = percent(_rounded(parts[phase] / total))
+        share = percent(_whole_percent(parts[phase] / total))
         text = f"{at} · {names[phase]} {duration(parts[phase])} ({share})"
         pieces.append(Piece(phase, f"{x:.1f}", f"{width:.1f}", text))
         x += width
     return Line(step, duration(total), pieces, [duration(parts.get(phase)) for phase in kept])
 
 
-def _rounded(share: float) -> float:
+def _whole_percent(share: float) -> float:
     """Whole percents: tenths of them change with every step and say nothing."""
     return round(share, 2)

@@ -53,15 +53,15 @@ CHECKED = frozenset({RunState.DRAFT, RunState.QUEUED})
 """States in which the check before the launch is news."""
 
 
-def _owns(project: Project) -> bool:
-    """Whether the reader may know where things lie on the server."""
+def _is_owner(project: Project) -> bool:
+    """Whether the reader is an owner, who may see the server's folders and addresses."""
     return str(getattr(project, "role", "")) == Role.OWNER
 
 
 @login_required
 @require_GET
 def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """One run. What stands here at first is kept fresh by the socket."""
+    """The page of one run. The socket keeps its figures up to date."""
     project, run = own_run(request, slug, pk)
     tab = request.GET.get("tab", "")
     has_rollouts = run.method.plays and not (run.imported_from and not run.rollouts.exists())
@@ -89,7 +89,7 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "tiles": page.tiles(run),
         "flight": flight_of(run, seen=tab == "curves"),
         "places": room_for(run),
-        "config": page.config_texts(run, places=_owns(project)),
+        "config": page.config_texts(run, places=_is_owner(project)),
         "changed": page.changed_options(run),
         "custom_code": page.custom_code(run),
         "events": events,
@@ -109,7 +109,7 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 
 
 def _by_state(project: Project, run: Run, found: Advised, whole: list[Checkpoint]) -> dict[str, Any]:
-    """What the templates draw anew when the run's state changes."""
+    """What the templates draw again when the run's state changes."""
     view, clone, going_on = run_view(run), url_or_none("run-new", project.slug), GoingOn(run, whole)
     editor, made = can_edit(project), model_of_run(run, whole)
     can = page.actions(going_on, editor=editor)
@@ -175,7 +175,7 @@ def run_score_files(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @login_required
 @require_GET
 def run_parts(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """What an open page cannot draw by itself, as the run stands now: the buttons and the trainer's last output."""
+    """The parts of an open page that it cannot draw by itself, for the run's present state: buttons and last output."""
     project, run = own_run(request, slug, pk)
     whole = whole_checkpoints(run)
     context = _by_state(project, run, advised(run, whole), whole)
@@ -185,7 +185,7 @@ def run_parts(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @login_required
 @require_GET
 def run_spending(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """What the run uses of its endpoint, against the limits; the part asks for itself again while the run goes on."""
+    """What the run uses of its endpoint, against the limits; the part polls until the run has ended."""
     project, run = own_run(request, slug, pk)
     return render(request, "runs/_spend.html", {"project": project, "run": run, "spend": run_spend(run)})
 
@@ -198,7 +198,7 @@ def run_times(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     return render(request, "runs/_times.html", {"project": project, "run": run, "times": times_of(run), "fresh": True})
 
 
-def _seq(request: HttpRequest) -> int | None:
+def _seq_before(request: HttpRequest) -> int | None:
     """The ``seq`` before which a page asks for older things."""
     raw = request.GET.get("before", "")
     return int(raw) if raw.isascii() and raw.isdigit() and len(raw) < 19 else None
@@ -212,7 +212,7 @@ def _step_rows(request: HttpRequest, run: Run) -> dict[str, Any]:
     return {"step": found[0].step if found else step, "rollouts": [rollout_view(rollout) for rollout in found]}
 
 
-def _act(request: HttpRequest, slug: str, pk: UUID, action: Callable[..., Run], words: dict[str, str]) -> HttpResponse:
+def _act_and_redirect(request: HttpRequest, slug: str, pk: UUID, action: Callable[..., Run], words: dict[str, str]) -> HttpResponse:
     _project, run = own_run(request, slug, pk, need=Role.EDITOR)
     try:
         run = action(run=run, user=cast(User, request.user))
@@ -234,14 +234,14 @@ def _act(request: HttpRequest, slug: str, pk: UUID, action: Callable[..., Run], 
 def run_stop_view(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Stop a run. From a checkpoint it can be resumed."""
     words = {"stopping": _("The run stops when its current work is done."), "cancelled": _("The run is cancelled.")}
-    return _act(request, slug, pk, run_stop, words)
+    return _act_and_redirect(request, slug, pk, run_stop, words)
 
 
 @login_required
 @require_POST
 def run_pause_view(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """Pause a run; it can go on from its newest checkpoint."""
-    return _act(
+    """Pause a run; it can continue from its newest checkpoint."""
+    return _act_and_redirect(
         request,
         slug,
         pk,
@@ -254,7 +254,7 @@ def run_pause_view(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @require_POST
 def run_resume_view(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Queue a run again that was paused or ended."""
-    return _act(
+    return _act_and_redirect(
         request, slug, pk, run_resume, {"queued": _("The run is queued again."), "preparing": _("The run continues.")}
     )
 
@@ -283,7 +283,7 @@ def run_log(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 def run_log_older(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Earlier lines of the log, as a fragment."""
     project, run = own_run(request, slug, pk)
-    log, older = page.log_before(run, _seq(request))
+    log, older = page.log_before(run, _seq_before(request))
     return render(request, "runs/_log_lines.html", {"project": project, "run": run, "log": log, "log_older": older})
 
 
@@ -301,10 +301,10 @@ def run_output(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @require_GET
 def run_config(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """The config as a YAML file: for owners resolved, as ``python -m training run`` takes it, for others with its
-    references in place of the server's folders and addresses."""
+    references instead of the server's folders and addresses."""
     project, run = own_run(request, slug, pk)
     return _text_file(
-        f"{slugify(run.name) or run.pk}.yaml", page.config_texts(run, places=_owns(project))["all"], "application/yaml"
+        f"{slugify(run.name) or run.pk}.yaml", page.config_texts(run, places=_is_owner(project))["all"], "application/yaml"
     )
 
 
@@ -313,5 +313,5 @@ def run_config(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 def run_events(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Older events, as rows for the table."""
     project, run = own_run(request, slug, pk)
-    events, older = page.events_before(run, _seq(request))
+    events, older = page.events_before(run, _seq_before(request))
     return render(request, "runs/_events.html", {"project": project, "run": run, "events": events, "older": older})

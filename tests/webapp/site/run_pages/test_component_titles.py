@@ -32,12 +32,12 @@ def test_a_component_has_one_name_and_one_colour_on_every_page(
     parts = [{"name": "task_success", "weight": 1.0}, {"name": "exact", "function": "numeric_match", "weight": 0.5}]
     run = make_run(config=JobConfig.model_validate({"rewards": {"components": parts}}))
     lab = lab_page.functions()
-    titles = page.component_titles(page._components(run, page.config_of(run)))
+    titles = page.component_titles(page._components_of(run, page.config_of(run)))
     assert list(titles) == ["task_success", "exact"]
     assert titles == {"task_success": lab["task_success"]["title"], "exact": f"{lab['numeric_match']['title']} (exact)"}
     with translation.override("zh-hans"):
         assert (
-            page.component_titles(page._components(run, page.config_of(run)))["task_success"] != titles["task_success"]
+            page.component_titles(page._components_of(run, page.config_of(run)))["task_success"] != titles["task_success"]
         )
 
 
@@ -51,7 +51,7 @@ def test_a_stage_of_its_own_order_gives_no_component_another_colour(make_run: An
     ]
     run = make_run(config={"kind": "grpo", "run": {"max_steps": 20}, "curriculum": {"stages": stages}})
     assert page.config_of(run) is not None
-    whole = list(page.component_titles(page._components(run, page.config_of(run))))
+    whole = list(page.component_titles(page._components_of(run, page.config_of(run))))
     assert whole == ["task_success", "coherence", "final_answer"]
     assert component_curves(run) == {name: place for place, name in enumerate(whole)}
     place = {"attempt": 1, "step": 9, "group": 0, "index": 0, "status": "completed", "seq": 1}
@@ -82,7 +82,7 @@ def test_the_page_of_a_rollout_names_components_as_the_run_does(
     url = reverse("rollout-detail", args=[project.slug, rollout.pk])
     text = client_for(rita).get(url, headers={"accept-language": "zh-CN"}).content.decode()
     with translation.override("zh-hans"):
-        titles = list(page.component_titles(page._components(run, page.config_of(run))).values())
+        titles = list(page.component_titles(page._components_of(run, page.config_of(run))).values())
     table = text.split('class="table table-dense parts"')[1]
     cells = r"<tr(?: data-curve=\"(\d)\")? data-part=\"\w+\">\s*<td title=\"\w+\"><span[^>]*></span>([^<]+)</td>"
     found = re.findall(cells, table)
