@@ -10,7 +10,7 @@ import django
 
 from webapp.common.host.embedded import die_with_parent
 
-if parent_process() is not None:  # one of several web servers: without their head nobody would end it
+if parent_process() is not None:  # one of several web servers: without their parent it would not be ended
     die_with_parent()  # first of all: a head may end while its servers still import
 gc.disable()  # all that is imported stays: to walk it again and again as it grows takes a tenth of a start
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
@@ -42,7 +42,7 @@ application = ProtocolTypeRouter(
     }
 )
 
-# The garbage collector walks whatever lives long, now and then, and nobody is answered meanwhile: 130 ms for what is
-# loaded here. All of it stays until the process ends, so it is never walked again.
+# From time to time the garbage collector walks all long-lived objects, and no request is answered meanwhile: 130 ms for
+# what is loaded here. All of it stays until the process ends, so it is never walked again.
 freeze_for_good()
 gc.enable()

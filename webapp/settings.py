@@ -1,4 +1,4 @@
-"""All settings of the web application, in one file. Everything comes from the environment or stands at a safe default.
+"""All settings of the web application, in one file. Everything comes from the environment or has a safe default.
 
 ``manage.py up`` starts an embedded PostgreSQL and Redis and writes where they listen into ``<data>/services.json``;
 ``DATABASE_URL`` and ``REDIS_URL`` take precedence. docs/settings.md lists every variable; a test keeps it complete.
@@ -181,7 +181,7 @@ STATICFILES_DIRS = [BASE_DIR / "static"]
 STATICFILES_FINDERS = ["django.contrib.staticfiles.finders.FileSystemFinder"]
 STATIC_ROOT = Path(env_str("TILTYARD_STATIC_ROOT", str(DATA_DIR / "static")))
 # Straight from static/, so that a fresh clone and the tests need no collectstatic. `up` and the image collect the files
-# and set this to False: compressed, under hashed names, kept by browsers for ever.
+# and set this to False: compressed, under hashed names, kept by browsers without end.
 WHITENOISE_USE_FINDERS = env_bool("TILTYARD_STATIC_FINDERS", True)
 WHITENOISE_KEEP_ONLY_HASHED_FILES = True
 _STATIC_BACKEND = "webapp.common.static_files.HashedStorage"
@@ -259,7 +259,7 @@ POOLS = {
     "short": env_int("TILTYARD_SHORT_PLACES", 2, least=1),
     "long": env_int("TILTYARD_LONG_PLACES", 2, least=1),
 }
-# Runs and chats that ask an endpoint need no device: so many of them are at work beside those that do.
+# Runs and chats that ask an endpoint need no device: this many of them are at work besides those that do.
 ENDPOINT_PLACES = env_int("TILTYARD_ENDPOINT_PLACES", 2, least=1)
 CELERY_TASK_TIME_LIMIT = None  # the train queue has none; short tasks set their own
 
@@ -280,7 +280,7 @@ CHANNEL_LAYERS = {
         "BACKEND": "channels_redis.core.RedisChannelLayer",
         "CONFIG": {
             # Every use has a limit of its own. With this one redis-py sends through `asyncio.wait_for`, which in
-            # Python 3.11 swallows a cancellation that comes as the send ends: who listens would do so for ever.
+            # Python 3.11 swallows a cancellation that comes as the send ends: a listener would never end.
             "hosts": [
                 {
                     "address": REDIS_URL or "redis://127.0.0.1:6379/0",
@@ -310,7 +310,7 @@ TOOLS_URL, TOOLS_TOKEN = _services.get("tools_url", ""), _services.get("tools_to
 ENVIRONMENT_IMAGES = env_list("TILTYARD_ENVIRONMENT_IMAGES", ["tiltyard-env-*"])
 # The name under which runs and pages reach servers that the keeper started as processes.
 REPLICA_HOST = env_str("TILTYARD_REPLICA_HOST", "127.0.0.1")
-# What the servers listed above by host:port expect of whoever plays there; no other server is told.
+# The token that the servers listed above by host:port expect; no other server gets it.
 ENVIRONMENT_TOKEN = env_str("TILTYARD_ENV_TOKEN")
 
 # --- Custom rewards -------------------------------------------------------------------------------------------------

@@ -38,10 +38,10 @@ class TrustedOrigins(OriginValidator):
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> Any:
         """Pass on, or refuse."""
-        app = self.application if self._trusts(scope["headers"]) else Foreign.as_asgi()
+        app = self.application if self._trusts_origin(scope["headers"]) else Foreign.as_asgi()
         return await app(scope, receive, send)
 
-    def _trusts(self, headers: list[tuple[bytes, bytes]]) -> bool:
+    def _trusts_origin(self, headers: list[tuple[bytes, bytes]]) -> bool:
         origins = [value for name, value in headers if name == b"origin"]
         try:
             return len(origins) == 1 and self.valid_origin(urlparse(origins[0].decode("ascii")))
