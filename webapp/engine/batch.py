@@ -33,7 +33,7 @@ NAME_MAX, PART_MAX = 120, 40
 LOG_MAX = 10_000
 STEP_SMOOTHING = 0.3
 MAX_TOKENS, MAX_COST = 10**15, 1e12
-"""Of what a run has used of its endpoint: larger figures are none."""
+"""The largest plausible use of an endpoint by one run; larger figures are ignored."""
 NEWEST = {"reward": "last_reward", "rollouts/task_success": "success", "heldout/success": "heldout_success"}
 """Metrics whose newest figure is copied into the run's own row, so that lists need not look for it."""
 
@@ -245,7 +245,7 @@ class Batch:
         part = clean_text(event.part)[:PART_MAX]
         self.events.append(("tasks_held_out", said | ({"part": part} if part else {}), checked_time(event.t)))
         known = self._now("health").get("held_out", {})
-        if part:  # each says its own, and the run has all of them
+        if part:  # each part reports its own, and the run keeps them all
             parts = known.get("parts", {}) | {part: {"tasks": said["tasks"], **counts}}
             said |= {
                 "parts": parts,

@@ -1,4 +1,4 @@
-"""Numbers of events that may go into a column: a journal may say anything."""
+"""Checks numbers of events before they go into a column: a journal may have any value."""
 
 from __future__ import annotations
 

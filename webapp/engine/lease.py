@@ -32,7 +32,7 @@ MISSED_BEATS = 2.5
 
 
 def beat_every_s() -> float:
-    """Seconds between beats: four fit into the time to live, whatever that is set to."""
+    """Seconds between beats: four fit into the time to live."""
     return float(min(settings.LEASE_BEAT_S, settings.LEASE_TTL_S / 4))
 
 
@@ -42,7 +42,7 @@ def new_owner(role: str = "") -> str:
 
 
 def can_start(*pools: str) -> QuerySet[Run]:
-    """Queued runs that wait for nothing but a place of these pools, the one that was queued first before all others."""
+    """Queued runs that only wait for a place of these pools, in the order in which they were queued."""
     free = Q(after=None) | Q(after__state=RunState.SUCCEEDED)
     return Run.objects.filter(free, state=RunState.QUEUED, pool__in=pools).order_by("queued_at", "created_at")
 
@@ -55,7 +55,7 @@ def first_in_line(run_id: UUID, pool: str) -> UUID | None:
     goes first.
     """
     first = can_start(pool).values_list("pk", "queued_at").first()
-    if first is None:  # the one that was meant may have to be failed
+    if first is None:  # ``claim`` fails this run if its predecessor failed
         return Run.objects.filter(pk=run_id, pool=pool).values_list("pk", flat=True).first()
     old = Now() - Value(timedelta(seconds=MISSED_BEATS * beat_every_s()))
     older = Run.objects.filter(state__in=LEASED, pool=pool, imported=False, queued_at__lt=first[1])
@@ -64,7 +64,8 @@ def first_in_line(run_id: UUID, pool: str) -> UUID | None:
 
 
 def claim(run_id: UUID) -> Lease | None:
-    """Try to get the run; ``None`` if it is not to be had. A run whose predecessor failed is failed here."""
+    """Try to get the run; ``None`` if another worker has it or it cannot start. Fails a run whose predecessor
+    failed."""
     with transaction.atomic():
         run = Run.objects.select_for_update(no_key=True).filter(pk=run_id, state=RunState.QUEUED).first()
         if run is None or not _predecessor_ready(run):

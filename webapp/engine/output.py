@@ -16,7 +16,7 @@ LIMIT_BYTES = HEAD_BYTES + 2 * TAIL_BYTES
 
 
 def output_trim(path: Path) -> bool:
-    """Shorten the file if it is over the limit; whether it was."""
+    """Shorten the file if it is over the limit. Returns whether it was."""
     try:
         if path.stat().st_size <= LIMIT_BYTES:
             return False
@@ -35,7 +35,7 @@ def _cut_middle(handle: int) -> None:
     left_out = begin + cut - HEAD_BYTES
     note = b"\n--- %d bytes left out ---\n" % left_out
     at = HEAD_BYTES + _write_all(handle, note + tail[cut:], HEAD_BYTES)
-    # What was printed meanwhile is taken along. Between the last look and the cut a line may be lost.
+    # What was printed meanwhile is copied too. Between the last read and the cut a line may be lost.
     while more := os.pread(handle, TAIL_BYTES, size):
         size += len(more)
         at += _write_all(handle, more, at)

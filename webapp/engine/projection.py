@@ -8,7 +8,8 @@
    nothing, after it everything; either way the next reader continues at the offset.
 4. After the commit, nudge the viewers.
 
-A line that is no event, or one that the database refuses, becomes a warning event that names its number, and is passed.
+A line that is no event, or one that the database refuses, becomes a warning event that names its number, and is
+skipped.
 """
 
 from __future__ import annotations

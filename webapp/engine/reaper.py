@@ -41,7 +41,8 @@ NUDGED_AT_ONCE = 5  # the oldest of a pool: while workers are busy, messages for
 
 
 def reap() -> int:
-    """Look once; return how many runs were given back. It reads journals, so it needs the right data folder."""
+    """Check all leases once; return how many runs were given back. It reads journals, so it needs the right data
+    folder."""
     if folder_problem():
         return 0
     silent = _expired_runs()
@@ -66,7 +67,7 @@ def _database_times() -> tuple[datetime, datetime]:
 def _expired_runs() -> list[Run] | None:
     """The runs whose lease has expired; ``None`` while leases cannot be judged.
 
-    One transaction: the mark moves only with a look that came through.
+    One transaction: the mark moves only if the check succeeds.
     """
     now, started = _database_times()
     with transaction.atomic():
@@ -85,7 +86,7 @@ def _expired_runs() -> list[Run] | None:
 
 
 def _idle_until(mark: ReaperMark, now: datetime, started: datetime) -> datetime | None:
-    """Until when nothing may be taken from anybody."""
+    """The time until which no lease may be taken over."""
     ttl = timedelta(seconds=settings.LEASE_TTL_S)
     gap, until = now - mark.ran_at, mark.idle_until
     if gap > max(ttl / 2, timedelta(seconds=10)) or gap < timedelta(seconds=-1):
@@ -97,7 +98,7 @@ def _idle_until(mark: ReaperMark, now: datetime, started: datetime) -> datetime 
 
 
 def _give_back(lease: Lease, owner: str) -> int:
-    """End the attempt of a worker that does not answer, in its place."""
+    """End the attempt of a worker that does not answer, on its behalf."""
     error = worker_lost(owner)
     log = {"action": "reap", "run_id": lease.run_id, "attempt": lease.attempt}
     logger.warning("worker stopped answering", extra={**log, "owner": owner})

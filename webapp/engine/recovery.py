@@ -7,7 +7,7 @@ Every 15 seconds, for each paused run whose error is one of ``CAUSES``, the olde
    answer since it paused; its endpoint may be asked again. Whether an endpoint or a sampler is back is known only by
    trying.
 3. Each time within a day waits twice as long as the one before, counted from the pause, and after ``most`` of them a
-   person has to look. What needs no try (a disk, a day's budget) waits for its cause alone.
+   person is needed. What needs no try (a disk, a day's budget) waits for its cause alone.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _environments_answer(paused: Paused) -> Sentence | None:
 
 
 def _may_spend(paused: Paused) -> Sentence | None:
-    """After a limit of a day alone: one of a run stays where it is."""
+    """Only a day's limit ends by itself; a run's own limit stays."""
     told = (paused.run.error or {}).get("told") or {}
     if told.get("template") not in BY_DAY:
         return None
@@ -109,7 +109,7 @@ CAUSES = {
 
 
 def wait_s(cause: Cause, tries: int) -> float | None:
-    """Seconds from the pause until the next try may be made; ``None`` when a person has to look."""
+    """Seconds from the pause until the next try may be made; ``None`` when a person is needed."""
     if cause.most is None:
         return 0.0
     if tries >= cause.most:
@@ -128,7 +128,7 @@ def resume_where_over() -> int:
     for run in waiting.exclude(project__in=kept).select_related("project").order_by("created_at"):
         try:
             count += _try_resume(run, now)
-        except (ConfigError, ValidationError) as exc:  # what it names is gone meanwhile, or of another version
+        except (ConfigError, ValidationError) as exc:  # a thing that it names was deleted or changed
             logger.warning("not resumed", extra={"action": "recover", "run_id": run.pk, "error": repr(exc)[:200]})
     return count
 

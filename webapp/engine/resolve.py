@@ -1,4 +1,4 @@
-"""From references to plain values: what a job's config means at launch.
+"""Resolves a job's config at launch: references become plain values.
 
 A person names registered objects (``dataset:<name>@<version>``, ``model:<name>``, ``run:<name>``,
 ``endpoint:<name>``, ``environment:<name>``, ``reward:<name>@<version>``); the trainer gets paths, addresses and
@@ -42,7 +42,7 @@ from webapp.runs.registry.models import Checkpoint, ModelKind, RegisteredModel
 from webapp.runs.rollouts.models import Rollout
 from webapp.runs.states import RunState
 
-# A run without an environment says so, so that one that was forgotten is not taken for it.
+# A run without an environment names ``none``, so that a forgotten choice is not taken for it.
 NO_ENVIRONMENT = "none"
 ROLLOUT_REFERENCE = "rollout:"  # and @ with the turn
 L = TypeVar("L", bound=Laid)

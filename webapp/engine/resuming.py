@@ -33,18 +33,18 @@ def newest_checkpoint(run: Run, *, final: bool = False) -> Checkpoint | None:
 
 
 def saved_checkpoints(run: Run) -> list[Checkpoint]:
-    """What the run saved: what is whole first, the newest first, then what is gone; ``SAVED_MOST`` at most."""
+    """The run's checkpoints: whole ones first, the newest first, then deleted ones; ``SAVED_MOST`` at most."""
     gone = Case(When(state=CheckpointState.WHOLE, then=0), default=1)
     return list(Checkpoint.objects.filter(run=run).order_by(gone, "-attempt", "-step", "final")[:SAVED_MOST])
 
 
 def whole_checkpoints(run: Run) -> list[Checkpoint]:
-    """What the run saved and is marked whole, finished models too, the newest first; ``WHOLE_MOST`` at most."""
+    """The run's checkpoints that are marked whole, finished models too, the newest first; ``WHOLE_MOST`` at most."""
     return whole_among(saved_checkpoints(run))
 
 
 def whole_among(saved: Sequence[Checkpoint]) -> list[Checkpoint]:
-    """``whole_checkpoints`` of what was read before."""
+    """``whole_checkpoints`` among checkpoints that were read before."""
     return [each for each in saved if each.state == CheckpointState.WHOLE][:WHOLE_MOST]
 
 

@@ -1,5 +1,5 @@
-"""The disk of the data folder: how much room there is, how much a run needs that a full one paused, and whether it
-takes anything at all.
+"""The disk of the data folder: how much room there is, how much a run needs that a full disk paused, and whether it
+can be written at all.
 
 A run needs as much as its newest checkpoint twice (a new one is written before the old one goes) above the reserve.
 That is more than the reserve at which it paused, so that it does not pause again at once.
@@ -32,7 +32,7 @@ class Disk(NamedTuple):
 
 
 def disk() -> Disk:
-    """As it is now, with the reserve below which a trainer pauses its run."""
+    """The disk now, with the reserve below which a trainer pauses its run."""
     folder = Path(settings.DATA_DIR)
     found = shutil.disk_usage(folder)
     return Disk(found.total, found.free, reserve_bytes(folder))
@@ -48,7 +48,7 @@ def disk_text() -> str:
 
 
 def fault_text() -> str:
-    """Where the data folder takes nothing: which one, why, and what to do. Empty while it does."""
+    """A sentence if the data folder cannot be written: which folder, why, and what to do. Empty if it can."""
     fault = write_refusal(Path(settings.DATA_DIR))
     if fault is None:
         return ""

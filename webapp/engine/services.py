@@ -28,7 +28,7 @@ from webapp.runs.states import LEASED, TERMINAL, RunState
 
 __all__ = ["run_change", "run_create", "run_launch", "run_pause", "run_resume", "run_stop", "run_transition"]
 
-# What the saved weights have the shape of.
+# The options that the shape of the saved weights depends on.
 WEIGHT_OPTIONS = ("source", "revision", "lora_rank", "lora_alpha", "lora_rslora", "lora_targets")
 UNLEASED_OPEN = frozenset({RunState.DRAFT, RunState.QUEUED, RunState.PAUSED})
 
@@ -118,7 +118,7 @@ def run_launch(*, run: Run, user: User | None = None, audited: bool = False) -> 
 def run_stop(*, run: Run, user: User | None = None) -> Run:
     """Stop a run: one that no worker has is cancelled at once, another when its trainer has ended. Idempotent."""
     reason = _reason_with_user("stopped", user)
-    # A worker may claim or drop the run between two of these, so each is tried again until one holds.
+    # A worker may claim or drop the run between two of these, so they are repeated until one succeeds.
     for _attempt in range(5):
         run.refresh_from_db()
         if run.state in TERMINAL or run.state == RunState.STOPPING:

@@ -77,7 +77,7 @@ def closing() -> bool:
 
 
 def supervise(run_id: UUID, pool: str = TRAIN) -> None:
-    """Try to claim the run, or one of its pool that was queued before it, and see one attempt at it through. Safe to
+    """Try to claim the run, or one of its pool that was queued before it, and run one attempt to its end. Safe to
     call any number of times.
 
     A worker that does not see the installation's data folder would find no dataset, no model and no checkpoint: it
@@ -104,7 +104,7 @@ def _claim_next(run_id: UUID, pool: str) -> Lease | None:
 
 
 def nudge_next(pool: str) -> None:
-    """Messages for waiting runs may have expired while this place was busy."""
+    """Nudge the first runs in line: their messages may have expired while this place was busy."""
     try:
         for run in Run.objects.filter(state=RunState.QUEUED, pool=pool).order_by("queued_at")[:NEXT_RUNS]:
             outbox.add(run)
@@ -113,7 +113,7 @@ def nudge_next(pool: str) -> None:
 
 
 class Beater(threading.Thread):
-    """Renews the lease from a thread of its own; ``lost`` is set once it must be taken for gone."""
+    """Renews the lease from a thread of its own; ``lost`` is set once the lease must be regarded as gone."""
 
     def __init__(self, lease: Lease) -> None:
         super().__init__(name=f"beat-{lease.run_id}", daemon=True)
@@ -203,7 +203,7 @@ class Supervisor:
         return self._last_words(self.trainer, code)
 
     def _catch_up(self) -> bool:
-        """Bring earlier attempts to their end; true if one of them had already ended the run."""
+        """Project and seal earlier attempts; true if one of them had already ended the run."""
         earlier = Attempt.objects.filter(run_id=self.lease.run_id, number__lt=self.lease.attempt, ended_at=None)
         for number in earlier.order_by("number").values_list("number", flat=True):
             kill_orphan(attempt_dir(self.lease.run_id, number))
@@ -214,7 +214,7 @@ class Supervisor:
         return False
 
     def _prepare(self) -> tuple[list[str], dict[str, str]]:
-        """Write config.yaml for what the references mean now; the trainer's arguments, and its access to servers."""
+        """Resolve the references and write config.yaml. Returns the trainer's arguments, and its access to servers."""
         run = Run.objects.select_related("project", "resume_checkpoint").filter(pk=self.lease.run_id).first()
         if run is None:
             raise LeaseLost("The run has gone.")
@@ -263,7 +263,7 @@ class Supervisor:
             if self.beater.lost.is_set():
                 raise LeaseLost("The lease was not renewed.")
             self._look(trainer)
-            # A batch costs the same however few lines it has: they are let gather for a moment.
+            # A batch of few lines costs as much as one of many, so lines are collected for a moment.
             pause = POLL_S if moved else min(pause * 1.5, POLL_MAX_S)
             time.sleep(GATHER_S if moved else pause)
 
@@ -359,7 +359,7 @@ def named_there(config: JobConfig, run: Run) -> ReportConfig:
 
 
 def grace_of(run: Run) -> float:
-    """Seconds from SIGTERM to SIGKILL: what the trainer's own watchdog allows, and some for its last words."""
+    """Seconds from SIGTERM to SIGKILL: what the trainer's own watchdog allows, and some to write its result."""
     save_s, update_s = (float(run.health.get(name) or 0.0) for name in ("save_seconds", "update_seconds"))
     grace_s = stop_grace(save_s, update_s, settings.STOP_GRACE_S - LAST_WORDS_S)
     return min(grace_s + LAST_WORDS_S, float(settings.STOP_GRACE_MAX_S))

@@ -14,7 +14,7 @@ from webapp.engine import supervisor
 
 @shared_task(name="runs.supervise", ignore_result=True)
 def supervise(run_id: str, pool: str = TRAIN) -> None:
-    """Try to claim the run and see one attempt through, in a place of this pool."""
+    """Try to claim the run and run one attempt, in a place of this pool."""
     supervisor.supervise(UUID(run_id), pool)
 
 

@@ -1,4 +1,4 @@
-"""What a run's health says of its time budget: ``time: {hours, of, over}``, for its page, the API and the client."""
+"""The time budget in a run's health: ``time: {hours, of, over}``, for its page, the API and the client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The names of those variables of ours that a trainer is given. Without any model: `up` needs these names alone."""
+"""The names of our variables that a trainer gets. This module imports no model, because `up` needs these names
+alone."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ REFILL_ROUNDS = 2
 
 
 def change(config: JobConfig, name: str) -> None:
-    """Make the change in the config that a form begins with; a name that nothing has changes nothing."""
+    """Make the named change in the config that a form begins with; an unknown name changes nothing."""
     if made := CHANGES.get(name):
         made(config)
 

@@ -75,7 +75,7 @@ def launch_checked(
             run = draft
             if not run_change(run=run, name=name, config=config):
                 return run  # the first of two clicks
-            _open_checks(run).update(state=CheckState.DROPPED, token="")  # it looks at what is no longer there
+            _open_checks(run).update(state=CheckState.DROPPED, token="")  # it checks an older config
             run.refresh_from_db()
         check_begin(run=run, user=user, anyway=anyway)
     run.refresh_from_db()
@@ -119,7 +119,7 @@ def check_record(*, project: Project, user: User, config: JobConfig, outcome: Ou
 
 
 def check_run(claim: Claim[LaunchCheck]) -> None:
-    """What a worker does: check, say each finding, then queue the run or leave it to a person."""
+    """The worker's part: check, write each finding, then queue the run or leave it to a person."""
     item, run = claim.item, cast(Run, claim.item.run)
     found: list[dict[str, Any]] = []
 
@@ -178,7 +178,7 @@ def _digest_and_language(project: Project, config: JobConfig) -> dict[str, Any]:
 
 
 def _recent_check(wanted: LaunchCheck) -> LaunchCheck | None:
-    """A check of the same a moment ago that would not stop this launch."""
+    """A recent check of the same config that would not stop this launch; else ``None``."""
     rows = LaunchCheck.objects.filter(project=wanted.project, digest=wanted.digest, ended_at__gt=Now() - FRESH)
     newest = rows.order_by("-ended_at").first()
     if newest is None or newest.state == CheckState.PASSED:
@@ -220,12 +220,12 @@ class CheckView(NamedTuple):
 
     @property
     def remarks(self) -> int:
-        """How many findings stop nothing."""
+        """How many findings are only remarks."""
         return sum(check.remark for check in self.findings)
 
 
 def check_view(run: Run) -> CheckView | None:
-    """What the run's page shows of the check before its launch; ``None`` where there was none and none is needed."""
+    """The check before a run's launch, for its page; ``None`` where there was none and none is needed."""
     found = newest_check(run)
     draft = run.state == RunState.DRAFT
     if found is None:

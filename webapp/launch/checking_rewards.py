@@ -1,4 +1,4 @@
-"""What the check before a launch says of the reward: whether it can be scored, and what it pays for."""
+"""The checks of the reward before a launch: whether it can be scored, and what it pays for."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class DiskForecast(NamedTuple):
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """All bytes together."""
         return self.checkpoints * self.each + self.model + self.records
 
 
@@ -57,7 +57,7 @@ def disk_forecast(config: JobConfig) -> DiskForecast | None:
 
 
 def disk_sentence(config: JobConfig, found: DiskForecast) -> str:
-    """The forecast in words, with what it is made of."""
+    """The forecast as a sentence, with its parts."""
     sizes = {name: filesizeformat(getattr(found, name)) for name in ("total", "each", "model", "records")}
     parts = []
     if found.checkpoints:

@@ -1,4 +1,4 @@
-"""What the checks before a launch find."""
+"""The findings of the checks before a launch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Check(NamedTuple):
     """One finding. ``path`` names the option it belongs to; ``hard`` problems cannot be overridden, and a ``remark``
     (not ok either) stops nothing.
 
-    A ``grave`` remark is shown as a problem is, in red: the run can begin, and what it would learn is not the task.
+    A ``grave`` remark is shown in red like a problem: the run can begin, but it would not learn the task.
     ``detail`` is what was reported in the words of the library or server that reported it.
     """
 
@@ -35,7 +35,7 @@ class Check(NamedTuple):
     grave: bool = False
 
     def of(self, stage: str) -> Check:
-        """The same about a stage of the run; about the run where that has none."""
+        """The same finding for a stage of the run; for the whole run with an empty name."""
         return self._replace(title=f"{self.title} · {stage}") if stage else self
 
     @property
@@ -69,7 +69,7 @@ class Outcome(NamedTuple):
 
 
 def option_title(path: str) -> str:
-    """What an option is called; empty for a path that is none."""
+    """The title of an option; empty for a path that is none."""
     group, _dot, name = path.partition(".")
     found = JobConfig.model_fields.get(group)
     info = getattr(found.annotation, "model_fields", {}).get(name) if found else None

@@ -218,7 +218,7 @@ class RunForm(forms.Form):
             return None
 
     def changed_options(self) -> list[Changed]:
-        """What the form has otherwise than the run that it began with."""
+        """The options in which the form differs from the run that it began with."""
         origin, config = self.origin_run, self.config if self.is_bound else self.start
         if origin is None or config is None:
             return []

@@ -46,7 +46,7 @@ from webapp.runs.models import EstimateState, MemoryEstimate
 OPEN, DONE, FAILED, DROPPED = EstimateState.OPEN, EstimateState.DONE, EstimateState.FAILED, EstimateState.DROPPED
 KEPT, FAILURE_KEPT, DROPPED_KEPT = timedelta(days=1), timedelta(minutes=2), timedelta(minutes=10)
 CHILD_LIMIT_S = 150.0  # below LIMIT_S of MemoryEstimate
-LOOK_S = 0.5  # how often it is looked whether the answer is still wanted
+LOOK_S = 0.5  # how often it is checked whether the answer is still wanted
 WAIT_S = 1.0  # while an older one is worked out
 MAX_ANSWER_BYTES = 256 * 1024
 CPU = "cpu"
@@ -74,7 +74,7 @@ class Choice(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What a job's memory is known to be: the row that has it or will have it, or why none is needed."""
+    """The state of a job's estimate: the row that has it or will have it, or why none is needed."""
 
     row: MemoryEstimate | None = None
     nothing: bool = False  # no model is held on a device
@@ -83,7 +83,7 @@ class Asked(NamedTuple):
 
 # --- Devices --------------------------------------------------------------------------------------------------------
 def own_devices() -> list[Choice]:
-    """What is here: the GPUs of the living workers, the largest first, and the processor."""
+    """The devices here: the GPUs of the living workers, the largest first, and the processor."""
     gpus = [Choice(gpu.key, gpu.title) for gpu in reversed(training_gpus())]
     return [*gpus, Choice(CPU, _("CPU of this machine"))]
 
@@ -112,7 +112,7 @@ def device_known(key: str) -> bool:
 
 # --- Asking ---------------------------------------------------------------------------------------------------------
 def estimate_begin(*, project: Project, user: User, config: JobConfig, device: str) -> Asked:
-    """Find what is known of a job's memory on a device, or have it worked out.
+    """Find the estimate of a job's memory on a device, or have a worker make it.
 
     Raises ``ConfigError`` for a model that is not there, or a device that is none.
     """
@@ -177,7 +177,7 @@ def _delete_old_estimates(project: Project) -> None:
 
 # --- Working it out -------------------------------------------------------------------------------------------------
 def estimate_make(claim: Claim[MemoryEstimate]) -> None:
-    """What a worker does. A person who asks for something else ends it. Older ones go first, so that estimates alone
+    """The worker's part. A person who asks for something else ends it. Older ones go first, so that estimates alone
     never take all the workers for short work."""
     older = MemoryEstimate.objects.filter(state=OPEN, created_at__lt=claim.item.created_at).exclude(token="")
     if older.exists():

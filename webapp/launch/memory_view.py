@@ -84,12 +84,12 @@ class MemoryView(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """How long it has been waited for."""
+        """For how many seconds the estimate has been waited for."""
         return (timezone.now() - self.row.created_at).total_seconds() if self.row is not None else 0.0
 
 
 class Problems(Exception):
-    """The form is no job yet."""
+    """The form is not a valid job yet."""
 
     def __init__(self, found: list[str]) -> None:
         super().__init__("; ".join(found))
@@ -151,7 +151,7 @@ def view_of(asked: Asked, shown: MemoryEstimate | None = None) -> MemoryView:
 
 
 def row_view(row: MemoryEstimate, shown: MemoryEstimate | None = None) -> MemoryView:
-    """The same of a row."""
+    """``view_of`` for a row."""
     if row.state == DONE:
         return MemoryView(row.state, row, _memory_table(row), shown=row)
     if row.state == OPEN:
@@ -163,7 +163,7 @@ def row_view(row: MemoryEstimate, shown: MemoryEstimate | None = None) -> Memory
 
 
 def refused_view(error: ConfigError) -> MemoryView:
-    """A model that is not there."""
+    """The view for a model that is not there."""
     return MemoryView("invalid", problems=(_problem_line(error.option, in_words(error.sentence)),))
 
 

@@ -1,4 +1,4 @@
-"""What a preset needs in a project: what is there already, what is being made, and what is missing.
+"""The needs of a preset in a project: which are there already, which are being made, and which are missing.
 
 Nothing here writes; ``needs_make.py`` does. Both look in the same way (``needs_find.py``), so that what was
 made is found.

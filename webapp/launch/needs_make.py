@@ -38,7 +38,7 @@ from webapp.launch.needs_find import (
 from webapp.people.teams.models import Project, User
 from webapp.rewards.services import reward_spec_save
 
-FEWEST_SESSIONS, MOST_SESSIONS = 128, 1024  # of one server; what is more waits for its turn
+FEWEST_SESSIONS, MOST_SESSIONS = 128, 1024  # of one server; further sessions wait for their turn
 
 
 @transaction.atomic

@@ -53,7 +53,7 @@ WALL_LIMIT_S = 30.0  # while a person waits for the page
 LONG_LIMIT_S = 240.0  # in the background
 MAX_LINES = 1000  # of what the trainer's checks print
 KEEP_FREE_BYTES = 2 * 1024**3
-ASKED_BEFORE = frozenset({"environment", "rewards"})  # said once already when they are all right
+ASKED_BEFORE = frozenset({"environment", "rewards"})  # reported once already when they are all right
 COUNTED_HERE = "slots"  # where the servers report them: over all replicas, with an offer to start more
 _processes = threading.BoundedSemaphore(2)  # each imports torch; more at once would starve the pages
 _OWN_PLACES = ("TILTYARD_MODELS_DIR", "TILTYARD_DATA_DIR", PYTHON_VARIABLE)
@@ -268,7 +268,7 @@ def _check_disk(config: JobConfig) -> Check:
 
 
 def _trainer_checks(config: JobConfig, access: dict[str, str], limit_s: float = WALL_LIMIT_S) -> Iterator[Check]:
-    """What the trainer itself finds, or why it could not be asked. That it takes long is no reason not to launch."""
+    """The trainer's own findings, or why it could not be asked. A slow check does not block a launch."""
     title = _("Trainer")
     with one_of_few(limit_s / 2) as free:
         if free:

@@ -1,7 +1,7 @@
 """Making presets ready in the background, and launching them if asked: the page need not stay open.
 
-A ``Preparation`` is looked at every few seconds until it ends (``webapp.common.work``), and each look makes what can be
-made by then. Two looks at once would do no harm: what is there is found, and a run carries the preparation's id as its
+A ``Preparation`` is worked on every few seconds until it ends (``webapp.common.work``), and each time what can be made
+by then is made. Two workers at once would do no harm: what is there is found, and a run has the preparation's id as its
 idempotency key.
 """
 

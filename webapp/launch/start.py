@@ -1,4 +1,4 @@
-"""What a new form begins with: a run that is cloned, a preset in one of its sizes, or the defaults."""
+"""The start of a new form: a run that is cloned, a preset in one of its sizes, or the defaults."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Chosen(NamedTuple):
 
     @property
     def title(self) -> str:
-        """In the reader's language, as the next two."""
+        """The preset's title, in the reader's language, as the next two."""
         return in_language(self.preset.title)
 
     @property
@@ -63,7 +63,7 @@ class Chosen(NamedTuple):
 
     @property
     def notes(self) -> list[str]:
-        """What was decided where its sources disagree, and what is left out."""
+        """Notes on decisions where its sources disagree, and on what is left out."""
         return [in_language(note) for note in self.preset.notes]
 
     @property

@@ -1,4 +1,4 @@
-"""What a test-bed shows: the reward that each scripted policy earned, and the best that the spec can give."""
+"""The figures of a test-bed: the reward that each scripted policy earned, and the best that the spec can give."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def run_launch(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @login_required
 @require_GET
 def run_check(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """The check of a run, as a part of its page that asks for itself again while it lasts."""
+    """The check of a run, as a part of its page that polls while it lasts."""
     project = project_for(request.user, slug)
     run = object_for(request.user, Run, pk, within=project.runs.all())
     context = {"project": project, "run": run, "check": check_view(run), "can_edit": can_edit(project)}

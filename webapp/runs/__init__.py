@@ -1,1 +1,1 @@
-"""What is kept of a run, and how it is read."""
+"""The records of a run, and how they are read."""

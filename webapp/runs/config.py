@@ -36,7 +36,7 @@ def config_at(run: Run, step: int, part: str = "") -> JobConfig | None:
 
 
 def of_step(run: Run, config: JobConfig, step: int, part: str = "") -> JobConfig:
-    """What a config of the run says about a step: its stage's options, where the run has stages, or those of a
+    """The run's config for a step: its stage's options, where the run has stages, or those of a
     ``part`` of its mix."""
     if config.mix.parts:
         return config.named_courses.get(part, config)
@@ -99,5 +99,5 @@ def title_of(part: RewardComponent) -> str:
 
 
 def component_titles(components: Iterable[RewardComponent]) -> dict[str, str]:
-    """What each component of the spec is called, in the spec's order, which gives the colours: as in the lab."""
+    """The title of each component of the spec, in the spec's order, which gives the colours: as in the lab."""
     return {part.name: title_of(part) for part in components}

@@ -9,7 +9,7 @@ from webapp.common.ui.templatetags.ui import NOTHING, weight
 
 
 class Changed(NamedTuple):
-    """One option that a run has otherwise than the run that it comes from."""
+    """One option in which a run differs from the run that it comes from."""
 
     path: str
     before: str

@@ -42,7 +42,7 @@ TRANSITIONS: dict[RunState, frozenset[RunState]] = {
 }
 TERMINAL = frozenset({S.SUCCEEDED, S.FAILED, S.CANCELLED})
 LEASED = frozenset({S.PREPARING, S.RUNNING, S.PAUSING, S.STOPPING})
-AT_WORK = frozenset({S.PREPARING, S.RUNNING})  # the trainer is expected to get on
+AT_WORK = frozenset({S.PREPARING, S.RUNNING})  # the trainer is expected to make progress
 
 
 def sources_of(target: RunState) -> list[RunState]:

@@ -24,7 +24,7 @@ from webapp.engine.resolve import resolve
 from webapp.environments.services import require_unused
 from webapp.environments.tokens import token_write, trainer_access
 from webapp.launch.forms import RunForm
-from webapp.launch.learned.overlap import Overlap, _together, sources_of
+from webapp.launch.learned.overlap import Overlap, _joined_overlap, sources_of
 from webapp.launch.memory import decisive
 from webapp.launch.preflight import preflight
 from webapp.people.teams.models import Project, User
@@ -200,8 +200,8 @@ def test_what_was_learned_from_is_the_data_of_all_parts_that_have_a_share(run: A
 
 def test_what_is_known_of_the_parts_is_said_of_all_of_them() -> None:
     one, two = Overlap(2, 5, ("a@1",)), Overlap(1, 4, ("b@1", "a@1"), ("c@1",))
-    assert _together([one, two]) == Overlap(3, 9, ("a@1", "b@1"), ("c@1",))
-    assert _together([one, Overlap(None, None, ("b@1",))]) == Overlap(None, None, ("a@1", "b@1"))
+    assert _joined_overlap([one, two]) == Overlap(3, 9, ("a@1", "b@1"), ("c@1",))
+    assert _joined_overlap([one, Overlap(None, None, ("b@1",))]) == Overlap(None, None, ("a@1", "b@1"))
 
 
 def test_the_projection_keeps_the_part_of_a_rollout() -> None:

@@ -1,4 +1,4 @@
-"""The form of a project's rules: a threshold left empty is at its default."""
+"""The form of a project's rules: an empty threshold has its default."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COMMON = ("window", "calm")
 
 
 class Threshold(NamedTuple):
-    """A threshold as the template lays it out; ``changed`` where it is not at its default."""
+    """A threshold for the template; ``changed`` where it differs from its default."""
 
     field: BoundField
     unit: str
@@ -29,7 +29,7 @@ class Threshold(NamedTuple):
 
 
 class RuleRow(NamedTuple):
-    """An advisory with what a project may set of it."""
+    """An advisory with the settings that a project has for it."""
 
     code: str
     title: str
@@ -73,7 +73,7 @@ class RulesForm(forms.Form):
             )
 
     def full_clean(self) -> None:
-        """As of any form; the page begins at the first field that is wrong."""
+        """Clean the form, and set the focus to the first field with an error."""
         super().full_clean()
         if wrong := next((name for name in self.fields if name in (self.errors if self.is_bound else ())), None):
             self.fields[wrong].widget.attrs["autofocus"] = True

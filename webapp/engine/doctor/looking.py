@@ -82,7 +82,7 @@ def waiting() -> QuerySet[Run, UUID]:
 
 
 def run_look(run_id: UUID) -> int:
-    """See more steps of a run, for about two seconds; how many there were. 0 as well where another worker looks."""
+    """Examine more steps of a run, for about two seconds. Returns how many; 0 also where another worker has the run."""
     with transaction.atomic():
         run = Run.objects.select_related("project").filter(pk=run_id).first()
         if run is None:
@@ -158,7 +158,7 @@ def _save_advisories(run: Run, changed: list[Found], rules: Rules) -> None:
         if not _is_news(run):
             continue
         reaction = rules.reaction(found.code)
-        if found.open and run.step - found.last <= NEW_STEPS:  # not to what was over before anybody looked
+        if found.open and run.step - found.last <= NEW_STEPS:  # not to advisories that were over before the first look
             react(run, row, reaction)
         if RULES[found.code].severity in TOLD or reaction != Reaction.NOTIFY:
             _notify_advisory(run, row, found)

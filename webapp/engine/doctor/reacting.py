@@ -17,11 +17,11 @@ from webapp.runs.states import RunState
 
 logger = logging.getLogger(__name__)
 MOST_KEPT = 5
-"""Of one run, so that advisories never fill the disk."""
+"""Checkpoints kept for one run, so that advisories never fill the disk."""
 
 
 def react(run: Run, row: Advisory, reaction: Reaction) -> None:
-    """Do it, and note in the row what was done. A pause keeps the checkpoint, too: one may want to go back to it."""
+    """Do what the project's rule says, and note it in the row. A pause also keeps the checkpoint, to go back to."""
     if reaction == Reaction.NOTIFY:
         return
     row.kept = _pin_checkpoint_before(run, row.first)
@@ -44,4 +44,4 @@ def _pin_checkpoint_before(run: Run, first: int) -> Checkpoint | None:
     except OSError as exc:
         logger.warning("not kept", extra={"action": "advisories", "run_id": run.pk, "error": repr(exc)[:200]})
         return None
-    return found if found.folder.is_dir() else None  # retention may have been quicker
+    return found if found.folder.is_dir() else None  # retention may have deleted it meanwhile

@@ -1,4 +1,4 @@
-"""The rules of a project: when the doctor speaks, and what follows from an advisory besides that it is shown."""
+"""The rules of a project: when an advisory opens, and what it causes besides being shown."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from webapp.people.teams.models import AuditAction, Project, User
 from webapp.runs.advisories.models import DoctorRules, Reaction
 
 REACTION = "reaction-"
-"""What an error about a reaction, and its field in a form, begin with; the advisory's code follows."""
+"""The prefix of a reaction's form field and of its errors; the advisory's code follows."""
 
 
 class Rules(NamedTuple):
@@ -36,7 +36,7 @@ class Rules(NamedTuple):
 
 
 def rules_of(project: Project) -> Rules:
-    """The rules of a project; a stored one that this version does not know is at its default."""
+    """The rules of a project; a stored value that this version does not know is replaced by its default."""
     row = DoctorRules.objects.filter(project=project).first()
     return _rules_of_row(row) if row is not None else Rules(DoctorOptions(), {})
 
@@ -58,7 +58,8 @@ def rules_change(
     reactions: Mapping[str, str],
     resumes: bool | None = None,
 ) -> Rules:
-    """Change the rules that are named; ``None`` and ``notify`` are the defaults. What is the same leaves no audit row.
+    """Change the rules that are named; ``None`` and ``notify`` are the defaults. An unchanged value leaves no audit
+    row.
 
     ``resumes`` stays as it is where it is ``None``.
 
@@ -80,7 +81,7 @@ def rules_change(
 
 
 def _changed_thresholds(now: DoctorOptions, changed: Mapping[str, float | None]) -> dict[str, Any]:
-    """Those that differ from the defaults."""
+    """The thresholds that differ from the defaults. Raises ``ValidationError``."""
     fresh = DoctorOptions()
     given = {name: getattr(fresh, name, None) if value is None else value for name, value in changed.items()}
     try:
@@ -91,7 +92,7 @@ def _changed_thresholds(now: DoctorOptions, changed: Mapping[str, float | None])
 
 
 def _changed_reactions(now: Mapping[str, Reaction], changed: Mapping[str, str]) -> dict[str, str]:
-    """Those that are more than to notify."""
+    """The reactions other than ``NOTIFY``. Raises ``ValidationError``."""
     problems = {REACTION + code: _("There is no such advisory.") for code in changed if code not in RULES}
     for code, value in changed.items():
         if value not in Reaction.values:

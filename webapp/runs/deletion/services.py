@@ -113,7 +113,7 @@ def _shown_name(item: Run | Checkpoint | Project) -> str:
 
 # --- What blocks it ---------------------------------------------------------------------------------------------------
 def used_by(item: Run | Checkpoint | Project) -> list[str]:
-    """Why it cannot be deleted now, in sentences; empty where it can."""
+    """Sentences on why it cannot be deleted now; empty where it can."""
     if isinstance(item, Project):
         busy = Run.objects.filter(project=item, state__in=BUSY)
         return _sentence_with_names(busy, _("Runs are active or queued; stop them first: %(names)s."))

@@ -1,4 +1,4 @@
-"""From where to where a run's figures went: their first tenth, their last, and the best; and what the run took."""
+"""How a run's figures changed: their first tenth, their last, and the best; and what the run used."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from webapp.runs.metrics.selectors import standing
 from webapp.runs.models import Attempt, Run, RunEvent
 
 WINDOW = 5
-"""Steps over which a best value is averaged: of single steps the luckiest would always win."""
+"""Steps over which a best value is averaged: a best single step would be mostly luck."""
 _FINITE = "abs(value) < 1e150"
 """NaN is above all in PostgreSQL, and sums of larger values might overflow."""
 # Steps and values in one piece, as numbers on the wire are written: PostgreSQL's windows take five times as long.

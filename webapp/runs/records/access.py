@@ -1,4 +1,4 @@
-"""The run that an address names, if the person may see it."""
+"""The run of an address, if the person may see it."""
 
 from __future__ import annotations
 

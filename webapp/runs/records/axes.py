@@ -1,4 +1,4 @@
-"""What had gone by at the end of each step of a run: hours, rollouts and tokens, for axes other than steps."""
+"""Hours, rollouts and tokens that a run had used at the end of each step, for axes other than steps."""
 
 from __future__ import annotations
 

@@ -43,9 +43,9 @@ PAGE_MAX = 200
 ALL_MAX = 10_000
 KINDS = frozenset(get_args(Kind))
 UNREAD = ("resolved", "baselines", "evaluation")
-"""Large columns that a line needs nothing of."""
+"""Large columns that a line does not need."""
 _UNREAD_BEFORE = [f"after__{field.name}" for field in Run._meta.fields if field.name not in {"id", "name", "state"}]
-"""All that a line does not say of the run that this one waits for."""
+"""The columns that a line does not need of the run that this one waits for."""
 _SOLVED = KeyTransform("success", KeyTransform("figures", "evaluation"))
 _SUCCESS = Coalesce(Cast(KeyTextTransform("value", _SOLVED), FloatField()), F("success"))
 _WORKED = Coalesce("ended_at", Now()) - F("started_at")
@@ -158,7 +158,7 @@ def runs_sorted(project: Project, filters: Mapping[str, Any], sort: str, *, user
 def run_lines(ids: Sequence[UUID], *, user: User | None, trends: bool) -> list[RunRow]:
     """The lines of runs, in the order of their ids."""
     read = {run.pk: run for run in _with_line_columns(Run.objects.filter(pk__in=ids), user).order_by()}
-    found = [read[pk] for pk in ids if pk in read]  # one may go between the two looks
+    found = [read[pk] for pk in ids if pk in read]  # one may be deleted between the two reads
     drawn = sparklines(run.pk for run in found) if trends else {}
     return [_run_row(run, drawn.get(run.pk, [])) for run in found]
 

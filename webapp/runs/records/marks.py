@@ -21,7 +21,7 @@ ARCHIVABLE = TERMINAL | {RunState.DRAFT}
 
 
 class Archived(NamedTuple):
-    """What became of the runs that were to be archived; ``active`` ones are left where they are seen."""
+    """The result of archiving runs; ``active`` ones stay in the list."""
 
     done: int
     active: int
@@ -52,7 +52,7 @@ def _clean_notes(text: str) -> str:
 
 
 def runs_tag(*, runs: Sequence[Run], user: User, add: str | Iterable[str], remove: str | Iterable[str]) -> int:
-    """Add tags to runs and take others from them, all or none; how many changed. Raises ``ValidationError``."""
+    """Add tags to runs and take others from them, all or none; returns how many changed. Raises ``ValidationError``."""
     more, less = tags_of(add), set(tags_of(remove))
     changed = 0
     with transaction.atomic():

@@ -1,4 +1,4 @@
-"""What a team says of a model: its mark, tags, notes, and its own sections of the model card."""
+"""A team's own words on a model: its mark, tags, notes, and its own sections of the model card."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def _is_model_file(name: str) -> bool:
 
 
 def tar_bytes(files: list[ModelFile], folder: str) -> int:
-    """How long the tar is."""
+    """The length of the tar in bytes."""
     sums = sum(64 + 2 + len(file.name.encode()) + 1 for file in files)
     members = [*((file.name, file.bytes) for file in files), (SUMS, sums)]
     return sum(len(_tar_header(folder, name, size)) + size + -size % 512 for name, size in members) + 2 * 512

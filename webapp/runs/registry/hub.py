@@ -37,7 +37,7 @@ Content = bytes
 
 
 class HubFault(TiltyardError):
-    """The hub answered something that is no answer of a hub."""
+    """The hub's answer does not follow the protocol."""
 
     code, boundary = "hub_answer", Boundary.STORAGE
 
@@ -77,7 +77,7 @@ class Sent(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """What the hub made of it."""
+    """The commit that the hub made."""
 
     id: str
     url: str
@@ -240,7 +240,8 @@ class Hub:
         return reply
 
     def _refuse(self, status: int, reason: str) -> None:
-        """Raise what a refusal means. What the hub says of it is shown to the project; it may repeat our token."""
+        """Raise the error of a refusal. The hub's text is shown to the project, without our token, which it may
+        repeat."""
         text = f"{status} {redact(reason, self._secrets)}".strip()[:300]
         if status in (401, 403, 404):
             raise HubRefused(text)

@@ -56,7 +56,7 @@ def push_order(
 
 
 def sent_files(model: RegisteredModel, readme: str) -> list[ModelFile]:
-    """What would be pushed. Raises ``ValidationError`` where the model's files are not here."""
+    """The files that would be pushed. Raises ``ValidationError`` where the model's files are not here."""
     files = model_files(model)
     if not any(file.name.endswith(".safetensors") for file in files):
         raise ValidationError(_("There are no safetensors weights to push."), code="conflict")
@@ -87,7 +87,7 @@ def push_run(claim: Claim[ModelPush]) -> None:
 
 
 def push_failed(push: ModelPush, error: TiltyardError) -> dict[str, Any]:
-    """The columns of a push that came to nothing."""
+    """The columns of a push that failed."""
     return {"state": PushState.FAILED, "error": error.info.model_dump(mode="json")}
 
 

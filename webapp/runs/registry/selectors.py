@@ -17,12 +17,12 @@ from webapp.runs.states import TERMINAL
 
 MAX_FOLDERS = 200
 LARGE = ("config", "resolved", "baselines", "evaluation", "health")
-"""What a run's row holds and no list of models or checkpoints shows."""
+"""Columns of a run that no list of models or checkpoints shows."""
 SHOWN_OF_MODELS = (
     *("name", "mark", "tags", "kind", "source", "revision", "created_at"),
     *("checkpoint__step", "checkpoint__run__name"),
 )
-"""What a list of models shows."""
+"""The columns that a list of models shows."""
 
 
 class ModelFolder(NamedTuple):

@@ -1,4 +1,4 @@
-"""Which weights a run started from or played with: what its config came to mean, not what a name means today.
+"""Which weights a run started from or played with: by its resolved config, not by what a name means today.
 
 A name may be given to another model later. The resolved config has the folder that the name meant when a worker began,
 and server-made folders name the run and the checkpoint; so a link between a run and its weights is never guessed.

@@ -1,4 +1,4 @@
-"""What is being deleted."""
+"""Deletions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Turns that were recorded before turns had ``words``: they and their rollouts get what new ones have from the start.
 
-The clockwork asks every minute. A rollout is done at once with all of its turns, so that what it is found by
-is whole. Nothing that a page shows as it happens changes, so no ``seq`` does.
+The clockwork asks every minute. A rollout is done at once with all of its turns, so that its index
+is complete. Nothing that a page shows live changes, so no ``seq`` does.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def index_older() -> None:
 
 
 def index_batch() -> int:
-    """Index the rollouts of some turns that are not; gives how many turns that were."""
+    """Index the rollouts of some turns that are not; returns how many turns that were."""
     ids = list(Turn.objects.filter(words=None).order_by().values_list("rollout", flat=True)[:AT_ONCE])
     if not ids:
         return 0

@@ -1,4 +1,4 @@
-"""What came of a rollout's task: one vocabulary, decided in one place, when the rollout ends.
+"""The outcome of a rollout's task: one vocabulary, decided in one place, when the rollout ends.
 
 The environment's verdict decides; where it gave none, a reward component that judges the task (the list of
 ``training/rewards/verdict.py``), and ``Rollout.judged_by`` names it. 1 or more is solved, between 0 and 1 partly, 0 or

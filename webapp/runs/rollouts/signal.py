@@ -1,4 +1,4 @@
-"""What a group teaches: whether its rewards differ, and whether the task's outcome has anything to do with it."""
+"""The learning signal of a group: whether its rewards differ, and whether the outcomes of the task do."""
 
 from __future__ import annotations
 

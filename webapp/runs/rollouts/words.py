@@ -7,7 +7,7 @@
    word than the least of them only as a whole.
 3. Two neighbours of which one is short (``9 * 5``) are known as a pair as well: each alone is in too many turns.
 4. Every token is hashed together with the run that it belongs to, so that a search of one run reads that run's turns
-   alone, however many there are. Two tokens may share a number: what is found is held against the text itself.
+   alone, however many there are. Two tokens may share a number: what is found is compared with the text itself.
 
 A text is found by a phrase only if its words are among those of the phrase and the text holds the phrase itself.
 System messages, the same in every rollout, are not read.
@@ -24,7 +24,7 @@ from typing import Any
 from uuid import UUID
 
 HEADS = (4, 6, 8)  # characters at the beginning of a word by which it is known
-SHORT = 2  # a word of so few characters is known together with its neighbours
+SHORT = 2  # a word of at most this many characters is known together with its neighbours
 TEXT_MAX = 50_000  # characters of one turn that are read
 TOKENS_MAX = 4_000  # of one turn
 TEXTS = ("content", "reasoning", "refusal")  # of a message
@@ -38,7 +38,7 @@ _CAPITAL = re.compile(r"[a-z][A-Z]")
 
 
 def texts_of(messages: Iterable[dict[str, Any]]) -> Iterator[str]:
-    """What was said in a turn, and the calls and their arguments, without the system's part."""
+    """The texts of a turn, and its calls with their arguments, without system messages."""
     for message in messages:
         if message.get("role") == "system":
             continue
