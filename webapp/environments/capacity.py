@@ -1,4 +1,4 @@
-"""How much room an environment has right now, over all replicas that answer, and how much more could be had."""
+"""The free sessions of an environment now, over all replicas that answer, and how many more could be started."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def replicas_to_add(environment: Environment, room: Room, needed: int) -> int:
     missing = needed - (room.free or 0)
     if not environment.launched or missing <= 0:
         return 0
-    # Those that are wanted already and do not answer yet count as on their way.
+    # Wanted replicas that do not answer yet count as starting.
     coming = max(0, environment.wanted - room.answering)
     more = math.ceil(missing / environment.slots) - coming
     return max(0, min(more, MAX_REPLICAS - environment.wanted))

@@ -1,4 +1,4 @@
-"""Changing what the servers of an environment are started with."""
+"""Changing the options and limits of an environment's servers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 def environment_change(
     *, environment: Environment, arguments: dict[str, Any], slots: int, cpus: float, memory_mb: int, pids: int
 ) -> bool:
-    """Keep other options and limits, and have every replica start again with them. Whether anything changed.
+    """Keep other options and limits, and restart every replica with them. Returns whether anything changed.
 
     Refused while an open run plays on it: its episodes would end, and its tasks might mean something else afterwards.
     Raises ``ValidationError`` by field.

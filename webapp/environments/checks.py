@@ -1,4 +1,4 @@
-"""What a server is asked before it is trusted: who it is, how much room it has, whether it can prove itself.
+"""The checks of a server before it is trusted: its identity, its free sessions, and a validation.
 
 Our own protocol is asked over ``webapp.common.outbound``. Foreign protocols are asked by the adapters of
 ``training.rollout.protocols``, after the same decision about the address.
@@ -26,7 +26,7 @@ MAX_PROBLEMS = 5
 
 
 class Answer(BaseModel):
-    """What a server of any protocol says of itself; what it does not say is ``None``."""
+    """A server's answer under any protocol; missing facts are ``None``."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -47,7 +47,7 @@ class Answer(BaseModel):
 
 
 class Server(NamedTuple):
-    """How one server is reached."""
+    """The address and protocol of one server."""
 
     url: str
     protocol: str = NATIVE
@@ -67,7 +67,7 @@ class Finding(NamedTuple):
 
 
 class Examination(NamedTuple):
-    """All findings in order, and what the server said."""
+    """All findings in order, and the server's answer."""
 
     findings: list[Finding]
     answer: Answer | None = None
@@ -75,17 +75,17 @@ class Examination(NamedTuple):
 
     @property
     def refused(self) -> list[Finding]:
-        """What no person can accept."""
+        """The problems that no person can accept."""
         return [item for item in self.findings if not item.ok and not item.may_pass]
 
     @property
     def doubtful(self) -> list[Finding]:
-        """What a person may accept."""
+        """The problems that a person may accept."""
         return [item for item in self.findings if not item.ok and item.may_pass]
 
 
 def health_of(url: str, *, token: str = "", ours: Pairs = NOTHING, total_s: float | None = None) -> Health:
-    """Ask a server who it is. Raises ``TiltyardError`` with a sentence when it is not one of ours."""
+    """Ask a server for its identity and health. Raises ``TiltyardError`` with a sentence when it is not one of ours."""
     reply = fetch(url.rstrip("/") + "/health", token=token, ours=ours, total_s=total_s)
     _require_ok(reply)
     try:
@@ -104,7 +104,7 @@ def health_of(url: str, *, token: str = "", ours: Pairs = NOTHING, total_s: floa
 
 
 def ask(server: Server, *, total_s: float | None = None) -> Answer:
-    """What a server of any protocol says of itself. Raises ``TiltyardError`` with a sentence."""
+    """Ask a server of any protocol. Raises ``TiltyardError`` with a sentence."""
     if server.protocol == NATIVE:
         health = health_of(server.url, token=server.token, ours=server.ours, total_s=total_s)
         answer = Answer.model_validate({**health.model_dump(), "doubts": health.doubts})
@@ -188,7 +188,7 @@ def _validation_finding(server: Server) -> tuple[Finding, dict[str, Any] | None]
 
 
 def validation_sentence(found: dict[str, Any]) -> str:
-    """What a validation showed, in one sentence."""
+    """The result of a validation, in one sentence."""
     if not found.get("ok"):
         problems = [clean_text(str(item))[:200] for item in found.get("problems", [])[:MAX_PROBLEMS]]
         return " ".join([_("The environment could not be verified."), *problems])
@@ -222,7 +222,7 @@ def _probe_config(server: Server) -> EnvironmentConfig:
 
 
 def _ask_foreign(server: Server) -> Answer:
-    """What the protocol's own adapter finds out; ``None`` for what it cannot know."""
+    """The answer of the protocol's own adapter; ``None`` for what it cannot know."""
     target_of(server.url, ours=server.ours)  # its sentences are in the reader's language
     with reaching(access(server.token, server.ours)):
         facts = check_server(_probe_config(server), server.url)

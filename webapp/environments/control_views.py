@@ -1,4 +1,4 @@
-"""What people do to an environment. Each writes a wish; the keeper makes it so."""
+"""Pages that act on an environment. Each writes what is wanted; the keeper does it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _live_response(request: HttpRequest, project: Project, environment: Environm
 @login_required
 @require_POST
 def environment_recheck(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """Ask one environment now, and have it prove itself."""
+    """Check one environment now, and have it validate itself."""
     project, environment = own_environment(request, slug, pk, need=Role.EDITOR)
     if not probe_allowed(request.user):
         return HttpResponse(_("Too many checks in one minute; wait a moment."), status=429)
@@ -89,7 +89,7 @@ def environment_restart_view(request: HttpRequest, slug: str, pk: UUID) -> HttpR
 @login_required
 @require_POST
 def environment_remove(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """Forget one environment."""
+    """Delete one environment."""
     _project, environment = own_environment(request, slug, pk, need=Role.EDITOR)
     try:
         environment_delete(environment=environment)

@@ -1,8 +1,8 @@
-"""The keeper: one level-triggered loop that makes what runs equal to what is wanted.
+"""The keeper: one level-triggered loop that starts and ends servers until what runs is what is wanted.
 
 1. Hold the advisory lock of the database; a second keeper waits for it.
 2. Each second: read all environments with their replicas, take one step for each (``reconcile``), ask and store health
-   (``watch``). Every few seconds, end what is ours and no row names.
+   (``watch``). Every few seconds, end our servers that no row names.
 3. Without the database, servers keep running; with it back, the lock is taken again. Redis is not needed.
 4. When the lock went to another keeper meanwhile, that one keeps the servers now: end what we started.
 5. SIGTERM: end everything that we started. When we are killed, the kernel ends our processes, and the next keeper finds

@@ -19,7 +19,7 @@ MAX_REPLICAS = 16
 
 
 class Kind(models.TextChoices):
-    """Who starts the servers of an environment."""
+    """How the servers of an environment are started."""
 
     URL = "url", _("a server at an address")
     PROCESS = "process", _("a built-in server")
@@ -27,7 +27,7 @@ class Kind(models.TextChoices):
 
 
 class ReplicaState(models.TextChoices):
-    """What the keeper last saw of one server."""
+    """The state of one server when the keeper last checked it."""
 
     STARTING = "starting", _("starting")
     HEALTHY = "healthy", _("healthy")
@@ -37,7 +37,7 @@ class ReplicaState(models.TextChoices):
 
 
 class Environment(UuidModel):
-    """What plays episodes: one server at an address, or up to ``MAX_REPLICAS`` that the keeper starts.
+    """A registered environment: one server at an address, or up to ``MAX_REPLICAS`` that the keeper starts.
 
     People write what they want (``wanted``, a replica's ``wish``); only the keeper writes what is. ``healthy``,
     ``health`` and ``checked_at`` sum up its replicas, and stay as they were while none runs.

@@ -16,7 +16,7 @@ from webapp.environments.strings import OptionText, command_text
 
 
 class OrderForm(OptionsForm):
-    """What is written, under which name, and the options of the command."""
+    """The command, the dataset's name, and the options of the command."""
 
     command = forms.ChoiceField(label=_("What"), widget=forms.RadioSelect)
     name = forms.CharField(

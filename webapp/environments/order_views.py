@@ -72,7 +72,7 @@ def order_new(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @login_required
 @require_GET
 def order_list(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """The datasets that were asked for; the part asks for itself again while one is under way."""
+    """The datasets that were asked for; the part polls while one is under way."""
     project, environment = own_environment(request, slug, pk)
     context: dict[str, Any] = {"project": project, "item": environment, "can_edit": can_edit(project)}
     return render(request, "environments/_orders.html", context | order_rows(environment))

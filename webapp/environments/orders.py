@@ -84,7 +84,7 @@ def order_run(claim: Claim[DatasetOrder]) -> None:
 
 
 def order_failed(order: DatasetOrder, error: TiltyardError) -> dict[str, Any]:
-    """The columns of an order that came to nothing."""
+    """The columns of an order that failed."""
     return {"state": OrderState.FAILED, "error": error.info.model_dump(mode="json")}
 
 
@@ -95,6 +95,6 @@ def _shared_arguments(environment: Environment, command: Command) -> dict[str, A
 
 
 def orders_of(environment: Environment) -> QuerySet[DatasetOrder]:
-    """What was asked of an environment, newest first; not what was made and deleted since."""
+    """The orders of an environment, newest first, without those whose dataset was deleted."""
     orders = DatasetOrder.objects.filter(environment=environment).exclude(state=OrderState.DONE, dataset=None)
     return orders.select_related("dataset", "created_by").order_by("-created_at")

@@ -1,8 +1,8 @@
-"""From what is wanted to what is: one environment's replicas, one look at a time.
+"""Brings one environment's replicas from their present state to the wanted one, one step at each look.
 
 1. A server at an address has one replica, which is never started or stopped.
 2. Otherwise replicas 1 to ``wanted`` are to run. Missing ones get a row; rows above are ended, then removed.
-3. A replica that runs is left alone, unless a restart is wished or it has not answered for too long.
+3. A replica that runs is left alone, unless a restart is wanted or it has not answered for too long.
 4. One that died is started again: at once the first time, then after growing pauses. After ``MAX_DEATHS`` deaths
    shortly after their starts it has failed, with the last lines of its log, until a person asks for a restart.
 5. A launcher that cannot work now (no engine, no image) is asked again later; its sentence is shown at the replica.

@@ -31,7 +31,7 @@ ORDERS_SHOWN = 8
 
 
 class HealthView(NamedTuple):
-    """What a row of the list says about one environment."""
+    """One environment for a row of the list."""
 
     state: str  # ok, degraded, bad, unknown, starting, stopped
     version: str
@@ -140,7 +140,7 @@ def baseline_short(baselines: list[dict[str, Any]]) -> list[str]:
 
 
 def argument_texts(environment: Environment, *, only: Collection[str] | None = None) -> list[tuple[str, str]]:
-    """The options of its server that are not as the server has them by itself: what each is called, and its value."""
+    """The options of its server that differ from their defaults: title and value."""
     program = environment.built_in
     found = []
     for option in program.options if program else []:
@@ -221,7 +221,7 @@ def _replica_row(item: Replica) -> ReplicaRow:
 
 
 class ValidationView(NamedTuple):
-    """The last proof."""
+    """The last validation of an environment's server."""
 
     ok: bool
     sentence: str
@@ -229,7 +229,7 @@ class ValidationView(NamedTuple):
 
 
 def validation_view(environment: Environment) -> ValidationView | None:
-    """What the last validation showed; ``None`` where there was none."""
+    """The last validation; ``None`` where there was none."""
     found = environment.validation
     if not found:
         return None

@@ -1,4 +1,4 @@
-"""Writing environments: what people want of them. No request is sent inside a transaction.
+"""Writing environments and what people want of them. No request is sent inside a transaction.
 
 Nothing here starts or stops a server: the keeper does, when it reads what these functions wrote.
 """
@@ -54,7 +54,7 @@ def environment_register(
     server_name: str = "",
     accept: bool = False,
 ) -> Environment:
-    """Save a server at an address after it proved itself. Raises ``ValidationError`` by field.
+    """Save a server at an address after it validated itself. Raises ``ValidationError`` by field.
 
     What may be accepted (``Finding.may_pass``) is refused under ``accept`` unless that is true.
     """
@@ -187,7 +187,7 @@ def environment_scale(*, environment: Environment, wanted: int) -> Environment:
 
 
 def environment_restart(*, environment: Environment, number: int | None = None) -> int:
-    """Wish that one replica, or every one, be restarted. How many that concerns."""
+    """Ask for a restart of one replica, or of every one. Returns of how many."""
     if not environment.launched:
         raise ValidationError(_("This server was started elsewhere, so it cannot be started or stopped here."))
     audit(AuditAction.ENVIRONMENT_RESTARTED, environment)
@@ -201,7 +201,7 @@ def server_of(environment: Environment, url: str) -> Server:
 
 
 def environment_check(*, environment: Environment) -> Environment:
-    """Ask once more who answers and have it prove itself; store what it said."""
+    """Check the server again and have it validate itself; store the result."""
     addresses = environment.addresses()
     if not addresses:
         return environment
@@ -248,7 +248,7 @@ def answer_store(
 
 
 def validation_store(environment: Environment, server: Server) -> None:
-    """Have a server prove itself and keep the outcome; a protocol without proof keeps none."""
+    """Have a server validate itself and keep the result; a protocol without validation has none."""
     if environment.protocol != NATIVE:
         return
     try:
@@ -260,7 +260,7 @@ def validation_store(environment: Environment, server: Server) -> None:
 
 
 def environment_delete(*, environment: Environment) -> None:
-    """Forget an environment; the keeper ends what still runs of it. Refused while an open run plays on it."""
+    """Delete an environment; the keeper ends its servers. Refused while an open run plays on it."""
     require_unused(environment)
     pk = environment.pk
     with transaction.atomic():

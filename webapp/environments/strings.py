@@ -1,4 +1,4 @@
-"""What options of built-in servers are called, and what they do: manifests cannot be translated, so their texts are
+"""Titles and help texts of built-in servers' options: manifests cannot be translated, so their texts are
 here."""
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def own_environment(
 @login_required
 @require_GET
 def environment_list(request: HttpRequest, slug: str) -> HttpResponse:
-    """All environments of the project; the table asks for itself again every few seconds."""
+    """All environments of the project; the table polls every few seconds."""
     project = project_for(request.user, slug)
     rows = [(item, health_view(item)) for item in environments_of(project)]
     context = {
@@ -114,7 +114,7 @@ def _render_form(
 
 
 def live_context(project: Project, environment: Environment) -> dict[str, Any]:
-    """What the live part of an environment's page shows."""
+    """The context of the live part of an environment's page."""
     return {
         "project": project,
         "item": environment,
@@ -130,7 +130,7 @@ def live_context(project: Project, environment: Environment) -> dict[str, Any]:
 @login_required
 @require_GET
 def environment_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """One environment; its live part asks for itself again every few seconds."""
+    """One environment; its live part polls every few seconds."""
     project, environment = own_environment(request, slug, pk)
     context = live_context(project, environment)
     if request.headers.get("HX-Request") == "true":

@@ -1,4 +1,4 @@
-"""Health of all replicas, and the history made of it. Threads only ask; the keeper's main thread writes."""
+"""Health of all replicas, and its history. Threads only ask; the keeper's main thread writes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Watch:
             self._sample(environment)
 
     def prune(self) -> None:
-        """Now and then."""
+        """Delete old samples from time to time."""
         if time.monotonic() - self._pruned >= PRUNE_EVERY_S:
             self._pruned = time.monotonic()
             samples_prune()
@@ -88,7 +88,7 @@ class Watch:
         answer_store(environment, replica.url, future.result(), handle=handle)
 
     def _prove(self, environment: Environment) -> None:
-        """A server that was started from a name or an image has not proved itself yet: have it do so once."""
+        """Have a server that was started from a name or an image validate itself once."""
         asked = self._proofs.get(environment.pk)
         if asked is not None and asked.done():
             del self._proofs[environment.pk]
@@ -96,7 +96,7 @@ class Watch:
             Environment.objects.filter(pk=environment.pk).update(validation=found)
         if asked is not None or environment.validation is not None or environment.protocol != NATIVE:
             return
-        # One that is about to restart would prove what is no longer wanted.
+        # A server that is about to restart would validate options that are no longer wanted.
         healthy = [item for item in environment.replicas.all() if item.state == ReplicaState.HEALTHY and not item.wish]
         if environment.launched and healthy:
             server = server_of(environment, healthy[0].url)

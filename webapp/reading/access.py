@@ -1,4 +1,4 @@
-"""The rollout that an address names, if the person may see it."""
+"""The rollout of an address, if the person may see it."""
 
 from __future__ import annotations
 

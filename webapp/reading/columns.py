@@ -1,4 +1,4 @@
-"""Transcripts of a group side by side, turn by turn, with the first place where they say something else."""
+"""Transcripts of a group side by side, turn by turn, with the first turn in which they differ."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _turn_messages(ids: Sequence[UUID], first: int, end: int) -> dict[tuple[UUID
 
 
 def _first_difference(ids: Sequence[UUID]) -> int | None:
-    """The number of the first turn that not all of them have alike; ``None`` where they are the same."""
+    """The number of the first turn in which they differ; ``None`` where they are the same."""
     if len(ids) < 2:
         return None
     for start in range(0, MOST_SEARCHED, ROWS):

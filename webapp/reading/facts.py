@@ -1,4 +1,4 @@
-"""What is known of how a rollout was made: its time by phase, its seeds, its neighbours."""
+"""Facts on how a rollout was made: its time by phase, its seeds, its neighbours."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from webapp.runs.rollouts.models import Rollout, Turn
 
 
 class Phases(NamedTuple):
-    """Seconds of the model's turns and of everything else that answered; ``other`` is what no turn accounts for."""
+    """Seconds of the model's turns and of everything else that answered; ``other`` is the rest."""
 
     model: float
     environment: float
@@ -24,7 +24,7 @@ class Phases(NamedTuple):
 
     @property
     def total(self) -> float:
-        """All of it."""
+        """All seconds."""
         return self.model + self.environment + self.other
 
     @property
@@ -61,7 +61,7 @@ def phases_of(rollout: Rollout) -> Phases | None:
 
 
 def seeds_of(rollout: Rollout, config: JobConfig | None) -> Seeds | None:
-    """What seeded it, as the run's seed gives it; ``None`` where another trainer played, or another plan of seeds."""
+    """Its seeds, derived from the run's seed; ``None`` where another trainer played, or another plan of seeds."""
     run = rollout.run
     if config is None or run.imported_from or not run.method.plays:
         return None

@@ -1,7 +1,7 @@
 """The view that a rollout was found in: the inspector's parameters, carried by the addresses of what was found.
 
 ``found`` is the query string of the view, ``in=project`` says that it is one of several runs. Without ``found`` a
-rollout was not found but named.
+rollout was opened by its address alone.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Found(NamedTuple):
 
     @property
     def carried(self) -> str:
-        """What the addresses of the other rollouts of the view end with."""
+        """The query string for the addresses of the view's other rollouts."""
         return carried(self.run, self.filters.pairs())
 
     def beside(self, rollout: Rollout) -> tuple[Rollout | None, Rollout | None]:

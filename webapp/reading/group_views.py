@@ -183,7 +183,7 @@ def _by_chance(found: TaskMap) -> list[tuple[str, int, str]]:
 
 
 def asked_for(kind: str, sort: str, page: Any) -> tuple[Kind | None, Sort, int]:
-    """What an address asks for; unknown words are the usual ones."""
+    """The kind, order and page of an address; unknown words are replaced by the usual ones."""
     found_kind = next((name for name in KINDS if name == kind), None)
     found_sort = next((name for name in SORTS if name == sort), usual_sort(found_kind))
     return found_kind, found_sort, page_number(page)

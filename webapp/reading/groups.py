@@ -1,4 +1,4 @@
-"""One group: its rollouts side by side, why one of them won, and what the group teaches."""
+"""One group: its rollouts side by side, why one of them won, and its learning signal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from webapp.runs.rollouts.outcome import judge_functions
 from webapp.runs.rollouts.signal import signal_of
 
 MAX_BATCH = 4_096
-"""Most rollouts of a step that are read to split advantages that a whole batch has to do with."""
+"""How many rollouts of a step are read at most to split advantages that depend on the whole batch."""
 TOLERANCE = 2e-3
 """How far a recorded advantage may be from its shares' sum, by its size: trainers compute with float32."""
 
@@ -78,7 +78,7 @@ def group_rollouts(run: Run, step: int, group: int, attempt: int | None = None) 
 
 
 def group_of(run: Run, rollouts: Sequence[Rollout]) -> Group:
-    """What is known of a group of at least one rollout."""
+    """The facts of a group of at least one rollout."""
     first = rollouts[0]
     config = config_for(first)
     components = spec_of(first, config)

@@ -1,4 +1,4 @@
-"""The parts of a rollout's reward under the spec of its step: value, weight, what it comes to, and why."""
+"""The parts of a rollout's reward under the spec of its step: value, weight, contribution, and why."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Part(NamedTuple):
     """One component of a rollout's reward. ``curve`` is the number of its colour, ``None`` where the spec lacks it.
 
     ``term`` is what the value becomes before its weight (clipped, scaled, gated, scheduled), ``counted`` is weight ×
-    term; ``why`` says what became of the value where the term is another number.
+    term; ``why`` says how the value was changed where the term is another number.
     """
 
     name: str

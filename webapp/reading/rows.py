@@ -1,4 +1,4 @@
-"""The task behind a rollout: its row of the dataset, and what the row says that a good answer has."""
+"""The task behind a rollout: its row of the dataset, and the row's expected answer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EXPECTED_FIELDS = (
     "target",
     "verifier",
 )
-"""Where rows usually say what is expected; what the run's own components read comes before them."""
+"""The usual fields of an expected answer; fields that the run's components read come before them."""
 SHOWN_CHARS = 4_000
 
 
@@ -72,7 +72,7 @@ def task_row(rollout: Rollout, config: JobConfig | None, components: Sequence[Re
 
 
 def expected_of(row: dict[str, Any], components: Sequence[RewardComponent] = ()) -> list[Expected]:
-    """What the row says that a good answer has: first what the run's components compare with, then usual fields."""
+    """The row's fields with an expected answer: first those that the run's components compare with, then usual ones."""
     found: list[Expected] = []
     for field in dict.fromkeys((*_fields_of(components), *EXPECTED_FIELDS)):
         value = row_value(row, field)

@@ -1,4 +1,4 @@
-"""What the scripts of these pages say."""
+"""The texts of these pages' scripts."""
 
 from __future__ import annotations
 

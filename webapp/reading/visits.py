@@ -4,9 +4,9 @@ A *visit* is what a step says of a task: how many of its rollouts solved it, of 
 solved at a visit where more than half of these did. Only the newest attempt that played a step counts, as everywhere.
 Visits without any verdict are left out.
 
-What became of a task, in this order:
+The kinds of a task, in this order:
 
-- ``once``: it has one visit, so nothing can have become of it;
+- ``once``: it has one visit, so no change can be seen;
 - ``forgotten``: at its last visit a smaller share solved it than at all visits before, by more than chance;
 - ``learned``: at its last visit a larger share solved it than at its first one, by more than chance;
 - ``never``: solved at no visit;
@@ -102,7 +102,7 @@ def usual_sort(kind: Kind | None) -> Sort:
 
 
 class Task(NamedTuple):
-    """A task and what became of it. ``row`` counts from 0; shares are of the rollouts with a verdict, of which
+    """A task and its kind. ``row`` counts from 0; shares are of the rollouts with a verdict, of which
     ``first_tries`` and ``last_tries`` had one at its first and its last visit."""
 
     dataset: int
@@ -147,7 +147,7 @@ class Tasks(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """What the steps of one column say of a task, and where to look: the newest of these steps, and its group."""
+    """The counts of a task in the steps of one column, and the newest of these steps with its group, for a link."""
 
     dataset: int
     row: int
@@ -159,7 +159,7 @@ class Cell(NamedTuple):
 
 
 class Visit(NamedTuple):
-    """What a step says of a task."""
+    """The counts of a task in one step."""
 
     step: int
     group: int
@@ -259,7 +259,7 @@ def cells_of(run: Run, courses: Courses, tasks: list[Task], begin: int, width: i
 
 
 def visits_of(run: Run, courses: Courses, dataset: int, row: int) -> list[Visit]:
-    """What the steps of a run say of one task, in order."""
+    """The visits of one task in a run, in order."""
     played = Rollout.objects.filter(run=run, held_out=False)
     found = list(played.filter(row=row).values_list("step", "attempt", "group", "outcome", "part"))
     newest: dict[int, int] = {}

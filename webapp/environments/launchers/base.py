@@ -1,4 +1,4 @@
-"""What every launcher can do. Only the keeper starts and stops; pages read logs."""
+"""The interface of launchers. Only the keeper starts and stops; pages read logs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Launcher(Protocol):
         ...
 
     def stop(self, handle: Handle, *, force: bool = False) -> None:
-        """Ask it to end, or end it now. What has ended already is well."""
+        """Ask it to end, or end it now. No error if it has ended already."""
         ...
 
     def alive(self, handle: Handle) -> bool:

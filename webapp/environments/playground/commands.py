@@ -1,4 +1,4 @@
-"""What a tab may say to the playground's socket. Anything else is no command and closes it."""
+"""The commands of the playground's socket. Anything else closes it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Command(BaseModel):
 
 
 class Ping(Command):
-    """Is anybody there?"""
+    """A sign of life from the tab."""
 
     type: Literal["ping"]
 
@@ -98,7 +98,7 @@ class SaveCase(Command):
 
 
 Playing = Ping | Step | Close | SaveRow | SaveCase
-"""What may be said of any episode, however it began."""
+"""The commands of an open episode."""
 PLAYGROUND: TypeAdapter[Any] = TypeAdapter(Annotated[Playing | Reset, Field(discriminator="type")])
 
 

@@ -76,7 +76,7 @@ class PlayConsumer(AsyncWebsocketConsumer):
             await self.close(1013)
             return
         if not take(user.pk, environment.pk):
-            await self.accept()  # a browser learns no code of a socket that was never open, and this one needs words
+            await self.accept()  # a browser gets no close code of a socket that was never open
             await self.close(TOO_MANY)
             return
         self.counted, self.user_id, self.environment, self.seat = True, user.pk, environment, environment.pk
@@ -200,7 +200,7 @@ class PlayConsumer(AsyncWebsocketConsumer):
             await self._on_over(told)
 
     async def _end_quietly(self) -> Played | None:
-        """End the episode; gives it if it was open and the person had taken a turn."""
+        """End the episode; returns it if it was open and the person had taken a turn."""
         play = self.play
         if play is None or not play.is_open:
             return None
@@ -217,8 +217,8 @@ class PlayConsumer(AsyncWebsocketConsumer):
         await self._send_frame("saved", **saved._asdict())
 
     async def _in_thread(self, action: Callable[..., T], *arguments: Any) -> T:
-        """In a thread, in the person's language, which threads do not inherit. Not in those of the live view: reading
-        row 900,000 of a dataset, or copying one, takes a while.
+        """Run in a thread, in the person's language, which threads do not inherit. Not in those of the live view:
+        reading row 900,000 of a dataset, or copying one, takes a while.
         """
 
         def run() -> T:

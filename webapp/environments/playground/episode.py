@@ -35,7 +35,7 @@ class Played:
     past: dict[str, Any] = field(default_factory=dict)
 
     def begin(self, prompt: list[Message], tools: list[dict[str, Any]] | None, first: Observation) -> list[Message]:
-        """Take the environment's first word in; the opening conversation comes back."""
+        """Take the environment's first answer; returns the opening conversation."""
         self.messages = opening(prompt, first)
         self.prompt_length = len(self.messages)
         self.tools = self.known_tools = first.tools if first.tools is not None else tools
@@ -51,7 +51,7 @@ class Played:
         ]
 
     def answered(self, said: Message, answer: Observation, parse_error: str | None = None) -> list[Message]:
-        """Take one turn and its answer in; what the environment said comes back."""
+        """Take one turn and its answer; returns the environment's messages."""
         added = heard(answer)
         self.turns += 1
         self.parse_errors += bool(parse_error or answer.info.get("parse_error"))
@@ -86,7 +86,7 @@ class Played:
         )
 
     def _take(self, answer: Observation) -> None:
-        """Rewards are cumulative truths: a later answer replaces what an earlier one said."""
+        """Keep the answer's rewards, which are cumulative: they replace those of an earlier answer."""
         self.judged(answer)
         self.info, self.done = answer.info, answer.done
 

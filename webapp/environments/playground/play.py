@@ -1,4 +1,4 @@
-"""One person's session with one environment: at most one episode is open, and every way out gives its slot back."""
+"""One person's session with one environment: at most one episode is open, and its slot is given back in every case."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class PlayRefused(Exception):
 
 
 class Reach(NamedTuple):
-    """How an environment is spoken to, and what may be reached on the way there."""
+    """The config by which an environment is reached, the allowed addresses and the token."""
 
     config: EnvironmentConfig
     access: Access
@@ -133,7 +133,7 @@ class Play:
         return await open_session(self._reach)
 
     async def step(self, command: Step) -> tuple[Message, list[Message], float]:
-        """Play one turn of a person: what was said, what was answered, and the seconds that took."""
+        """Play one turn of a person. Returns the turn, the answer's messages, and how many seconds it took."""
         episode = self.episode
         if episode is None or self._session is None:
             raise PlayRefused("no_episode", _("No episode is open. Choose a task and start one."))
@@ -147,7 +147,7 @@ class Play:
     async def take(self, episode: Played, turn: Taken) -> tuple[list[Message], float]:
         """Play one turn, of a person or a policy. Returns the environment's messages, and how many seconds it took.
 
-        A fault that the environment reports leaves the episode open: it said no to this turn. After any other failure
+        A fault that the environment reports leaves the episode open: it refused this turn. After any other failure
         a late answer could be taken for the next one, so the session ends.
         """
         session = self._session

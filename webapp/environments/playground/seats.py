@@ -34,7 +34,7 @@ def authorise(scope: dict[str, Any], environment_id: UUID, *, again: bool) -> tu
 
 
 def take(person: UUID, environment: UUID) -> bool:
-    """Count one tab in: one for each environment, and ``PLAYS_MAX`` for each person. Whether there was room."""
+    """Count one tab: one for each environment, and ``PLAYS_MAX`` for each person. Returns whether there was room."""
     if _by_person[person] >= PLAYS_MAX or (person, environment) in _taken:
         return False
     _by_person[person] += 1

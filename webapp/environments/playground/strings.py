@@ -1,4 +1,4 @@
-"""What the playground's scripts say."""
+"""The texts of the playground's scripts."""
 
 from __future__ import annotations
 

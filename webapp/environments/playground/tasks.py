@@ -18,7 +18,7 @@ from webapp.people.teams.models import Project
 
 
 class Start(NamedTuple):
-    """What an episode begins with: the environment's task, the row's own words, and where the row is from."""
+    """The start of an episode: the environment's task, the row's own words, and where the row is from."""
 
     task: dict[str, Any]
     messages: list[Message]

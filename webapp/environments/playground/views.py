@@ -38,7 +38,7 @@ def _own_environment(request: HttpRequest, slug: str, pk: UUID) -> tuple[Project
 @login_required
 @require_GET
 def playground(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """Play an environment by hand; everything that moves comes over the socket."""
+    """The page to play an environment by hand; the episode's frames come over the socket."""
     project, environment = _own_environment(request, slug, pk)
     page = {
         "socket": f"/ws/environments/{environment.pk}/play/?language={get_language() or ''}",

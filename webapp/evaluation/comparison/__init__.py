@@ -1,1 +1,1 @@
-"""Comparing runs: who played the same tasks better, by how much, and what they differ in."""
+"""Comparing runs: who played the same tasks better, by how much, and how they differ."""

@@ -23,7 +23,7 @@ SHOWN = 12
 
 
 class BoardLine(NamedTuple):
-    """A contestant's newest evaluation of these tasks; ``learned`` says which of them it learned from."""
+    """A contestant's newest evaluation of these tasks; ``learned`` says how many of them it learned from."""
 
     contestant: Contestant
     cells: list[Cell]
@@ -46,7 +46,7 @@ class Board(NamedTuple):
 
 
 def report_of_run(run: Run) -> Report | None:
-    """What an evaluation came out with, if it has."""
+    """The report of an evaluation that has ended; else ``None``."""
     return Report.model_validate(run.evaluation) if run.evaluation else None
 
 
@@ -57,7 +57,7 @@ def boards(project: Project) -> list[Board]:
     for number, run in enumerate(rows.order_by("-finished_at", "-created_at")[:READ]):
         contestant, report = Contestant(number, run, config_of(run)), report_of_run(run)
         if report is not None and contestant.config is not None and contestant.played is not None:
-            part = contestant.config.evaluate  # figures of a part of the tasks say nothing of figures of all
+            part = contestant.config.evaluate  # figures over fewer tasks cannot be compared
             tasks = (contestant.played, part.share, part.tasks)
             found.setdefault(tasks, {}).setdefault(contestant.who, BoardLine(contestant, [], report))
     marks = marks_of(project)
@@ -103,7 +103,7 @@ def _rank_key(line: BoardLine) -> float:
 
 
 class Own(NamedTuple):
-    """What one evaluation came out with, for its own page."""
+    """The figures of one evaluation, for its own page."""
 
     columns: list[Column]
     cells: list[Cell]
@@ -121,6 +121,6 @@ def own_figures(run: Run) -> Own | None:
 
 
 def interval_of(report: Report, name: str) -> Interval | None:
-    """A figure as the tables take it."""
+    """A figure of a report as an interval, for tables."""
     found = report.figures.get(name)
     return Interval(found.value, found.low, found.high, found.tasks) if found else None

@@ -1,4 +1,4 @@
-"""What the tasks of a dataset say that they are."""
+"""The categories of a dataset's tasks."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ LEAST, MOST = 2, 8
 
 
 class Played(NamedTuple):
-    """What an evaluation plays; of equal ones a task's number means the same task."""
+    """What an evaluation plays. In two equal ones a task's number means the same task."""
 
     data: str
     environment: str
@@ -47,7 +47,7 @@ class Contestant:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more comes."""
+        """Whether the run has ended."""
         return self.run.state in TERMINAL
 
     @property
@@ -63,7 +63,7 @@ class Contestant:
 
     @property
     def components(self) -> list[RewardComponent]:
-        """What its rewards were made of."""
+        """The components of its rewards."""
         return (self.config.rewards.components or form_components()) if self.config else []
 
     @property

@@ -25,7 +25,7 @@ def figures_csv(read: Evaluations) -> Iterator[str]:
 
 
 def tasks_csv(read: Evaluations) -> Iterator[str]:
-    """A line for each task: the share of tries that each contestant solves, empty where it has none that counts."""
+    """A line for each task: the share of tries that each contestant solves, empty where it has no counted try."""
     contestants, numbers, _rewards = read
     tasks = sorted({task for sheet in numbers.sheets for task in sheet.tasks})
     texts = texts_of(contestants, tasks)

@@ -51,7 +51,7 @@ def columns_of(sheets: Sequence[Sheet]) -> list[Column]:
 
 
 def known_columns(k: int) -> list[Column]:
-    """All figures that there can be; ``k`` tries are those of pass@k and pass^k."""
+    """All possible figures; ``k`` is that of pass@k and pass^k."""
     return [
         Column(
             "success", _("Success"), _("Share of tries that solve their task, by the environment's verdict."), percent
@@ -110,7 +110,7 @@ def cell(column: Column, interval: Interval | None) -> Cell:
 
 
 def left_out(contestant: Contestant, sheet: Sheet) -> str:
-    """What the figures of a contestant leave out, in a sentence; empty where nothing is."""
+    """A sentence on what a contestant's figures leave out; empty where nothing is."""
     excluded, missing, tasks = int(sheet.excluded.sum()), sheet.missing, len(sheet.tasks)
     if not contestant.ended:
         return _("%(name)s is not done: %(n)d of %(tasks)d tasks so far.") % {
@@ -122,7 +122,7 @@ def left_out(contestant: Contestant, sheet: Sheet) -> str:
 
 
 def left_out_text(name: str, tasks: int, missing: int, excluded: int) -> str:
-    """What the figures of an evaluation that ended leave out; empty where nothing is."""
+    """A sentence on what the figures of an ended evaluation leave out; empty where nothing is."""
     if not missing and not excluded:
         return ""
     values = {"name": name, "missing": missing, "tasks": tasks, "excluded": excluded}

@@ -1,4 +1,4 @@
-"""What a comparison says of components that its evaluations did not record: what was computed, what lacks and why."""
+"""Sentences on components that evaluations did not record: which were computed, which are missing, and why."""
 
 from __future__ import annotations
 

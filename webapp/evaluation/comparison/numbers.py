@@ -39,7 +39,7 @@ class Numbers:
 
     @property
     def bytes(self) -> int:
-        """Roughly what it holds."""
+        """Roughly how many bytes it holds."""
         columns = [values for sheet in self.sheets for values in sheet.columns.values()]
         return sum(values.nbytes for values in columns) + 200 * sum(len(sheet.tasks) for sheet in self.sheets)
 

@@ -1,7 +1,7 @@
 """Evaluations by the names and rules that papers print: BFCL's checker, WebShop's score, ToolBench's pass rate.
 
 An environment that plays such a benchmark ends each episode with the benchmark's own verdict among its reward parts;
-these become figures here. A figure that needs what was not played is left out, with a word.
+these become figures here. A figure that needs what was not played is left out, with a note.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def official_of(run: Run) -> Official | None:
 
 
 def tries_of(run: Run) -> list[Try]:
-    """The tries that count; of a place that two attempts played, the later one's."""
+    """The counted tries; where two attempts played the same place, the later one's."""
     rows = Rollout.objects.filter(run=run).exclude(status__in=(RolloutStatus.RUNNING, RolloutStatus.EXCLUDED))
     found = {
         (row["step"], row["group"], row["index"]): Try(row["row"], row["index"], row["env_parts"], row["parts"])
@@ -143,7 +143,7 @@ _BENCHMARKS: tuple[tuple[Callable[[dict[str, Any]], bool], Callable[[Run, Sequen
 def bfcl_score_files(run: Run) -> bytes:
     """A zip of BFCL's score files, one for each split: a line with the accuracy, then one for each entry that failed.
 
-    Of several tries of an entry the first counts, as BFCL makes one.
+    Of several tries of an entry the first counts, because BFCL makes one.
     """
     config, tries = config_of(run), tries_of(run)
     names = _entry_ids(Path(config.data.train), {item.task for item in tries}) if config is not None else {}

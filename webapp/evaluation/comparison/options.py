@@ -1,4 +1,4 @@
-"""In which options several runs differ, by group."""
+"""The options in which several runs differ, by group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page of a comparison shows, from what its address asks for."""
+"""The contents of a comparison's page, from its address."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TRAINED = "num_tokens"
 
 
 class Cost(NamedTuple):
-    """What a contestant took: seconds of a worker's device, tokens that were sampled, tokens that gradients were
+    """The cost of a contestant: seconds of a worker's device, tokens that were sampled, tokens that gradients were
     computed for (prompts among them; ``None`` where nothing was trained), money."""
 
     contestant: Contestant

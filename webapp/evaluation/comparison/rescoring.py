@@ -1,4 +1,4 @@
-"""Having the recorded rollouts of a comparison scored by its spec: what that would do, and asking for it."""
+"""Scoring the recorded rollouts of a comparison by its spec: what that would do, and the request for it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from webapp.people.teams.models import Project, User
 
 
 class Offer(NamedTuple):
-    """What scoring would do: of how many rollouts, whom it would ask, why it cannot be; and what was last asked for.
+    """What scoring would do: for how many rollouts, which judges and models it would ask, why it cannot be done; and
+    the last request.
 
-    ``spec`` is how addresses name the spec. ``again``: all of these were tried before, and came to nothing.
+    ``spec`` is how addresses name the spec. ``again``: all of these were tried before, without a value.
     """
 
     spec: str
@@ -34,7 +35,7 @@ class Offer(NamedTuple):
 
     @property
     def open(self) -> bool:
-        """Whether a worker is at it, or wanted for it."""
+        """Whether a worker does it, or it waits for one."""
         return self.newest is not None and self.newest.state in self.newest.OPEN
 
     @property
@@ -49,7 +50,7 @@ class Offer(NamedTuple):
 
     @property
     def failure(self) -> Failure | None:
-        """Why it came to nothing the last time."""
+        """Why it failed the last time."""
         failed = self.newest is not None and self.newest.state == RescoringState.FAILED
         return failure(self.newest.error) if failed and self.newest else None
 

@@ -1,4 +1,4 @@
-"""Scoring the recorded rollouts of a comparison: the button, how far it is, and taking it back."""
+"""Scoring the recorded rollouts of a comparison: the button, the progress, and cancelling it."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def rescoring_progress(request: HttpRequest, slug: str, pk: UUID) -> HttpRespons
 @login_required
 @require_POST
 def rescoring_end(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """Take it back; what was scored until then is kept."""
+    """Cancel it; what was scored until then is kept."""
     project, rescoring = _rescoring_of(request, slug, pk, need=Role.EDITOR)
     rescoring_cancel(rescoring=rescoring, user=cast(User, request.user))
     if getattr(request, "htmx", False):

@@ -1,4 +1,4 @@
-"""What the rewards of a comparison are made of, and its evaluations weighed by that."""
+"""The reward spec of a comparison, and its evaluations weighed by it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Rewards(NamedTuple):
 
 
 class Evaluations(NamedTuple):
-    """The contestants that evaluate, their figures, and what their rewards are made of."""
+    """The contestants that are evaluations, their figures, and the spec of their rewards."""
 
     playing: list[Contestant]
     numbers: Numbers

@@ -1,4 +1,4 @@
-"""What each contestant reached, by task, from the rollouts in the database; weighed by one reward spec for all."""
+"""The results of each contestant by task, from the rollouts in the database; weighed by one reward spec for all."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ FIELDS = (
 
 
 class Spec(NamedTuple):
-    """What rewards are made of; ``name`` as people know it."""
+    """The components of rewards; ``name`` is the spec's."""
 
     name: str
     components: list[RewardComponent]
 
 
 class Weighing(NamedTuple):
-    """A contestant's values under a spec, and what lacks of the components that it has not recorded."""
+    """A contestant's values under a spec, and what is missing of components that it has not recorded."""
 
     sheet: Sheet
     lacks: Lacks
@@ -49,7 +49,7 @@ def weighed_sheets(contestants: Sequence[Contestant], spec: Spec) -> list[Weighi
     """The values of each with the rewards that this spec would have given, from what was recorded and computed; in
     three queries for all.
 
-    A try of which a component that counts is missing has no reward under it; one that was excluded is not weighed.
+    A try without a value of a counted component has no reward under it; an excluded try is not weighed.
     """
     rows, sets = _rollouts_by_run(contestants), tasks_sets(contestants)
     computed = columns_of_runs([item.run for item in contestants], spec.components)

@@ -38,7 +38,7 @@ class CategoryLine(NamedTuple):
 
 
 def title_of_group(group: str, first: str, second: str) -> str:
-    """What a group of tasks is called."""
+    """The title of a group of tasks."""
     return {
         "gained": _("%(b)s solves, %(a)s fails") % {"a": first, "b": second},
         "lost": _("%(a)s solves, %(b)s fails") % {"a": first, "b": second},

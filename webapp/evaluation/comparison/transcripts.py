@@ -16,7 +16,7 @@ from webapp.runs.rollouts.selectors import turn_view
 
 MOST_TRIES = 64
 MOST_READ = 4 * MOST_TRIES
-"""Of one run, the tries of lost attempts among them."""
+"""How many tries of one run are read, those of lost attempts included."""
 Row = tuple[list[list[dict[str, Any]]], bool]
 """A turn of several episodes: the messages of each, and whether all said the same."""
 

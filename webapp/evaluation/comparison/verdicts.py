@@ -1,4 +1,4 @@
-"""Which of two contestants is better, in one sentence; and why that cannot be said where it cannot."""
+"""One sentence on which of two contestants is better, or on why that is not known."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _with_overlap(verdict: Verdict, learned: Mapping[UUID, Overlap]) -> Verdict:
 
 
 def learned_notes(contestants: Sequence[Contestant]) -> list[str]:
-    """Of each contestant, which of the tasks that it plays it learned from."""
+    """For each contestant, a note on how many of its tasks it learned from."""
     learned = overlaps_of(item.run for item in contestants)
     named = [(item.run.name, learned[item.run.pk].words) for item in contestants if item.run.pk in learned]
     return [_("%(run)s: %(learned)s.") % {"run": name, "learned": words} for name, words in named if words]

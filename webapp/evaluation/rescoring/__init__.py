@@ -1,1 +1,1 @@
-"""Recorded rollouts under specs that their runs did not have: what was not recorded is computed and kept."""
+"""Recorded rollouts under specs that their runs did not have: missing values are computed and kept."""

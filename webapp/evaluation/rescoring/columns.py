@@ -1,7 +1,8 @@
-"""Values of components by rollout: what was computed of each run, read and kept.
+"""Values of components by rollout: reads and keeps what was computed for each run.
 
-A column is known by its component's function with all of its parameters (custom code by its text) and by the categories
-that it counts for, so that another spec with other weights, clips, gates or schedules needs nothing computed again.
+A column is identified by its component's function with all of its parameters (custom code by its text) and by the
+categories that it counts for, so that another spec with other weights, clips, gates or schedules needs nothing computed
+again.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ Columns = Mapping[str, Column]
 
 
 def column_key(component: RewardComponent) -> str:
-    """What a column is known by."""
+    """The key of a component's column."""
     key = component_key(component)
     if not component.categories:
         return key
@@ -59,7 +60,7 @@ def column_key(component: RewardComponent) -> str:
 
 
 def columns_of(run: Run, components: Iterable[RewardComponent]) -> dict[str, Column]:
-    """What was computed of these components for a run, by key; components that were not computed are left out."""
+    """The computed columns of these components for a run, by key; components that were not computed are left out."""
     return columns_of_runs([run], components).get(run.pk, {})
 
 
@@ -79,7 +80,7 @@ def versions_of(runs: Sequence[Run], components: Iterable[RewardComponent]) -> t
 
 
 def values_of_function(run: Run, component: RewardComponent) -> dict[UUID, float]:
-    """What is known of a component's function with its parameters, for any categories."""
+    """The known values of a component's function with its parameters, for any categories."""
     found: dict[UUID, float] = {}
     for row in ComputedColumn.objects.filter(run=run, key__startswith=component_key(component)):
         found |= _unpack_column(row).known()

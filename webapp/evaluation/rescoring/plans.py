@@ -1,4 +1,4 @@
-"""What there is to compute of a run for a spec: which of its rollouts, which components, and whom that asks."""
+"""The plan to score a run by a spec: which of its rollouts, which components, and which judges or models are asked."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Asked(NamedTuple):
 
 
 def plan_of(run: Run, components: Sequence[RewardComponent]) -> Plan:
-    """What lacks of a run now. A run whose config cannot be read any more has recorded nothing that is known."""
+    """The missing values of a run now. Without a readable config all values count as missing."""
     own = common_components(config_of(run))
     lacking = unrecorded(components, own)
     if not lacking:
@@ -68,7 +68,7 @@ def asked_by_plans(plans: Iterable[Plan]) -> list[Asked]:
 
 
 def judge_of(component: RewardComponent) -> str:
-    """What a judge or a model is called: the model that it asks, else the component's title."""
+    """The name of a judge or a model: the model that it asks, else the component's title."""
     if component.registered not in COMPONENTS:
         return component.registered
     _component, params = resolve(component)

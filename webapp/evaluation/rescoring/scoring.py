@@ -1,4 +1,4 @@
-"""What a worker does: recorded rollouts become a set as the reward lab has it, and its process scores them.
+"""The worker's part: recorded rollouts become a set of the reward lab, and the lab's process scores them.
 
 1. Of each run the rollouts that lack a value are written into a folder, with the rows that they played.
 2. What is known of the components already, from the run or from earlier work, is written with them: nothing is computed
@@ -51,14 +51,14 @@ LATE = gettext_noop("Scoring the rollouts took too long.")
 
 
 def rescoring_run(claim: Claim[Rescoring]) -> None:
-    """Score what lacks of each run of a claimed rescoring, one run after another."""
+    """Compute the missing values of each run of a claimed rescoring, one run after another."""
     rescoring = claim.item
     components = [RewardComponent.model_validate(item) for item in rescoring.components]
     runs = {str(run.pk): run for run in Run.objects.filter(project=rescoring.project_id, pk__in=rescoring.runs)}
     plans = [plan_of(runs[pk], components) for pk in rescoring.runs if pk in runs]
     total, done = sum(len(plan.rollouts) for plan in plans), 0
     try:
-        shutil.rmtree(rescoring.folder, ignore_errors=True)  # what an earlier worker left that was killed
+        shutil.rmtree(rescoring.folder, ignore_errors=True)  # left by an earlier worker that was killed
         for plan in plans:
             if plan.components:
                 _Pass(claim, plan, done, total).run()
@@ -77,7 +77,7 @@ class _Pass:
         self._kept = time.monotonic()
 
     def run(self) -> None:
-        """Write, compute, keep. Raises ``DataError`` where the process comes to no good end."""
+        """Write, compute, keep. Raises ``DataError`` where the process fails."""
         self._told(0, at_once=True)
         with SetWriter(self._folder, self._plan.own) as writer:
             for record, episode in self._episodes():
@@ -151,7 +151,7 @@ def _starting_column(table: Table, known: dict[UUID, float]) -> Column:
 
 
 def _marks_of(table: Table, item: RewardComponent) -> dict[UUID, Mark]:
-    """What is known of a component now; nothing of rollouts that are still to be scored."""
+    """The known marks of a component now, without rollouts that are still to be scored."""
     column, counts = column_of(table, item), counted(table, item)
     marks = {}
     for place in range(table.size):

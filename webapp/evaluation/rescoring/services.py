@@ -1,4 +1,4 @@
-"""Asking for recorded rollouts to be scored by a spec, and taking that back."""
+"""Ordering the scoring of recorded rollouts by a spec, and cancelling it."""
 
 from __future__ import annotations
 
@@ -95,13 +95,13 @@ def _check_plans(project: Project, plans: Sequence[Plan], confirmed: bool) -> No
 
 def refusal_of(project: Project, components: Sequence[RewardComponent]) -> str:
     """Why these components cannot be computed here; empty where they can."""
-    # What they are gated by may be recorded, and so not be among them.
+    # Their gates may be recorded, and so not be among them.
     problems = validate_components([item.model_copy(update={"gate": None}) for item in components])
     return " ".join(map(in_words, problems)) or custom_refusal(project, components)
 
 
 def asks_text(asked: Sequence[Asked]) -> str:
-    """Whom the scoring asks, and how often."""
+    """A sentence on which judges and models the scoring asks, and how often."""
     return " ".join(
         ngettext(
             "It asks %(judge)s up to %(n)s time, which takes time and may cost money.",
@@ -114,7 +114,7 @@ def asks_text(asked: Sequence[Asked]) -> str:
 
 
 def rescoring_cancel(*, rescoring: Rescoring, user: User | None) -> bool:
-    """Take it back; its worker gives up at its next report. False where it has ended already."""
+    """Cancel it; its worker gives up at its next report. False where it has ended already."""
     with transaction.atomic():
         open_rows = Rescoring.objects.filter(pk=rescoring.pk, state__in=Rescoring.OPEN)
         if not open_rows.update(state=RescoringState.CANCELLED, token="", progress={}, ended_at=Now()):
@@ -127,7 +127,7 @@ def rescoring_cancel(*, rescoring: Rescoring, user: User | None) -> bool:
 
 
 def rescoring_failed(rescoring: Rescoring, error: TiltyardError) -> dict[str, Any]:
-    """The columns of one that came to nothing; what it had computed until then is kept."""
+    """The columns of a rescoring that failed; what it had computed until then is kept."""
     shutil.rmtree(rescoring.folder, ignore_errors=True)
     info = error.info.model_copy(update={"code": "rescoring_failed", "boundary": Boundary.REWARD})
     return {"state": RescoringState.FAILED, "error": info.model_dump(mode="json"), "ended_at": Now()}

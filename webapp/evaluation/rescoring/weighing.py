@@ -1,8 +1,8 @@
-"""Recorded rollouts under a spec that their run may not have had: what each component says of each of them.
+"""Recorded rollouts under a spec that their run may not have had: the value of each component for each rollout.
 
 A value is the recorded one where the run scored by the same function with the same parameters and categories, else the
-one that was computed from the transcript (``webapp.evaluation.rescoring.scoring``). Missing is never 0: a rollout of
-which a component that counts is missing has no reward.
+one that was computed from the transcript (``webapp.evaluation.rescoring.scoring``). Missing is never 0: a rollout
+without a value of a counted component has no reward.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Lacks:
 
 @dataclass
 class Lack:
-    """What is known of a component that the run has not recorded: rollouts by their state."""
+    """The state of a component that the run has not recorded: rollouts by their state."""
 
     computed: int = 0
     unscored: int = 0

@@ -1,1 +1,1 @@
-"""Saved comparisons, what people say below them, and links that open one without an account."""
+"""Saved comparisons, their comments, and links that open one without an account."""

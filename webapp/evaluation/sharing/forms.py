@@ -10,7 +10,7 @@ from webapp.evaluation.sharing.models import MAX_COMMENT_CHARS
 
 
 class NameForm(forms.Form):
-    """What a comparison is called."""
+    """The name of a comparison."""
 
     name = forms.CharField(
         label=_("Name"),

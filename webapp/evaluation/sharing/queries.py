@@ -1,4 +1,4 @@
-"""What a saved comparison asks for: read from an address or a body, checked, and turned back into an address."""
+"""The query of a saved comparison: read from an address or a body, checked, and turned back into an address."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CATEGORY_CHARS = 80
 
 
 class Query(NamedTuple):
-    """What is asked for, as it came: ids of runs, a spec as addresses name it, the ids of a pair, what is listed."""
+    """A query as it was sent: ids of runs, a spec as addresses name it, the ids of a pair, what is listed."""
 
     runs: Sequence[str]
     spec: str = ""
@@ -36,7 +36,7 @@ class Query(NamedTuple):
 
 @dataclass
 class Opened:
-    """A saved comparison as it is now: who is left, the names of who is gone, and the query of its page.
+    """A saved comparison now: its remaining contestants, the names of deleted ones, and the query of its page.
 
     ``found`` is ``None`` where fewer than two are left.
     """
@@ -57,7 +57,7 @@ class Opened:
 
 
 def query_of(project: Project, address: str) -> Query:
-    """What the query of a comparison's page asks for, read as that page reads it: a pair is named by the places of
+    """The query of a comparison's page, read as that page reads it: a pair is named by the places of
     those that evaluate. Raises ``ValidationError`` for what is no query."""
     unread = ValidationError({"runs": _("The address of the comparison cannot be read.")})
     if len(address) > MAX_CHARS:

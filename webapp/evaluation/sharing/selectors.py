@@ -63,7 +63,7 @@ def saved_lines(project: Project) -> list[SavedLine]:
 
 
 def comments_of(saved: SavedComparison) -> QuerySet[Comment]:
-    """What was said below it, the newest last."""
+    """The comments below it, the newest last."""
     return Comment.objects.filter(comparison=saved).select_related("created_by")
 
 
@@ -73,7 +73,7 @@ def links_of(saved: SavedComparison) -> QuerySet[SharedLink]:
 
 
 def link_lines(links: Iterable[SharedLink]) -> list[LinkLine]:
-    """Links with what they are worth now."""
+    """Links with their present state."""
     now = timezone.now()
     lines, may = [], {}
     for link in links:

@@ -26,7 +26,7 @@ def own_or_owned(user: Any, item: SavedComparison | Comment | SharedLink) -> Non
 
 
 def comparison_save(*, project: Project, user: User, name: str, query: Query) -> SavedComparison:
-    """Save what a comparison asks for under a name. Raises ``ValidationError`` by field and by part of the query."""
+    """Save a comparison's query under a name. Raises ``ValidationError`` by field and by part of the query."""
     saved = SavedComparison(project=project, name=clean_name(name), created_by=user, **checked(project, query))
     if SavedComparison.objects.filter(project=project).count() >= MOST_SAVED:
         raise ValidationError(_("This project has %(n)d saved comparisons; delete one first.") % {"n": MOST_SAVED})
@@ -65,7 +65,7 @@ def comparison_delete(saved: SavedComparison) -> None:
 
 
 def comment_add(*, saved: SavedComparison, user: User, text: str) -> Comment:
-    """Say something below a comparison. Raises ``ValidationError`` for ``text``."""
+    """Add a comment below a comparison. Raises ``ValidationError`` for ``text``."""
     text = _checked_comment(text)
     if saved.comments.count() >= MOST_COMMENTS:
         raise ValidationError({"text": _("There are %(n)d comments here; delete one first.") % {"n": MOST_COMMENTS}})
@@ -73,14 +73,14 @@ def comment_add(*, saved: SavedComparison, user: User, text: str) -> Comment:
 
 
 def comment_edit(comment: Comment, text: str) -> None:
-    """Say it in other words. Raises ``ValidationError`` for ``text``."""
+    """Change a comment's text. Raises ``ValidationError`` for ``text``."""
     text = _checked_comment(text)
     if text != comment.text:
         Comment.objects.filter(pk=comment.pk).update(text=text, edited_at=Now())
 
 
 def comment_delete(comment: Comment) -> None:
-    """Take a comment away."""
+    """Delete a comment."""
     with transaction.atomic():
         who = comment.created_by.username if comment.created_by else "–"
         audit(AuditAction.COMMENT_DELETED, comment, subject=f"{comment.comparison.name} · {who}")

@@ -102,7 +102,7 @@ def _is_owner(project: Project) -> bool:
 @login_required
 @require_POST
 def comparison_rename(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """Call it otherwise."""
+    """Rename it."""
     project, saved = saved_for(request, slug, pk)
     services.own_or_owned(request.user, saved)
     form = NameForm(request.POST)
@@ -131,7 +131,7 @@ def comparison_delete(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse
 @login_required
 @require_POST
 def comment_new(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """Say something below a comparison."""
+    """Add a comment below a comparison."""
     project, saved = saved_for(request, slug, pk, Role.EDITOR)
     form = CommentForm(request.POST)
     if form.is_valid():
@@ -146,7 +146,7 @@ def comment_new(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @login_required
 @require_POST
 def comment_edit(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """Put one's own comment into other words."""
+    """Change one's own comment."""
     project, comment = _own_comment(request, slug, pk)
     project_for(request.user, slug, need=Role.EDITOR)
     if comment.created_by_id != request.user.pk:
@@ -164,7 +164,7 @@ def comment_edit(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @login_required
 @require_POST
 def comment_delete(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """Take a comment away."""
+    """Delete a comment."""
     project, comment = _own_comment(request, slug, pk)
     services.own_or_owned(request.user, comment)
     services.comment_delete(comment)

@@ -1,4 +1,4 @@
-"""The form of a suite: what holds for all parts, and a row for each part."""
+"""The form of a suite: the options of all parts, and a row for each part."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_ROWS = 12
 
 
 class SuiteForm(forms.Form):
-    """What holds for the whole suite."""
+    """The options of the whole suite."""
 
     name = forms.CharField(label=gettext_lazy("Name"), max_length=80, validators=[name_validator])
     note = forms.CharField(
@@ -120,7 +120,8 @@ def part_forms(project: Project, data: Any = None, rows: list[dict[str, Any]] | 
 
 
 def rows_of_version(version: SuiteVersion) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """What the forms show of a version: the common options, as the first part has them, and a row for each part."""
+    """The initial values of a version's forms: the common options, as the first part has them, and a row for each
+    part."""
     first = JobConfig.model_validate(version.parts[0]["config"])
     rows = [
         _form_row(JobConfig.model_validate(part["config"]), f"part:{number}", part["title"], part["weight"])

@@ -1,4 +1,4 @@
-"""What came out of a suite: a score for each contestant, who is better, and the best over time."""
+"""The results of a suite: a score for each contestant, who is better, and the best over time."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def suite_change(
 
 
 def suite_delete(*, suite: Suite) -> None:
-    """Forget a suite and which runs played it; the runs stay."""
+    """Delete a suite and the list of runs that played it; the runs stay."""
     with transaction.atomic():
         audit(AuditAction.SUITE_DELETED, suite)
         suite.delete()

@@ -177,7 +177,7 @@ def suite_evaluate_view(request: HttpRequest, slug: str, pk: UUID) -> HttpRespon
 @login_required
 @require_POST
 def suite_delete_view(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """Forget a suite; the runs that played it stay."""
+    """Delete a suite; the runs that played it stay."""
     project = project_for(request.user, slug, need=Role.EDITOR)
     suite = _suite_of(request, project, pk, Role.EDITOR)
     services.suite_delete(suite=suite)

@@ -1,1 +1,2 @@
-"""Blind votes: people prefer one of two episodes of a task without knowing who played, and what their votes say."""
+"""Blind votes: people prefer one of two episodes of a task without knowing who played, and the results of their
+votes."""

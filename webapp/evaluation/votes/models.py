@@ -1,4 +1,4 @@
-"""A vote round: who is voted on, by whom, on which ballots, and what was said."""
+"""A vote round: its contestants, voters, ballots and votes."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class BallotKind(models.TextChoices):
 
 
 class Ballot(UuidModel):
-    """Two tries of one task. What they were worth is kept as it was when the ballot was drawn; the ids of rollouts are
+    """Two tries of one task. Their rewards are kept as they were when the ballot was drawn; the ids of rollouts are
     no keys, because a ballot outlives its contestants."""
 
     round = models.ForeignKey(VoteRound, on_delete=models.CASCADE, related_name="ballots")

@@ -1,4 +1,4 @@
-"""What can be voted on: the tries of a comparison's contestants, in piles by who solves what."""
+"""The tries of a comparison's contestants that can be voted on, in piles by who solves which task."""
 
 from __future__ import annotations
 

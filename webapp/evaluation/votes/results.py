@@ -1,4 +1,4 @@
-"""What the votes of a round say. Figures only, each with how many votes or ballots it is of."""
+"""The results of a round's votes: figures, each with its number of votes or ballots."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def _judged_ballots(
 
 
 def _disputed_ballots(ballots: Sequence[Ballot], tallies: Tallies, of: dict[int, RoundContestant]) -> list[Disputed]:
-    """Where most people and the reward differ: the clearest votes first, then the largest gap in reward."""
+    """Ballots on which most people and the reward differ: the clearest votes first, then the largest gap in reward."""
     made = []
     for ballot in ballots:
         tally, a, b = tallies.get(ballot.pk, Counter()), ballot.first_reward, ballot.second_reward

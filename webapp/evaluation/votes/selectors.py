@@ -35,7 +35,7 @@ class Progress(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """What a person is in a round: ``asked``, has ``seen`` the results, how far, and whether the round is closed."""
+    """A person's state in a round: ``asked``, has ``seen`` the results, how far, and whether the round is closed."""
 
     asked: bool
     seen: bool
@@ -129,7 +129,7 @@ def progress_of(made: VoteRound, user: User) -> Progress:
 
 
 def standing_of(made: VoteRound, user: User) -> Standing:
-    """What a person is in this round."""
+    """A person's state in this round."""
     voter = RoundVoter.objects.filter(round=made, user=user).first()
     if voter is None:
         return Standing(False, False, Progress(0, 0), made.closed_at is not None)

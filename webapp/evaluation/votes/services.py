@@ -33,7 +33,7 @@ SIDES = ("left", "right", "tie", "both_bad")
 
 
 class Cast(NamedTuple):
-    """A vote, and what the person had said before if they said something else."""
+    """A vote, and the person's earlier answer if it was another one."""
 
     vote: Vote
     before: str
@@ -139,7 +139,7 @@ def _expected_by_task(contestants: Sequence[Contestant], drawn: Sequence[Drawn])
 
 # --- Voting ----------------------------------------------------------------------------------------------------------
 def first_left(made: VoteRound, ballot: Ballot, user: User) -> bool:
-    """Whether this voter sees the first contestant on the left: a toss that always falls alike."""
+    """Whether this voter sees the first contestant on the left: a toss with always the same result."""
     toss = hashlib.sha256(f"{made.seed}:{user.pk}:{ballot.number}".encode()).digest()
     return toss[0] % 2 == 0
 
@@ -161,10 +161,10 @@ def side_of(answer: str, left: bool) -> str:
 
 
 def vote_cast(*, ballot: Ballot, user: User, side: str) -> Cast:
-    """Keep what a person says of a ballot. Said twice it is one vote; said otherwise it replaces what was said before.
+    """Keep a person's answer to a ballot. The same answer twice is one vote; another answer replaces the earlier one.
 
     The voter's row is locked, so that two tabs, or a vote and the results being opened, take turns; closing locks the
-    round, which every vote looks at under the same lock.
+    round, which every vote reads under the same lock.
     """
     with transaction.atomic():
         made = _open_for(ballot.round, user)
@@ -226,7 +226,7 @@ def require_manager(made: VoteRound, user: User) -> None:
 
 
 def round_close(*, made: VoteRound, user: User) -> bool:
-    """End the voting; everybody may see the results. Whether it was open."""
+    """End the voting; everybody may see the results. Returns whether it was open."""
     with transaction.atomic():
         done = VoteRound.objects.filter(pk=made.pk, closed_at=None).update(closed_at=Now())
         if done:
@@ -235,7 +235,7 @@ def round_close(*, made: VoteRound, user: User) -> bool:
 
 
 def round_reopen(*, made: VoteRound, user: User) -> bool:
-    """Let those vote who have not seen the results. Whether it was closed."""
+    """Let those vote who have not seen the results. Returns whether it was closed."""
     with transaction.atomic():
         done = VoteRound.objects.filter(~Q(closed_at=None), pk=made.pk).update(closed_at=None)
         if done:

@@ -1,4 +1,4 @@
-"""Pages of vote rounds: the list, making one, voting, and what came out."""
+"""Pages of vote rounds: the list, making one, voting, and the results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a service's answer means: delivered, worth another try, or wrong until a person changes something.
+"""Verdicts on a service's answer: delivered, worth another try, or wrong until a person changes something.
 
 Feishu and DingTalk answer 200 with a code in the body, Slack 200 with ``ok``, Discord 204; a 429 names its pause in
 ``Retry-After``. What the service said is shown to people, without the secret and the address or parts of it, which it
@@ -35,7 +35,8 @@ OTHER_CODE = _("The service did not accept the message (code {code}). It said: {
 
 
 class Verdict(NamedTuple):
-    """What came of one try. ``again``: another one may succeed, after ``after_s`` seconds where the service said so."""
+    """The result of one try. ``again``: another one may succeed, after ``after_s`` seconds where the service said
+    so."""
 
     ok: bool
     told: Sentence
@@ -45,7 +46,7 @@ class Verdict(NamedTuple):
 
 
 def verdict_of(kind: str, reply: Answer, webhook: Webhook) -> Verdict:
-    """What a service of this kind means by its answer."""
+    """The verdict on an answer of a service of this kind."""
     said = _shown_answer(reply.body, webhook)
     if 200 <= reply.status < 300:
         return _JUDGES[ChannelKind(kind)](reply, said)
@@ -53,9 +54,9 @@ def verdict_of(kind: str, reply: Answer, webhook: Webhook) -> Verdict:
 
 
 def verdict_of_failure(error: TiltyardError) -> Verdict:
-    """What it means that no answer came: only an address that may not be reached stays so.
+    """The verdict where no answer came: only an address that may not be reached is final.
 
-    The error was raised in English, so that its sentence can be said in every language.
+    The error was raised in English, so that its sentence can be translated.
     """
     cause = error.__cause__ if isinstance(error.__cause__, AddressRefused) else error
     told = sentence(cause.message)

@@ -99,7 +99,7 @@ def channel_change(*, channel: Channel, url: str = "", secret: str | None = None
 
 
 def _webhook_after(channel: Channel, url: str, secret: str | None) -> Webhook | None:
-    """What its file says from now on; ``None`` where it stays as it is."""
+    """The new contents of its file; ``None`` where they do not change."""
     if not url and secret is None:
         return None
     before = webhook_of(channel.pk) or Webhook("", "")
@@ -165,7 +165,7 @@ def channel_test(channel: Channel) -> Verdict:
 
 
 def channel_resume(channel: Channel) -> int:
-    """Post again to a channel that was paused; what was held for less than a day follows. The number of those."""
+    """Post again to a paused channel; messages held for less than a day follow. Returns how many."""
     with transaction.atomic():
         rows = Channel.objects.filter(pk=channel.pk, paused_at__isnull=False)
         if not rows.update(paused_at=None, failures=0):
@@ -181,7 +181,7 @@ def channel_resume(channel: Channel) -> int:
 
 
 def channel_delete(channel: Channel) -> None:
-    """Delete it with what was on its way there, and forget its address."""
+    """Delete it with its waiting messages and its address."""
     pk: UUID = channel.pk
     with transaction.atomic():
         audit(AuditAction.CHANNEL_DELETED, channel)

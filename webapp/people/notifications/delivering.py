@@ -40,7 +40,7 @@ NO_FILE = _("The address of this channel is missing on the server; change the ch
 
 
 def delivery_run(claim: Claim[Delivery]) -> None:
-    """Send it, and write what came of it."""
+    """Send it, and write the outcome."""
     delivery = claim.item
     if not _is_wanted(delivery):
         claim.finish(state=DeliveryState.DROPPED, told=sentence(GONE).data, again_at=None)
@@ -69,7 +69,7 @@ def channel_post(channel: Channel, message: Message) -> Verdict:
         return Verdict(False, sentence(NO_FILE))
     made = post_of(channel.kind, message, webhook)
     try:
-        with translation.override("en"):  # what goes wrong is kept as a sentence, and said in the reader's language
+        with translation.override("en"):  # an error is kept as a sentence, and shown in the reader's language
             reply = post(made.url, made.body, made.headers)
     except TiltyardError as exc:
         return verdict_of_failure(exc)

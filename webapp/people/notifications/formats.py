@@ -39,7 +39,7 @@ _MARKS = re.compile(r"([\\`*_~|>#\[\]()<])")
 
 
 class Post(NamedTuple):
-    """What is sent, and where to."""
+    """The request that is sent."""
 
     url: str
     body: bytes

@@ -1,4 +1,4 @@
-"""Who reads a page, and what every page says of them; asked once a page."""
+"""The reader of a page, and what every page shows of them; read once for each page."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def webhook_write(channel_id: UUID, webhook: Webhook) -> None:
 
 
 def webhook_of(channel_id: UUID) -> Webhook | None:
-    """They, or ``None`` where the file is gone."""
+    """Address and secret, or ``None`` where the file is gone."""
     try:
         return Webhook(**json.loads((channel_dir(channel_id) / FILE).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
@@ -39,5 +39,5 @@ def webhook_of(channel_id: UUID) -> Webhook | None:
 
 
 def webhook_forget(channel_id: UUID) -> None:
-    """Remove them with the channel."""
+    """Delete the file with the channel."""
     shutil.rmtree(channel_dir(channel_id), ignore_errors=True)

@@ -1,4 +1,4 @@
-"""What a person's list shows: only projects whose members they still are."""
+"""A person's notifications, only of projects whose member they still are."""
 
 from __future__ import annotations
 

@@ -15,12 +15,12 @@ from webapp.people.teams.models import User
 
 
 def notification_mark(item: Notification, *, read: bool) -> None:
-    """Call it read, or unread again."""
+    """Mark it as read, or as unread again."""
     Notification.objects.filter(pk=item.pk).update(read_at=Now() if read else None)
 
 
 def notifications_read(rows: QuerySet[Notification]) -> int:
-    """Call all of these read; the number that were not."""
+    """Mark all of these as read; returns how many were not."""
     keys = rows.filter(read_at=None).order_by().values_list("pk", flat=True)
     return Notification.objects.filter(pk__in=list(keys)).update(read_at=Now())
 

@@ -62,7 +62,7 @@ def _own_notification(request: HttpRequest, pk: int) -> Notification:
 @login_required
 @require_GET
 def notification_open(request: HttpRequest, pk: int) -> HttpResponse:
-    """Go to what it is about; who went there has read it."""
+    """Mark it as read, and redirect to its page."""
     item = _own_notification(request, pk)
     services.notification_mark(item, read=True)
     return redirect(selectors.notification_path(item))
@@ -71,7 +71,7 @@ def notification_open(request: HttpRequest, pk: int) -> HttpResponse:
 @login_required
 @require_POST
 def notification_mark(request: HttpRequest, pk: int) -> HttpResponse:
-    """Call one read, or unread again."""
+    """Mark one as read, or as unread again."""
     services.notification_mark(_own_notification(request, pk), read=request.POST.get("read") != "no")
     return redirect(_list_address(request))
 
@@ -79,7 +79,7 @@ def notification_mark(request: HttpRequest, pk: int) -> HttpResponse:
 @login_required
 @require_POST
 def notifications_read(request: HttpRequest) -> HttpResponse:
-    """Call all read, or those of one project."""
+    """Mark all as read, or those of one project."""
     rows = selectors.notifications_of(request.user, slug=request.POST.get("project", "")[:80])
     count = services.notifications_read(rows)
     told = ngettext("%(n)d notification is read now.", "%(n)d notifications are read now.", count)
@@ -122,7 +122,7 @@ def _mail_context(user: User, request: HttpRequest) -> dict[str, object]:
 @login_required
 @require_http_methods(["GET", "POST"])
 def mail_test(request: HttpRequest) -> HttpResponse:
-    """Ask for a test mail (POST), and see what came of it (GET)."""
+    """Ask for a test mail (POST), and see its result (GET)."""
     user = cast(User, request.user)
     if request.method == "POST":
         if not probe_allowed(user):

@@ -1,4 +1,4 @@
-"""What an event says, in the reader's language: for the list, mail and channels alike."""
+"""The texts of an event, in the reader's language: for the list, mail and channels alike."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Message(NamedTuple):
 
 
 class Words(NamedTuple):
-    """What an event says; every line is a sentence or two."""
+    """The texts of an event; every line is a sentence or two."""
 
     title: str
     lines: list[str]
@@ -51,7 +51,7 @@ def words_of(event: Event) -> Words:
 
 
 def path_of(event: Event) -> str:
-    """The page of what it is about; for what has no page of its own, the project's."""
+    """The page of the event's object; for objects without a page, the project's."""
     page = PAGES.get(event.object_kind)
     slug = event.project.slug
     if page is None:
@@ -81,7 +81,7 @@ def message_of(event: Event, delivery_id: str) -> Message:
 
 
 def test_message(channel: Channel, delivery_id: str) -> Message:
-    """What the button sends."""
+    """The test message of a channel's button."""
     return Message(
         id=delivery_id,
         kind="test",

@@ -1,6 +1,6 @@
 """The one way to reach an object for a person: every page, API route and socket asks here.
 
-A stranger gets ``Http404`` (the object's existence is none of their business), a member without the needed role gets
+A stranger gets ``Http404`` (they must not learn that the object exists), a member without the needed role gets
 ``PermissionDenied``. ``objects.get`` on these models outside selectors and this module fails the lint test.
 """
 
@@ -31,7 +31,7 @@ def role_in(user: User | AnonymousUser, project: Project) -> Role | None:
 
 
 def _within_token(user: User | AnonymousUser, project: Project, found: str | None) -> Role | None:
-    """A membership's role, as far as the token that the person's script came with lets it reach."""
+    """A membership's role, limited by the token of the person's script."""
     token = token_of(user)
     if not found or (token is not None and token.project_id not in {None, project.pk}):
         return None
@@ -39,7 +39,7 @@ def _within_token(user: User | AnonymousUser, project: Project, found: str | Non
 
 
 def token_of(user: User | AnonymousUser) -> ApiToken | None:
-    """The token that the person's script came with; it limits what it may do. ``None`` in a browser."""
+    """The token of the person's script, which limits its rights. ``None`` in a browser."""
     return getattr(user, "api_token", None)
 
 
@@ -51,7 +51,7 @@ def require_scope(user: User | AnonymousUser, open_to: Collection[TokenScope]) -
 
 
 def require_person(user: User) -> None:
-    """Refuse a token: what makes tokens is done by a person, or a leaked one would outlive its own end."""
+    """Refuse a token: only a person may make tokens, or a leaked token could make a new one before its end."""
     if token_of(user) is not None:
         raise PermissionDenied(_("A token cannot make tokens: a person does that in a browser."))
 
@@ -64,7 +64,7 @@ def administrator(request: HttpRequest) -> User:
 
 
 def may_start_projects(user: User) -> bool:
-    """Whether this request may: in a browser always, with a token that may do everything everywhere."""
+    """Whether this request may start projects: always in a browser; a token must be unlimited."""
     token = token_of(user)
     return token is None or (token.role == Role.OWNER and token.project_id is None)
 

@@ -41,7 +41,7 @@ def hub_token_set(*, project: Project, token: str) -> None:
 
 
 def hub_token_remove(*, project: Project) -> bool:
-    """Forget the token; whether there was one. What was fetched with it stays in the project."""
+    """Delete the token. Returns whether there was one. What was fetched with it stays in the project."""
     if hub_token_since(project) is None:
         return False
     with transaction.atomic():
@@ -59,7 +59,7 @@ def hub_token_since(project: Project) -> datetime | None:
 
 
 def hub_env(project: Project, config: JobConfig) -> dict[str, str]:
-    """What the trainer of a resolved config needs in its environment to fetch its base model as the project.
+    """The variables that let the trainer of a resolved config fetch its base model as the project.
 
     Where the token was removed, what it had fetched can still be used.
     """

@@ -73,14 +73,14 @@ def login_link(request: HttpRequest, token: str) -> HttpResponse:
 @login_required
 @require_http_methods(["GET", "POST"])
 def set_password(request: HttpRequest) -> HttpResponse:
-    """Set or change the password; who came by a link, or has none yet, need not know an old one."""
+    """Set or change the password; people who came by a link, or have none yet, need no old one."""
     user = cast(User, request.user)
     first = bool(request.session.get(BY_LINK)) or not user.has_usable_password()
     if user.is_superuser and first:
         ask(request, Act.FIRST_PASSWORD)  # an old session of an administrator must not become a password
     form_class = SetPasswordForm if first else PasswordChangeForm
     form = form_class(user, request.POST if request.method == "POST" else None)
-    # As one sentence after another: a list, as Django makes it, has an item for each validator that says nothing.
+    # Sentences one after another: Django's list also has an item for each validator without a text.
     form.fields["new_password1"].help_text = " ".join(filter(None, password_validators_help_texts()))
     if request.method == "POST" and form.is_valid():
         tokens = tokens_of(user).count()
@@ -98,7 +98,7 @@ def set_password(request: HttpRequest) -> HttpResponse:
 
 
 def _password_told(tokens: int) -> str:
-    """What setting a password came to."""
+    """The sentence after a password was set."""
     told = _("Your password is set.")
     if not tokens:
         return told
@@ -110,7 +110,7 @@ def _password_told(tokens: int) -> str:
 @login_required
 @require_POST
 def set_mail(request: HttpRequest) -> HttpResponse:
-    """Where reset links go. It asks again who is there: a stolen session must not become an account."""
+    """Set the address for reset links. It needs a confirmation: a stolen session must not become an account."""
     user = cast(User, request.user)
     ask(request, Act.MAIL, reverse("set-password"))
     form = MailForm(request.POST, instance=user)

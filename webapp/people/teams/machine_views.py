@@ -89,7 +89,7 @@ def _token_page(request: HttpRequest, project: Project, machine: Machine, token:
 @login_required
 @require_POST
 def machine_token_new(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """Another token, to change over to before the old one ends."""
+    """Make another token, to change over to before the old one ends."""
     project, machine = _machine_of(request, slug, pk)
     form = TokenDaysForm(request.POST)
     if not form.is_valid():
@@ -109,7 +109,7 @@ def machine_token_new(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse
 @login_required
 @require_POST
 def machine_token_replace(request: HttpRequest, slug: str, pk: UUID, machine_token: UUID) -> HttpResponse:
-    """Another token in the place of one, which ends now."""
+    """Replace a token, which ends now, by another one."""
     project, machine, old = _token_of(request, slug, pk, machine_token)
     _ask_confirmation(request, sudo.Act.TOKEN, project)
     by = cast(User, request.user)

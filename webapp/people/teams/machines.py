@@ -32,7 +32,7 @@ from webapp.people.teams.tokens import role_and_scope, token_create, token_revok
 
 MOST, MOST_TOKENS = 50, 10
 MAY = (TokenScope.METRICS, TokenScope.INGEST, Role.VIEWER, Role.EDITOR)
-"""What one may do at most; an owner's acts are a person's."""
+"""The rights that a machine account may have; acts of owners need a person."""
 
 
 def machines_of(team: Team) -> QuerySet[Machine]:
@@ -145,7 +145,7 @@ def machine_end(*, machine: Machine, by: User | None, project: Project) -> None:
 
 
 def machines_end_in(project: Project) -> None:
-    """End those that act in this project alone: with it they would come to act in all of the team's."""
+    """End those limited to this project: without the project their limit would be gone."""
     for machine in Machine.objects.filter(project=project, ended_at=None).select_related("user"):
         machine_end(machine=machine, by=None, project=project)
 

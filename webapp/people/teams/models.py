@@ -1,4 +1,4 @@
-"""Who may see and do what: users, teams, roles, projects."""
+"""Users, teams, roles and projects."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class TokenEnd(models.TextChoices):
 
 
 class TokenScope(models.TextChoices):
-    """What a token is for that may do less than any role: the operations that name its scope, and no others."""
+    """The scope of a token with fewer rights than any role: only the operations that name its scope."""
 
     METRICS = "metrics", _("read runs and their metrics")
     INGEST = "ingest", _("send in datasets and runs")
@@ -150,7 +150,7 @@ class ApiToken(UuidModel):
 
     @property
     def may(self) -> str:
-        """What it may do, in words."""
+        """Its rights, in words."""
         return str(TokenScope(self.scope).label if self.scope else Role(self.role).label)
 
 
@@ -180,7 +180,7 @@ class Machine(UuidModel):
 
     @property
     def may(self) -> str:
-        """What its tokens may do: a scope or a role."""
+        """The rights of its tokens: a scope or a role."""
         return self.scope or self.role
 
     @property

@@ -11,13 +11,13 @@ from webapp.people.teams.tokens import tokens_end
 
 
 class EndsCredentials:
-    """Refuses no password; what else opens the account ends with the old one."""
+    """Refuses no password; tokens and links of the account end with the old one."""
 
     def validate(self, password: str, user: Any = None) -> None:
-        """Every password will do."""
+        """Accept every password."""
 
     def get_help_text(self) -> str:
-        """Nothing to say of the password itself."""
+        """Empty: it sets no rule for passwords."""
         return ""
 
     def password_changed(self, password: str, user: User) -> None:

@@ -1,4 +1,4 @@
-"""What pages show of people and teams."""
+"""Reading people and teams for pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What changes people, teams and projects."""
+"""Writing people, teams and projects."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def member_set_role(*, membership: Membership, role: str, by: User) -> Membershi
 
 @transaction.atomic
 def member_remove(*, membership: Membership, by: User) -> None:
-    """Take a person out of the team; the last owner stays. Tokens that reached its projects end: one that only slept
-    would wake if the person came back."""
+    """Take a person out of the team; the last owner stays. Tokens that reached its projects end: one that
+    was only paused would become valid again if the person came back."""
     _keep_an_owner(membership.team, membership)
     user_hold(membership.user)
     logger.info("member removed", extra={"action": "member_remove", "member": membership.pk, "by": str(by.pk)})
@@ -115,7 +115,7 @@ def person_login_link(*, user: User, by: User) -> str:
 
 @transaction.atomic
 def person_set_active(*, user: User, active: bool, by: User) -> None:
-    """Keep a person out, or let them in again. Their sessions, links and tokens end for good; open sockets notice
+    """Deactivate a person, or let them in again. Their sessions, links and tokens end for good; open sockets notice
     within seconds."""
     if not manages(by=by, user=user):
         raise PermissionDenied(_("You can do that only to people who are in your teams and in no others."))
@@ -129,7 +129,7 @@ def person_set_active(*, user: User, active: bool, by: User) -> None:
 
 
 def sessions_end(user: User) -> None:
-    """End all sessions of a person: one that only sleeps would wake when they are let in again."""
+    """End all sessions of a person: a paused one would become valid when they are let in again."""
     for session in Session.objects.filter(expire_date__gt=timezone.now()).iterator():
         if session.get_decoded().get(SESSION_KEY) == str(user.pk):
             session.delete()

@@ -1,4 +1,4 @@
-"""Pages of the administrator of an installation, and the page that asks again who is there."""
+"""Pages of an installation's administrator, and the page that asks for a confirmation."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def confirm_page(request: HttpRequest) -> HttpResponse:
     status = 200
     if request.method == "POST":
         status = 429 if form.wait_s else 422
-        if status == 422:  # who is made to wait has left rows enough
+        if status == 422:  # a person who has to wait has left rows enough
             audit(AuditAction.CONFIRM_FAILED)
     context = {"form": form, "next": sudo.way_back(request), "has_password": user.has_usable_password()}
     answer = render(request, "teams/confirm.html", context, status=status)
@@ -63,7 +63,7 @@ def confirm_page(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_GET
 def site_page(request: HttpRequest) -> HttpResponse:
-    """What is switched on, and who did what."""
+    """The switches, and the audit."""
     administrator(request)
     return _site_page(request)
 
@@ -95,7 +95,7 @@ def _person_or_404(request: HttpRequest, pk: UUID) -> User:
 @login_required
 @require_POST
 def person_link(request: HttpRequest, pk: UUID) -> HttpResponse:
-    """A one-time link for anybody who is no administrator; it is shown in this answer alone."""
+    """A one-time link for a person who is no administrator; it is shown in this answer alone."""
     user, by = _person_or_404(request, pk), cast(User, request.user)
     sudo.ask(request, sudo.Act.LOGIN_LINK, reverse("site"))
     token = person_login_link(user=user, by=by)
@@ -116,7 +116,7 @@ def person_active(request: HttpRequest, pk: UUID) -> HttpResponse:
 @login_required
 @require_POST
 def switch_custom_rewards(request: HttpRequest) -> HttpResponse:
-    """Custom rewards on or off. Off is done at once, on asks again who is there."""
+    """Custom rewards on or off. Off is done at once, on needs a confirmation."""
     user, on = administrator(request), request.POST.get("on") == "yes"
     if on:
         sudo.ask(request, sudo.Act.CUSTOM_REWARDS, reverse("site"))

@@ -1,8 +1,8 @@
-"""Dangerous acts ask again who is there: a password, or a fresh one-time link, within the last fifteen minutes.
+"""Dangerous acts need a confirmation: a password, or a fresh one-time link, within the last fifteen minutes.
 
 A session that was stolen or left open can do what its person does every day, but none of the acts of ``Act``, which is
-the whole list. Views and operations call ``ask`` once they know that the person may; who has to confirm first is sent
-to the page that asks, and comes back to what they were about to do. A token is its own proof: it was made after a
+the whole list. Views and operations call ``ask`` once they know that the person may; a person who has to
+confirm first is sent to the page that asks, and comes back to the act. A token is its own proof: it was made after a
 confirmation, and its scope says what it may do.
 """
 
@@ -31,7 +31,7 @@ WAITING, MAX_KEPT_CHARS = "confirm_for", 4_000
 
 
 class Act(models.TextChoices):
-    """What asks again. SECURITY.md has the same list."""
+    """The acts that need a confirmation. SECURITY.md has the same list."""
 
     TOKEN = "token", gettext_lazy("make an API token")
     MACHINE = "machine", gettext_lazy("make a machine account")
@@ -59,7 +59,7 @@ the switch, whose page says what it lets people do."""
 
 
 class ConfirmFirst(Exception):
-    """Who asks has to confirm first; ``back`` is the page from which the act is done."""
+    """The person has to confirm first; ``back`` is the page from which the act is done."""
 
     def __init__(self, act: Act, back: str) -> None:
         super().__init__(act.value)
@@ -136,7 +136,7 @@ class Waiting(NamedTuple):
 
     @property
     def label(self) -> str:
-        """What it does, in words."""
+        """The title of the act."""
         return str(Act(self.act).label)
 
 
@@ -151,7 +151,7 @@ def _keep_request(request: HttpRequest, exc: ConfirmFirst) -> bool:
 
 
 def waiting(request: HttpRequest) -> Waiting | None:
-    """What the confirmation was asked for, once; ``None`` where nothing was kept, or the person went elsewhere."""
+    """The kept act, returned once; ``None`` where nothing was kept, or the person went elsewhere."""
     kept = request.session.pop(WAITING, None)
     found = Waiting(*kept) if kept else None
     fresh = found is not None and 0 <= time.time() - found.at < WINDOW_S and found.back == way_back(request)
@@ -164,6 +164,6 @@ def to_confirmation(request: HttpRequest, back: str = "") -> HttpResponse:
 
 
 def way_back(request: HttpRequest) -> str:
-    """Where a confirmation leads: only to ourselves."""
+    """The address after a confirmation: only one of ours."""
     target = request.POST.get("next") or request.GET.get("next") or ""
     return own_address(request, target, reverse("home"))

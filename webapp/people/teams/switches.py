@@ -1,4 +1,4 @@
-"""What an administrator has switched on for the whole installation."""
+"""The switches that an administrator sets for the whole installation."""
 
 from __future__ import annotations
 

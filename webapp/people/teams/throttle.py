@@ -5,8 +5,8 @@
 2. Many addresses that try one account: after ``ACCOUNT_FREE`` failures each try must wait a little longer than the one
    before, up to ``ACCOUNT_WAIT_MAX_S``. Guessing becomes hopeless, and the account is never locked.
 3. One address that tries many accounts: a ceiling so high that a team behind one address never meets it.
-4. A pair that has logged in within ``KNOWN_FOR_S`` only minds rule 1: an attack from elsewhere keeps nobody out of the
-   place where they always work.
+4. A pair that has logged in within ``KNOWN_FOR_S`` only minds rule 1: an attack from elsewhere locks no person out at
+   the place where they always work.
 
 5. Shared links are opened without an account. One address asks for ``GUESSES_PER_ADDRESS`` links that do not exist
    within the window; then its next guess waits. Links that exist open all the same: a secret has 256 random bits, so
@@ -97,7 +97,7 @@ def login_succeeded(account: str, address: str) -> None:
 
 
 def mail_allowed(account: str, address: str) -> bool:
-    """Count a wish for a reset mail; whether one may be sent."""
+    """Count a request for a reset mail. Returns whether one may be sent."""
     limits = {_hashed_key("mail", account.strip().casefold()): MAIL_PER_ACCOUNT, _hashed_key("mailer", address): MAIL_PER_ADDRESS}
     with transaction.atomic(), connection.cursor() as cursor:
         for key in limits:

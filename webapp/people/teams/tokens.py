@@ -25,14 +25,14 @@ from webapp.people.teams.models import ApiToken, AuditAction, Project, Role, Tea
 PREFIX = "tiltyard_"
 HINT_CHARS = len(PREFIX) + 3
 MOST = 50
-USED_EVERY = timedelta(minutes=1)  # a script that asks often writes its last use seldom
+USED_EVERY = timedelta(minutes=1)  # a script with many calls writes its last use once in this time
 ENDED_SHOWN = timedelta(days=90)
 ROLE_OF = {TokenScope.METRICS: Role.VIEWER, TokenScope.INGEST: Role.EDITOR}
-"""The least role in which a scope can do what it is for."""
+"""The least role that a scope's operations need."""
 
 
 def role_and_scope(may: str) -> tuple[str, str]:
-    """What a token may do, a role or a ``TokenScope``, as both; no scope is empty."""
+    """A token's rights, a role or a ``TokenScope``, as both; no scope is empty."""
     return (ROLE_OF[TokenScope(may)], may) if may in TokenScope.values else (may, "")
 
 
@@ -103,7 +103,8 @@ def token_revoke(
 
 
 def tokens_end(user: User, why: TokenEnd, *, by: User | None = None, team: Team | None = None) -> int:
-    """End a person's tokens, or those that reach a team's projects; how many. In the transaction of what ends them."""
+    """End a person's tokens, or those that reach a team's projects. Returns how many. Part of the caller's
+    transaction."""
     rows = tokens_of(user).select_related("user")
     rows = rows if team is None else rows.filter(Q(project=None) | Q(project__team=team))
     return sum([token_revoke(token, why, by=by) for token in rows])
@@ -163,6 +164,6 @@ def token_was_there(text: str) -> bool:
 
 
 def token_ended(text: str) -> str:
-    """What ended the token with this text, in words; empty where there was none, or it ended by itself."""
+    """A sentence on what ended the token with this text; empty where there was none, or it expired."""
     ended = ApiToken.objects.filter(token_hash=token_hash(text)).exclude(ended_by="").first()
     return str(TokenEnd(ended.ended_by).label) if ended is not None else ""

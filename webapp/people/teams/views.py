@@ -43,7 +43,7 @@ def project_new(request: HttpRequest) -> HttpResponse:
 
 
 def settings_page(request: HttpRequest, project: Project, *, status: int = 200, **more: object) -> HttpResponse:
-    """The page of the settings, with what a form on it came to."""
+    """The page of the settings, with the result of a form on it."""
     context = {
         "project": project,
         "members": member_rows(project, cast(User, request.user)),
@@ -164,7 +164,7 @@ def member_active(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
 
 
 def set_active(request: HttpRequest, user: User, *, active: bool) -> None:
-    """Do it and say so."""
+    """Deactivate the person, or let them in again, with a message."""
     by = cast(User, request.user)
     services.person_set_active(user=user, active=active, by=by)
     text = _("%(name)s can log in again.") if active else _("%(name)s is logged out and can no longer log in.")

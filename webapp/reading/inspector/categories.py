@@ -1,4 +1,4 @@
-"""Which tasks of runs are of a category."""
+"""The tasks of runs by category."""
 
 from __future__ import annotations
 

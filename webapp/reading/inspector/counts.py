@@ -1,4 +1,4 @@
-"""What saving a view would keep and what it would leave out, said before it is saved."""
+"""What saving a view would keep and leave out, shown before it is saved."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Would(NamedTuple):
 
 
 def would_save(view: View) -> dict[str, Would]:
-    """All ways but the named view, which keeps no rollouts. Nothing is counted of more than can be saved at once."""
+    """All ways but the named view, which keeps no rollouts. A view of more than can be saved at once is not counted."""
     if view.count.more:
         why = _("More than %(n)s rollouts match. Narrow the view, then save it.") % {"n": view.count.number}
         return {kind: Would(kind, 0, "", problem=why) for kind in ("demonstrations", "tasks", "pairs", "lab", "cases")}

@@ -1,4 +1,4 @@
-"""How the rollouts of a view are spread: histograms whose bars are links, and what there is to choose from.
+"""The distributions of a view's rollouts: histograms whose bars are links, and the values to choose from.
 
 All of it is one statement over the rows of the view. Beyond ``SAMPLE`` rows it reads a sample: the rollouts whose id
 lies below a bound. Ids are hashes, so it is even over steps, groups and rewards; the page says that it is one.
@@ -98,7 +98,7 @@ def figures_of(view: View, parts: Sequence[str]) -> Figures:
     columns = ("outcome", "step", "reward", "turns", "tokens", "parts", "tools", "error")
     try:
         sql, given = rows.order_by().values(*columns).query.sql_with_params()
-    except EmptyResultSet:  # nothing can be so: no id was found, or no run is looked in
+    except EmptyResultSet:  # the query matches nothing: no id was found, or there is no run
         return Figures(0, False, [], {"outcome": [], "tool": [], "boundary": []})
     statement = STATEMENT.format(view=sql, limit=SAMPLE_LIMIT, measures="\nUNION ALL ".join(measures))
     with connection.cursor() as cursor:

@@ -1,4 +1,4 @@
-"""What rollouts are looked for by: the table of filters, and how an address says them.
+"""The filters of the rollout inspector: their table, and their form in an address.
 
 The address is the view: every filter is a query parameter with the same name on the page, in the API and in a saved
 view. ``docs/inspector.md`` is made of the tables here (``python manage.py inspector_docs``).
@@ -163,7 +163,7 @@ class Params(Protocol):
 
 @dataclass(frozen=True)
 class Filters:
-    """What is asked for. ``problems`` are sentences about what could not be read and was left out."""
+    """The filters of a view. ``problems`` are sentences about what could not be read and was left out."""
 
     text: str = ""
     spans: Mapping[str, Span] = field(default_factory=dict)
@@ -186,7 +186,7 @@ class Filters:
         return self.sort.startswith("-")
 
     def pairs(self) -> list[tuple[str, str]]:
-        """The parameters that say it, in one fixed order."""
+        """The filters as parameters, in one fixed order."""
         found = [("q", self.text)] if self.text else []
         for name in CHOICES:
             found += [(name, value) for value in self.chosen.get(name, ())]
@@ -208,7 +208,7 @@ def number_text(value: float) -> str:
 
 
 def filters_of(params: Params) -> Filters:
-    """Read a query string; what cannot be read becomes a problem, and parameters of other names are passed over."""
+    """Read a query string; what cannot be read becomes a problem, and parameters of other names are ignored."""
     problems: list[str] = []
     sort = _last_value(params, "sort") or NEWEST
     if sort.removeprefix("-") not in SORTS:

@@ -32,7 +32,7 @@ SEARCH_MOST = 10_000
 READ_MOST = 20_000  # turns that have the words of a phrase and are read for the phrase itself: most of its time
 COUNT_MOST = 10_000
 UNREAD = ("env_parts", "cost", "failed_calls", "parse_errors")
-"""Columns that a row of a list needs nothing of."""
+"""Columns that a row of a list does not need."""
 
 
 NONE = "{}"
@@ -65,7 +65,7 @@ class Count(NamedTuple):
 
 
 class View:
-    """What a person looks at: rollouts of a scope under filters. Nothing is asked before it is needed."""
+    """Rollouts of a scope under filters. Queries run only when their result is needed."""
 
     def __init__(self, scope: Scope, filters: Filters) -> None:
         self.scope, self.filters = scope, filters

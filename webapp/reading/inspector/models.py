@@ -12,7 +12,7 @@ from webapp.runs.models import Run
 
 
 class SavedView(UuidModel):
-    """Filters and an order under a name, of a run or of the project: what everyone sees who opens its address."""
+    """Filters and an order under a name, of a run or of the project: everyone who opens its address sees the same."""
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="rollout_views")
     run = models.ForeignKey(Run, null=True, on_delete=models.CASCADE, related_name="rollout_views")

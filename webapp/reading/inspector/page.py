@@ -1,4 +1,4 @@
-"""What the inspector's page shows of a view: rows in their groups, what filters are on, bars that are links."""
+"""The inspector's page of a view: rows in their groups, the active filters, bars that are links."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def value_words(scope: Scope, name: str, value: str) -> str:
 
 
 def measure_title(name: str, titles: dict[str, str]) -> str:
-    """What a figure is called: a measure, or a reward component."""
+    """The title of a figure: a measure, or a reward component."""
     if name in MEASURES:
         return str(MEASURES[name].title)
     part = name.removeprefix(PART)
@@ -264,7 +264,7 @@ class Option:
 def options(
     view: View, name: str, known: Sequence[tuple[str, int]], words: Callable[[str], str] | None = None
 ) -> list[Option]:
-    """What a filter offers: the values that the view has, and those that are chosen."""
+    """The choices of a filter: the values that the view has, and those that are chosen."""
     chosen = view.filters.chosen.get(name, ())
     counts: dict[str, int | None] = dict(known)
     for value in chosen:

@@ -1,4 +1,4 @@
-"""Saving views under a name, finding them again, forgetting them."""
+"""Saving views under a name, listing and deleting them."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def view_save(*, scope: Scope, filters: Filters, name: str, user: User | None) -
 
 
 def view_delete(*, view: SavedView) -> None:
-    """Forget a view."""
+    """Delete a view."""
     with transaction.atomic():
         audit(AuditAction.VIEW_DELETED, view)
         view.delete()
 
 
 def filters_of_view(view: SavedView) -> Filters:
-    """What a saved view asks for; what no longer exists is passed over."""
+    """The filters of a saved view; those that no longer exist are ignored."""
     return filters_of(QueryDict(view.query))

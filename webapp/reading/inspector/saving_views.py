@@ -1,4 +1,4 @@
-"""Pages that save what the inspector found, and that open or forget a named view."""
+"""Pages that save what the inspector found, and that open or delete a named view."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def view_open(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @login_required
 @require_POST
 def view_delete_page(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """Forget a named view; rollouts and datasets stay."""
+    """Delete a named view; rollouts and datasets stay."""
     project, view = _own_view(request, slug, pk, need=Role.EDITOR)
     scope = run_scope(project, view.run) if view.run is not None else scope_of(request, slug, None)
     view_delete(view=view)

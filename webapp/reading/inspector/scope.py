@@ -1,4 +1,4 @@
-"""Where rollouts are looked for: in one run, or in several of a project."""
+"""Where rollouts are searched: in one run, or in several of a project."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_RUNS = 20
 
 
 class Scope(NamedTuple):
-    """A project and its runs that are looked in; ``run`` where it is one run's page."""
+    """A project and those of its runs that are searched; ``run`` where it is one run's page."""
 
     project: Project
     runs: Sequence[Run]
@@ -55,13 +55,13 @@ def address_of(project: Project, run: Run | None, name: str = "rollouts") -> str
 
 
 def carried(run: Run | None, pairs: Sequence[tuple[str, str]]) -> str:
-    """What the address of a rollout says of the view that it was found in (``webapp.reading.found`` reads it), so that
-    its page leads to the next one there."""
+    """The query string that says in which view a rollout was found (``webapp.reading.found`` reads it), so that its
+    page leads to the next one there."""
     return "?" + urlencode([("found", urlencode(pairs)), *([] if run else [("in", "project")])])
 
 
 def lost_steps(runs: Sequence[Run]) -> Q:
-    """Rollouts of steps that a later attempt played again: what the later one did counts."""
+    """Rollouts of steps that a later attempt played again: only the later ones count."""
     lost = Q()
     attempts = Attempt.objects.filter(run__in=[run.pk for run in runs], number__gt=1).order_by("run", "number")
     for attempt in attempts:

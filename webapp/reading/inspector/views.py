@@ -28,7 +28,7 @@ from webapp.runs.states import TERMINAL
 
 
 def scope_of(request: HttpRequest, slug: str, pk: UUID | None, need: Role = Role.VIEWER) -> Scope:
-    """What the address is about, if the person may see it: a run, or runs of the project."""
+    """The scope of an address, if the person may see it: a run, or runs of the project."""
     if pk is not None:
         return run_scope(*own_run(request, slug, pk, need=need))
     return project_scope(project_for(request.user, slug, need=need), request.GET.getlist("run"))
@@ -45,7 +45,7 @@ def rollout_list(request: HttpRequest, slug: str, pk: UUID | None = None) -> Htt
     context = found_context(request, view, figures, titles)
     part = getattr(request, "htmx", None) and not request.htmx.history_restore_request  # type: ignore[attr-defined]
     if not part:
-        everything = View(scope, Filters())  # the form offers what there is, not what is left
+        everything = View(scope, Filters())  # the form offers all values, not only those under the filters
         context |= form_context(view, figures if view.filters == Filters() else figures_of(everything, []), titles)
     response = render(request, "inspector/_found.html" if part else "inspector/list.html", context)
     patch_vary_headers(response, ["HX-Request"])
@@ -53,7 +53,7 @@ def rollout_list(request: HttpRequest, slug: str, pk: UUID | None = None) -> Htt
 
 
 def found_context(request: HttpRequest, view: View, figures: Figures, titles: dict[str, str]) -> dict[str, Any]:
-    """What was found: rows, counts, bars."""
+    """The template's context of what was found: rows, counts, bars."""
     scope, filters = view.scope, view.filters
     rows, after = view.page(request.GET.get("after", "")[:300], page.PER_PAGE)
     pairs = filters.pairs()
@@ -90,7 +90,7 @@ def _fresh_url(view: View) -> str:
 
 
 def form_context(view: View, figures: Figures, titles: dict[str, str]) -> dict[str, Any]:
-    """What the form offers."""
+    """The template's context of the form."""
     scope = view.scope
     counts = dict(figures.values["outcome"])
     outcomes = [(item.value, counts.get(item.value, 0)) for item in Outcome]

@@ -179,7 +179,7 @@ def branch_save_view(request: HttpRequest, slug: str, pk: UUID, branch_id: UUID)
 @login_required
 @require_POST
 def branch_delete_view(request: HttpRequest, slug: str, pk: UUID, branch_id: UUID) -> HttpResponse:
-    """Forget a branch; datasets that it was added to keep its rows."""
+    """Delete a branch; datasets that it was added to keep its rows."""
     project, rollout = own_rollout(request, slug, pk, need=Role.EDITOR)
     try:
         branch_delete(branch=_own_branch(rollout, branch_id))
@@ -190,7 +190,7 @@ def branch_delete_view(request: HttpRequest, slug: str, pk: UUID, branch_id: UUI
 
 
 def _own_branch(rollout: Rollout, pk: UUID) -> Branch:
-    """A branch of this rollout, which it then knows. Raises ``Http404``."""
+    """A branch of this rollout, with the rollout set on it. Raises ``Http404``."""
     branch = branch_of(rollout, pk)
     if branch is None:
         raise Http404

@@ -1,4 +1,4 @@
-"""What a tab may say to the socket of a rewound rollout: what the playground's takes, and where to begin."""
+"""The commands of a rewound rollout's socket: those of the playground, and where to begin."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A contestant continues from a turn of a rollout, several times: rollouts of a run of kind `evaluate` are branches.
 
-A model needs a device, an endpoint has a budget, both take their time: a run has all of that already, and each branch
+A model needs a device, an endpoint has a budget, and both take time: a run handles all of that already, and each branch
 is a rollout with its tokens and reasons. Judges and reward models are asked, as in every run.
 """
 

@@ -17,7 +17,7 @@ from webapp.runs.rollouts.models import Rollout
 class Branch(UuidModel):
     """An episode that continued from a turn of a rollout, scored as the rollout was.
 
-    One that a run's contestant played is no row: it is made of the run's rollout, which ``played`` names
+    A branch that a run's contestant played is not stored: it is made from the run's rollout, which ``played`` names
     (``webapp/reading/rewinding/played.py``).
     """
 
@@ -57,7 +57,7 @@ class Branch(UuidModel):
 
     @property
     def turns(self) -> int:
-        """Turns that were taken otherwise."""
+        """Turns that differ from the recorded ones."""
         return sum(message.get("role") == "assistant" for message in self.messages[self.start :])
 
 

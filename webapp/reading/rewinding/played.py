@@ -20,7 +20,7 @@ from webapp.runs.states import TERMINAL
 
 Messages = list[dict[str, Any]]
 MAX_PLAYED = 64
-"""Branches of runs that a page lists; the runs have all of theirs."""
+"""How many branches of runs a page lists; the runs' own pages have all."""
 
 
 class Continuing(NamedTuple):

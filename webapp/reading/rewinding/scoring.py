@@ -1,4 +1,5 @@
-"""A branch's reward by the spec that scored the rollout: each component by itself, so that none takes another along."""
+"""A branch's reward by the spec that scored the rollout: each component by itself, so that the failure of one does not
+affect others."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ def scored(episode: Episode, components: Sequence[RewardComponent], step: int, u
     asked = [Asked(episode=episode, components=counted, weighed=True)]
     try:
         (said,) = scorers.ask(user_id, asked, SCORE_LIMIT_S)
-    except TooMany as exc:  # the branch is kept all the same
+    except TooMany as exc:  # the branch is kept also without a score
         (said,) = unscored(asked, str(exc))
     missing = {name: in_words(one.why) for name, one in said.items() if one.value is None}
     known = {name: one.value for name, one in said.items() if one.value is not None}

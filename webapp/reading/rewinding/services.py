@@ -26,7 +26,7 @@ from webapp.runs.rollouts.outcome import judge_functions
 from webapp.runs.states import TERMINAL
 
 MAX_BRANCHES = 40
-"""Of one rollout; the oldest ones beyond go."""
+"""Branches kept for one rollout; older ones are deleted."""
 
 
 class Took(NamedTuple):
@@ -70,7 +70,7 @@ def branch_keep(
 
 
 def branch_delete(*, branch: Branch) -> None:
-    """Forget a branch; what was made of it stays. Raises ``ValidationError`` where it is a run's rollout."""
+    """Delete a branch; data made from it stays. Raises ``ValidationError`` where it is a run's rollout."""
     if branch.played is not None:
         raise ValidationError(_("A run played this branch: it goes with its run."))
     with transaction.atomic():

@@ -1,4 +1,4 @@
-"""What the script of a rewound rollout says."""
+"""The texts of a rewound rollout's script."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def rollout_rewind(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 
 
 def _player_context(project: Project, rollout: Rollout, scene: Scene, turn: int) -> dict[str, Any]:
-    """What the player needs, at a turn that there is."""
+    """The context of the player, at an existing turn."""
     environment = scene.environment
     begin = max(1, min(turn, scene.last))
     return {

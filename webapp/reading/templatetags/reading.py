@@ -24,7 +24,7 @@ MAX_DEPTH = 12
 MAX_INLINE = 40
 """A list of at most this many plain values is shown in one line."""
 OPEN_DEPTH, OPEN_ENTRIES = 2, 12
-"""What is deeper or has more entries is folded at first."""
+"""Deeper values and those with more entries are folded at first."""
 
 
 @register.filter

@@ -1,4 +1,4 @@
-"""What a page offers to whom."""
+"""Template tags that depend on the reader's role."""
 
 from __future__ import annotations
 
