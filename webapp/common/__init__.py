@@ -1,1 +1,2 @@
-"""What all rooms share: background work, files, ids, outbound HTTP, texts, figures. It knows no run, person or page."""
+"""Code that all rooms share: background work, files, ids, outbound HTTP, texts, figures. It knows no run, person or
+page."""

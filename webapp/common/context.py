@@ -1,4 +1,4 @@
-"""What every page's template knows."""
+"""The context of every page's template."""
 
 from __future__ import annotations
 

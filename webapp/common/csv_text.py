@@ -1,4 +1,4 @@
-"""Tables as CSV that a spreadsheet opens as they are, and runs nothing of."""
+"""Tables as CSV that a spreadsheet opens unchanged, without running any formula."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FORMULA = re.compile(r'(^|[;\t\r\n])(?="*[=+\-@\t\r])')
 
 
 class _Echo:
-    """What a CSV writer writes to: it gives each line back."""
+    """The target of a CSV writer: returns each line."""
 
     def write(self, text: str) -> str:
         return text

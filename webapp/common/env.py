@@ -1,4 +1,4 @@
-"""Typed reading of settings from the environment. A wrong value stops the start with a sentence that helps."""
+"""Typed reading of settings from the environment. A wrong value stops the start with a helpful sentence."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ _asked: set[str] = set()
 
 
 def settings_names() -> tuple[str, ...]:
-    """Every variable that was asked for so far, and the one that may name its file: once settings are read, theirs."""
+    """Every variable that was read so far, and the one that may name its file; after the settings are read, all of
+    theirs."""
     return tuple(sorted(found for name in _asked for found in (name, f"{name}_FILE")))
 
 
@@ -80,7 +81,7 @@ def proxy_addresses() -> list[str]:
 
 
 def unusable(path: Path, exc: OSError) -> ImproperlyConfigured:
-    """Why a folder or file of ours cannot be written, in a sentence that says what to do."""
+    """A sentence on why a folder or file of ours cannot be written, and what to do."""
     if exc.errno == errno.ENOSPC:
         return ImproperlyConfigured(f"The disk that holds {path} is full: free some space, then start again.")
     return ImproperlyConfigured(

@@ -36,7 +36,7 @@ MESSAGES = {
 
 
 class TooMany(Exception):
-    """More at once than one person may have: a 429, which says to come back in ``wait_s`` seconds."""
+    """More at once than one person may have: a 429 that asks to try again in ``wait_s`` seconds."""
 
     def __init__(self, message: str, *, wait_s: int) -> None:
         super().__init__(message)
@@ -46,11 +46,12 @@ class TooMany(Exception):
 RETRY_AFTER_S = 5
 DATABASE_AWAY = (OperationalError, InterfaceError, InternalError)
 """Gone, restarting, too busy to answer in time; an ``InternalError`` is a transaction that the database has ended, such
-as one that waited for us for too long (25P03). The one list of them: what meets one closes its connection."""
+as one that waited for us for too long (25P03). This is the only list of them: code that catches one
+closes its connection."""
 
 
 def outage(exc: BaseException | None) -> tuple[int, str] | None:
-    """Status and code of what passes and is no fault of ours: the database is away, or the disk takes nothing."""
+    """Status and code of an outage that is no fault of ours: the database is away, or the disk cannot be written."""
     if isinstance(exc, DATABASE_AWAY):
         return 503, "unavailable"
     if isinstance(exc, OSError) and exc.errno in DISK_FAULTS:

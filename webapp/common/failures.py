@@ -1,4 +1,4 @@
-"""What each error code means to a reader, in their language: the one table for runs, rollouts and preflights.
+"""The meaning of each error code, in the reader's language: the one table for runs, rollouts and preflights.
 
 A stored error keeps the words of the program that reported it, in English: they hold the facts of that one failure.
 Pages show the plain sentence of its code and what to do about it, and the reported words beneath.
@@ -296,7 +296,7 @@ def failure(error: Mapping[str, Any] | None) -> Failure | None:
     if words is None:
         return Failure(code, boundary, message, hint, "")
     words = Words(_(words.title), _(words.hint))
-    # A reporter may have used the table's own sentences: nothing is said twice.
+    # A reporter may have used the table's own sentences: nothing is shown twice.
     parts = [part for part in (message, hint) if part and part not in words]
     return Failure(code, boundary, *words, " ".join(parts))
 

@@ -66,7 +66,7 @@ def help_text(text: str | None) -> str:
 
 
 def error_sentence(error: Any) -> str:
-    """What a model says about a value, in the reader's language where it is one of the usual complaints."""
+    """A model's complaint about a value, in the reader's language where it is a common one."""
     sentences = {
         "missing": _("This option is missing."),
         "extra_forbidden": _("There is no such option."),
@@ -100,7 +100,7 @@ def error_sentence(error: Any) -> str:
 
 
 class YamlListField(forms.CharField):
-    """A list of ``item`` models as YAML, such as reward components; ``wanted`` says what each has to have."""
+    """A list of ``item`` models as YAML, such as reward components; ``wanted`` says what each must have."""
 
     widget = forms.Textarea
 
@@ -153,7 +153,8 @@ def fields_of(model: type[BaseModel]) -> dict[str, forms.Field]:
 
 @functools.cache
 def _schema_of(model: type[BaseModel]) -> dict[str, Any]:
-    """The limits of a model's options: milliseconds a model to work out, and the same in every language."""
+    """The limits of a model's options: cached, because they take milliseconds for a model and are the same in every
+    language."""
     found: dict[str, Any] = model.model_json_schema().get("properties", {})
     return found
 

@@ -20,7 +20,7 @@ M = TypeVar("M", bound=models.Model)
 
 
 class Present(models.Manager[M]):
-    """Leaves out what was deleted by a person and waits for a worker (``webapp.runs.removal``)."""
+    """Leaves out rows that a person deleted and that wait for a worker (``webapp.runs.removal``)."""
 
     def get_queryset(self) -> models.QuerySet[M]:
         """Rows that have not been removed."""

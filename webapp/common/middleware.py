@@ -28,7 +28,7 @@ _NUL = re.compile("%00|\x00")
 
 
 class CleanAddressMiddleware:
-    """Give views an address of text that can be stored and looked for: ``clean_text`` for its path and query.
+    """Give views an address of text that can be stored and searched: ``clean_text`` for its path and query.
 
     A parameter that reached the database with a NUL would be an error there, and there are hundreds of parameters.
     Half a surrogate pair is no UTF-8: decoding the query has replaced it already.
@@ -91,15 +91,15 @@ class ErrorShapeMiddleware:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        """Say with every 429 when to come back; who knows it better than to the minute has said so already."""
+        """Add ``Retry-After`` to every 429 that has none: a minute."""
         response = self.get_response(request)
         if response.status_code == 429:
             response.headers.setdefault("Retry-After", str(PROBES_WINDOW_S))
         return response
 
     def process_exception(self, request: HttpRequest, exc: Exception) -> HttpResponse | None:
-        """Answer API requests, and who has too much at once; anything unexpected is logged with the request's id and
-        named so."""
+        """Answer API requests, and ``TooMany``. An unexpected error is logged with the request's id, which the answer
+        names."""
         if isinstance(exc, TooMany):
             return too_many(request, exc)
         if not request.path.startswith("/api/"):

@@ -53,7 +53,7 @@ class OutboundRefused(EnvironmentUnreachable):
 
 
 class Target(NamedTuple):
-    """An address that was checked: where to connect, and what to say there."""
+    """An address that was checked: where to connect, and the name to send there."""
 
     scheme: str
     host: str
@@ -63,7 +63,7 @@ class Target(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What a server answered, within the limits; ``headers`` by name in any case."""
+    """A server's answer, within the limits; ``headers`` by name in any case."""
 
     status: int
     body: bytes
@@ -71,7 +71,7 @@ class Reply(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a server answered to a POST; header names are in lower case."""
+    """A server's answer to a POST; header names are in lower case."""
 
     status: int
     body: bytes
@@ -103,7 +103,7 @@ def target_with_query(url: str) -> Target:
 
 
 def access(token: str, ours: Pairs = NOTHING) -> Access:
-    """What the adapters of ``training.rollout.protocols`` may reach when they are used here."""
+    """The addresses that the adapters of ``training.rollout.protocols`` may reach when they are used here."""
     return Access(_allow_list(ours), token)
 
 

@@ -1,4 +1,4 @@
-"""The words for what came of a rollout's task: the same on every page, in the API and in live frames."""
+"""The words for the outcome of a rollout's task: the same on every page, in the API and in live frames."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.utils.translation import gettext_lazy as _
 
 
 class Outcome(models.TextChoices):
-    """What came of a task; ``webapp/runs/rollouts/outcome.py`` decides it. Sorting by it uses the order here.
+    """The outcome of a task; ``webapp/runs/rollouts/outcome.py`` decides it. Sorting by it uses the order here.
 
     Whether a rollout was cut off is a separate fact, its status: a task may be failed and truncated.
     """
@@ -23,7 +23,7 @@ class Outcome(models.TextChoices):
 
 
 def outcome_of(verdict: float | None) -> Outcome:
-    """The word for a verdict from 0 to 1 on an episode that counts; ``None`` or NaN where nothing judged it."""
+    """The word for a verdict from 0 to 1 on an episode that counts; ``None`` or NaN without a verdict."""
     if verdict is None or math.isnan(verdict):
         return Outcome.NO_VERDICT
     if verdict >= 1:

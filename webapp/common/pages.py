@@ -66,7 +66,7 @@ def page_number(raw: Any) -> int:
 
 
 def own_address(request: HttpRequest, asked: str, otherwise: str) -> str:
-    """The address that a request asks to be led to, where it is one of ours, else ``otherwise``."""
+    """The address that a request wants to be redirected to, if it is one of ours, else ``otherwise``."""
     ours = url_has_allowed_host_and_scheme(asked, {request.get_host()}, require_https=request.is_secure())
     return asked if ours and "/" in asked else otherwise  # without one Django's `redirect` takes it for a view's name
 
@@ -86,5 +86,5 @@ def addresses_of(url_name: str, *args: Any) -> Callable[[UUID | str], str]:
 
 
 def newest_only(listed: int, most: int) -> str:
-    """What a list to choose from says that leaves the older ones out; empty where it has all."""
+    """The note of a list of choices that leaves older ones out; empty where it has all."""
     return _("The newest %(n)d are listed.") % {"n": most} if listed >= most else ""

@@ -1,4 +1,4 @@
-"""Why a run's state changed, where no error says it: sentences that pages and scripts show in the reader's language."""
+"""Reasons for changes of a run's state without an error: sentences in the reader's language, for pages and scripts."""
 
 from __future__ import annotations
 

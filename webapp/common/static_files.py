@@ -25,7 +25,7 @@ _IMPORTED = re.compile(r'^(?:import|export)\b[^;]*?"(\.[^"]+)";', re.MULTILINE)
 class HashedStorage(CompressedManifestStaticFilesStorage):
     """WhiteNoise's storage, which also follows the imports of ES modules.
 
-    Django's own list knows ``import("…")`` too. We have that in comments alone, where types may go in a circle.
+    Django's own list knows ``import("…")`` too. We have that only in comments, whose imports of types may be circular.
     """
 
     support_js_module_import_aggregation = True
@@ -44,7 +44,7 @@ class HashedStorage(CompressedManifestStaticFilesStorage):
 def imported_by(script: str) -> tuple[str, ...]:
     """The modules that a script of ours imports, and those that they import, as paths below the static root.
 
-    A page names them at once: a browser that follows the imports learns of each only when it has read the one before.
+    A page names them at once: a browser that follows the imports finds each only after it has read the one before.
     """
     found: list[str] = []
     waiting = [script]
@@ -76,5 +76,5 @@ def collected(source: Path, target: Path) -> bool:
 
 
 def note_collected(source: Path, target: Path) -> None:
-    """``collected`` says yes from now on, until a file changes."""
+    """Make ``collected`` true from now on, until a file changes."""
     (target / "fingerprint").write_text(fingerprint(source))

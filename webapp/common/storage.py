@@ -67,7 +67,7 @@ def run_export_file(run_id: UUID, export_id: UUID) -> Path:
 
 
 def trash_dir(removal_id: UUID) -> Path:
-    """Folder of what is being deleted by one removal."""
+    """Folder of the files that one removal deletes."""
     return Path(settings.DATA_DIR) / "trash" / str(UUID(str(removal_id)))
 
 
@@ -77,7 +77,7 @@ def import_dir(import_id: UUID) -> Path:
 
 
 def environments_dir() -> Path:
-    """Folder of the environments that we start: who runs, and a folder for each."""
+    """Folder of the environments that we start: the ledger of processes, and a folder for each."""
     return Path(settings.DATA_DIR) / "environments"
 
 
@@ -92,7 +92,7 @@ def endpoint_dir(endpoint_id: UUID) -> Path:
 
 
 def replica_log(environment_id: UUID, number: int) -> Path:
-    """What one replica printed."""
+    """The log file of one replica."""
     return environment_dir(environment_id) / f"replica-{int(number)}.log"
 
 

@@ -3,8 +3,8 @@
 1. Files and archives are sent as they are read. Django's handler reads all of a streaming answer into memory before it
    sends the first byte, and warns of it, where the server is asynchronous and the answer is not: a model of some
    gigabytes, but also every static file.
-2. An answer that is waited for (``Later``) is made once the request is over. Our middleware is not asynchronous, so a
-   view that waits would hold a thread and its database connection all the while.
+2. An answer that comes later (``Later``) is made once the request is over. Our middleware is not asynchronous, so a
+   view that waits would block a thread and its database connection meanwhile.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from webapp.common.errors import DATABASE_AWAY, server_error
 logger = logging.getLogger(__name__)
 LATER = "tiltyard.later"
 OWN_HEADERS = {"content-type", "content-length"}
-GATHERED_BYTES = 1 << 18  # each look at the answer costs a turn of a thread
+GATHERED_BYTES = 1 << 18  # each read of the answer costs a turn of a thread
 
 
 class Later(HttpResponse):
@@ -53,7 +53,7 @@ class Handler(ASGIHandler):
     """Django's, for answers of any size, and for those that are waited for."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer the request; what is waited for comes after it, when its thread and its connection are free."""
+        """Answer the request; a later answer comes after it, when its thread and its connection are free."""
         await super().__call__(scope, receive, send)
         later: Later | None = scope.pop(LATER, None)
         if later is not None:
@@ -88,7 +88,7 @@ class Handler(ASGIHandler):
 
 
 async def unless_left(work: Any, receive: Any) -> None:
-    """Do the work, or leave it when the client hangs up."""
+    """Do the work, or stop it when the client hangs up."""
     doing, leaving = asyncio.create_task(work), asyncio.create_task(hung_up(receive))
     try:
         await asyncio.wait([doing, leaving], return_when=asyncio.FIRST_COMPLETED)

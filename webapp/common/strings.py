@@ -17,7 +17,7 @@ from webapp.common.state_reasons import STATE_REASONS
 
 
 def _by_language(made: Callable[[], dict[str, str]]) -> Callable[[], Mapping[str, str]]:
-    """Make the texts once for each language: they say nothing of a person or a project, and there are hundreds."""
+    """Make the texts once for each language: they do not depend on a person or a project, and there are hundreds."""
     kept = functools.cache(lambda _language: MappingProxyType(made()))
     return functools.wraps(made)(lambda: kept(get_language()))
 
@@ -29,7 +29,7 @@ def strings_for(page: str) -> Mapping[str, str]:
 
 @_by_language
 def base_strings() -> dict[str, str]:
-    """What ``static/js/app.js`` and ``lib/format.js`` say."""
+    """The texts of ``static/js/app.js`` and ``lib/format.js``."""
     return {
         "seconds": _("{n} s"),
         "minutes": _("{n} min"),
@@ -51,7 +51,7 @@ def base_strings() -> dict[str, str]:
 
 @_by_language
 def run_strings() -> dict[str, str]:
-    """What the run page's scripts say."""
+    """The texts of the run page's scripts."""
     recorded = {f"told.{template}": _(template) for template in (*VERIFIED.values(), *STATE_REASONS)}
     return {
         **_live_strings(),
@@ -197,7 +197,7 @@ def _state_strings() -> dict[str, str]:
 
 @_by_language
 def run_words() -> dict[str, str]:
-    """What the run page says of rollouts, for what the server draws of it first."""
+    """The run page's texts on rollouts, for the part that the server draws first."""
     return {**_state_strings(), **_rollout_strings()}
 
 
@@ -265,7 +265,7 @@ def metric_titles() -> dict[str, str]:
 
 @_by_language
 def curve_strings() -> dict[str, str]:
-    """What charts of runs say, on the run's page and on the project's."""
+    """The texts of runs' charts, on the run's page and on the project's."""
     return {
         **metric_titles(),
         "step": _("step"),

@@ -64,7 +64,7 @@ def unstorable(value: Any) -> str | None:
 
 
 def finite(value: float | None) -> float | None:
-    """The number, or ``None`` where JSON has no word for it."""
+    """The number, or ``None`` where JSON has no value for it."""
     return value if value is None or math.isfinite(value) else None
 
 
@@ -115,7 +115,7 @@ def place(text: str) -> str:
 
 
 def message_of(report: dict[str, Any]) -> str:
-    """What a report says of the whole file."""
+    """A report's sentence on the whole file."""
     told = report.get("told")
     return " ".join(in_words(found) for found in told) if told else str(report.get("message", ""))
 

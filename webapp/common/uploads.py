@@ -1,4 +1,4 @@
-"""What pages that take files share: the limit while a file arrives, and answers for a script or without one."""
+"""Shared code of pages that take files: the limit while a file arrives, and answers with or without a script."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def wants_json(request: HttpRequest) -> bool:
 
 
 def upload_accepted(request: HttpRequest, url: str) -> HttpResponse:
-    """On to the page of what was made."""
+    """Redirect to the page of the new object."""
     return JsonResponse({"ok": True, "url": url}) if wants_json(request) else redirect(url)
 
 
 def upload_refused(request: HttpRequest, form: forms.Form) -> JsonResponse:
-    """What is wrong with the form, for a script."""
+    """The form's errors, for a script."""
     return JsonResponse(error_body(request, "invalid", detail=form.errors.get_json_data()), status=422)
 
 

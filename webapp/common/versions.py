@@ -1,4 +1,4 @@
-"""What datasets and reward specs share: several versions under one name; lists show the newest."""
+"""Shared code of datasets and reward specs: several versions under one name; lists show the newest."""
 
 from __future__ import annotations
 

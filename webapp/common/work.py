@@ -42,8 +42,8 @@ from webapp.common.pools import LONG
 from webapp.common.workers.identity import folder_problem
 
 logger = logging.getLogger(__name__)
-CROWDED = 7_171_003  # lock: who counts the work of a person counts alone
-TRIES = 3  # workers that one row may cost
+CROWDED = 7_171_003  # lock: only one worker at a time counts a person's work
+TRIES = 3  # how many workers one row may cost
 PROGRESS_EVERY_S = 0.5
 SENT_AT_ONCE = 100
 EXPIRES = 4  # times ``AGAIN_AFTER_S``: by then several others were sent
@@ -75,12 +75,12 @@ class Work(models.Model):
 
     @property
     def pool(self) -> str:
-        """Whose places it takes."""
+        """The pool whose places it takes."""
         return self.POOL
 
     @classmethod
     def pool_in_sql(cls) -> models.expressions.Combinable:
-        """The same of rows."""
+        """The pool as SQL."""
         return Value(cls.POOL, output_field=models.CharField())
 
 
@@ -132,7 +132,7 @@ class Claim(Generic[W]):
 
 @dataclass(frozen=True)
 class Kind(Generic[W]):
-    """One kind of work: what a worker does with a row of ``model``, and what is written of one that fails."""
+    """One kind of work: what a worker does with a row of ``model``, and what is written for one that fails."""
 
     model: type[W]
     run: Callable[[Claim[W]], None]
@@ -180,7 +180,7 @@ def claim(model: type[W], pk: Any, *, at_work: str = "") -> Claim[W] | None:
 
 
 def claim_fairly(kind: Kind[W], pk: Any) -> Claim[W] | None:
-    """As ``claim``, but leave the row for a later look while its person's work has all places of the pool but one."""
+    """As ``claim``, but leave the row for later while its person's work has all places of the pool but one."""
     item = kind.model._default_manager.filter(pk=pk, state__in=kind.model.OPEN, token="").first()
     if item is None:
         return None
@@ -235,7 +235,7 @@ def loads() -> list[Load]:
 
 
 def silent(model: type[W]) -> QuerySet[W]:
-    """Rows that a worker took and has said nothing of for too long."""
+    """Rows whose worker has been silent for too long."""
     before = Now() - timedelta(seconds=model.SILENT_AFTER_S)
     return model._default_manager.filter(state__in=model.OPEN, heard_at__lt=before).exclude(token="").order_by()
 
@@ -262,7 +262,7 @@ def look() -> None:
 @shared_task(name="work.do", ignore_result=True)
 def do(label: str, pk: str) -> None:
     """Do one piece of work, unless another worker has it. Its time limit comes with the message."""
-    if problem := folder_problem():  # the files that it is about are not here; another worker is asked again
+    if problem := folder_problem():  # its files are not here; another worker is asked again
         logger.error("this worker does nothing", extra={"work": label, "object_id": pk, "problem": problem})
         return
     kind = KINDS[label]
@@ -272,7 +272,7 @@ def do(label: str, pk: str) -> None:
 
 
 def perform(kind: Kind[W], taken: Claim[W]) -> None:
-    """See claimed work through to an outcome, or leave it where it was lost or the database is away."""
+    """Do claimed work until its outcome, or leave it where it was lost or the database is away."""
     about = {"work": kind.model._meta.label_lower, "object_id": str(taken.item.pk)}
     try:
         try:

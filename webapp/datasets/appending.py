@@ -75,7 +75,7 @@ def _rows_as_lines(rows: list[dict[str, Any]]) -> bytes:
 
 
 def _base_version(project: Project, name: str) -> Dataset | None:
-    """The version to add to; ``None`` where the name is new. A rejected version has no rows and is passed over."""
+    """The version to add to; ``None`` where the name is new. A rejected version has no rows and is skipped."""
     versions = datasets_of(project).filter(name=name).exclude(state=DatasetState.REJECTED)
     newest = versions.order_by("-version").first()
     if newest is not None and newest.state == DatasetState.CHECKING:

@@ -1,4 +1,4 @@
-"""What the rows of a dataset version say that they are: the one reader of every page that counts by category."""
+"""The categories of a dataset version's rows: the one reader for every page that counts by category."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 from training.rows import category_of
 
 READ_BYTES = 64 << 20
-"""Of a file; later rows have no category."""
+"""Bytes read of a file; later rows have no category."""
 KEPT = 32  # files
 
 

@@ -47,7 +47,7 @@ class FilesField(forms.FileField):
 
 
 class ChoicesForm(forms.Form):
-    """What can be chosen about reading and checking."""
+    """The choices of reading and checking."""
 
     look = forms.BooleanField(
         required=False,
@@ -178,7 +178,7 @@ class ReadForm(ChoicesForm):
         return [self[f"map_{part}"] for part in MAPPED]
 
     def reading(self) -> dict[str, Any]:
-        """As of an upload, with the mapped columns and where companions come from."""
+        """The options of reading, with the mapped columns and the sources of companions."""
         chosen = super().reading()
         clean = self.cleaned_data
         form = FORMATS.get(chosen.get("format", ""))
@@ -237,7 +237,7 @@ def _column_label(item: dict[str, Any]) -> str:
 
 
 def remark_words(code: str) -> str:
-    """What a remark is about, without the values that only a row has."""
+    """The subject of a remark, without the values of a single row."""
     words = {
         "role_order": _("turns out of order"),
         "turn_empty": _("a turn without text or calls"),

@@ -1,4 +1,4 @@
-"""How a dataset is read and checked: what a person chose, kept with the dataset, and what that means at check time.
+"""How a dataset is read and checked: a person's choices, stored with the dataset, and their meaning at check time.
 
 The library takes paths for the companions of a file. No path is typed here: a choice is ``file`` (a companion that
 was uploaded with the dataset) or ``dataset:<name>@<version>`` (the upload, or the rows, of another one of the project).
@@ -34,12 +34,12 @@ BESIDE = ("answers", "documents", "ids")
 MAX_REFERENCE_CHARS = 200
 _TYPES = {"answers": "bfcl", "documents": "bfcl", "ids": "toolbench_queries"}
 TOKENIZER = "tokenizer.json"
-COUNTABLE_MOST = 500  # models that are looked into, the newest
+COUNTABLE_MOST = 500  # how many models are searched, the newest first
 
 
 @dataclass
 class Choices:
-    """What is chosen before a file is read: options with references, companion files, whether to look first."""
+    """The choices before a file is read: options with references, companion files, whether to show a preview first."""
 
     reading: dict[str, Any] = field(default_factory=dict)
     checking: dict[str, Any] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class Resolved(NamedTuple):
 
 
 def choices_clean(project: Project, choices: Choices, uploaded: Iterable[str] = ()) -> None:
-    """Check what was chosen, and leave out what says nothing. Raises ``ValidationError`` by field.
+    """Check the choices, and leave out empty ones. Raises ``ValidationError`` by field.
 
     ``uploaded`` are companions that the dataset has already.
     """

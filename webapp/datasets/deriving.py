@@ -25,7 +25,7 @@ def rows_make(claim: Claim[Dataset]) -> None:
     part = dataset.upload_path.with_name(f"upload.{claim.token}")
     try:
         dataset.upload_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for left in dataset.upload_path.parent.glob("upload.*"):  # of workers that were killed
+        for left in dataset.upload_path.parent.glob("upload.*"):  # files of workers that were killed
             left.unlink(missing_ok=True)
         if operation == PAIRS:
             made = _make_pairs(dataset, part)
@@ -72,7 +72,7 @@ def _make_rows(claim: Claim[Dataset], operation: str) -> Made:
 
 
 def _keep_counts(claim: Claim[Dataset], made: Made) -> None:
-    """The size of the file, and how many rows each parent gave."""
+    """Store the size of the file, and how many rows each parent gave."""
     dataset = claim.item
     for parent, taken in zip(dataset.lineage["parents"], made.taken, strict=True):
         parent["taken"] = taken

@@ -20,7 +20,7 @@ MAX_LINE_BYTES = 64 << 10
 
 
 class Found(NamedTuple):
-    """One finding as it is shown. ``kept`` says whether the row is used all the same."""
+    """One finding as it is shown. ``kept``: the row is used anyway."""
 
     line: int
     code: str

@@ -34,7 +34,7 @@ FETCH_LIMIT_S = 600.0
 
 
 def source_clean(identifier: str, revision: str = "", split: str = "") -> dict[str, str]:
-    """What is to be fetched. Raises ``ValidationError`` by field."""
+    """The checked id, revision and split to fetch. Raises ``ValidationError`` by field."""
     identifier, revision, split = identifier.strip(), revision.strip() or "main", split.strip()
     if not HUB_ID.fullmatch(identifier) or ".." in identifier or "--" in identifier:
         raise ValidationError({"hub": _("Write the id as owner/name, for example openai/gsm8k.")})
@@ -99,7 +99,8 @@ def _fetch_file(claim: Claim[Dataset], source: dict[str, str]) -> None:
 
 
 def _fetch_listing(source: dict[str, str]) -> dict[str, Any]:
-    """What files the dataset has at its revision. Raises ``ValidationError`` where the hub has no such dataset."""
+    """The hub's listing of the dataset at its revision. Raises ``ValidationError`` where the hub has no such
+    dataset."""
     with TemporaryDirectory(prefix="tiltyard-hub-") as folder:
         path = Path(folder) / "listing"
         url = f"{settings.HUB_URL}/api/datasets/{source['id']}/revision/{quote(source['revision'], safe='')}"

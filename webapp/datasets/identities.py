@@ -1,4 +1,4 @@
-"""Which row each row of a dataset version is: stored next to its rows by the check, made later where that was not
+"""The identities of a dataset version's rows: stored next to its rows by the check, made later where that was not
 done."""
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def identities_of(rows: Path) -> Identities | None:
 
 
 def identities_make(rows: Path) -> bool:
-    """Read the rows and keep their identities; whether that could be done."""
+    """Read the rows and keep their identities. Returns whether that could be done."""
     try:
         identities_write(_rows_of_file(rows), rows.with_name(IDENTITIES_NAME))
     except (DataError, OSError) as exc:

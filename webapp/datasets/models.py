@@ -61,7 +61,8 @@ class Dataset(UuidModel, Work):
 
     @property
     def pool(self) -> str:
-        """Small files wait for no large ones. How large one is that is yet to be made or fetched is not known."""
+        """The pool of its check: small files do not wait for large ones. A file that is not made or fetched yet counts
+        as large."""
         return SHORT if 0 < self.bytes <= self.SHORT_BYTES else LONG
 
     @classmethod
@@ -90,7 +91,7 @@ class Dataset(UuidModel, Work):
 
     @property
     def rows_path(self) -> Path:
-        """The good rows, normalised; what a job reads."""
+        """The good rows, normalised; jobs read these."""
         return dataset_dir(self.id) / "rows.jsonl"
 
     @property
@@ -144,10 +145,10 @@ class DatasetExport(UuidModel, Work):
 
     @property
     def amount(self) -> str:
-        """How much is in the file, in words."""
+        """The number of rows in the file, in words."""
         return ngettext("%(n)s row", "%(n)s rows", self.rows) % {"n": self.rows}
 
     @property
     def lost(self) -> dict[str, int]:
-        """What the format has no place for, and of how many rows."""
+        """The parts that the format cannot hold, with their numbers of rows."""
         return dict((self.error or {}).get("lost") or {})

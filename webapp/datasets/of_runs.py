@@ -1,4 +1,4 @@
-"""Which dataset version a run's steps drew their tasks from."""
+"""The dataset version that a run's steps drew their tasks from."""
 
 from __future__ import annotations
 

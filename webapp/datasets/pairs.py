@@ -35,11 +35,11 @@ MAX_OPEN = 3
 MAX_GAP = 1e6
 MAX_GROUPS = 200_000
 BOUNDS = (0.05, 0.1, 0.25, 0.5, 1.0)
-"""Gaps for which pages say how many groups differ by at least so much."""
+"""Gaps for which pages say how many groups differ by at least this much."""
 
 
 def pairs_problem(run: Run) -> str:
-    """Why no pairs can be made of a run; empty where they can."""
+    """A sentence on why no pairs can be made of a run; empty where they can."""
     config = config_of(run)
     if run.state not in TERMINAL and run.state != RunState.PAUSED:
         return _("The run has not ended yet; pairs can be made from it afterwards.")
@@ -103,7 +103,7 @@ def pairs_order(
 
 
 def gaps_of(run: Run) -> list[float]:
-    """How far best and worst lie apart in each group of the run that is learned from or compared."""
+    """The best minus the worst reward in each group of the run that is learned from or compared."""
     known = Rollout.objects.filter(run=run, held_out=False, reward__isnull=False, parse_errors=0)
     groups = known.values("attempt", "step", "group").annotate(gap=Max("reward") - Min("reward"))
     return [gap for gap in groups.order_by().values_list("gap", flat=True)[:MAX_GROUPS] if math.isfinite(gap)]

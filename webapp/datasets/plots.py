@@ -24,7 +24,7 @@ class Bar(NamedTuple):
 
 
 class Plot(NamedTuple):
-    """A list of bars. ``note`` says what is counted, ``empty`` what to think where there is nothing."""
+    """A list of bars. ``note`` says what is counted, ``empty`` is shown where there is nothing."""
 
     key: str
     title: str
@@ -85,7 +85,7 @@ def plots_of(report: dict[str, Any], rows: int, bad_rows: int) -> list[Plot]:
 
 
 def _length_plot(length: dict[str, Any], kept: int) -> Plot:
-    """How long rows are, from the first step that has any."""
+    """The lengths of rows, from the first step that has any."""
     edges, counts = length.get("edges") or [], length.get("counts") or []
     steps = {
         f"{low}–{high - 1}" if high - low > 1 else str(low): count

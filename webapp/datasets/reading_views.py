@@ -1,4 +1,4 @@
-"""Pages of what a file is and how good it is: reading it differently, its quality, its bad rows."""
+"""Pages of a file's format and quality: reading it differently, its quality, its bad rows."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def _preview_context(found: Preview) -> dict[str, Any]:
 @login_required
 @require_GET
 def dataset_quality(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """What the check counted, as plots."""
+    """The counts of the check, as plots."""
     project, dataset = _own_dataset(request, slug, pk)
     context = {
         "project": project,

@@ -30,12 +30,12 @@ IN_PLACE = (DatasetState.NEEDS_MAPPING, DatasetState.NEEDS_CHOICE, DatasetState.
 
 
 def can_read_again(dataset: Dataset) -> bool:
-    """Whether there is a file to read again: it has come, and no check is at it."""
+    """Whether there is a file to read again: it has arrived, and no check reads it."""
     return dataset.state != DatasetState.CHECKING and dataset.upload_path.is_file()
 
 
 def dataset_read_again(*, dataset: Dataset, user: User | None, choices: Choices) -> Dataset:
-    """Read the same upload under these choices; gives the version that is checked now. Raises ``ValidationError``."""
+    """Read the same upload under these choices; returns the version that is checked now. Raises ``ValidationError``."""
     if not can_read_again(dataset):
         raise ValidationError(_("This version is being checked, or its file is gone."), code="conflict")
     choices_clean(dataset.project, choices, companions_of(dataset))

@@ -35,7 +35,7 @@ def versions_of(dataset: Dataset) -> QuerySet[Dataset]:
 
 
 def ready_datasets(project: Project) -> QuerySet[Dataset]:
-    """What a job may be started with."""
+    """The datasets that a job may be started with."""
     return datasets_of(project).filter(state=DatasetState.READY).order_by("name", "-version")
 
 

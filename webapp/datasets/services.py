@@ -140,7 +140,7 @@ def check_run(claim: Claim[Dataset]) -> None:
     """Make or fetch the file where it is not here yet, check it in a process of its own, and write the outcome."""
     dataset = claim.item
     checks = dataset_dir(dataset.id) / "checks"
-    shutil.rmtree(checks, ignore_errors=True)  # what earlier checks left that were killed
+    shutil.rmtree(checks, ignore_errors=True)  # files of earlier checks that were killed
     folder = checks / claim.token
     limits = CheckLimits(max_rows=settings.MAX_DATASET_ROWS, wall_s=CHECK_WALL_S)
     try:

@@ -123,7 +123,7 @@ def _too_large(request: HttpRequest, project: Project) -> HttpResponse:
 
 
 def _state_context(dataset: Dataset) -> dict[str, Any]:
-    """What the changing part of the page shows."""
+    """The context of the changing part of the page."""
     return {
         "dataset": dataset,
         "percent": selectors.percent_of(dataset),
@@ -135,7 +135,7 @@ def _state_context(dataset: Dataset) -> dict[str, Any]:
 @login_required
 @require_GET
 def dataset_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """One version: its check while that lasts, then what is in it."""
+    """One version: its check while that lasts, then its contents."""
     project, dataset = _own_dataset(request, slug, pk)
     context = _state_context(dataset) | {
         "project": project,

@@ -1,4 +1,4 @@
-"""What the check of a dataset says about files and rows, in the reader's language."""
+"""The sentences of a dataset's check about files and rows, in the reader's language."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from webapp.common.text import in_words, translated
 
 
 def finding_sentence(finding: dict[str, Any]) -> str:
-    """What a finding says, without its end stop."""
+    """The sentence of a finding, without its end stop."""
     problem = PROBLEMS.get(str(finding.get("code")))
     if problem is None:
         return str(finding.get("reason", ""))
@@ -22,7 +22,7 @@ def finding_sentence(finding: dict[str, Any]) -> str:
 
 
 def suggestion_of(code: str) -> str:
-    """What to do about a problem."""
+    """The advice for a problem."""
     return translated(PROBLEMS[code].suggestion) if code in PROBLEMS else ""
 
 
@@ -32,13 +32,13 @@ def ignored_of(report: dict[str, Any]) -> list[str]:
 
 
 def lost_words(name: str) -> str:
-    """What a format has no place for: a part of a row, or a column by its name."""
+    """The name of something that a format cannot hold: a part of a row, or a column."""
     if name.startswith(COLUMN):
         return _("column %(name)s") % {"name": name.removeprefix(COLUMN)}
     return translated(name)
 
 
 def evidence_of(report: dict[str, Any]) -> list[str]:
-    """Why a file is taken for what it is."""
+    """The evidence for a file's recognised format."""
     form = report.get("format") or {}
     return [in_words(found) for found in form.get("told") or []] or [str(text) for text in form.get("evidence") or []]

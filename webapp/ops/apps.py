@@ -1,4 +1,4 @@
-"""Operating one machine: what is checked at every start, and who says that it is ready."""
+"""Operating one machine: the checks of every start, and the report that a process is ready."""
 
 from __future__ import annotations
 

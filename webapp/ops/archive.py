@@ -5,7 +5,7 @@
 3. ``files/…``: the data folder.
 4. ``end.json``: a digest of all that came before. An archive without it was cut off.
 
-The database comes first: journals only grow, so the files hold everything that the dump speaks of.
+The database comes first: journals only grow, so the files hold everything that the dump refers to.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MODES = 0o755  # no mode in an archive lets other users write
 
 
 class ArchiveError(Exception):
-    """It is no whole backup; the message says why."""
+    """The archive is no complete backup; the message says why."""
 
 
 class _Content:
@@ -79,7 +79,7 @@ class Writer:
         with open(path, "rb") as file:
             status = os.fstat(file.fileno())
             member = _member_of(name, status)
-            # The number of a file that is deleted meanwhile comes round again: with other times.
+            # The inode number of a file that is deleted meanwhile is used again, but with other times.
             key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
             if status.st_nlink > 1 and key in self._seen:
                 member.type, member.linkname = tarfile.LNKTYPE, self._seen[key]

@@ -112,14 +112,14 @@ def connected(data: Path) -> Iterator[str]:
 
 
 def postgres_program(url: str, *command: str) -> None:
-    """Run one of PostgreSQL's programs. Raises ``BackupError`` with what it said."""
+    """Run one of PostgreSQL's programs. Raises ``BackupError`` with its message."""
     done = subprocess.run(command, env=postgres_env(url), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     if done.returncode:
         raise BackupError(f"{command[0]} failed: {done.stderr.decode(errors='replace').strip()[-800:]}")
 
 
 def kept(data: Path) -> Iterator[Path]:
-    """What of a data folder a backup holds, folders before what is in them."""
+    """The paths of a data folder that a backup has, folders before their contents."""
     for folder, folders, names in os.walk(data):
         here = Path(folder)
         if here == data:
@@ -131,13 +131,13 @@ def kept(data: Path) -> Iterator[Path]:
 
 
 def notes_processes(data: Path, path: Path) -> bool:
-    """Whether a file of the data folder speaks of processes."""
+    """Whether a file of the data folder notes processes."""
     relative = path.relative_to(data).as_posix()
     return any(fnmatchcase(relative, pattern) for pattern in PROCESS_NOTES)
 
 
 def held_here() -> Held:
-    """What the database holds, and which files that it names are not in the data folder."""
+    """The counts of the database, and the files that it names and the data folder lacks."""
     datasets = Dataset.objects.filter(state=DatasetState.READY)
     missing = [f"dataset {one.name}" for one in datasets if not one.rows_path.is_file()]
     for one in Attempt.objects.filter(journal_offset__gt=0).select_related("run"):

@@ -65,7 +65,7 @@ def secret_files(values: Mapping[str, str]) -> dict[str, str]:
 
 
 def _write_files(files: Mapping[str, str], folder: Path) -> None:
-    """A container's user must be able to read them, so the folder around them keeps everyone else out."""
+    """Write the files. A container's user must be able to read them, so their folder keeps everyone else out."""
     folder.mkdir(mode=0o700, exist_ok=True)
     folder.chmod(0o700)
     for name, text in files.items():

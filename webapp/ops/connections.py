@@ -1,4 +1,4 @@
-"""The web server's patience with connections: uvicorn's HTTP protocol with limits that it lacks.
+"""Limits of the web server's connections: uvicorn's HTTP protocol with limits that it lacks.
 
 uvicorn waits without end for a request's head and body, and answers 503 to everybody once ``--limit-concurrency``
 connections are open, idle ones included. Here:
@@ -61,7 +61,7 @@ class Idle:
         one.transport.abort()
 
     def remove(self, one: HttpProtocol) -> None:
-        """It has a request, or is gone."""
+        """Count it no more: it has a request, or is gone."""
         self.all.pop(one, None)
         mine = self.by_address.get(one.address)
         if mine is not None:
@@ -100,7 +100,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def handle_websocket_upgrade(self) -> None:
-        """From here on it is a socket, with limits of its own."""
+        """Hand the connection to the socket's protocol, which has its own limits."""
         self._leave()
         super().handle_websocket_upgrade()
 
@@ -186,7 +186,7 @@ class HttpProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         if self.cycle is not None and self.cycle.response_complete and self.cycle.more_body:
-            # Refused before its end. Closed at once, what still arrives would reset the line before the answer is read.
+            # Refused before its end. After a close, arriving data would reset the connection before the answer is read.
             self._stop_timer()
             self._timer = self.loop.call_later(LINGER_S, self.transport.close)
             _idle.add(self)
@@ -204,7 +204,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._write_timer = self.loop.call_later(ANSWER_LIMIT_S, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """It does again."""
+        """The client takes data again."""
         if self._write_timer is not None:
             self._write_timer.cancel()
             self._write_timer = None
@@ -215,7 +215,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     """One websocket: uvicorn counts it with the requests, for as long as it is open."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """It takes no request's place."""
+        """Count the socket, but not as a request."""
         _sockets.add(self)
         super().connection_made(transport)
 

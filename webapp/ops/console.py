@@ -1,4 +1,4 @@
-"""What `manage.py up` prints: a line a stage, with its seconds; an error with the end of the log that explains it."""
+"""The output of `manage.py up`: a line a stage, with its seconds; an error with the end of the log that explains it."""
 
 from __future__ import annotations
 

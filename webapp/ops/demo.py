@@ -26,7 +26,7 @@ from webapp.runs.models import Run
 
 SFT_PRESET, GRPO_PRESET = "tools-demo-sft", "tools-demo-grpo"
 DEMONSTRATIONS, TASKS = 3000, 256  # all different, of the 336 that there are
-# Most of what the warm-up imitates is careless, so that GRPO has something to take out within a minute.
+# Most demonstrations of the warm-up are careless, so that GRPO has something to correct within a minute.
 CARELESS = ("--careless", "0.75")
 WARM_UP, GRPO = "warm-up", "first-grpo"
 CHECK_LIMIT_S = 180
@@ -34,7 +34,7 @@ USABLE = (DatasetState.READY, DatasetState.CHECKING)
 
 
 class DemoError(RuntimeError):
-    """The demo could not be made; the message says at what."""
+    """The demo could not be made; the message says at which step."""
 
 
 class Demo(NamedTuple):

@@ -57,7 +57,7 @@ class _Shown:
 
 
 def follow(runs: Sequence[Run], console: Console) -> None:
-    """Print until all have ended or paused. A database that is away is waited for, at most ``AWAY_LIMIT_S``."""
+    """Print until all have ended or paused. If the database is away, wait for it, at most ``AWAY_LIMIT_S``."""
     shown, away_since = _Shown(), 0.0
     while True:
         try:

@@ -1,7 +1,7 @@
 """supervisord as a child: it starts our programs, starts a crashed one again, and ends all of them.
 
 docs/adr/0001-process-manager.md says why supervisord. It runs in the foreground, in a session of its own (so that
-Ctrl-C reaches `up` only), and the kernel ends it with us. It is spoken to over a unix socket with a password.
+Ctrl-C reaches `up` only), and the kernel ends it with us. Requests go over a unix socket with a password.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Manager:
 
     # --- life ---
     def start(self, env: dict[str, str]) -> None:
-        """Start supervisord with all that its programs may have, as it hands its own on; no program runs yet."""
+        """Start supervisord with all variables of its programs, since it passes its own on; no program runs yet."""
         self.logs.mkdir(mode=0o700, exist_ok=True)
         configuration = self.data / "supervisord.conf"
         write_private(configuration, self._configuration(env))
@@ -168,7 +168,7 @@ class Manager:
                     raise UpError(f"{program.name}: {fault.faultString}", log=self.log_of(program)) from fault
 
     def states(self) -> dict[str, dict[str, Any]]:
-        """What supervisord knows of each program: ``statename``, ``pid``, ``spawnerr``, ``exitstatus`` …"""
+        """The state of each program in supervisord: ``statename``, ``pid``, ``spawnerr``, ``exitstatus`` …"""
         try:
             return {f"{entry['group']}:{entry['name']}": entry for entry in self._call("getAllProcessInfo")}
         except (OSError, http.client.HTTPException, xmlrpc.client.Error):
@@ -179,5 +179,5 @@ class Manager:
         return int(self.states().get(program.full_name, {}).get("pid") or 0)
 
     def log_of(self, program: Program) -> Path:
-        """Where its output goes."""
+        """The file of its output."""
         return self.logs / f"{program.name}.log"

@@ -1,6 +1,6 @@
 """Collect the texts that people see without the gettext tools: Python by its syntax tree, templates by Django's reader.
 
-Only calls with literal texts count; the names below are what our code calls them. Translated text lives in
+Only calls with literal texts count; the names below are those in our code. Translated text lives in
 ``locale/<language>/LC_MESSAGES/django.po``.
 """
 
@@ -121,7 +121,7 @@ def placeholders(text: str) -> set[str]:
 
 
 def catalogue_problems(path: Path, messages: dict[Message, list[str]]) -> list[str]:
-    """What is missing, empty, fuzzy, left over, or loses a placeholder."""
+    """Texts that are missing, empty, fuzzy, left over, or lack a placeholder."""
     catalogue = polib.pofile(str(path), encoding="utf-8") if path.exists() else polib.POFile()
     known = {(entry.msgctxt, entry.msgid): entry for entry in catalogue if not entry.obsolete}
     wanted = {(message.context, message.text): message for message in messages}

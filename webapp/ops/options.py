@@ -1,4 +1,4 @@
-"""What the command line of `manage.py up` chose, and where one that runs is found."""
+"""The command line options of `manage.py up`, and the address of a running one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class UpOptions:
-    """What the command line chose."""
+    """The options of the command line."""
 
     data: Path
     root: Path
@@ -20,7 +20,7 @@ class UpOptions:
 
     @property
     def address(self) -> str:
-        """Where a browser on this machine finds us."""
+        """Our address for a browser on this machine."""
         host = "127.0.0.1" if self.host in {"0.0.0.0", "::"} else self.host  # noqa: S104 - compared, not bound
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
 

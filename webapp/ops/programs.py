@@ -51,7 +51,7 @@ class Program:
 
     @property
     def full_name(self) -> str:
-        """As the process manager calls it."""
+        """Its name in the process manager."""
         return f"{self.group}:{self.name}"
 
     def environment(self) -> dict[str, str]:
@@ -97,7 +97,7 @@ def service_program(service: Service) -> Program:
 def tools_program(port: int, token_file: Path) -> Program:
     """The environment server that ships with Tiltyard: behind a token, with an environment of its own.
 
-    The process manager hands its own environment on and cannot take a variable away, so `env -i` does.
+    The process manager passes its own environment on and cannot remove a variable, so `env -i` does.
     """
     named = [f"{name}={value}" for name, value in child_env(PLACES, PYTHONUNBUFFERED="1").items()]
     argv = [sys.executable, "-m", "envs.tools", "--port", str(port), "--token-file", str(token_file)]
@@ -202,7 +202,7 @@ def celery_programs(ready: Path, devices: Sequence[str]) -> list[Program]:
 
 
 def container_programs() -> dict[str, Program]:
-    """What a container may be, by name: each runs by itself on all addresses, and says in /tmp that it lives."""
+    """The programs of containers, by name: each runs by itself on all addresses, and writes in /tmp that it lives."""
     ready = Path(tempfile.gettempdir())
     behind_proxy = env_bool("TILTYARD_BEHIND_PROXY", False)
     web = web_program("0.0.0.0", CONTAINER_PORT, behind_proxy=behind_proxy)  # noqa: S104 - the container decides

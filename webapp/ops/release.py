@@ -28,11 +28,11 @@ IMAGE_LIMIT_S, BUILD_LIMIT_S, GIT_LIMIT_S = 3600, 600, 60
 
 
 class NotReleased(Exception):
-    """What keeps a checkout from being released, as one sentence."""
+    """Why a checkout cannot be released, as one sentence."""
 
 
 def release(root: Path, version: str, *, images: bool = True) -> list[str]:
-    """Make the release; gives what was made, a line each. Raises ``NotReleased``."""
+    """Make the release; returns a line for each thing that was made. Raises ``NotReleased``."""
     _check_release(root, version)
     section = unreleased(root, version)
     try:
@@ -121,7 +121,7 @@ def _run_command(root: Path, command: Sequence[str], limit_s: float) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Make the release and print what was made, and how to publish it; 1 where something is in the way."""
+    """Make the release and print what was made, and how to publish it; exit code 1 where it cannot be made."""
     parser = argparse.ArgumentParser(description="Make a release of this checkout.")
     parser.add_argument("version", help="three numbers, such as 0.3.0")
     parser.add_argument("--no-images", action="store_true", help="leave the images of docker-compose.yml out")

@@ -18,7 +18,7 @@ from django.db.migrations.loader import MigrationLoader
 from webapp.ops.archive import DUMP_NAME, FILES_NAME, ArchiveError, unpack
 from webapp.ops.backup import MADE_AGAIN, BackupError, Held, connected, held_here, notes_processes, postgres_program
 
-# What a process makes that only looks at an empty folder.
+# Files of a process that only reads an empty folder.
 MADE_AT_ONCE = MADE_AGAIN | {"secret_key"}
 # Servers before 17 do not know it, and its value is the default.
 UNKNOWN_TO_OLDER = b"SET transaction_timeout = 0;\n"

@@ -1,4 +1,4 @@
-"""What a first start makes: a user to log in as, a team, a project."""
+"""Makes the first user, team and project of an installation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is a program that was started ready, or does it at least get on?"""
+"""Checks whether a started program is ready, or at least makes progress."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from webapp.common.outbound import fetch
 
 
 class Progress:
-    """Whether a program that does not answer yet still gets on: its processor time grows, however slowly.
+    """Whether a program that does not answer yet makes progress: its processor time grows, however slowly.
 
     On a machine that is busy with something else a start takes minutes, and is no fault.
     """
@@ -32,7 +32,7 @@ class Progress:
         return time.monotonic() - self._moved_at > self._limit_s
 
     def slow(self) -> bool:
-        """Once, when it has taken so long that a person wonders."""
+        """True once, when it has taken so long that a person should get a note."""
         due = time.monotonic() >= self._say_at
         if due:
             self._say_at = float("inf")
@@ -40,7 +40,7 @@ class Progress:
 
 
 def within(seconds: float, check: Callable[[], bool]) -> bool:
-    """Whether something comes true within so long: asked ten times a second."""
+    """Whether a condition becomes true within the time: checked ten times a second."""
     until = time.monotonic() + seconds
     while not (found := check()) and time.monotonic() < until:
         time.sleep(0.1)

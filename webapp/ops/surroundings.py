@@ -1,4 +1,4 @@
-"""What `up` finds and leaves around itself: its port, the tools server, an old Redis, a disk that fails."""
+"""The surroundings of `up`: its port, the tools server, an old Redis, a disk that fails."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def tools_token_file(data: Path) -> Path:
 
 
 def old_redis(binary: str) -> list[str]:
-    """What to say of a Redis server whose line gets no fixes any more; nothing for a newer one."""
+    """A warning about a Redis server whose release line gets no fixes any more; empty for a newer one."""
     version = redis_version(binary)
     if version >= REDIS_SUPPORTED:
         return []
@@ -68,7 +68,7 @@ def old_redis(binary: str) -> list[str]:
 
 
 def disk_error(exc: OSError, data: Path) -> UpError:
-    """A disk that is full or cannot be written is no fault of ours: a sentence instead of a traceback."""
+    """The error for a disk that is full or cannot be written: a sentence instead of a traceback."""
     place = exc.filename or data
     if exc.errno == errno.ENOSPC:
         return UpError(

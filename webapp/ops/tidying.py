@@ -13,7 +13,7 @@ from webapp.foreign.importing import cut_imports_discard
 from webapp.runs.removal.models import Removal, RemovalState
 
 REMOVALS_KEPT = timedelta(days=30)  # the audit keeps what was deleted and by whom without end
-ANSWERS_KEPT = timedelta(hours=48)  # who sends a call again does so within minutes; a script after a weekend does not
+ANSWERS_KEPT = timedelta(hours=48)  # a call is sent again within minutes; a script does not do so after a weekend
 
 
 def tidy() -> None:

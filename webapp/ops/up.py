@@ -64,7 +64,7 @@ from webapp.ops.variables import work_names
 
 READY_LIMIT_S = 120.0  # without any processor time
 SAY_AFTER_S = 30.0
-LOOK_EVERY_S = 1.0  # whether a program that is not ready still lives, and gets on: that takes processor time of its own
+LOOK_EVERY_S = 1.0  # whether a program still lives and makes progress; this check takes processor time
 WATCH_EVERY_S = 2.0
 STOP_LIMIT_S = TRAIN_STOP_WAIT_S + 50.0  # the groups' own limits, one after another
 END_GRACE_S = 3.0
@@ -115,7 +115,7 @@ class Up:
             self.console.error(disk_error(exc, self.data))
             return 1
         except Stopped:
-            pass  # asked to, and done
+            pass  # stopped as asked
         return 0
 
     @contextmanager
@@ -157,7 +157,7 @@ class Up:
             raise UpError(_("These processes cannot be ended: %(pids)s.") % {"pids": [one.pid for one in stuck]})
 
     def _is_manager(self, one: Known) -> bool:
-        """Its pid file names it; Known has already compared the start time."""
+        """Whether the pid file names this process; ``Known`` has already compared the start time."""
         try:
             return int((self.data / "supervisord.pid").read_text()) == one.pid
         except (OSError, ValueError):
@@ -242,7 +242,7 @@ class Up:
         return child_env(PLACES, *names, **own)
 
     def _survival_check(self, program: Program) -> Callable[[], bool]:
-        """A question "is it still the process that was started?" that a crash or restart answers with no."""
+        """A question "is it still the process that was started?" answered with no after a crash or restart."""
         pids: set[int] = set()
 
         def survives() -> bool:
@@ -294,7 +294,7 @@ class Up:
             arguments += ["--tools-moved", f"http://127.0.0.1:{before}", f"http://127.0.0.1:{port}"]
         with log.open("wb") as errors:
             child = self._run_manage(*arguments, stdout=subprocess.PIPE, stderr=errors)
-            output, _none = child.communicate()  # however long: large tables take their time
+            output, _none = child.communicate()  # without a limit: large tables take their time
         if child.returncode:
             raise UpError(_("The database could not be brought up to date."), log=log)
         return str(json.loads(output.splitlines()[-1])["login_path"])

@@ -1,6 +1,6 @@
-"""Which variables of the operator's each program of `up` gets: by name, and no others.
+"""The operator's variables that each program of `up` gets: by name, and no others.
 
-A program hands its own on to what it starts, again by name (``training/child_env.py``), so each needs its children's.
+A program passes its own on to its children, again by name (``training/child_env.py``), so each needs its children's.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ def site_names() -> tuple[str, ...]:
 
 
 def keeper_names() -> tuple[str, ...]:
-    """Also how containers are started."""
+    """Also the variables for starting containers."""
     return (*site_names(), *DOCKER)
 
 
 def work_names() -> tuple[str, ...]:
-    """Also what checks and scores jobs: where models lie, and keys of judges."""
+    """Also the variables of processes that check and score jobs: the models' folder, and keys of judges."""
     return (*site_names(), *MODELS, *DEVICES, *OURS, *judge_keys())
 
 
 def train_names() -> tuple[str, ...]:
-    """Also what only trainers are given: how they reach Hugging Face, and all trackers that a run may name."""
+    """Also the variables of trainers alone: access to Hugging Face, and all trackers that a run may name."""
     trackers = (name for tracker in TRACKERS.values() for name in tracker.variables)
     return (*work_names(), *HUB_ACCESS, *trackers)

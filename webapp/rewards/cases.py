@@ -44,7 +44,7 @@ def cases_of(project: Project) -> QuerySet[RewardCase]:
 
 
 def reward_case_create(*, case: RewardCase, project: Project, user: User | None) -> RewardCase:
-    """Save a case. Raises ``ValidationError`` with a sentence for what is wrong with it."""
+    """Save a case. Raises ``ValidationError`` with a sentence for each fault."""
     case.project, case.created_by, case.name = project, user, clean_name(case.name)
     if not case.expected and case.total is None:
         raise ValidationError(_("Enter what you expect: a range for the total, or for at least one component."))
@@ -70,7 +70,7 @@ def reward_case_create(*, case: RewardCase, project: Project, user: User | None)
 
 
 def reward_case_delete(*, case: RewardCase) -> None:
-    """Forget a case."""
+    """Delete a case."""
     with transaction.atomic():
         audit(AuditAction.CASE_DELETED, case)
         case.delete()
@@ -121,14 +121,14 @@ Scores = dict[str, tuple[float | None, str]]
 
 
 def _score_cases(cases: list[RewardCase], components: list[RewardComponent], user: User) -> dict[UUID, Scores]:
-    """Each component's value by case, or why it is missing: also for rows that it does not count for, for a case asks
-    about the function."""
+    """Each component's value by case, or why it is missing: also for rows that it does not count for, because a
+    case tests the function."""
     found = {case.pk: _unreadable_scores(case, components) for case in cases}
     read = [case for case in cases if not found[case.pk]]
     asked = [Asked(episode=episode_of_case(case), components=components, weighed=True) for case in read]
     try:
         answers = scorers.ask(user.pk, asked, SCORE_LIMIT_S)
-    except TooMany as exc:  # the page has more to show than these
+    except TooMany as exc:  # the page also has other parts to show
         answers = unscored(asked, str(exc))
     for case, said in zip(read, answers, strict=True):
         found[case.pk] = {name: (one.value, in_words(one.why)) for name, one in said.items()}
@@ -162,7 +162,7 @@ def _case_view(case: RewardCase, components: list[RewardComponent], found: Score
 
 
 def _mark_of(title: str, value: float | None, reason: str, expected: Any) -> Mark:
-    """A missing value does not pass: what was expected of it was not seen."""
+    """The mark of one score. A missing value does not pass, because the expected one was not seen."""
     if expected is None:
         return Mark(title, value, reason, None, None)
     low, high = float(expected[0]), float(expected[1])

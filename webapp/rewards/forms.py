@@ -28,7 +28,7 @@ from webapp.rewards.shape import ShapeForm, shape_lines
 
 @dataclass(frozen=True)
 class ComponentFields:
-    """The fields of one component, as the template lays them out."""
+    """The fields of one component, for the template."""
 
     name: str
     title: str
@@ -84,7 +84,7 @@ class Slot(NamedTuple):
 
 
 def addable() -> dict[str, str]:
-    """Functions that a spec may use more than once: all but those that only hand the environment's verdict on."""
+    """Functions that a spec may use more than once: all but those that only pass the environment's verdict on."""
     return {
         item.name: _(item.title) for item in COMPONENTS.values() if item.params.model_fields and item.name != CUSTOM
     }
@@ -136,7 +136,7 @@ class RewardSpecForm(forms.Form):
         slots = []
         for family in FAMILIES.values():
             for item in family:
-                # Custom code is written on a page of its own, so its function has no slot until there is some.
+                # Custom code is written on a page of its own, so its function has a slot only once there is some.
                 if item.name not in self._more and (item.name != CUSTOM or item.name in self._start):
                     slots.append(Slot(item.name, item, False))
                 slots += [Slot(name, item, True) for name, function in self._more.items() if function == item.name]
@@ -175,7 +175,7 @@ class RewardSpecForm(forms.Form):
         return shapes
 
     def _with_added(self, data: QueryDict) -> QueryDict:
-        """The data with one more component, switched on and at its defaults; or a sentence why there is none."""
+        """The data with one more component, switched on, with its defaults; or a sentence on why it cannot be added."""
         name, function = data.get("add.name", "").strip(), data.get("add.function", "")
         self.add_function = function
         if function not in addable():
@@ -198,11 +198,11 @@ class RewardSpecForm(forms.Form):
 
     @property
     def extras(self) -> list[str]:
-        """What the browser sends back so that added components are known."""
+        """The values that the browser sends back so that added components are known."""
         return [f"{name}:{function}" for name, function in self._more.items()]
 
     def families(self) -> Iterator[Family]:
-        """What the template shows, in the registry's order."""
+        """The families for the template, in the registry's order."""
         for family, components in FAMILIES.items():
             parts = [self._fields_of(slot) for slot in self._slots if slot.component in components]
             chosen = sum(bool(part.on.value()) for part in parts)

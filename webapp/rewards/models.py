@@ -16,7 +16,7 @@ from webapp.runs.models import Run
 
 
 class RewardSpec(UuidModel):
-    """One version of one reward spec; saving an edit makes the next version, so a run's spec never changes under it."""
+    """One version of one reward spec; saving an edit makes the next version, so the spec of a run never changes."""
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="reward_specs")
     name = models.CharField(_("name"), max_length=80, validators=[name_validator])
@@ -83,7 +83,7 @@ class SetState(models.TextChoices):
 
 
 class RolloutSet(UuidModel, Work):
-    """A frozen set of finished episodes. It keeps what it holds when its run is deleted."""
+    """A frozen set of finished episodes. It keeps them when its run is deleted."""
 
     OPEN = (SetState.BUILDING,)
     LIMIT_S = 1800

@@ -26,7 +26,7 @@ class Origin(NamedTuple):
 
 
 def origin_of(rollout: Rollout, view: str = "") -> dict[str, Any]:
-    """What a case keeps of the rollout that it is made of."""
+    """The facts that a case keeps of its rollout."""
     return {
         "run": str(rollout.run_id),
         "run_name": rollout.run.name,

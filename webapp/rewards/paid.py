@@ -1,4 +1,4 @@
-"""What pages say of a reward that pays for form, not for solving the task: how often that ranks a failure first."""
+"""The warning about a reward that pays for form, not for solving the task: how often that ranks a failure first."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TOLERANCE = 1e-9
 
 
 class Paid(NamedTuple):
-    """What is wrong with what a reward pays for: what it says, what recorded rollouts make of it, what to do."""
+    """A warning about a reward: what it pays for, how it ranks recorded rollouts, and what to do."""
 
     sentence: str
     ranked: str
@@ -46,7 +46,7 @@ class Ranked(NamedTuple):
 
 
 def paid_for(project: Project, components: Sequence[RewardComponent]) -> Paid | None:
-    """What pages say of these components; ``None`` where they pay most for solving the task, or may."""
+    """The warning about these components; ``None`` where they pay most for solving the task, or may."""
     found = worth_of(components)
     if found.unpaid:
         said = _("Nothing here pays for solving the task.")

@@ -1,4 +1,4 @@
-"""Conversations that a person pastes, as finished episodes. Every mistake is said in a sentence."""
+"""Conversations that a person pastes, as finished episodes. Every mistake has a sentence."""
 
 from __future__ import annotations
 

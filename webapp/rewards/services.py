@@ -33,7 +33,7 @@ TRY_LIMIT_S = 5.0
 def reward_spec_save(
     *, project: Project, user: User | None, name: str, components: list[RewardComponent]
 ) -> RewardSpec:
-    """Save the next version under a name; unchanged content gives the newest one back. Raises ``ValidationError``."""
+    """Save the next version under a name; unchanged content returns the newest one. Raises ``ValidationError``."""
     spec = RewardSpec(project=project, name=clean_name(name), created_by=user)
     spec.components = stored_components(_checked_components(project, components))
     for last_try in (False, False, False, True):

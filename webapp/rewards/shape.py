@@ -1,4 +1,4 @@
-"""What happens to a component's raw value before its weight: as fields of a form, and in words."""
+"""The shaping of a component's raw value before its weight: as fields of a form, and in words."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ShapeLine(NamedTuple):
 
 
 def shape_lines(part: RewardComponent, titles: Mapping[str, str]) -> list[ShapeLine]:
-    """What shapes a component, in the order in which it happens; ``titles`` are those of the components by name."""
+    """The shaping of a component, in the order of its steps; ``titles`` are those of the components by name."""
     lines = []
     if part.clip:
         words = _("values below %(low)g or above %(high)g are moved to the nearer end")
@@ -54,7 +54,7 @@ def _schedule_words(schedule: RewardSchedule) -> str:
 
 
 class ShapeForm(forms.Form):
-    """What happens to a component's raw value before its weight, and for which rows it is computed at all."""
+    """The shaping of a component's raw value before its weight, and the rows for which it is computed."""
 
     clip_low = forms.FloatField(label=gettext_lazy("Clip from"), required=False)
     clip_high = forms.FloatField(

@@ -102,7 +102,7 @@ def postgres_bin() -> Path:
 
 
 def _system_user(folder: Path) -> str:
-    """Who PostgreSQL runs as: us, or, when we are root, the folder's owner or an unprivileged account."""
+    """The user that PostgreSQL runs as: ours, or, when we are root, the folder's owner or an unprivileged account."""
     if os.geteuid() != 0:
         return ""
     if folder.exists() and folder.stat().st_uid != 0:
@@ -126,7 +126,8 @@ def _let_pass(path: Path) -> None:
 
 
 def run_as(user: str) -> dict[str, Any]:
-    """``subprocess`` options for a child of this user, which knows places alone; empty is ourselves."""
+    """``subprocess`` options for a child of this user, with only the variables of paths; an empty name is our own
+    user."""
     options: dict[str, Any] = {"env": child_env(PLACES)}
     if not user:
         return options
@@ -215,7 +216,7 @@ def postgres_prepare(folder: Path, *, durable: bool = True) -> Service:
 
 
 def memory_options(total: int) -> dict[str, str]:
-    """What PostgreSQL may take of a machine with ``total`` bytes of memory: a small part, because trainers share it.
+    """PostgreSQL's options for a machine with ``total`` bytes of memory: a small part, because trainers share it.
 
     Its own defaults are those of a machine of 2001: an index on 14 million turns was built with 64 MB.
     """
@@ -278,7 +279,8 @@ def redis_version(binary: str) -> tuple[int, ...]:
 def redis_prepare(folder: Path) -> Service:
     """Write Redis's configuration. It listens on loopback, on the port it had last time if that is free.
 
-    It writes nothing to the disk: all that it holds may be lost, and one that cannot write refuses everything.
+    It writes nothing to the disk: its data may be lost, and a Redis that
+    cannot write refuses everything.
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     shutil.rmtree(folder / "appendonlydir", ignore_errors=True)  # of a release that wrote
@@ -328,7 +330,7 @@ def die_with_parent() -> None:
 
 
 def service_start(service: Service, log: Path) -> subprocess.Popen[bytes]:
-    """A service as our child, which dies with us; what it prints goes behind what the log holds."""
+    """A service as our child, which dies with us; its output is appended to the log."""
     with log.open("ab") as output:
         return subprocess.Popen(
             service.argv,

@@ -1,9 +1,8 @@
-"""Which processes are ours, remembered by pid and start time, and how all of them are ended.
+"""Our processes, remembered by pid and start time, and how all of them are ended.
 
 A pid alone is not an identity: after ``kill -9`` of `up`, or a reboot, the same number may be another program's
-process. So each is stored with its start time and is ours only while both match. Nothing is ever looked for by its
-name. What a copy of a data folder remembers are its original's processes, so a ledger also names the folder that it
-lies in.
+process. So each is stored with its start time and is ours only while both match. Processes are never searched by name.
+A copy of a data folder has the ledger of its original's processes, so a ledger also names the folder that it lies in.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class Known:
 
 
 def known(process: psutil.Process) -> Known | None:
-    """Its identity, if it still lives."""
+    """The process's identity, if it still lives."""
     with suppress(psutil.Error):
         return Known(process.pid, process.create_time(), process.name())
     return None
@@ -62,7 +61,7 @@ def family(pid: int) -> set[Known]:
 
 
 def alive(processes: Iterable[Known]) -> list[Known]:
-    """Those that still run."""
+    """Those of the processes that still run."""
     return [one for one in processes if one.process()]
 
 
@@ -115,7 +114,7 @@ class Ledger:
             return []
 
     def write(self, processes: set[Known]) -> bool:
-        """Remember these; writes only when something changed, and says whether it did."""
+        """Remember these; writes only when something changed, and returns whether it did."""
         if processes == self._written:
             return False
         entries = sorted((asdict(one) for one in processes), key=lambda entry: entry["pid"])

@@ -1,4 +1,4 @@
-"""Lets a process say that it is ready and then that it lives, in a file.
+"""Lets a process report that it is ready and then that it lives, in a file.
 
 `manage.py up` waits for the file instead of guessing from logs; a container's healthcheck looks at its age.
 """
@@ -24,7 +24,7 @@ def say_ready(**_signal: Any) -> None:
 
     path = os.environ.get(READY_VARIABLE)
     if path:
-        # A disk that takes nothing ends no program: only a start of `up` waits for the file, and that has found it so.
+        # A disk that cannot be written ends no program: only a start of `up` waits for the file, and checks the disk.
         with suppress(OSError):
             write_private(Path(path), str(os.getpid()))
         heartbeat_sent.connect(say_alive, dispatch_uid="ops.heartbeat_sent")

@@ -1,1 +1,1 @@
-"""What every page is drawn with: icons, the rail, figures and times."""
+"""Parts of every page: icons, the rail, figures and times."""

@@ -1,6 +1,6 @@
 """Form fields drawn without templates. Django's own give the same HTML, by an include for each option and attribute.
 
-The form of a run has a hundred fields, and selects of hundreds of options: half of what its page took.
+The form of a run has a hundred fields, and selects of hundreds of options: half of its page's time.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ NAME_VARIABLE = "TILTYARD_WORKER"
 
 
 def device() -> str:
-    """What its runs are trained on: the GPUs that it sees, or the CPU."""
+    """The worker's device: the GPUs that it sees, or the CPU."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         visible = ",".join(path.removeprefix("/dev/nvidia") for path in sorted(glob.glob("/dev/nvidia[0-9]*")))
@@ -62,7 +62,7 @@ class Gpu(NamedTuple):
 
     @property
     def title(self) -> str:
-        """As people read it."""
+        """The GPU's name and memory for a page."""
         return f"{self.name} · {self.memory / (1 << 30):.1f} GiB"
 
 
@@ -83,7 +83,7 @@ def gpu() -> Gpu | None:
 
 
 def _parse_gpu(line: str) -> Gpu | None:
-    """One line of it: a name, MiB, and the compute capability."""
+    """The GPU of one line of the driver's program: a name, MiB, and the compute capability."""
     name, mebibytes, capability = [""] * 3
     if line.count(",") >= 2:
         name, mebibytes, capability = (part.strip() for part in line.rsplit(",", 2))

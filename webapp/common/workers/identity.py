@@ -1,7 +1,7 @@
 """Whether this process sees the data folder of its installation.
 
 Runs, datasets and models lie in the data folder; the database only names them. A worker with another folder would
-find nothing there, and would end or restart runs that are well. So ``<data>/identity`` carries an id that the database
+find nothing there, and would end or restart healthy runs. So ``<data>/identity`` carries an id that the database
 knows. The first process of an installation writes both; a folder without the right one is never adopted by itself
 (``manage.py adopt_data_folder`` does it).
 """
@@ -26,7 +26,7 @@ Problem = Literal["", "no_identity", "other_identity"]
 
 
 def identity_file() -> Path:
-    """Where the data folder says which one it is."""
+    """The file with the data folder's identity."""
     return Path(settings.DATA_DIR) / IDENTITY_NAME
 
 
@@ -39,7 +39,7 @@ def folder_identity() -> UUID | None:
 
 
 def folder_problem() -> Problem:
-    """Why this process must leave all work alone; empty when it sees the right folder.
+    """A sentence on why this process must not take work; empty when it sees the right folder.
 
     An installation without an identity (its first start, or the first after an update) gets the one of this folder.
     """

@@ -8,7 +8,7 @@ from datetime import timedelta
 from django.db import models
 
 GONE_AFTER = timedelta(seconds=35)
-"""A worker that was silent for three beats is taken for gone."""
+"""A worker that was silent for three beats counts as gone."""
 
 
 class DataFolder(models.Model):

@@ -1,4 +1,4 @@
-"""What the forms of operations share."""
+"""The base of operations' forms."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ class OperationForm(forms.Form):
         return [self.cleaned_data["name"]]
 
     def parents(self) -> list[Dataset]:
-        """What it is made of."""
+        """The datasets that it is made of."""
         return [self.dataset]
 
 
 def named(dataset: Dataset, tail: str) -> str:
-    """A name that says what was done."""
+    """A suggested name with the operation in it."""
     return f"{dataset.name[: 79 - len(tail)]}-{tail}"

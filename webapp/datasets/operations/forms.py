@@ -76,7 +76,7 @@ class SubsetForm(OperationForm):
     )
 
     def clean(self) -> dict[str, Any]:
-        """What the chosen way needs."""
+        """Require the fields of the chosen way."""
         data = super().clean() or {}
         if data.get("way") == "ids":
             data["ids"] = [part.strip() for line in (data.get("ids") or "").splitlines() for part in line.split(",")]
@@ -88,11 +88,11 @@ class SubsetForm(OperationForm):
         return data
 
     def chosen_operation(self) -> str:
-        """By ids is an operation of its own."""
+        """The operation's name: the choice by ids is an operation of its own."""
         return "pick" if self.cleaned_data["way"] == "ids" else "subset"
 
     def options(self) -> dict[str, Any]:
-        """Of the chosen way."""
+        """The options of the chosen way."""
         data = self.cleaned_data
         if data["way"] == "ids":
             return {"ids": data["ids"], "field": data["field"] or "id"}
@@ -159,7 +159,7 @@ class CutForm(OperationForm):
     )
 
     def options(self) -> dict[str, Any]:
-        """Where."""
+        """Where to cut."""
         return {"cut": self.cleaned_data["cut"]}
 
 

@@ -1,4 +1,4 @@
-"""Where a dataset version comes from, and what was made of it."""
+"""The lineage of a dataset version: its sources, and the datasets made of it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Parent(NamedTuple):
 
 
 class Lineage(NamedTuple):
-    """What the page shows."""
+    """The lineage as the page shows it."""
 
     words: str
     parents: list[Parent]
@@ -44,25 +44,25 @@ def parent_of(dataset: Dataset) -> dict[str, Any]:
 
 
 def origin_note(dataset: Dataset, **options: Any) -> None:
-    """Write down which environment wrote a dataset, and how it was asked."""
+    """Note which environment wrote a dataset, and with which options."""
     dataset.lineage = {"operation": "order", "options": options, "parents": []}
     dataset.save(update_fields=["lineage"])
 
 
 def lineage_dict(dataset: Dataset) -> dict[str, Any]:
-    """The lineage of any dataset; one without a word about it was uploaded."""
+    """The lineage of any dataset; one without a note was uploaded."""
     kept = dataset.lineage or {"operation": "upload", "options": {"file_name": dataset.file_name}, "parents": []}
     return {**kept, "rows": dataset.rows, "sha256": dataset.sha256}
 
 
 def children_of(dataset: Dataset) -> QuerySet[Dataset]:
-    """What was made of a version, the oldest first."""
+    """The datasets made of a version, the oldest first."""
     found = Dataset.objects.filter(project=dataset.project, lineage__parents__contains=[{"id": str(dataset.pk)}])
     return found.order_by("created_at")
 
 
 def lineage_of(dataset: Dataset) -> Lineage:
-    """Parents, children, and what was done in words."""
+    """Parents, children, and the operation in words."""
     named = lineage_dict(dataset)
     parents = [item for item in named.get("parents") or [] if isinstance(item, dict)]
     ids = [item["id"] for item in parents if item.get("id")]
@@ -80,7 +80,7 @@ def _parent_of(item: dict[str, Any], dataset: Dataset | None) -> Parent:
 
 
 def words_of(operation: str, options: dict[str, Any]) -> str:
-    """What was done, as a sentence."""
+    """The operation, as a sentence."""
     if operation == "split":
         return _split_words(options)
     if operation == "subset":

@@ -34,7 +34,7 @@ MAX_OPEN = 6
 def operation_order(
     *, parents: Sequence[Dataset], user: User | None, operation: str, options: dict[str, Any], names: Sequence[str]
 ) -> list[Dataset]:
-    """Ask for what an operation makes: two versions of a split, else one. Raises ``ValidationError`` by field."""
+    """Order the datasets of an operation: two versions of a split, else one. Raises ``ValidationError`` by field."""
     chosen = _parse_options(operation, options)
     parts = PARTS if operation == "split" else ("",)
     names = [clean_name(name) for name in names]
@@ -80,7 +80,8 @@ def _parse_options(operation: str, options: dict[str, Any]) -> Options:
 
 
 def _judge_parents(parents: Sequence[Dataset], chosen: Options) -> None:
-    """Ready, of one project, as many as the operation takes; and the server must have room and time."""
+    """Require parents that are ready, of one project and as many as the operation takes, and enough room on the
+    server."""
     project_id = parents[0].project_id
     if any(parent.project_id != project_id for parent in parents):
         raise ValidationError(_("Only datasets of one project can be mixed."))

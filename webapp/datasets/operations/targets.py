@@ -1,4 +1,4 @@
-"""What a dataset can be written as, and the choices that go with it."""
+"""The formats that a dataset can be written in, and their options."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Target(NamedTuple):
 
 
 class ExportOptions(BaseModel):
-    """What is written: a format, whole or in two parts, and how many rows at most."""
+    """The options of an export: a format, whole or in two parts, and how many rows at most."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -56,7 +56,7 @@ def targets() -> list[Target]:
 
 
 def file_name(stem: str, options: ExportOptions) -> str:
-    """What the file is called: two parts come in a zip."""
+    """The name of the file: two parts come in a zip."""
     named = stem if options.to == OWN else f"{stem}.{options.to}"
     return f"{named}.zip" if options.split else f"{named}.{suffix_of(options.to)}"
 

@@ -94,7 +94,7 @@ def export_page(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @login_required
 @require_GET
 def export_list(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """The files; the part asks for itself again while one is being written."""
+    """The files; the part polls while one is being written."""
     project, dataset = _own_dataset(request, slug, pk, Role.VIEWER)
     return render(request, "components/exports.html", {"project": project, **_exports_context(dataset)})
 

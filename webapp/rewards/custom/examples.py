@@ -9,7 +9,7 @@ from django.utils.translation import gettext_lazy as _
 
 
 class Example(NamedTuple):
-    """One example: its name in addresses, its title, a comment, and code with a place for the comment."""
+    """One example: its name in addresses, its title, a comment, and code with a placeholder for the comment."""
 
     key: str
     title: Promise | str

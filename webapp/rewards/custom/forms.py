@@ -1,4 +1,4 @@
-"""The editor's form: the code, its limits, what it is tested on, and the spec that it becomes a part of."""
+"""The editor's form: the code, its limits, the episodes to test it on, and the spec that it becomes a part of."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CODE = forms.Textarea(
 
 
 class CodeForm(forms.Form):
-    """What a test needs."""
+    """The fields that a test needs."""
 
     code = forms.CharField(
         label=gettext_lazy("Code"),
@@ -92,7 +92,7 @@ class CodeForm(forms.Form):
 
 
 class CustomRewardForm(CodeForm):
-    """... and what saving needs."""
+    """Also the fields that saving needs."""
 
     name = forms.CharField(
         label=gettext_lazy("Name of the component"),
@@ -124,7 +124,7 @@ class CustomRewardForm(CodeForm):
         spec.choices = [("", _("— a new one —")), *((name, str(item)) for name, item in self.specs.items())]
 
     def clean_name(self) -> str:
-        """A name of its own."""
+        """Require a name that no registered component has."""
         name = str(self.cleaned_data["name"]).strip()
         if not COMPONENT_NAME.match(name):
             raise forms.ValidationError(
@@ -135,7 +135,7 @@ class CustomRewardForm(CodeForm):
         return name
 
     def clean(self) -> dict[str, Any]:
-        """A spec, old or new, in which the name is free or belongs to custom code."""
+        """Require a spec, old or new, in which the name is free or belongs to custom code."""
         cleaned = super().clean()
         chosen = self.specs.get(cleaned.get("spec", ""))
         if chosen is None and not cleaned.get("spec_name"):

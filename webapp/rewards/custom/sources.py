@@ -1,4 +1,4 @@
-"""What code is tested on: rollouts of a run, the project's reward cases, or pasted episodes."""
+"""The episodes that code is tested on: rollouts of a run, the project's reward cases, or pasted ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs code on episodes in a sandbox of its own, twice, and says what came out.
+"""Runs code on episodes in a sandbox of its own, twice, and reports the results.
 
 1. Each episode is scored; a failure is shown with its line, and the next episode runs in a new process if need be.
 2. Where all worked, everything is scored once more in a new process and in the opposite order: a reward that comes out
@@ -31,7 +31,7 @@ _running = threading.BoundedSemaphore(2)
 
 
 class Line(NamedTuple):
-    """What the code said about one episode: a value, or what went wrong and where."""
+    """The code's result for one episode: a value, or the error and its line."""
 
     sample: Sample
     value: float | None
@@ -59,12 +59,12 @@ class Tested(NamedTuple):
 
     @property
     def values(self) -> list[float]:
-        """The values that came out."""
+        """The values that the code returned."""
         return [line.value for line in self.lines if line.value is not None]
 
     @property
     def constant(self) -> bool:
-        """Whether it said the same about everything, which teaches nothing."""
+        """Whether it returned the same value for all episodes, which is no learning signal."""
         return len(self.values) > 1 and len(set(self.values)) == 1
 
 

@@ -34,7 +34,7 @@ def _require_on() -> None:
 
 
 def _editor_start(request: HttpRequest, project: Project) -> dict[str, Any]:
-    """What the editor begins with: an example, or the code of a component of a spec of this project."""
+    """The editor's initial values: an example, or the code of a component of a spec of this project."""
     example = BY_KEY.get(request.GET.get("example", ""), EXAMPLES[0])
     start: dict[str, Any] = {"code": example.code, "name": f"my_{example.key}"}
     try:

@@ -1,1 +1,1 @@
-"""The reward lab: what a reward does to recorded rollouts, seen before a run is spent on it."""
+"""The reward lab: the effect of a reward on recorded rollouts, before a run is spent on it."""

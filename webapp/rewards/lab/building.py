@@ -58,7 +58,7 @@ def set_failed(_set: RolloutSet, error: TiltyardError) -> dict[str, Any]:
 
 
 def _forget_others(folder: Path, token: str) -> None:
-    """Remove what earlier workers left that were killed."""
+    """Remove the files of earlier workers that were killed."""
     for path in folder.glob("*/"):
         if path.name != token:
             shutil.rmtree(path, ignore_errors=True)
@@ -143,7 +143,7 @@ def _chosen_groups(rollout_set: RolloutSet) -> Q:
 
 
 def _finish_set(claim: Claim[RolloutSet], folder: Path, writer: SetWriter) -> None:
-    """Move the files to their place, the columns last, and say that the set is there."""
+    """Move the files to their place, the columns last, and mark the set as ready."""
     with claim.held():
         for name in (EPISODES_NAME, ROWS_NAME, META_NAME, COLUMNS_NAME):
             os.replace(folder / name, claim.item.folder / name)

@@ -21,7 +21,7 @@ S = TypeVar("S", bound=Sized)
 
 
 class Cache:
-    """A bounded store; what is larger than all of it is handed out and not kept."""
+    """A bounded store; an item larger than the limit is returned and not kept."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._max = max_bytes
@@ -30,7 +30,7 @@ class Cache:
         self.bytes = 0
 
     def get(self, key: Any, make: Callable[[], S]) -> S:
-        """What is held under a key; made by ``make`` where nothing is. Two threads may both make it."""
+        """The item of a key; made by ``make`` where there is none. Two threads may both make it."""
         with self._lock:
             if key in self._held:
                 self._held.move_to_end(key)
@@ -45,7 +45,7 @@ class Cache:
         return made
 
     def drop(self, key: Any) -> None:
-        """Forget what is held under a key."""
+        """Drop the item of a key."""
         with self._lock:
             gone = self._held.pop(key, None)
             self.bytes -= gone.nbytes if gone is not None else 0

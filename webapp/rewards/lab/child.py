@@ -23,7 +23,7 @@ ONE_THREAD: Mapping[str, str] = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS":
 
 
 class ScoringFailed(Exception):
-    """The process came to no good end. ``said`` is its own sentence, if it had one; ``late``: it took too long."""
+    """The process failed. ``said`` is its own sentence, if it had one; ``late``: it took too long."""
 
     def __init__(self, said: str, late: bool) -> None:
         super().__init__(said)

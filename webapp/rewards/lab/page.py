@@ -1,4 +1,4 @@
-"""What the lab's pages show: runs that a set can be made of, specs to choose from, and where a run is launched."""
+"""The contents of the lab's pages: runs that a set can be made of, specs to choose from, and the launch address."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from webapp.runs.rollouts.models import Rollout
 MAX_SPECS = 60
 MAX_NAME = 80
 AS_LAUNCHED, STARTING = "run", "start"
-"""Keys of the two choices that are no saved spec: what the set's run scored with, and the usual start."""
+"""Keys of the two choices that are no saved spec: the components of the set's run, and the usual start."""
 
 
 class Choice(NamedTuple):
@@ -46,7 +46,7 @@ def runs_with_rollouts(project: Project) -> QuerySet[Run]:
 
 
 def choices_for(project: Project, rollout_set: RolloutSet, asked: list[str]) -> list[Choice]:
-    """What the set's run scored with first, then the newest version of each spec and those that the address names."""
+    """First the components of the set's run, then the newest version of each spec and those that the address names."""
     config = _config_of(rollout_set)
     own = _spec_named(project, config.rewards.spec) if config else None
     launched = _launched_components(rollout_set, config) if config and own is None else []
@@ -113,7 +113,7 @@ def chosen_of(choices: list[Choice], key: str) -> Choice:
 
 
 def functions() -> dict[str, dict[str, Any]]:
-    """What a script has to know of each registered component."""
+    """The facts that a script needs of each registered component."""
     return {
         item.name: {
             "title": translated(item.title),
@@ -127,7 +127,7 @@ def functions() -> dict[str, dict[str, Any]]:
 
 
 def set_name(kind: str, run: Run | None, first: int | None, last: int | None) -> str:
-    """A name for a set whose maker gave none: what it is made of."""
+    """A name for a set whose maker gave none: its source and steps."""
     if run is not None and kind == SetKind.RUN:
         steps = "" if first is None and last is None else f" {first or 0}-{'' if last is None else last}"
         return run.name[: MAX_NAME - len(steps)] + steps
@@ -148,7 +148,7 @@ def launch_address(project: Project, rollout_set: RolloutSet) -> str:
 
 
 def problems_of(exc: ShapeError) -> dict[str, list[str]]:
-    """What the model says about posted components, by the place of the component; "" where it is about none."""
+    """The model's errors for posted components, by the place of the component; "" where it is about none."""
     found: dict[str, list[str]] = {}
     for error in exc.errors(include_url=False, include_input=False):
         place = error["loc"][1] if len(error["loc"]) > 1 and error["loc"][0] == "components" else ""

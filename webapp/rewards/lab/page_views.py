@@ -141,7 +141,7 @@ def lab_set(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 def _script_facts(
     project: Project, rollout_set: RolloutSet, choices: list[page.Choice], chosen: page.Choice
 ) -> dict[str, Any]:
-    """What the page's script starts from."""
+    """The data that the page's script starts with."""
     of_set = [project.slug, rollout_set.pk]
     nobody = UUID(int=0)
     return {
@@ -163,7 +163,7 @@ def _script_facts(
 
 
 def _state_context(rollout_set: RolloutSet) -> dict[str, Any]:
-    """What the changing part of the page shows."""
+    """The context of the changing part of the page."""
     return {
         "set": rollout_set,
         "percent": selectors.percent_of(rollout_set),
@@ -209,7 +209,7 @@ class SaveRequest(BaseModel):
 @login_required
 @require_POST
 def lab_save(request: HttpRequest, slug: str) -> JsonResponse:
-    """Save what was moved in the lab as the next version of a spec."""
+    """Save the changes made in the lab as the next version of a spec."""
     project = project_for(request.user, slug, need=Role.EDITOR)
     try:
         asked = SaveRequest.model_validate_json(request.body)

@@ -24,7 +24,7 @@ MAX_CONVERSATIONS = 2000
 
 
 class Pasted(NamedTuple):
-    """One conversation and what was said about it."""
+    """One conversation with its recorded reward and parts."""
 
     episode: Episode
     about: dict[str, Any]

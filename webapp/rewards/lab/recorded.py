@@ -1,4 +1,4 @@
-"""What a run recorded, as episodes that can be scored, with the rows of its dataset: streamed, so of any size."""
+"""A run's records, as episodes that can be scored, with the rows of its dataset: streamed, so of any size."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _of_batch(batch: list[Rollout], rows: Rows) -> Found:
 
 
 def _recorded_of(rollout: Rollout, episode: Episode | None) -> Recorded:
-    """A rollout whose reward alone failed is whole: another reward may well be computed."""
+    """The record of a rollout. One whose reward alone failed is not excluded: another reward can still be computed."""
     error = ""
     if rollout.status == RolloutStatus.EXCLUDED and (rollout.error or {}).get("boundary") != Boundary.REWARD:
         error = str(

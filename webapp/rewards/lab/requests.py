@@ -1,4 +1,4 @@
-"""What the lab's page sends: checked here, answered by ``view`` and ``transcript``."""
+"""The requests of the lab's page: checked here, answered by ``view`` and ``transcript``."""
 
 from __future__ import annotations
 

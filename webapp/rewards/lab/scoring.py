@@ -69,7 +69,7 @@ def values_of(rollout_set: RolloutSet, table: Table, components: Sequence[Reward
 
 
 def known_columns(rollout_set: RolloutSet, table: Table, components: Sequence[RewardComponent]) -> dict[str, Column]:
-    """What is known of all components now."""
+    """The known columns of all components now."""
     return {item.name: _cached_column(rollout_set, table, item) for item in components}
 
 
@@ -104,7 +104,7 @@ class Job:
     def __init__(self, folder: Path, components: list[RewardComponent]) -> None:
         self._folder = folder
         self._components = components
-        self._environment = computing_env()  # asks the database, which the thread of a job has no business with
+        self._environment = computing_env()  # reads the database, which the thread of a job must not use
         self.progress = {"done": 0, "total": 0}
         self.names = [item.name for item in components]
         self.done = threading.Event()

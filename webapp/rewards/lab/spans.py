@@ -1,4 +1,4 @@
-"""The answer to ``lab-rollout``: one rollout, what each component says of it, and the text that it comes from."""
+"""The answer to ``lab-rollout``: one rollout, the value of each component, and the text that it comes from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the lab's scripts say."""
+"""The texts of the lab's scripts."""
 
 from __future__ import annotations
 

@@ -261,7 +261,7 @@ def _figure_text(value: float) -> str:
 
 
 def _figure_labels() -> dict[str, str]:
-    """What the figures of alarms are called."""
+    """The titles of alarms' figures."""
     return {
         "cases": _("cases"),
         "groups": _("groups"),

@@ -1,4 +1,4 @@
-"""Having a job scored: in the person's turn, within its time, by a process of ours."""
+"""Scoring a job: in the person's turn, within its time, by a child process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DIED = gettext_noop("The scoring process ended ({how}); a new one replaces it.")
 NOT_STARTED = gettext_noop("No scoring process could be started on this server.")
 TOO_DEEP = gettext_noop("This JSON is nested too deeply.")
 Answers = list[dict[str, Said]]
-"""For each episode what each component said, by name."""
+"""For each episode the answer of each component, by name."""
 
 
 class Scorers:
@@ -38,7 +38,7 @@ class Scorers:
         self._idle: list[Child] = []
 
     def ask(self, person: object, asked: Sequence[Asked], limit_s: float, *, late: str = "") -> Answers:
-        """What is said within ``limit_s``, after as long again in the line at most. ``late`` is why the rest is
+        """The answers within ``limit_s``, after at most as long again in the line. ``late`` is why the rest is
         missing. Raises ``TooMany``."""
         wanted = sum(len(one.components) for one in asked)
         if not wanted:
@@ -121,7 +121,7 @@ class Scorers:
 
 
 def _end_of(child: Child) -> Said | None:
-    """What its end means that came by itself; ``None`` where the kernel found that its time was over."""
+    """The error for a process that ended by itself; ``None`` where the kernel ended it for its time limit."""
     code = child.ended()
     if code == -signal.SIGXCPU:
         return None
@@ -131,7 +131,7 @@ def _end_of(child: Child) -> Said | None:
 
 
 def unscored(asked: Sequence[Asked], why: str) -> Answers:
-    """Nothing was computed, and why."""
+    """Answers without values, all with the same reason."""
     return _answers_by_name(asked, [], Said(why=Sentence.of(why)))
 
 

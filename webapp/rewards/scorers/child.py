@@ -12,7 +12,7 @@ from training.piped import Piped
 from training.rewards.custom import SWITCH_VARIABLE
 from training.rewards.scorer.wire import READY, Said, said_of
 
-START_LIMIT_S = 20.0  # it loads for half a second of processor time; a machine that trains may be slow
+START_LIMIT_S = 20.0  # loading takes half a second of processor time; a machine that trains may be slow
 MEMORY_BYTES = 1 << 30
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
@@ -35,7 +35,7 @@ class Child(Piped):
         return self._ready
 
     def answers(self, job: bytes, deadline: float) -> Iterator[Said]:
-        """What it says, as it comes; ends early at the deadline, or where it ended or said what is no answer."""
+        """Its answers, as they come; ends early at the deadline, at the process's end, or at an invalid answer."""
         for line in self.lines(job, deadline):
             try:
                 yield said_of(line)

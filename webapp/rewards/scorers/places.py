@@ -1,4 +1,4 @@
-"""The line of people who have something scored, and whose turn it is."""
+"""The line of people who wait for scores, and whose turn is next."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Turn:
                 end()
 
     def leave(self) -> None:
-        """The asker is gone."""
+        """Leave the line: the client is gone."""
         with self._lock:
             self.gone.set()
             if self._end is not None:
@@ -44,7 +44,7 @@ class Turn:
 class Places:
     """Places that people take in turns; safe for many threads.
 
-    1. A person's turns wait in order, and the people stand in a circle.
+    1. A person's turns wait in order, and the people form a circle.
     2. A free place goes to the first one in the circle who has a turn waiting and none running.
     3. A person whose job has ended goes to the end of the circle, so that no person is passed over for long.
     """
@@ -71,7 +71,7 @@ class Places:
                     self._changed.notify_all()
 
     def wake(self) -> None:
-        """Have those who wait look whether they still want to."""
+        """Wake the waiting threads, so that those whose client has gone leave."""
         with self._changed:
             self._changed.notify_all()
 

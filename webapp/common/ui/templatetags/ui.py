@@ -91,7 +91,7 @@ def coarse(value: float | None) -> str:
 
 @register.simple_tag
 def ago(value: datetime | None) -> SafeString:
-    """When something was, as a ``<time>`` whose title is the full moment; scripts keep it fresh."""
+    """A time as a ``<time>`` whose title is the full moment; scripts keep it fresh."""
     if value is None:
         return SafeString(NOTHING)
     seconds = (timezone.now() - value).total_seconds()

@@ -14,7 +14,7 @@ from webapp.ops.backup import BackupError, backup, lacking
 
 
 class Command(BaseCommand):
-    """Write a backup and say what it holds; 1 where there is none, or where it lacks what the database names."""
+    """Write a backup and print what it holds; exit code 1 if it failed, or lacks files that the database names."""
 
     help = __doc__
     requires_system_checks: list[str] = []

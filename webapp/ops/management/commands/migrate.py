@@ -9,7 +9,7 @@ from django.core.management.commands import migrate
 from django.db import DatabaseError, connections
 
 LIMITS = {"statement_timeout": "0", "lock_timeout": "60s", "idle_in_transaction_session_timeout": "0"}
-"""A rewrite of millions of rows takes minutes; what waits for a lock that long would hold up the site."""
+"""A rewrite of millions of rows takes minutes; but a migration that waits that long for a lock would block the site."""
 
 
 class Command(migrate.Command):

@@ -15,7 +15,8 @@ from webapp.ops.restore import restore
 
 
 class Command(BaseCommand):
-    """Check a backup, restore all of it or nothing, and say what was restored; 1 where nothing or not all was."""
+    """Check a backup, restore all of it or nothing, and print what was restored; exit code 1 where nothing or not all
+    was."""
 
     help = __doc__
     requires_system_checks: list[str] = []

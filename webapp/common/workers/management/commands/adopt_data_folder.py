@@ -15,6 +15,6 @@ class Command(BaseCommand):
     help = "Write the identity that the database knows into this data folder, so that workers use it."
 
     def handle(self, **_options: Any) -> None:
-        """Do it, and say what was written where."""
+        """Write the identity, and print it with its file."""
         identity = folder_adopt()
         self.stdout.write(f"{identity_file()} carries {identity} now; restart the workers.")
