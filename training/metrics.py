@@ -72,10 +72,8 @@ METRICS: dict[str, Metric] = {
         form="percent",
     ),
     "rewards/margins": Metric(
-        _("Margin"), _(
-            "Gain of the better answers over the base model minus that of the worse ones, times β, averaged over "
-            "pairs."
-        )
+        _("Margin"),
+        _("Gain of the better answers over the base model minus that of the worse ones, times β, averaged over pairs."),
     ),
     "rewards/chosen": Metric(
         _("Gain of better answers"), _("Gain of the better answers over the base model, times β.")

@@ -98,9 +98,7 @@ def os_reason(error: OSError) -> Sentence:
 
 def yaml_reason(error: yaml.YAMLError) -> Sentence:
     """What is wrong with a YAML text, without the place."""
-    return sentence(
-        _first(_YAML, getattr(error, "problem", None) or str(error)) or _("it breaks the rules of YAML")
-    )
+    return sentence(_first(_YAML, getattr(error, "problem", None) or str(error)) or _("it breaks the rules of YAML"))
 
 
 def csv_reason(error: Exception) -> Sentence:

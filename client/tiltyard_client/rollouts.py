@@ -42,9 +42,7 @@ def rollout_continue(
         typer.Option(help="A model's name, endpoint:NAME, policy:NAME, or run:NAME of a model that is not registered."),
     ],
     times: Annotated[int, typer.Option(help="How often, 1 to 16.", min=1, max=16)] = 4,
-    temperature: Annotated[
-        float | None, typer.Option(help="Instead of the recorded run's.", min=0.01, max=5.0)
-    ] = None,
+    temperature: Annotated[float | None, typer.Option(help="Instead of the recorded run's.", min=0.01, max=5.0)] = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Stay until it ends. Ctrl-C leaves it running.")] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -127,9 +127,7 @@ class EndpointConfig(Group):
         max_length=500,
         pattern=r"^(https?://\S+)?$",
     )
-    model: str = option(
-        "", title=_("Endpoint model"), help=_("The name of the model on the endpoint."), max_length=200
-    )
+    model: str = option("", title=_("Endpoint model"), help=_("The name of the model on the endpoint."), max_length=200)
     key_variable: str = option(
         "",
         title=_("Key variable"),

@@ -63,8 +63,7 @@ CREDIT_WEIGHT: Any = option(
     1.0,
     title=_("Credit by turns"),
     help=_(
-        "With credit to turns: how much of the reward from before a turn is taken off; near 0 is the rollout's "
-        "credit."
+        "With credit to turns: how much of the reward from before a turn is taken off; near 0 is the rollout's credit."
     ),
     gt=0,
     le=1,

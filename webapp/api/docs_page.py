@@ -33,7 +33,11 @@ def docs_answer(request: HttpRequest) -> HttpResponseBase:
     if not request.user.is_authenticated:
         made = _stranger_page_at(language, str(page(request)["theme"]), address)
         return constant_answer(request, made, cache_control=CACHE_CONTROL)
-    context = {**_page_context(language), "operations": _with_address(_operations_html(language), address), "address": address}
+    context = {
+        **_page_context(language),
+        "operations": _with_address(_operations_html(language), address),
+        "address": address,
+    }
     response = render(request, "api/docs.html", context)
     response["Cache-Control"] = CACHE_CONTROL
     return response

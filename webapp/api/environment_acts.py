@@ -118,5 +118,7 @@ def orders_list(request: HttpRequest, environment_id: UUID, asked: Query[LongNam
 @once
 def order_new(request: HttpRequest, environment_id: UUID, body: OrderIn) -> Status[dict[str, Any]]:
     """Have a built-in environment write a dataset in the background."""
-    made = order_create(environment=_environment_for(request, environment_id), user=caller(request), **body.model_dump())
+    made = order_create(
+        environment=_environment_for(request, environment_id), user=caller(request), **body.model_dump()
+    )
     return Status(201, order_out(made))

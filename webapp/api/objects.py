@@ -77,7 +77,9 @@ def dataset_upload(
         raise HttpError(413, too_large_sentence())
     if file is None:
         raise ValidationError({"file": _("Send the file as the multipart field `file`.")})
-    choices = Choices(_parse_options("reading", reading), _parse_options("checking", checking), _companions(request), look)
+    choices = Choices(
+        _parse_options("reading", reading), _parse_options("checking", checking), _companions(request), look
+    )
     made = dataset_create(
         project=project, user=caller(request), name=name, file=file, file_name=file.name or "", choices=choices
     )

@@ -120,7 +120,12 @@ def _operation_of(method: str, path: str, said: Schema, shapes: Schema) -> Opera
     kind = next(iter(content), "")
     body = list(_field_rows(content[kind]["schema"], shapes)) if kind else []
     parameters = [
-        FieldRow(item["name"], _type_text(item["schema"], shapes), bool(item.get("required")), _field_notes(item["schema"], item))
+        FieldRow(
+            item["name"],
+            _type_text(item["schema"], shapes),
+            bool(item.get("required")),
+            _field_notes(item["schema"], item),
+        )
         for item in said.get("parameters", [])
         if item["in"] in ("path", "query")
     ]
@@ -199,7 +204,13 @@ def _field_rows(shape: Schema, shapes: Schema, depth: int = 0) -> Iterator[Field
         inner = _resolved_shape(inner["additionalProperties"], shapes)
     required = inner.get("required", [])
     for name, field in inner.get("properties", {}).items():
-        yield FieldRow(name, _type_text(field, shapes), name in required, _field_notes(_resolved_shape(field, shapes), field), depth)
+        yield FieldRow(
+            name,
+            _type_text(field, shapes),
+            name in required,
+            _field_notes(_resolved_shape(field, shapes), field),
+            depth,
+        )
         if depth < MOST_DEEP:
             yield from _field_rows(field, shapes, depth + 1)
 

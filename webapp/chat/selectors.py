@@ -103,7 +103,9 @@ def _wait_reason(chat: Chat, pool: str) -> dict[str, Any]:
         return {"why": "no_worker"}
     runs = list(Run.objects.filter(state__in=LEASED, lease_worker__in=places))
     if len(runs) >= sum(places.values()):
-        return _wait_for_run(chat, min(runs, key=lambda run: math.inf if (left := _seconds_left(run)) is None else left))
+        return _wait_for_run(
+            chat, min(runs, key=lambda run: math.inf if (left := _seconds_left(run)) is None else left)
+        )
     if (queued := waiting_run(pool)) is not None:
         return _wait_for_run(chat, queued)
     return {"why": "busy" if holders(pool).exists() else "starting"}
@@ -112,7 +114,12 @@ def _wait_reason(chat: Chat, pool: str) -> dict[str, Any]:
 def _wait_for_run(chat: Chat, run: Run) -> dict[str, Any]:
     """A run that has the worker, or gets it next. One of another project has no name here."""
     own = run.project_id == chat.project_id
-    return {"why": "run", "run": run.name if own else "", "run_id": str(run.pk) if own else "", "left": _seconds_left(run)}
+    return {
+        "why": "run",
+        "run": run.name if own else "",
+        "run_id": str(run.pk) if own else "",
+        "left": _seconds_left(run),
+    }
 
 
 def _seconds_left(run: Run) -> float | None:

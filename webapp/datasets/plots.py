@@ -42,7 +42,9 @@ def plots_of(report: dict[str, Any], rows: int, bad_rows: int) -> list[Plot]:
     codes = report.get("codes") or {}
     return [
         _length_plot(report.get("length") or {}, kept),
-        Plot("turns", _("Turns"), _("messages in a row"), _bars_of(_bin_counts(turns), kept), _("No rows were counted.")),
+        Plot(
+            "turns", _("Turns"), _("messages in a row"), _bars_of(_bin_counts(turns), kept), _("No rows were counted.")
+        ),
         Plot(
             "tools",
             _("Tools"),
@@ -65,7 +67,11 @@ def plots_of(report: dict[str, Any], rows: int, bad_rows: int) -> list[Plot]:
             _("No rows were counted."),
         ),
         Plot(
-            "roles", _("Roles"), _("messages by role"), _bars_of(report.get("roles") or {}, 0), _("No rows were counted.")
+            "roles",
+            _("Roles"),
+            _("messages by role"),
+            _bars_of(report.get("roles") or {}, 0),
+            _("No rows were counted."),
         ),
         Plot(
             "duplicates",
@@ -154,7 +160,9 @@ def code_words(code: str) -> str:
     if problem is None:
         return code
     short = remark_words(code)
-    return short if short != code else in_words({"template": problem.template, "values": _empty_places(problem.template)})
+    return (
+        short if short != code else in_words({"template": problem.template, "values": _empty_places(problem.template)})
+    )
 
 
 def _empty_places(template: str) -> dict[str, str]:

@@ -117,9 +117,8 @@ def endpoint_edit(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
             add_errors(form, exc)
         else:
             messages.success(
-                request, _(
-                    "%(name)s is changed; active runs keep the values that they began with."
-                ) % {"name": endpoint}
+                request,
+                _("%(name)s is changed; active runs keep the values that they began with.") % {"name": endpoint},
             )
             return redirect("endpoint-detail", slug=slug, pk=pk)
     context = {"project": project, "form": form, "item": _reloaded(endpoint)}

@@ -44,7 +44,9 @@ def rollout_order(*, rollout: Rollout, act: Act, user: User) -> dict[str, Any]:
         rollout.refresh_from_db(fields=["status", "attempt"])
         if run is None or run.state != RunState.RUNNING or rollout.attempt != run.attempt:
             state = run.get_state_display() if run is not None else ""
-            raise _conflict(_("Nothing was changed: the run is %(state)s, and this rollout is over.") % {"state": state})
+            raise _conflict(
+                _("Nothing was changed: the run is %(state)s, and this rollout is over.") % {"state": state}
+            )
         if rollout.status != RolloutStatus.RUNNING:
             raise _conflict(_("Nothing was changed: this rollout has ended by itself."))
         if rollout.held_out:

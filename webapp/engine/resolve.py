@@ -84,7 +84,9 @@ def resolve(project: Project, config: JobConfig, *, launched: bool = False) -> R
         _refuse("data.train", _("choose a dataset: this environment does not draw tasks by itself."))
     _resolve_rewards(project, plain)
     if config.stages:
-        plain.curriculum = CurriculumConfig(stages=_resolve_parts(project, config, plain, config.stages, "curriculum.stages"))
+        plain.curriculum = CurriculumConfig(
+            stages=_resolve_parts(project, config, plain, config.stages, "curriculum.stages")
+        )
     if config.mix.parts:
         plain.mix = MixConfig(parts=_resolve_parts(project, config, plain, config.mix.parts, "mix.parts"))
     if not (config.rewards.spec or config.rewards.components or launched):

@@ -93,7 +93,12 @@ def run_change(*, run: Run, name: str, config: JobConfig) -> bool:
     _check_name(name)
     if run.resume_checkpoint is not None:
         check_child(run.project, config, run.resume_checkpoint)
-    columns = {"name": name, "kind": config.kind, "config": _storable_config(config), "total_steps": config.run.max_steps}
+    columns = {
+        "name": name,
+        "kind": config.kind,
+        "config": _storable_config(config),
+        "total_steps": config.run.max_steps,
+    }
     try:
         with transaction.atomic():
             return bool(Run.objects.filter(pk=run.pk, state=RunState.DRAFT).update(**columns))
@@ -109,7 +114,10 @@ def run_launch(*, run: Run, user: User | None = None, audited: bool = False) -> 
     config = JobConfig.model_validate(run.config)
     fields = {**_resolved_fields(config, resolve(run.project, config)), "archived_at": None}
     drafts = frozenset({RunState.DRAFT})
-    if run_transition(run.pk, RunState.QUEUED, sources=drafts, reason=_reason_with_user("launched", user), **fields) and not audited:
+    if (
+        run_transition(run.pk, RunState.QUEUED, sources=drafts, reason=_reason_with_user("launched", user), **fields)
+        and not audited
+    ):
         audit(AuditAction.RUN_LAUNCHED, run, by=user)
     run.refresh_from_db()
     return run

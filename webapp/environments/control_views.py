@@ -28,7 +28,9 @@ from webapp.people.teams.models import Project, Role
 TOO_MANY = 99
 
 
-def _live_response(request: HttpRequest, project: Project, environment: Environment, notice: str, *, ok: bool) -> HttpResponse:
+def _live_response(
+    request: HttpRequest, project: Project, environment: Environment, notice: str, *, ok: bool
+) -> HttpResponse:
     """The part of the page that asked, or the environment's page."""
     if request.headers.get("HX-Request") != "true":
         (messages.success if ok else messages.error)(request, notice)
@@ -52,7 +54,9 @@ def environment_recheck(request: HttpRequest, slug: str, pk: UUID) -> HttpRespon
     if request.GET.get("part") == "row":
         context = {"project": project, "item": environment, "health": health_view(environment), "can_edit": True}
         return render(request, "environments/_row.html", context)
-    return _live_response(request, project, environment, _("%(name)s was checked.") % {"name": environment.name}, ok=True)
+    return _live_response(
+        request, project, environment, _("%(name)s was checked.") % {"name": environment.name}, ok=True
+    )
 
 
 @login_required

@@ -69,9 +69,9 @@ OPTION_TEXTS: dict[tuple[str, str], OptionText] = {
     ("toolbench", "queries"): OptionText(_("Queries"), _("File with a list of queries and their APIs.")),
     ("toolbench", "query-ids"): OptionText(_("Query ids"), _("File with the ids to play; none plays all queries.")),
     ("toolbench", "max-turns"): OptionText(_("Turns"), _("An episode without Finish ends after this many turns.")),
-    ("toolbench", "dialect"): OptionText(_("Dialect"), _(
-        "Where the error texts come from that the route /virtual returns."
-    )),
+    ("toolbench", "dialect"): OptionText(
+        _("Dialect"), _("Where the error texts come from that the route /virtual returns.")
+    ),
     ("tools", "difficulty"): OptionText(
         _("Difficulty"), _("starter: for tiny models. easy, mixed: longer. chained: results of one call feed the next.")
     ),

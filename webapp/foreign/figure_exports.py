@@ -47,7 +47,9 @@ def metrics_order(*, run: Run, user: User | None, to: str) -> RunExport:
         raise ValidationError(_("Files are being written for this project already; wait until one is done."))
     if shutil.disk_usage(settings.DATA_DIR).free < KEEP_FREE_BYTES:
         raise ValidationError(_("The server's disk is nearly full, so nothing was written."))
-    export = RunExport(run=run, created_by=user, format=to, file_name=f"{_path_part(run.name)}-metrics.{WRITERS[to][1]}")
+    export = RunExport(
+        run=run, created_by=user, format=to, file_name=f"{_path_part(run.name)}-metrics.{WRITERS[to][1]}"
+    )
     with transaction.atomic():
         export.save(force_insert=True)
         _forget_old(run)

@@ -90,7 +90,11 @@ def check_begin(*, run: Run, user: User, anyway: bool = False) -> LaunchCheck | 
             return None if draft is None else found
         config = JobConfig.model_validate(draft.config)
         made = LaunchCheck(
-            project=draft.project, run=draft, created_by=user, anyway=anyway, **_digest_and_language(draft.project, config)
+            project=draft.project,
+            run=draft,
+            created_by=user,
+            anyway=anyway,
+            **_digest_and_language(draft.project, config),
         )
         fresh = _recent_check(made)
         if fresh is not None:

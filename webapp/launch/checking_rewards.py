@@ -35,8 +35,7 @@ def _by_default(config: JobConfig) -> str:
     if told_by == "answers":
         return _("No spec was chosen: the right answer of each row counts 0.6, the form of tool calling 0.4.")
     return _(
-        "No spec was chosen, and nothing reports whether a task was solved, so only the form of tool calls is "
-        "rewarded."
+        "No spec was chosen, and nothing reports whether a task was solved, so only the form of tool calls is rewarded."
     )
 
 

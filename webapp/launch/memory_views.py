@@ -52,7 +52,9 @@ def run_memory(request: HttpRequest, slug: str) -> HttpResponse:
         return _render_card(request, project, MemoryView("invalid", problems=tuple(exc.found)))
     except ConfigError as exc:
         return _render_card(request, project, refused_view(exc), paid=paid)
-    return _render_card(request, project, view_of(asked, _shown_estimate(project, request.POST.get("memory_shown", ""))), paid=paid)
+    return _render_card(
+        request, project, view_of(asked, _shown_estimate(project, request.POST.get("memory_shown", ""))), paid=paid
+    )
 
 
 @login_required

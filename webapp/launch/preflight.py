@@ -98,7 +98,9 @@ def _quick_checks(project: Project, config: JobConfig, resolved: JobConfig) -> I
     """The checks that are answered here at once."""
     yield Check(_("References"), True, _("Dataset, model, environment and reward were found."))
     if resolved.method.plays:
-        yield from (check_rewards(each.asked, each.resolved).of(each.stage) for each in _named_courses(config, resolved))
+        yield from (
+            check_rewards(each.asked, each.resolved).of(each.stage) for each in _named_courses(config, resolved)
+        )
     if resolved.method.learns_from == "rollouts":
         for each in _named_courses(config, resolved):
             yield from (check.of(each.stage) for check in check_paid(project, each.resolved))
@@ -148,7 +150,9 @@ def _named_courses(config: JobConfig, resolved: JobConfig) -> list[_Course]:
     return [_Course(*each) for each in zip(config.named_courses, config.courses, resolved.courses, strict=True)]
 
 
-def _played_environments(project: Project, config: JobConfig, resolved: JobConfig) -> Iterator[tuple[_Course, Environment]]:
+def _played_environments(
+    project: Project, config: JobConfig, resolved: JobConfig
+) -> Iterator[tuple[_Course, Environment]]:
     """The environments that are played, each with the course that needs most sessions."""
     largest: dict[str, _Course] = {}
     for course in _named_courses(config, resolved) if resolved.method.plays else ():

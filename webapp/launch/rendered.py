@@ -81,7 +81,12 @@ def _render_in_child(rows: Path, model: str, first: int) -> View:
 
 def _view_of_rendered(found: Rendered) -> View:
     rows = [
-        {"item": row, "tokens": sum(len(part.tokens) for part in row.parts), "learned": _learned_tokens(row), "why": _reason_text(row)}
+        {
+            "item": row,
+            "tokens": sum(len(part.tokens) for part in row.parts),
+            "learned": _learned_tokens(row),
+            "why": _reason_text(row),
+        }
         for row in found.rows
     ]
     left_out = [(count, in_words(why_words(code, "sft.max_length"))) for code, count in found.left_out.items()]

@@ -64,7 +64,8 @@ def policy_table(run: Run) -> PolicyTable | None:
     means = {name: _known_mean(row["reward"] for row in found if row["policy"] == name) for name in config.policies}
     top = best if best else max((value for value in means.values() if value is not None), default=0.0)
     rows = [
-        _policy_row(name, [row for row in found if row["policy"] == name], components, best, top) for name in config.policies
+        _policy_row(name, [row for row in found if row["policy"] == name], components, best, top)
+        for name in config.policies
     ]
     rows.sort(key=lambda row: -math.inf if row.reward is None else row.reward, reverse=True)
     paid = [row.name for row in rows if row.level == "bad"]

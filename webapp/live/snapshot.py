@@ -32,7 +32,9 @@ def snapshot_text(run: Run) -> str:
     names, more_names = _fitting_views(_first_names(found), NAMES_BYTES, lambda name: [name, found[name]])
     step = current_step(run)
     rollouts, groups, more_rollouts = _rows_of_step(run, step)
-    events, _none = _fitting_views(RunEvent.objects.filter(run=run).order_by("-seq")[:EVENTS_MAX], EVENTS_BYTES, event_view)
+    events, _none = _fitting_views(
+        RunEvent.objects.filter(run=run).order_by("-seq")[:EVENTS_MAX], EVENTS_BYTES, event_view
+    )
     checkpoints = Checkpoint.objects.filter(run=run).order_by("-step", "-attempt")
     saved, _none = _fitting_views(checkpoints[:CHECKPOINTS_MAX], CHECKPOINTS_BYTES, checkpoint_view)
     head = {"type": "snapshot", "seq": run.seq, "run": run_view(run), "step": step}

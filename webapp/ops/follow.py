@@ -70,7 +70,9 @@ def follow(runs: Sequence[Run], console: Console) -> None:
                 away_since = time.monotonic()
                 _print_line("  " + _("The database does not answer; looking again every few seconds."), console)
             elif time.monotonic() - away_since > AWAY_LIMIT_S:
-                _print_line("  " + _("The database is still unreachable. The pages show how the runs continued."), console)
+                _print_line(
+                    "  " + _("The database is still unreachable. The pages show how the runs continued."), console
+                )
                 return
         time.sleep(LOOK_AGAIN_S if away_since else LOOK_EVERY_S)
 
@@ -106,7 +108,11 @@ def _print_line(text: str, console: Console) -> None:
 
 def _print_end(run: Run, console: Console) -> None:
     text = run_line(run)
-    if run.state == RunState.SUCCEEDED and run.method.learns_from == "rollouts" and (found := _first_and_last_reward(run)):
+    if (
+        run.state == RunState.SUCCEEDED
+        and run.method.learns_from == "rollouts"
+        and (found := _first_and_last_reward(run))
+    ):
         text += " · " + _("reward rose from %(first).2f to %(last).2f") % {"first": found[0], "last": found[1]}
     if run.error:
         text += f"\n    {run.error.get('message', '')} {run.error.get('hint', '')}"

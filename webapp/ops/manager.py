@@ -78,7 +78,11 @@ class Manager:
     def _configuration(self, given: Iterable[str] = ()) -> str:
         login = [f"username={USER}", f"password={self._password}"]
         if self._address.startswith("unix"):
-            server = ["[unix_http_server]", f"file={_escape_percent(self._address.removeprefix('unix://'))}", "chmod=0700"]
+            server = [
+                "[unix_http_server]",
+                f"file={_escape_percent(self._address.removeprefix('unix://'))}",
+                "chmod=0700",
+            ]
         else:
             server = ["[inet_http_server]", f"port={self._address.removeprefix('http://')}"]
         head = [

@@ -339,9 +339,9 @@ class Up:
                     self._noted = True
             except OSError as exc:  # a full or failing disk ends nothing: the older note stays until there is room
                 if self._noted:
-                    self.console.line(_(
-                        "  %(problem)s Running processes continue."
-                    ) % {"problem": disk_error(exc, self.data)})
+                    self.console.line(
+                        _("  %(problem)s Running processes continue.") % {"problem": disk_error(exc, self.data)}
+                    )
                 self._noted = False
 
     def _watch(self) -> None:

@@ -144,7 +144,9 @@ def _unreadable_scores(case: RewardCase, components: list[RewardComponent]) -> S
     return {}
 
 
-def _case_view(case: RewardCase, components: list[RewardComponent], found: Scores, origin: Origin | None = None) -> CaseView:
+def _case_view(
+    case: RewardCase, components: list[RewardComponent], found: Scores, origin: Origin | None = None
+) -> CaseView:
     marks = []
     for part in components:
         value, reason = found[part.name]

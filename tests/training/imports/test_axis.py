@@ -94,9 +94,7 @@ def test_a_table_that_nothing_links_stays_at_its_own_steps(tmp_path: Path) -> No
         tmp_path, ("a.csv", b"step,loss\n1,0.5\n2,0.25\n3,0.1\n"), ("b.csv", b"iteration,kl\n2,0.5\n")
     )
     assert figures(events)[2] == {"loss": 0.25, "kl": 0.5}
-    assert report.files[1].notes == [
-        "1 row has no step and no link to it: it keeps its own step."
-    ]
+    assert report.files[1].notes == ["1 row has no step and no link to it: it keeps its own step."]
 
 
 def test_rows_out_of_order_are_put_in_order_and_the_later_word_counts(tmp_path: Path) -> None:

@@ -43,9 +43,7 @@ def test_the_log_of_ms_swift(tmp_path: Path) -> None:
         {"eval_loss": 0.25},
         {"train_loss": 0.1},
     )
-    assert report.files[0].notes == [
-        "Its state of the whole run was skipped: the lines before it have its figures."
-    ]
+    assert report.files[0].notes == ["Its state of the whole run was skipped: the lines before it have its figures."]
     assert set(report.files[0].left_out) == {"percentage", "elapsed_time"}
 
 

@@ -73,8 +73,8 @@ def test_each_stage_is_looked_at_by_itself(
         (
             None,
             True,
-            "5 components can be scored. No spec was chosen, and nothing reports whether a task was solved, so only the "
-            "form of tool calls is rewarded.",
+            "5 components can be scored. No spec was chosen, and nothing reports whether a task was solved, "
+            "so only the form of tool calls is rewarded.",
         ),
     ],
 )

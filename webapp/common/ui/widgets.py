@@ -29,7 +29,9 @@ class Renderer(DjangoTemplates):
 
 def _attributes_html(widget: Widget) -> str:
     found = ((name, value) for name, value in widget["attrs"].items() if value is not False)
-    return "".join(f" {_escaped(name)}" if value is True else f' {_escaped(name)}="{_escaped(value)}"' for name, value in found)
+    return "".join(
+        f" {_escaped(name)}" if value is True else f' {_escaped(name)}="{_escaped(value)}"' for name, value in found
+    )
 
 
 def _escaped(value: Any) -> str:
@@ -39,12 +41,15 @@ def _escaped(value: Any) -> str:
 
 def _input_html(widget: Widget) -> str:
     value = "" if widget["value"] is None else f' value="{_escaped(widget["value"])}"'
-    return f'<input type="{_escaped(widget["type"])}" name="{_escaped(widget["name"])}"{value}{_attributes_html(widget)}>'
+    return (
+        f'<input type="{_escaped(widget["type"])}" name="{_escaped(widget["name"])}"{value}{_attributes_html(widget)}>'
+    )
 
 
 def _textarea_html(widget: Widget) -> str:
     # The first new line in a textarea does not count, so that one of the text would be lost without this.
-    return f'<textarea name="{_escaped(widget["name"])}"{_attributes_html(widget)}>\n{_escaped(widget["value"] or "")}</textarea>'
+    text = _escaped(widget["value"] or "")
+    return f'<textarea name="{_escaped(widget["name"])}"{_attributes_html(widget)}>\n{text}</textarea>'
 
 
 def _select_html(widget: Widget) -> str:

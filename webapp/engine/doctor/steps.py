@@ -51,7 +51,8 @@ def _rollout_facts_by_step(run: Run, after: int, upto: int) -> dict[int, list[Ro
     counted = [row for row in ended if row.attempt == newest[row.step]]
     said = _policy_messages([row.pk for row in counted if row.status != RolloutStatus.EXCLUDED])
     return {
-        step: [_rollout_fact(row, said.get(row.pk)) for row in found] for step, found in groupby(counted, attrgetter("step"))
+        step: [_rollout_fact(row, said.get(row.pk)) for row in found]
+        for step, found in groupby(counted, attrgetter("step"))
     }
 
 

@@ -116,7 +116,9 @@ def _webshop_figures(run: Run, tries: Sequence[Try]) -> Official:
     score = Column("score", _("Score"), _("100 × the mean reward, as WebShop counts it."), figure)
     rate = Column("success_rate", _("Success rate"), _("Share of episodes with the full reward of 1."), percent)
     found = _mean_over_tasks(tries, lambda item: None if "score" not in item.parts else 100 * item.parts["score"])
-    solved = _mean_over_tasks(tries, lambda item: None if "score" not in item.parts else float(item.parts["score"] == 1.0))
+    solved = _mean_over_tasks(
+        tries, lambda item: None if "score" not in item.parts else float(item.parts["score"] == 1.0)
+    )
     about = _("As the WebShop paper prints them.")
     return Official("WebShop", about, [score, rate], [cell(score, found), cell(rate, solved)], [])
 

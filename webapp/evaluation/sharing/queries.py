@@ -140,7 +140,12 @@ def opened(saved: SavedComparison, changed: QueryDict | None = None) -> Opened:
     playing = [str(item.run.pk) for item in contestants if item.evaluates]
     asked = QueryDict(mutable=True)
     asked.setlist("c", there)
-    kept = {"spec": saved.spec, "pair": _pair_address(playing, saved.pair), "tasks": saved.tasks, "category": saved.category}
+    kept = {
+        "spec": saved.spec,
+        "pair": _pair_address(playing, saved.pair),
+        "tasks": saved.tasks,
+        "category": saved.category,
+    }
     for name in CHANGEABLE:
         value = changed.get(name, "") if changed is not None and name in changed else kept.get(name, "")
         if value:

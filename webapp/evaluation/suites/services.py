@@ -54,7 +54,9 @@ def suite_change(
             suite.save(update_fields=["note"])
         newest = suite.versions.order_by("-number").first()
         checked = [_storable_part(part) for part in _checked_parts(parts)]
-        if newest is not None and [_played_identity(part) for part in newest.parts] == [_played_identity(part) for part in checked]:
+        if newest is not None and [_played_identity(part) for part in newest.parts] == [
+            _played_identity(part) for part in checked
+        ]:
             return newest, False
         number = (suite.versions.aggregate(Max("number"))["number__max"] or 0) + 1
         version = _create_version(suite, number, parts, user)

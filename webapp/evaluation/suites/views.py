@@ -86,9 +86,9 @@ def _save_suite(request: HttpRequest, project: Project, version: SuiteVersion | 
             messages.success(request, _("%(name)s is saved. Have a model play it.") % {"name": made.suite.name})
         else:
             made, new = services.suite_change(suite=version.suite, user=user, parts=parts, note=common["note"])
-            said = _(
-                "Version %(n)d is saved; it begins without scores."
-            ) if new else _("Saved; the parts are the same.")
+            said = (
+                _("Version %(n)d is saved; it begins without scores.") if new else _("Saved; the parts are the same.")
+            )
             messages.success(request, said % {"n": made.number} if new else said)
     except ValidationError as exc:
         add_errors(form, exc)

@@ -119,7 +119,9 @@ def _of_held_out(run: Run, config: JobConfig) -> Overlap:
     return _overlap_with_runs(config, tasks, trainers_of(run.project, config.model.source), path)
 
 
-def _overlap_with_runs(config: JobConfig, tasks: tuple[int, ...] | None, runs: Sequence[Run], path: str = "") -> Overlap:
+def _overlap_with_runs(
+    config: JobConfig, tasks: tuple[int, ...] | None, runs: Sequence[Run], path: str = ""
+) -> Overlap:
     """The overlap of these tasks of ``path`` with everything that the runs learned from."""
     path = path or config.data.train
     sources = list(dict.fromkeys(source for run in runs for source in sources_of(run)))

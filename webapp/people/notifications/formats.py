@@ -75,7 +75,9 @@ def _slack_post(message: Message, webhook: Webhook, _now: float) -> Post:
         blocks.append(block("section", "\n".join(message.lines)[:SLACK_TEXT]))
     link = f"{plain(message.project)} · <{message.url}|{plain(_('Open in Tiltyard'))}>"
     blocks.append({"type": "context", "elements": [{"type": "mrkdwn", "text": link}]})
-    return _json_post(webhook.url, {"text": plain(_plain_text(message))[:SLACK_TEXT], "mrkdwn": False, "blocks": blocks})
+    return _json_post(
+        webhook.url, {"text": plain(_plain_text(message))[:SLACK_TEXT], "mrkdwn": False, "blocks": blocks}
+    )
 
 
 def _feishu_post(message: Message, webhook: Webhook, now: float) -> Post:

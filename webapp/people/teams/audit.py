@@ -110,7 +110,9 @@ def audit_lines(entries: Iterable[AuditEntry]) -> list[AuditLine]:
         ids = [row.object_id for row in rows if row.object_kind == kind]
         found = apps.get_model(kind)._default_manager.filter(pk__in=ids).values_list("pk", flat=True)
         there |= {(kind, str(pk)) for pk in found}
-    return [AuditLine(row, _object_url(row, slugs) if (row.object_kind, row.object_id) in there else "") for row in rows]
+    return [
+        AuditLine(row, _object_url(row, slugs) if (row.object_kind, row.object_id) in there else "") for row in rows
+    ]
 
 
 def _object_url(row: AuditEntry, slugs: dict[UUID, str]) -> str:

@@ -98,7 +98,10 @@ def login_succeeded(account: str, address: str) -> None:
 
 def mail_allowed(account: str, address: str) -> bool:
     """Count a request for a reset mail. Returns whether one may be sent."""
-    limits = {_hashed_key("mail", account.strip().casefold()): MAIL_PER_ACCOUNT, _hashed_key("mailer", address): MAIL_PER_ADDRESS}
+    limits = {
+        _hashed_key("mail", account.strip().casefold()): MAIL_PER_ACCOUNT,
+        _hashed_key("mailer", address): MAIL_PER_ADDRESS,
+    }
     with transaction.atomic(), connection.cursor() as cursor:
         for key in limits:
             cursor.execute(_COUNT, {"key": key, "seconds": 3600})

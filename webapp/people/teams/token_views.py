@@ -102,6 +102,6 @@ def _revoke_token(request: HttpRequest, token: ApiToken | None, why: TokenEnd, p
         raise Http404
     by = cast(User, request.user)
     token_revoke(token, TokenEnd.REVOKED if token.user_id == by.pk else why, by=by, project=project)
-    messages.success(request, _(
-        "%(name)s is revoked; programs that use it are refused from now on."
-    ) % {"name": token.name})
+    messages.success(
+        request, _("%(name)s is revoked; programs that use it are refused from now on.") % {"name": token.name}
+    )

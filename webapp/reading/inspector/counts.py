@@ -106,7 +106,9 @@ def _of_groups(view: View) -> Iterator[Would]:
     yield Would("lab", number, says, held)
 
 
-def _would_pairs(gaps: list[tuple[tuple[int, int], float]], groups: set[tuple[int, int]], held: tuple[str, ...]) -> Would:
+def _would_pairs(
+    gaps: list[tuple[tuple[int, int], float]], groups: set[tuple[int, int]], held: tuple[str, ...]
+) -> Would:
     keeps = sum(gap > 0 for _group, gap in gaps)
     says = ngettext("at most %(n)s pair", "at most %(n)s pairs", keeps) % {"n": keeps}
     if keeps:

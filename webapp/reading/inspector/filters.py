@@ -89,9 +89,9 @@ class Choice(NamedTuple):
 CHOICES: dict[str, Choice] = {
     item.name: item
     for item in (
-        Choice("outcome", gettext_lazy("Outcome"), gettext_lazy(
-            "The outcome of its task."
-        ), True, tuple(Outcome.values)),
+        Choice(
+            "outcome", gettext_lazy("Outcome"), gettext_lazy("The outcome of its task."), True, tuple(Outcome.values)
+        ),
         Choice("tool", gettext_lazy("Tool"), gettext_lazy("A tool that it called."), True),
         Choice(
             "category",

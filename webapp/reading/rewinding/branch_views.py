@@ -60,7 +60,9 @@ def _branches_page(
         "run": rollout.run,
         "view": rollout_view(rollout),
         "can_edit": can_edit(project),
-        "lines": [(item, item in shown, _toggle_address(item, shown), _reward_gain(item, rollout)) for item in branches],
+        "lines": [
+            (item, item in shown, _toggle_address(item, shown), _reward_gain(item, rollout)) for item in branches
+        ],
         "beside": beside(rollout, shown) if shown else None,
         "most": MOST_COLUMNS,
         "limit": MAX_BRANCHES,

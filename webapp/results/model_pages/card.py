@@ -163,7 +163,15 @@ def _evaluation_section(found: Sequence[Score]) -> str:
     title = f"## {_('Evaluation')}"
     if not found:
         return f"{title}\n\n{_('It was not evaluated.')}"
-    heads = [_("Tasks"), _("Environment"), *_column_titles(found), _("Tasks × samples"), _("Reward spec"), _("Run"), _("Ended")]
+    heads = [
+        _("Tasks"),
+        _("Environment"),
+        *_column_titles(found),
+        _("Tasks × samples"),
+        _("Reward spec"),
+        _("Run"),
+        _("Ended"),
+    ]
     rows = [
         [
             score.data or _("drawn by the environment"),

@@ -119,7 +119,9 @@ def _run_node(project: Project, stage: Stage) -> Node:
     about = translated(run.method.short)
     if stage.step is not None:
         about += " · " + (_("step %(step)s of %(total)s") if run.total_steps else _("step %(step)s")) % steps
-    return Node("run", run.name, about, _page_url(project, "run-detail", run.pk), trained_on(project, stage), str(run.pk))
+    return Node(
+        "run", run.name, about, _page_url(project, "run-detail", run.pk), trained_on(project, stage), str(run.pk)
+    )
 
 
 def trained_on(project: Project, stage: Stage) -> list[Fact]:
@@ -143,7 +145,9 @@ def trained_on(project: Project, stage: Stage) -> list[Fact]:
         text = f"{name} {run.environment_version}".strip()
         place = stage.environment
         facts.append(
-            Fact(_("Environment"), text, _page_url(project, "environment-detail", place.pk) if place is not None else "")
+            Fact(
+                _("Environment"), text, _page_url(project, "environment-detail", place.pk) if place is not None else ""
+            )
         )
     return facts
 

@@ -59,7 +59,10 @@ def ways(model: RegisteredModel, origins: Origins, address: str) -> list[Way]:
     """Commands for this model; none while its files cannot be had. ``address`` is that of this site."""
     if model.kind == ModelKind.HUB:
         at = model.revision
-        return [_vllm_way(model.source, f" --revision {shlex.quote(at)}" if at else ""), _transformers_way(model.source)]
+        return [
+            _vllm_way(model.source, f" --revision {shlex.quote(at)}" if at else ""),
+            _transformers_way(model.source),
+        ]
     folder = model.folder
     if folder is None or not folder.is_dir():
         return []

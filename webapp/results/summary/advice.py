@@ -111,7 +111,9 @@ def _of_no_spread(seen: Seen) -> Advice | None:
     if share is not None and share >= MOSTLY:
         return _harder_advice(seen, _("Zero-variance groups, most of them solved: harder tasks teach more."))
     if share is not None and share <= SELDOM:
-        return _easier_advice(seen, _("Zero-variance groups, few of them solved: begin with easier tasks or a warm-up."))
+        return _easier_advice(
+            seen, _("Zero-variance groups, few of them solved: begin with easier tasks or a warm-up.")
+        )
     why = _("Zero-variance groups teach nothing: draw other tasks for them.")
     return Advice("refill", why, _("Clone with this change"), _with_change(seen.clone, "refill"))
 

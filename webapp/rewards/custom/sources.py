@@ -47,7 +47,9 @@ def runs_offered(project: Project) -> QuerySet[Run]:
 def samples_of(project: Project, source: str, pasted: str) -> list[Sample]:
     """The episodes that a form's source names. Raises ``ValidationError`` by field where there are none."""
     if source == "pasted":
-        return [Sample(_("Pasted %(n)s") % {"n": n}, "", item) for n, item in enumerate(_pasted_episodes(pasted), start=1)]
+        return [
+            Sample(_("Pasted %(n)s") % {"n": n}, "", item) for n, item in enumerate(_pasted_episodes(pasted), start=1)
+        ]
     if source == "cases":
         found = _case_samples(project)
         missing = _("This project has no reward test cases yet.")

@@ -50,7 +50,9 @@ def _editor_start(request: HttpRequest, project: Project) -> dict[str, Any]:
     return start
 
 
-def _editor_page(request: HttpRequest, project: Project, form: CodeForm, *, status: int = 200, **more: Any) -> HttpResponse:
+def _editor_page(
+    request: HttpRequest, project: Project, form: CodeForm, *, status: int = 200, **more: Any
+) -> HttpResponse:
     context = {
         "project": project,
         "form": form,
@@ -68,7 +70,9 @@ def custom_edit(request: HttpRequest, slug: str) -> HttpResponse:
     """The editor; saving takes only code that was tested without an error, known by its hash."""
     project = project_for(request.user, slug, need=Role.EDITOR)
     if request.method == "GET":
-        return _editor_page(request, project, CustomRewardForm(project=project, initial=_editor_start(request, project)))
+        return _editor_page(
+            request, project, CustomRewardForm(project=project, initial=_editor_start(request, project))
+        )
     _require_on()
     form = CustomRewardForm(request.POST, project=project)
     if form.is_valid():

@@ -9,7 +9,15 @@ from webapp.common.strings import run_strings
 
 def lab_strings() -> dict[str, str]:
     """Those of a transcript, and the lab's own."""
-    return {**run_strings(), **_scoring_strings(), **_editing_strings(), **_figure_strings(), **_turn_strings(), **_group_strings(), **_reading_strings()}
+    return {
+        **run_strings(),
+        **_scoring_strings(),
+        **_editing_strings(),
+        **_figure_strings(),
+        **_turn_strings(),
+        **_group_strings(),
+        **_reading_strings(),
+    }
 
 
 def _scoring_strings() -> dict[str, str]:

@@ -72,7 +72,9 @@ def advisories_of(run: Run, whole: Sequence[Checkpoint] | None = None) -> list[A
         return []
     rows = [row for row in Advisory.objects.filter(run=run).select_related("kept") if row.code in RULES]
     rows.sort(key=lambda row: (not row.open, ORDER.index(RULES[row.code].severity), -row.last))
-    points = [] if not rows else _saved_checkpoints(run) if whole is None else [point for point in whole if not point.final]
+    points = (
+        [] if not rows else _saved_checkpoints(run) if whole is None else [point for point in whole if not point.final]
+    )
     return [_advisory_view(row, _checkpoint_before_step(points, row.first)) for row in rows[:SHOWN]]
 
 

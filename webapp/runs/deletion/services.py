@@ -60,7 +60,9 @@ class Forecast(NamedTuple):
 
 def forecast(item: Run | Checkpoint | Project, *, weigh: bool = True) -> Forecast:
     """What a person reads before they confirm. To ``weigh`` a project reads the size of every file of its runs."""
-    return Forecast(_shown_name(item), bytes_of(_paths_to_delete(item)) if weigh else None, _contents_lost(item), used_by(item))
+    return Forecast(
+        _shown_name(item), bytes_of(_paths_to_delete(item)) if weigh else None, _contents_lost(item), used_by(item)
+    )
 
 
 def remove(item: Run | Checkpoint | Project) -> None:
@@ -77,7 +79,13 @@ def remove(item: Run | Checkpoint | Project) -> None:
             raise ValidationError(" ".join(against), code="conflict")
         name, kind, pk = _shown_name(item), item._meta.label_lower, item.pk
         audit(action, item, subject=name)
-        removal_add(name, _paths_to_delete(item), _project_of(item), kind="" if isinstance(item, Checkpoint) else kind, object_id=pk)
+        removal_add(
+            name,
+            _paths_to_delete(item),
+            _project_of(item),
+            kind="" if isinstance(item, Checkpoint) else kind,
+            object_id=pk,
+        )
         hide(item)
 
 
@@ -127,7 +135,9 @@ def used_by(item: Run | Checkpoint | Project) -> list[str]:
         against = [] if _state_of_run(item.run) in TERMINAL else [_("Its run has not ended and may continue from it.")]
         models, folder = RegisteredModel.objects.filter(checkpoint=item), item.folder
     against += _sentence_with_names(models, _("A model is registered from it; remove that first: %(names)s."))
-    return against + _sentence_with_names(_starting_from(item, folder), _("A run that has not ended starts from it: %(names)s."))
+    return against + _sentence_with_names(
+        _starting_from(item, folder), _("A run that has not ended starts from it: %(names)s.")
+    )
 
 
 def _state_of_run(run: Run) -> str:

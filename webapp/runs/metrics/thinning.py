@@ -67,7 +67,9 @@ def _last_places(mask: NDArray[np.bool_], starts: NDArray[np.int64]) -> NDArray[
     return found[found >= 0]
 
 
-def _stretch_means(column: Column, known: NDArray[np.bool_], starts: NDArray[np.int64], counts: NDArray[np.int64]) -> Means:
+def _stretch_means(
+    column: Column, known: NDArray[np.bool_], starts: NDArray[np.int64], counts: NDArray[np.int64]
+) -> Means:
     some = counts > 0
     last = np.append(starts[1:], len(column)) - 1
     middle = (column.steps[starts] + column.steps[last]) // 2

@@ -197,7 +197,9 @@ def run_tags(project: Project) -> list[str]:
 
 def filtered(rows: QuerySet[Run], filters: Mapping[str, Any], user: User | None = None) -> QuerySet[Run]:
     """The runs that ``filters`` of ``run_list`` leave."""
-    state, kind, owner, text, spec = (_clean_filter(filters.get(key)) for key in ("state", "kind", "owner", "q", "spec"))
+    state, kind, owner, text, spec = (
+        _clean_filter(filters.get(key)) for key in ("state", "kind", "owner", "q", "spec")
+    )
     if state == "active":
         rows = rows.exclude(state__in=TERMINAL).exclude(state=RunState.DRAFT, phase="")
     elif state in RunState.values:

@@ -107,7 +107,12 @@ def _tar_stream(files: list[ModelFile], folder: str) -> Iterator[bytes]:
                 yield piece
         yield bytes(-file.bytes % 512)
         sums += f"{digest.hexdigest()}  {file.name}\n"
-    yield _tar_header(folder, SUMS, len(sums.encode())) + sums.encode() + bytes(-len(sums.encode()) % 512) + bytes(2 * 512)
+    yield (
+        _tar_header(folder, SUMS, len(sums.encode()))
+        + sums.encode()
+        + bytes(-len(sums.encode()) % 512)
+        + bytes(2 * 512)
+    )
 
 
 def _tar_header(folder: str, name: str, size: int) -> bytes:

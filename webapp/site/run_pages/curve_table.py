@@ -29,7 +29,9 @@ def run_curves_csv(request: HttpRequest, slug: str, pk: UUID) -> CsvResponse:
     names = [name for name in asked if 0 < len(name) <= NAME_MAX and name.isprintable()]
     if asked and not names:
         raise Http404
-    return CsvResponse(csv_lines(["step", *names], _table_rows(run, names)), f"{slugify(run.name) or run.pk}-curves.csv")
+    return CsvResponse(
+        csv_lines(["step", *names], _table_rows(run, names)), f"{slugify(run.name) or run.pk}-curves.csv"
+    )
 
 
 def _table_rows(run: Run, names: Sequence[str]) -> Iterator[tuple[int | float | None, ...]]:

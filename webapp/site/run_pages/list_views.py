@@ -201,7 +201,9 @@ def runs_tag(request: HttpRequest, slug: str) -> HttpResponse:
             runs=chosen, user=cast(User, request.user), add=context["add"], remove=" ".join(context["remove"])
         )
     except ValidationError as exc:
-        return render(request, "runs/tag.html", context | {"longest": LONGEST, "problem": _error_sentence(exc)}, status=422)
+        return render(
+            request, "runs/tag.html", context | {"longest": LONGEST, "problem": _error_sentence(exc)}, status=422
+        )
     told = ngettext("The tags of %(n)d run were changed.", "The tags of %(n)d runs were changed.", number)
     messages.success(request, told % {"n": number})
     return redirect(context["back"])

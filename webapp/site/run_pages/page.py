@@ -277,7 +277,9 @@ def course_and_log(run: Run) -> tuple[tuple[list[dict[str, Any]], int | None], t
     """The newest page of the one and the newest part of the other, in one query."""
     log = _newest_events(run, LOG, LOG_LINES + 1)
     found = list(_newest_events(run, EVENT_KINDS, EVENTS_PAGE + 1).union(log, all=True).order_by("-seq"))
-    return _course_lines([event for event in found if event.kind not in LOG]), _log_lines([e for e in found if e.kind in LOG])
+    return _course_lines([event for event in found if event.kind not in LOG]), _log_lines(
+        [e for e in found if e.kind in LOG]
+    )
 
 
 def _newest_events(run: Run, kinds: tuple[str, ...], limit: int, before: int | None = None) -> QuerySet[RunEvent]:

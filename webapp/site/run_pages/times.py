@@ -112,7 +112,9 @@ def times_of(run: Run) -> Times:
     whole, longest = sum(totals.values()), max((sum(parts.values()) for parts in steps.values()), default=0.0)
     lines = [_line_of(step, parts, kept, names, longest) for step, parts in steps.items()]
     shares = [
-        Share(p, names[p], percent(_whole_percent(totals[p] / whole)), duration(totals[p] / count)) for p in kept if whole
+        Share(p, names[p], percent(_whole_percent(totals[p] / whole)), duration(totals[p] / count))
+        for p in kept
+        if whole
     ]
     empty = [Line(None, "", [], []) for _place in range(places_of(run) - count)]
     each = duration(whole / count) if count else ""

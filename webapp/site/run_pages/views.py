@@ -212,7 +212,9 @@ def _step_rows(request: HttpRequest, run: Run) -> dict[str, Any]:
     return {"step": found[0].step if found else step, "rollouts": [rollout_view(rollout) for rollout in found]}
 
 
-def _act_and_redirect(request: HttpRequest, slug: str, pk: UUID, action: Callable[..., Run], words: dict[str, str]) -> HttpResponse:
+def _act_and_redirect(
+    request: HttpRequest, slug: str, pk: UUID, action: Callable[..., Run], words: dict[str, str]
+) -> HttpResponse:
     _project, run = own_run(request, slug, pk, need=Role.EDITOR)
     try:
         run = action(run=run, user=cast(User, request.user))
@@ -304,7 +306,9 @@ def run_config(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     references instead of the server's folders and addresses."""
     project, run = own_run(request, slug, pk)
     return _text_file(
-        f"{slugify(run.name) or run.pk}.yaml", page.config_texts(run, places=_is_owner(project))["all"], "application/yaml"
+        f"{slugify(run.name) or run.pk}.yaml",
+        page.config_texts(run, places=_is_owner(project))["all"],
+        "application/yaml",
     )
 
 

@@ -135,7 +135,9 @@ def test_a_comparison_and_its_report_mark_who_learned_from_the_tasks(
     page = client_for(bob).get(f"/p/joust/compare/?c={mine.pk}&c={base.pk}").content.decode()
     assert said in page and "mine learned from 12 of these 12 tasks." in page
     verdict = Verdict(*_contestants(mine, base), False, "Equal.", None)
-    assert _with_overlap(verdict, {mine.pk: Overlap(None, None, ("a@1",))}).text == "Equal. mine learned from these tasks."
+    assert (
+        _with_overlap(verdict, {mine.pk: Overlap(None, None, ("a@1",))}).text == "Equal. mine learned from these tasks."
+    )
 
 
 def _contestants(*runs: Run) -> list[Any]:

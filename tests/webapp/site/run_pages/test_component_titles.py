@@ -37,7 +37,8 @@ def test_a_component_has_one_name_and_one_colour_on_every_page(
     assert titles == {"task_success": lab["task_success"]["title"], "exact": f"{lab['numeric_match']['title']} (exact)"}
     with translation.override("zh-hans"):
         assert (
-            page.component_titles(page._components_of(run, page.config_of(run)))["task_success"] != titles["task_success"]
+            page.component_titles(page._components_of(run, page.config_of(run)))["task_success"]
+            != titles["task_success"]
         )
 
 

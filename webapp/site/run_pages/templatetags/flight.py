@@ -26,7 +26,9 @@ _NOTHING = SafeString("")
 @register.simple_tag
 def flight_box(box: Box, element_id: str) -> SafeString:
     """Groups of dots; ``static/js/lib/flight.js`` draws the same."""
-    groups = ((group.name, format_html_join("", "{}", ((_dot_html(dot),) for dot in group.dots))) for group in box.groups)
+    groups = (
+        (group.name, format_html_join("", "{}", ((_dot_html(dot),) for dot in group.dots))) for group in box.groups
+    )
     return format_html(_BOX, element_id, box.size, box.shape, format_html_join("\n", _GROUP, groups))
 
 
