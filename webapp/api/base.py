@@ -102,7 +102,7 @@ class StrictJson(JSONRenderer):
 
 
 class StorableText(Parser):
-    """Bodies whose texts the database takes; others are refused by name, as a form of the browser refuses them."""
+    """Bodies whose texts the database can store; others are refused with the field's name, like a form."""
 
     def parse_body(self, request: HttpRequest) -> dict[str, Any]:
         """The JSON. Raises ``ValidationError``, and ``ValueError`` or ``RecursionError`` for what is none."""
@@ -145,7 +145,7 @@ def as_it_is(view: Callable[..., Any]) -> Callable[..., HttpResponseBase]:
 
 
 def as_response(request: HttpRequest, made: Any) -> HttpResponseBase:
-    """What an operation returned, as it is sent."""
+    """An operation's result as a response."""
     if isinstance(made, HttpResponseBase):
         return made
     status, body = (made.status_code, made.value) if isinstance(made, Status) else (200, made)

@@ -43,7 +43,7 @@ class ChatIn(Body):
 
 
 class MessageIn(Body):
-    """Something to say. `edited` is the turn that it replaces, with all that came after."""
+    """A message to send. `edited` is the turn that it replaces, with all that came after."""
 
     text: str = Field(default="", max_length=2 * MAX_TEXT_CHARS)
     parameters: dict[str, Any] = Field(default_factory=dict)
@@ -51,14 +51,14 @@ class MessageIn(Body):
 
 
 class AgainIn(Body):
-    """The answer that shall be drawn once more."""
+    """The answer to draw again."""
 
     answer: UUID
     parameters: dict[str, Any] = Field(default_factory=dict)
 
 
 class SaveIn(Body):
-    """What to keep: a row of the dataset `name`, or a test case of that name with what rewards should say of it."""
+    """What to keep: a row of the dataset `name`, or a test case of that name with the rewards that it should get."""
 
     kind: Literal["row", "case"]
     name: str = Field(max_length=200)
@@ -114,7 +114,7 @@ def chat_get(request: HttpRequest, chat_id: UUID) -> dict[str, Any]:
 
 @router.delete("/chats/{uuid:chat_id}", response=Deleted)
 def chat_remove(request: HttpRequest, chat_id: UUID) -> dict[str, str]:
-    """Delete a chat with all that was said."""
+    """Delete a chat with all its messages."""
     chat = _chat_for(request, chat_id)
     chat_delete(chat=chat)
     return {"deleted": str(chat)}
@@ -123,7 +123,7 @@ def chat_remove(request: HttpRequest, chat_id: UUID) -> dict[str, str]:
 @router.post("/chats/{uuid:chat_id}/messages", response={202: chats_answers.ChatSaid})
 @once
 def chat_message(request: HttpRequest, chat_id: UUID, body: MessageIn) -> Status[dict[str, Any]]:
-    """Say something. It is kept before this answers; read the answer with `GET`, or over the socket."""
+    """Send a message. It is stored before this answers; read the answer with `GET`, or over the socket."""
     turn = turn_send(
         chat=_chat_for(request, chat_id),
         user=caller(request),
@@ -144,7 +144,7 @@ def chat_again(request: HttpRequest, chat_id: UUID, body: AgainIn) -> Status[dic
 
 @router.post("/chats/{uuid:chat_id}/stop", response=chats_answers.ChatStopped)
 def chat_halt(request: HttpRequest, chat_id: UUID) -> dict[str, Any]:
-    """Stop what is being written; what there is stays."""
+    """Stop the open answers; their text so far stays."""
     return {"stopped": chat_stop(chat=_chat_for(request, chat_id))}
 
 

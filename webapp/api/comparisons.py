@@ -146,7 +146,7 @@ def rescoring_get(request: HttpRequest, rescoring_id: UUID) -> dict[str, Any]:
 
 @router.post("/rescorings/{uuid:rescoring_id}/cancel", response=comparing_answers.Rescoring)
 def rescoring_end(request: HttpRequest, rescoring_id: UUID) -> dict[str, Any]:
-    """Take it back; what was scored until then is kept. One that has ended is answered as it is."""
+    """Cancel it; what was scored until then is kept. One that has ended is returned unchanged."""
     rescoring = _rescoring_for(request, rescoring_id, Role.EDITOR)
     rescoring_cancel(rescoring=rescoring, user=caller(request))
     return rescoring_out(rescoring)

@@ -25,13 +25,13 @@ IfMatch = Annotated[
 
 
 def etag_of(written: Any) -> str:
-    """The tag of what people have written, as plain data."""
+    """The tag of people's texts, as plain data."""
     text = json.dumps(written, sort_keys=True, separators=(",", ":"))
     return f'"{hashlib.sha256(text.encode()).hexdigest()[:32]}"'
 
 
 def tagged(request: HttpRequest, shown: dict[str, Any], written: Any) -> HttpResponse:
-    """An answer with the tag of what is written there."""
+    """An answer with the tag of its texts."""
     answer = api.create_response(request, shown, status=200)
     answer["ETag"] = etag_of(written)
     return answer

@@ -1,4 +1,5 @@
-"""Answers that stay the same until the next release: built and packed once, and not sent again to who has them."""
+"""Answers that stay the same until the next release: built and compressed once, and not sent again to clients that have
+them."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from django.utils.cache import get_conditional_response, patch_vary_headers
 
 
 class Constant(NamedTuple):
-    """A body, the same packed, and its hash."""
+    """A body, the same compressed, and its hash."""
 
     body: bytes
     packed: bytes
@@ -21,14 +22,14 @@ class Constant(NamedTuple):
 
 
 def constant(body: bytes, content_type: str) -> Constant:
-    """The body as it is kept."""
+    """The body in its stored form."""
     return Constant(body, gzip.compress(body, mtime=0), hashlib.sha256(body).hexdigest()[:32], content_type)
 
 
 def constant_answer(request: HttpRequest, made: Constant, *, cache_control: str) -> HttpResponseBase:
-    """The body with its strong ETag, packed for who takes that; 304 for who has it."""
+    """The body with its strong ETag, compressed for clients that accept that; 304 for clients that have it."""
     packs = "gzip" in request.headers.get("Accept-Encoding", "")
-    etag = f'"{made.hash}{"-gzip" if packs else ""}"'  # packed it is another body, and the tag is a strong one
+    etag = f'"{made.hash}{"-gzip" if packs else ""}"'  # compressed it is another body, and a strong tag must differ
     response = HttpResponse(made.packed if packs else made.body, content_type=made.content_type)
     response["ETag"], response["Cache-Control"] = etag, cache_control
     if packs:

@@ -24,7 +24,7 @@ from webapp.common.context import page
 
 ADDRESS = "http://address.of.this.server.invalid"
 MOST_ADDRESSES = 32  # names of one server, languages and themes together
-CACHE_CONTROL = "private, no-cache"  # who has just logged in sees another frame around it
+CACHE_CONTROL = "private, no-cache"  # after a login the page has another frame
 
 
 def docs_answer(request: HttpRequest) -> HttpResponseBase:

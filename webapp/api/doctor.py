@@ -24,8 +24,8 @@ router = Router(tags=["projects"])
 
 
 class DoctorRulesPatch(Body):
-    """What shall change; what is left out stays. A threshold of `null` goes back to its default, and `notify` is that
-    of a reaction."""
+    """What shall change; what is left out stays. A threshold of `null` gets its default, and `notify`
+    is the default of a reaction."""
 
     thresholds: dict[str, float | None] = Field(default_factory=dict, max_length=100)
     reactions: dict[str, str] = Field(default_factory=dict, max_length=100, description="notify, keep or pause by code")
@@ -34,7 +34,7 @@ class DoctorRulesPatch(Body):
 
 @router.get("/projects/{slug:slug}/doctor", response=runs_answers.DoctorRules)
 def doctor_rules(request: HttpRequest, slug: str) -> HttpResponse:
-    """When the run doctor speaks in a project, and what follows from each advisory. `ETag` is that of all of it."""
+    """When advisories open in a project, and what follows from each. `ETag` covers all of it."""
     rules = rules_of(project_for(caller(request), slug))
     return tagged(request, _rules_out(rules), _tagged_values(rules))
 

@@ -56,7 +56,7 @@ class EndpointIn(EndpointPatch):
 
 
 def endpoint_out(endpoint: Endpoint) -> dict[str, Any]:
-    """An endpoint, its last test and what was used of it; never its key."""
+    """An endpoint, its last test and its use; never its key."""
     row = row_of(endpoint)
     return {
         "id": str(endpoint.pk),
@@ -85,13 +85,13 @@ def _endpoint_for(request: HttpRequest, endpoint_id: UUID, need: Role = Role.VIE
 
 @router.get("/projects/{slug:slug}/endpoints", response=Page[models_answers.Endpoint])
 def endpoints_list(request: HttpRequest, slug: str, asked: Query[Named]) -> dict[str, Any]:
-    """The endpoints of a project by name, with what was used of them."""
+    """The endpoints of a project by name, with their use."""
     return page_of(request, with_use(endpoints_of(project_for(caller(request), slug))), asked, endpoint_out)
 
 
 @router.post("/projects/{slug:slug}/endpoints", response={201: models_answers.Endpoint})
 def endpoint_new(request: HttpRequest, slug: str, body: EndpointIn) -> Status[dict[str, Any]]:
-    """Add an endpoint. It is not asked yet."""
+    """Add an endpoint. It is not tested yet."""
     project = project_for(caller(request), slug, need=Role.EDITOR)
     values = body.model_dump() | {"key": body.key or ""}
     if values["key"]:
@@ -124,7 +124,7 @@ def endpoint_remove(request: HttpRequest, endpoint_id: UUID) -> dict[str, str]:
 
 @router.post("/endpoints/{uuid:endpoint_id}/test", response=models_answers.Endpoint)
 def endpoint_tested(request: HttpRequest, endpoint_id: UUID) -> dict[str, Any]:
-    """Ask it one tiny chat with a tool, and say what was found."""
+    """Test it with one tiny chat and a tool, and return the findings."""
     endpoint = _endpoint_for(request, endpoint_id, Role.EDITOR)
     if not probe_allowed(caller(request)):
         raise HttpError(429, "")

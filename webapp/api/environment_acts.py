@@ -83,7 +83,7 @@ def environment_patch(request: HttpRequest, environment_id: UUID, body: Environm
 
 @router.delete("/environments/{uuid:environment_id}", tags=["environments"], response=Deleted)
 def environment_remove(request: HttpRequest, environment_id: UUID) -> dict[str, str]:
-    """Forget an environment; its servers end. 409 while an open run plays on it."""
+    """Delete an environment; its servers end. 409 while an open run plays on it."""
     environment = _environment_for(request, environment_id)
     environment_delete(environment=environment)
     return {"deleted": environment.reference}
@@ -91,7 +91,7 @@ def environment_remove(request: HttpRequest, environment_id: UUID) -> dict[str, 
 
 @router.post("/environments/{uuid:environment_id}/check", tags=["environments"], response=data_answers.Environment)
 def environment_checked(request: HttpRequest, environment_id: UUID) -> dict[str, Any]:
-    """Ask its servers now, and have it prove itself."""
+    """Check its servers now, and have it validate itself."""
     environment = _environment_for(request, environment_id)
     if not probe_allowed(caller(request)):
         raise HttpError(429, _("Too many checks in one minute; wait a moment."))

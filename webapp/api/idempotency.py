@@ -71,7 +71,8 @@ PLACES: dict[str, Callable[[User, Any], Project]] = {
         "suite_id": Suite,
     }.items()
 }
-"""What an address may name, and the project that it lies in, if the person may see it."""
+"""The parameters of an address that lead to a project, each with a function that returns it, if the person may see
+it."""
 
 
 class KeyRefused(Exception):
@@ -101,7 +102,8 @@ def _answer_refused(request: HttpRequest, exc: KeyRefused) -> HttpResponse:
 
 
 def once(view: View) -> View:
-    """Let an operation take the header: what is sent twice under one key is done once. Below the router's own line."""
+    """Let an operation take the header: what is sent twice under one key is done once. Put it below the router's own
+    decorator."""
 
     @functools.wraps(view)
     def answer(request: HttpRequest, **sent: Any) -> Any:
@@ -112,7 +114,7 @@ def once(view: View) -> View:
         call = Call(caller(request), _project_of_call(request, sent), view.__name__, key, _call_digest(request, sent))
         return _done_once(call, lambda: as_response(request, view(request, **sent)))
 
-    # ninja reads the annotations as this module's, which knows none of them.
+    # ninja evaluates the annotations in this module, which does not have their names.
     answer.__signature__ = inspect.signature(view, eval_str=True)  # type: ignore[attr-defined]
     contribute_operation_args(answer, ARGUMENT, cast(type, str | None), KEY)
     return answer

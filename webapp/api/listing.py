@@ -70,13 +70,13 @@ class Named(Searched):
 
 
 class LongDated(Dated):
-    """One that has always come in long pages."""
+    """A list whose pages have always been long."""
 
     per_page: int = Field(MAX_PAGE_ROWS, description="at most 200")
 
 
 class LongNamed(Named):
-    """One that has always come in long pages."""
+    """A list whose pages have always been long."""
 
     per_page: int = Field(MAX_PAGE_ROWS, description="at most 200")
 
@@ -156,7 +156,7 @@ class Key(NamedTuple):
 
     @property
     def order(self) -> OrderBy:
-        """It as a part of the order."""
+        """The key as a part of the order."""
         return OrderBy(F(self.name), descending=self.down, nulls_last=self.nulls or None)
 
 
@@ -176,11 +176,11 @@ def _order_keys(rows: QuerySet[Any]) -> list[Key]:
 
 
 def _rows_after(keys: Sequence[Key], values: Sequence[Any]) -> Q:
-    """What comes after a row with these values."""
+    """The rows after a row with these values."""
     wanted, same = Q(), Q()
     for key, value in zip(keys, values, strict=True):
         missing = Q(**{f"{key.name}__isnull": True})
-        if value is None:  # its equals alone can come after it
+        if value is None:  # only rows with equal values can come after it
             same &= missing
             continue
         later = Q(**{f"{key.name}__{'lt' if key.down else 'gt'}": value})
@@ -189,7 +189,7 @@ def _rows_after(keys: Sequence[Key], values: Sequence[Any]) -> Q:
     first = keys[0]
     if first.nulls:
         return wanted
-    # Says nothing new, but is what an index can begin at.
+    # Redundant, but an index scan can begin at it.
     return Q(**{f"{first.name}__{'lte' if first.down else 'gte'}": values[0]}) & wanted
 
 

@@ -1,4 +1,4 @@
-"""Machine accounts over the API. What makes a token asks for a person in a browser; a script may take away."""
+"""Machine accounts over the API. Making a token needs a person in a browser; a script may revoke tokens."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def machine_token_new(
 def machine_token_replaced(
     request: HttpRequest, slug: str, machine_id: UUID, machine_token: UUID
 ) -> Status[dict[str, Any]]:
-    """Put another token in the place of one, which ends now (owners, in a browser)."""
+    """Replace a token, which ends now, by another one (owners, in a browser)."""
     project = _owned_project(request, slug)
     machine = _machine_of(project, machine_id)
     old = _token_of(machine, machine_token)

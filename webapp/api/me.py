@@ -17,14 +17,14 @@ router = Router(tags=["me"])
 
 @router.get("/me", response=people_answers.Me, auth=open_to(TokenScope.METRICS, TokenScope.INGEST))
 def me(request: HttpRequest) -> dict[str, Any]:
-    """Who you are, and what the token that you came with may do (`null` in a browser)."""
+    """Who you are, and the rights of your token (`null` in a browser)."""
     user = caller(request)
     token = token_of(user)
     return {"username": user.username, "token": None if token is None else token_out(token)}
 
 
 def token_out(token: ApiToken) -> dict[str, Any]:
-    """What a token may do."""
+    """The rights of a token."""
     return {
         "name": token.name,
         "role": token.role,

@@ -32,7 +32,7 @@ class MemoryIn(ConfigIn):
 @router.post("/projects/{slug:slug}/memory", response={200: memory_answers.Memory, 202: memory_answers.Memory})
 def memory_ask(request: HttpRequest, slug: str, body: MemoryIn) -> Status[dict[str, Any]]:
     """How much memory a job needs on a device, and whether it fits. 202 while a worker works it out: ask
-    `/memory-estimates/{id}`. Your next question takes the place of one that is still open."""
+    `/memory-estimates/{id}`. Your next request replaces one that is still open."""
     project = project_for(caller(request), slug)
     config = config_sent(body)
     device = body.device or device_default(config)

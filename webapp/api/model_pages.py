@@ -65,7 +65,7 @@ def model_new(request: HttpRequest, slug: str, body: ModelNew) -> Status[dict[st
 
 @router.get("/models/{uuid:model_id}", tags=["models"], response=models_answers.ModelWhole)
 def model_get(request: HttpRequest, model_id: UUID) -> HttpResponse:
-    """A model with its lineage, what was trained from it, its scores, and the team's sections of its card. `ETag` is
+    """A model with its lineage, the runs trained from it, its scores, and the team's sections of its card. `ETag` is
     that of its mark, tags, notes and sections."""
     model = _model_for(request, model_id)
     return tagged(request, _full_out(model), _tagged_values(model))

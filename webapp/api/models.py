@@ -11,7 +11,7 @@ KEY_CHARS = 64
 
 
 class KeptAnswer(UuidModel):
-    """What an operation of the API answered under an idempotency key."""
+    """The answer of an operation under an idempotency key."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
     project = models.ForeignKey("teams.Project", on_delete=models.CASCADE, related_name="+")

@@ -29,7 +29,7 @@ router = Router(tags=["notifications"])
 
 
 class ReadIn(Body):
-    """What to call read: notifications by id, all of one project, or (without either) all."""
+    """What to mark as read: notifications by id, all of one project, or (without either) all."""
 
     ids: list[int] | None = Field(default=None, max_length=1000)
     project: str = Field(default="", max_length=80)
@@ -96,7 +96,7 @@ def notifications(request: HttpRequest, asked: Query[Dated], project: str = "", 
 
 @router.post("/notifications/read", response=people_answers.Read)
 def notifications_read(request: HttpRequest, body: ReadIn) -> dict[str, int]:
-    """Call notifications read; `read` is how many were not."""
+    """Mark notifications as read; `read` is how many were not."""
     rows = selectors.notifications_of(caller(request), slug=body.project)
     if body.ids is not None:
         rows = rows.filter(pk__in=[number for number in body.ids if 0 < number < 1 << 62])
@@ -136,14 +136,14 @@ def channel_patch(request: HttpRequest, channel_id: UUID, body: ChannelPatch) ->
 
 @router.delete("/channels/{uuid:channel_id}", response=Gone)
 def channel_delete(request: HttpRequest, channel_id: UUID) -> dict[str, bool]:
-    """Delete a channel and forget its address (owners)."""
+    """Delete a channel and its address (owners)."""
     channels.channel_delete(_channel_for(request, channel_id))
     return {"deleted": True}
 
 
 @router.post("/channels/{uuid:channel_id}/test", response=people_answers.Tested)
 def channel_test(request: HttpRequest, channel_id: UUID) -> dict[str, Any]:
-    """Post a test message now; `text` is what came of it (owners)."""
+    """Post a test message now; `text` is the result (owners)."""
     channel = _channel_for(request, channel_id)
     if not probe_allowed(request.user):
         raise HttpError(429, _("Too many tests in one minute; wait a moment."))

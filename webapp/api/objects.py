@@ -115,7 +115,7 @@ def rewards_list(request: HttpRequest, slug: str, asked: Query[Named]) -> dict[s
 
 @router.post("/projects/{slug:slug}/rewards", tags=["rewards"], response={201: data_answers.RewardSpec})
 def reward_save(request: HttpRequest, slug: str, body: RewardSpecIn) -> Status[dict[str, Any]]:
-    """Save a reward spec; unchanged content gives the newest version back."""
+    """Save a reward spec; unchanged content returns the newest version."""
     project = project_for(caller(request), slug, need=Role.EDITOR)
     spec = reward_spec_save(project=project, user=caller(request), name=body.name, components=body.components)
     return Status(201, reward_out(spec))
@@ -135,7 +135,7 @@ def environments_list(request: HttpRequest, slug: str, asked: Query[Named]) -> d
 
 @router.post("/projects/{slug:slug}/environments", tags=["environments"], response={201: data_answers.Environment})
 def environment_new(request: HttpRequest, slug: str, body: EnvironmentIn) -> Status[dict[str, Any]]:
-    """Register a server, which is asked who it is first, or have servers started."""
+    """Register a server, which is checked first, or have servers started."""
     project, user = project_for(caller(request), slug, need=Role.EDITOR), caller(request)
     if sum(bool(way) for way in (body.url, body.program, body.image)) != 1:
         raise ValidationError({"url": _("Give one of url, program and image.")})
@@ -159,7 +159,7 @@ def environment_get(request: HttpRequest, environment_id: UUID) -> dict[str, Any
 
 @router.post("/environments/{uuid:environment_id}/scale", tags=["environments"], response=data_answers.Environment)
 def environment_scaled(request: HttpRequest, environment_id: UUID, body: ScaleIn) -> dict[str, Any]:
-    """Say how many replicas are wanted; 0 stops all. They start and stop within seconds."""
+    """Set how many replicas are wanted; 0 stops all. They start and stop within seconds."""
     environment = object_for(caller(request), Environment, environment_id, need=Role.EDITOR)
     return environment_out(environment_scale(environment=environment, wanted=body.wanted))
 

@@ -86,7 +86,7 @@ def hub_token_keep(request: HttpRequest, slug: str, body: HubTokenIn) -> dict[st
 
 @router.delete("/projects/{slug:slug}/hub-token", tags=["projects"], response=Gone)
 def hub_token_delete(request: HttpRequest, slug: str) -> dict[str, bool]:
-    """Forget the token (owners). What was fetched with it stays in the project."""
+    """Delete the token (owners). What was fetched with it stays in the project."""
     return {"deleted": hub_token_remove(project=_owned_project(request, slug))}
 
 

@@ -51,7 +51,7 @@ Range = list[float]
 
 
 class CaseIn(Body):
-    """What is expected of the rollout: a range for the reward, for components, or both."""
+    """The scores expected of the rollout: a range for the reward, for components, or both."""
 
     name: str = Field(min_length=1, max_length=80)
     total: Range | None = Field(default=None, min_length=2, max_length=2)
@@ -84,7 +84,7 @@ class ContinuationIn(Body):
 
 
 class RewindIn(Body):
-    """How far to play it again."""
+    """The turn up to which it is played again."""
 
     turn: int | None = Field(
         default=None, ge=1, le=MAX_TURN, description="the policy's turn to stand before, from 1; all of them without it"
@@ -157,7 +157,7 @@ def rollout_words(request: HttpRequest, rollout_id: UUID) -> dict[str, Any]:
 
 @router.get("/rollouts/{uuid:rollout_id}/tokens", response=answers.Tokens)
 def rollout_tokens(request: HttpRequest, rollout_id: UUID) -> dict[str, Any]:
-    """What the trainer knew of each token after the prompt: log-probability, entropy, ratio, advantage."""
+    """The trainer's values of each token after the prompt: log-probability, entropy, ratio, advantage."""
     return tokens_view(rollout_for(caller(request), rollout_id))
 
 
@@ -185,7 +185,7 @@ def rollout_rewind(request: HttpRequest, rollout_id: UUID, body: RewindIn) -> di
 
 @router.get("/rollouts/{uuid:rollout_id}/branches", response=Items[answers.Branch])
 def branch_list(request: HttpRequest, rollout_id: UUID) -> dict[str, Any]:
-    """Branches from the turns of a rollout, the newest first."""
+    """The branches of a rollout, the newest first."""
     return {"items": [branch_view(item) for item in branches_of(rollout_for(caller(request), rollout_id))]}
 
 
@@ -219,7 +219,7 @@ def branch_saved(request: HttpRequest, branch_id: UUID, body: BranchIn) -> Statu
 
 @router.delete("/branches/{uuid:branch_id}", response=Deleted)
 def branch_gone(request: HttpRequest, branch_id: UUID) -> dict[str, Any]:
-    """Forget a branch (editors); rows that were made of it stay. 422 where a run played it: it goes with its run."""
+    """Delete a branch (editors); rows that were made of it stay. 422 where a run played it: it goes with its run."""
     branch = branch_for(caller(request), branch_id, need=Role.EDITOR)
     branch_delete(branch=branch)
     return {"deleted": str(branch_id)}
@@ -227,7 +227,7 @@ def branch_gone(request: HttpRequest, branch_id: UUID) -> dict[str, Any]:
 
 @groups.get("/runs/{uuid:run_id}/steps/{int:step}/groups/{int:group}", response=answers.GroupWhole)
 def group_get(request: HttpRequest, run_id: UUID, step: int, group: int) -> dict[str, Any]:
-    """A group: its rollouts with their advantages split by component, and what the group teaches."""
+    """A group: its rollouts with their advantages split by component, and its learning signal."""
     run = _run_for(request, run_id)
     rollouts = group_rollouts(run, step, group) if max(step, group) <= MAX_TURN else []
     if not rollouts:

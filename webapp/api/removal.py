@@ -64,7 +64,7 @@ def dataset_remove(request: HttpRequest, dataset_id: UUID) -> dict[str, str]:
 
 @models.delete("/models/{uuid:model_id}", tags=["models"], response=Deleted)
 def model_remove(request: HttpRequest, model_id: UUID) -> dict[str, str]:
-    """Forget a registered model; its files stay. 409 while an open run starts from it."""
+    """Delete a registered model; its files stay. 409 while an open run starts from it."""
     model = _object_for_removal(request, RegisteredModel, model_id, Role.EDITOR)
     ask(request, Act.DELETE_MODEL)
     model_delete(model=model)

@@ -164,7 +164,7 @@ def project_rollouts_found(
 
 @router.get("/runs/{uuid:run_id}/rollouts/spread", response=answers.Spread, openapi_extra=TEXT_OF_RUN)
 def run_rollouts_spread(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
-    """Histograms of the rollouts that the same filters find, and what they are spread over."""
+    """Distributions of the rollouts that the same filters find: histograms, and counts of values."""
     return _figures_out(request, _run_scope(request, run_id))
 
 
@@ -232,7 +232,7 @@ def _view_out(view: SavedView, slug: str) -> dict[str, Any]:
 
 @router.delete("/rollout-views/{uuid:view_id}", response=Deleted)
 def rollout_view_gone(request: HttpRequest, view_id: UUID) -> dict[str, Any]:
-    """Forget a named view; rollouts and datasets stay."""
+    """Delete a named view; rollouts and datasets stay."""
     within = SavedView.objects.select_related("project")
     found = object_for(caller(request), SavedView, view_id, need=Role.EDITOR, within=within)
     view_delete(view=found)

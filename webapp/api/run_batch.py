@@ -35,7 +35,7 @@ MOST = 200
 
 
 class BatchIn(Body):
-    """What to do with which runs. `add` and `remove` are tags, of `tag` alone."""
+    """An act on runs. `add` and `remove` are tags, for the act `tag` only."""
 
     act: Literal["tag", "archive", "restore", "delete"]
     runs: list[UUID] = Field(min_length=1, max_length=MOST, description="ids; each counts once")
@@ -62,7 +62,7 @@ def runs_batch(request: HttpRequest, slug: str, body: BatchIn) -> dict[str, Any]
 
 
 def _require_tags(body: BatchIn) -> None:
-    """Refuse the whole where it cannot mean anything. Raises ``ValidationError``."""
+    """Refuse a request for tags without tags, or with tags for another act. Raises ``ValidationError``."""
     if body.act != "tag" and (body.add or body.remove):
         raise ValidationError({"act": _("Tags are allowed only with the act `tag`.")})
     if body.act == "tag" and not (tags_of(body.add) or tags_of(body.remove)):

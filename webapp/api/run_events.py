@@ -1,4 +1,4 @@
-"""What happens to a run, for scripts: at once, as soon as it happens, or as a stream."""
+"""The events of a run, for scripts: at once, when there is news, or as a stream."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def run_events(
     step: Step = None,
     last_event_id: LastEvent = None,
 ) -> dict[str, Any] | HttpResponse:
-    """What happened to a run after a `seq`; ask again with `after` of the answer for more. With `wait` it answers as
+    """The events of a run after a `seq`; ask again with `after` of the answer for more. With `wait` it answers as
     soon as there is something. `Accept: text/event-stream` asks for a stream that continues until the run has ended."""
     run = object_for(caller(request), Run, run_id, within=runs_with_ages().select_related("project", "after"))
     size, streamed = max(1, min(limit, MAX_PAGE_ROWS)), SSE in request.headers.get("Accept", "")
@@ -65,7 +65,7 @@ def run_events(
 
 
 def _refusal_answer(request: HttpRequest, run_id: UUID) -> HttpResponse | None:
-    """Why the person of the request may not see the run now; ``None`` where they may."""
+    """The answer if the person of the request may not see the run now; ``None`` where they may."""
     with translation.override(getattr(request, "LANGUAGE_CODE", None)):  # this is another thread than the request's
         try:
             if token_of(request.user) is not None:

@@ -1,4 +1,4 @@
-"""What is made of an ended run over the API: files of its metrics, and pairs of its rollouts."""
+"""Data made from an ended run over the API: files of its metrics, and pairs of its rollouts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ router = Router(tags=["runs"])
 
 
 class MetricsIn(Body):
-    """What to write the metrics as."""
+    """The format of the metrics."""
 
     to: str = Field(max_length=12, description="csv, csv_wide, parquet or tensorboard")
 

@@ -25,7 +25,7 @@ router = Router(tags=["runs"])
 
 
 def _import_out(item: RunImport) -> dict[str, Any]:
-    """An import, and once its files are read what was found in them."""
+    """An import, and the report once its files are read."""
     report = import_view(item.report) if item.state != ImportState.READING else {}
     return {
         "id": str(item.pk),
@@ -66,6 +66,6 @@ def run_import_new(
 
 @router.get("/run-imports/{uuid:import_id}", response=runs_answers.RunImport, auth=open_to(TokenScope.INGEST))
 def run_import_get(request: HttpRequest, import_id: UUID) -> dict[str, Any]:
-    """An import: how far it is, then what was read, and the run that was made of it."""
+    """An import: its progress, then its report, and the run that was made of it."""
     within = RunImport.objects.select_related("project", "run")
     return _import_out(object_for(caller(request), RunImport, import_id, within=within))

@@ -151,7 +151,7 @@ def run_get(request: HttpRequest, run_id: UUID) -> HttpResponse:
 
 @router.patch("/runs/{uuid:run_id}", response=runs_answers.Run)
 def run_patch(request: HttpRequest, run_id: UUID, body: RunPatch, if_match: IfMatch = None) -> HttpResponse:
-    """Change what people write on a run: its tags, its notes, whether it is archived (409 while it has not ended)."""
+    """Change people's marks on a run: its tags, its notes, whether it is archived (409 while it has not ended)."""
     found = _run_for(request, run_id, Role.EDITOR)
     with transaction.atomic():
         run = held(found)
@@ -202,13 +202,13 @@ def run_resume_now(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
 
 @router.get("/runs/{uuid:run_id}/advisories", response=Items[runs_answers.Advisory], auth=open_to(TokenScope.METRICS))
 def run_advisories(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
-    """What the run doctor found: open ones first, of these the gravest, then the newest; 50 at most."""
+    """The advisories of a run: open ones first, of these the gravest, then the newest; 50 at most."""
     return {"items": [advisory_out(found) for found in advisories_of(_run_for(request, run_id))]}
 
 
 @router.get("/runs/{uuid:run_id}/summary", response=summaries.RunSummary, auth=open_to(TokenScope.METRICS))
 def run_summary(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
-    """What came of a run, as its page begins: its way, best step, held-out result, cost, model, what to try next."""
+    """The summary of a run: its change, best step, held-out result, cost, model, and what to try next."""
     run = _run_for(request, run_id)
     editor = can_edit(project_for(caller(request), run.project.slug))
     return summary_out(run, summary_read(run, editor=editor))

@@ -147,21 +147,21 @@ def comparison_delete(request: HttpRequest, comparison_id: UUID) -> dict[str, An
 
 @router.get("/comparisons/{uuid:comparison_id}/comments", response=Page[comparing_answers.Comment])
 def comments_list(request: HttpRequest, comparison_id: UUID, asked: Query[Dated]) -> dict[str, Any]:
-    """What was said below it, the newest last."""
+    """The comments below it, the newest last."""
     return page_of(request, comments_of(_saved_for(request, comparison_id)), asked, _comment_out)
 
 
 @router.post("/comparisons/{uuid:comparison_id}/comments", response={201: comparing_answers.Comment})
 @once
 def comment_add(request: HttpRequest, comparison_id: UUID, body: CommentIn) -> Status[dict[str, Any]]:
-    """Say something below it."""
+    """Add a comment below it."""
     saved = _saved_for(request, comparison_id, Role.EDITOR)
     return Status(201, _comment_out(services.comment_add(saved=saved, user=caller(request), text=body.text)))
 
 
 @router.patch("/comments/{uuid:comment_id}", response=comparing_answers.Comment)
 def comment_edit(request: HttpRequest, comment_id: UUID, body: CommentIn) -> dict[str, Any]:
-    """Put your own comment into other words."""
+    """Change your own comment."""
     services.comment_edit(_own_comment(request, comment_id), body.text)
     return _comment_out(object_for(caller(request), Comment, comment_id, within=COMMENTS.all()))
 

@@ -1,4 +1,4 @@
-"""What the schema says beyond each operation's own shapes: plain ids, and the errors that it can give.
+"""Additions to the schema beyond each operation's own shapes: plain ids, and the errors that it can give.
 
 Errors follow from the operation: the caller must be known (401, and 429 after too many unknown tokens) and may do it
 (403: a role, a token's scope), what an address names may be gone (404), what is sent can be wrong (400, 413, 422), a
@@ -31,7 +31,7 @@ CODES = {
     503: "unavailable",
     507: "storage_failed",
 }
-WAITS = (429, 503, 507)  # they say when to come back
+WAITS = (429, 503, 507)  # they say when to try again
 MORE: dict[str, tuple[int, ...]] = {
     "channel_test": (429,),
     "config_check": (429,),

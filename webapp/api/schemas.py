@@ -1,4 +1,4 @@
-"""Bodies that the API takes, and what it shows of each object."""
+"""Bodies that the API takes, and its representation of each object."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class RunIn(ConfigIn):
 
 
 class RunPatch(Body):
-    """What people write on a run; what is left out stays."""
+    """People's marks on a run; fields that are left out stay."""
 
     tags: list[str] | None = Field(default=None, max_length=20)
     notes: str | None = Field(default=None, max_length=8000)
@@ -65,7 +65,7 @@ class RewardSpecIn(Body):
 class EnvironmentIn(Body):
     """An environment: a server at `url`, or servers that are started from a built-in `program` or an `image`.
 
-    A server at an address is refused when it does not prove itself, unless `accept` is true.
+    A server at an address is refused when it does not pass validation, unless `accept` is true.
     """
 
     name: str = Field(min_length=1, max_length=80)
@@ -92,7 +92,7 @@ class ScaleIn(Body):
 
 
 class ModelIn(Body):
-    """What the team says of a model; what is left out stays as it is. `mark` is `candidate`, `production` or empty, and
+    """The team's own words on a model; fields that are left out stay. `mark` is `candidate`, `production` or empty, and
     `card` has the team's sections by name: `intended_use`, `limitations`, `licence`."""
 
     mark: str | None = Field(default=None, max_length=10)
@@ -112,7 +112,7 @@ class ModelNew(Body):
 
 
 class PushIn(Body):
-    """Where a model is pushed to: `owner/name` on the hub. `confirm` says that its weights may leave this server."""
+    """The target of a push: `owner/name` on the hub. `confirm` says that its weights may leave this server."""
 
     repository: str = Field(min_length=3, max_length=200)
     private: bool = True

@@ -28,7 +28,7 @@ router = Router(tags=["suites"])
 
 
 class PartIn(BaseModel):
-    """One part: a config of kind `evaluate`; who plays does not belong to it."""
+    """One part: a config of kind `evaluate`; without a contestant."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -48,7 +48,7 @@ class SuiteIn(BaseModel):
 
 
 class ContestantIn(BaseModel):
-    """Who plays: `model:<name>`, `run:<name>`, `endpoint:<name>`, `starter` or `policy:<name>`."""
+    """The contestant: `model:<name>`, `run:<name>`, `endpoint:<name>`, `starter` or `policy:<name>`."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -109,7 +109,7 @@ def suite_get(request: HttpRequest, suite_id: UUID) -> dict[str, Any]:
 
 @router.delete("/suites/{uuid:suite_id}", response=Deleted)
 def suite_remove(request: HttpRequest, suite_id: UUID) -> dict[str, str]:
-    """Forget a suite; the runs that played it stay."""
+    """Delete a suite; the runs that played it stay."""
     suite = _suite_for(request, suite_id, Role.EDITOR)
     suite_delete(suite=suite)
     return {"deleted": suite.name}

@@ -61,7 +61,7 @@ def _only_read(request: HttpRequest) -> HttpResponse:
 
 @cache
 def schema_json() -> Constant:
-    """The schema as it is sent."""
+    """The schema as JSON."""
     return constant(JsonResponse(openapi_schema()).content, "application/json")
 
 

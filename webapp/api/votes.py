@@ -52,7 +52,7 @@ class VoteIn(Body):
 
 
 def round_out(made: VoteRound, user: User) -> dict[str, Any]:
-    """A round and how far the caller is; nothing of what was voted."""
+    """A round and the caller's progress, without any votes."""
     standing = selectors.standing_of(made, user)
     return {
         "id": str(made.pk),
@@ -120,7 +120,7 @@ def vote_round(request: HttpRequest, round_id: UUID) -> dict[str, Any]:
 
 @router.delete("/vote-rounds/{uuid:round_id}", response=Deleted)
 def vote_round_remove(request: HttpRequest, round_id: UUID) -> dict[str, str]:
-    """Delete a round with its votes. Who made it, or an owner."""
+    """Delete a round with its votes (its maker, and owners)."""
     made = _round_for(request, round_id)
     services.require_manager(made, caller(request))
     services.round_delete(made=made, user=caller(request))
@@ -129,7 +129,7 @@ def vote_round_remove(request: HttpRequest, round_id: UUID) -> dict[str, str]:
 
 @router.post("/vote-rounds/{uuid:round_id}/close", response=comparing_answers.VoteRound)
 def vote_round_close(request: HttpRequest, round_id: UUID) -> dict[str, Any]:
-    """End the voting; everybody may see the results. Who made it, or an owner."""
+    """End the voting; everybody may see the results (its maker, and owners)."""
     made = _round_for(request, round_id)
     services.require_manager(made, caller(request))
     services.round_close(made=made, user=caller(request))
@@ -188,7 +188,8 @@ def ballot_undo(request: HttpRequest, round_id: UUID) -> dict[str, Any]:
 
 @router.get("/vote-rounds/{uuid:round_id}/results", response=comparing_answers.VoteResults)
 def vote_round_results(request: HttpRequest, round_id: UUID) -> dict[str, Any]:
-    """What the votes say. 403 for a voter with ballots left in an open round; from the first look your votes are final.
+    """The results of the votes. 403 for a voter with ballots left in an open round; after the first read your votes are
+    final.
 
     Contestants are named by their place in `contestants`; intervals are of 95%, each with what it is of.
     """

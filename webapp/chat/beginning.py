@@ -24,7 +24,7 @@ from webapp.runs.rollouts.models import Rollout, Turn
 
 
 class Beginning(NamedTuple):
-    """Where it comes from (in words, and its page), and the fields of the form: what is not known is empty."""
+    """The source (in words, and its page), and the fields of the form; unknown ones are empty."""
 
     title: str
     url: str
@@ -41,7 +41,7 @@ class Beginning(NamedTuple):
 
 
 def beginning_of(user: User, project: Project, asked: QueryDict) -> Beginning | None:
-    """What ``?dataset=<id>&row=<from 1>`` or ``?rollout=<id>`` of an address means; ``None`` where it names neither.
+    """What ``?dataset=<id>&row=<from 1>`` or ``?rollout=<id>`` of an address; ``None`` where it names neither.
 
     Raises ``Http404`` for what is not in this project, ``ValidationError`` for a row that is not there.
     """
@@ -61,7 +61,7 @@ def _of_row(dataset: Dataset, number: str) -> Beginning:
     start = start_of_row(dataset, int(number))
     made = Environment.objects.filter(pk__in=DatasetOrder.objects.filter(dataset=dataset).values("environment"))
     place = made.values_list("name", flat=True).first()
-    if place is None:  # of no environment's own; then where it was played last
+    if place is None:  # no environment wrote the rows: that of the newest run on them
         newest = runs_using(dataset).order_by("-created_at").first()
         place = _environment_of(newest) if newest is not None else ""
     title = _("Row %(row)s of %(name)s") % {"row": number, "name": dataset}

@@ -65,7 +65,7 @@ class Child:
             self._waiting.append(line)
 
     def loaded(self) -> None:
-        """It has said that it is ready: send what waited for that."""
+        """The process is ready: send the lines that waited for that."""
         self.ready = True
         waiting, self._waiting = self._waiting, []
         for line in waiting:
@@ -87,7 +87,7 @@ class Child:
                 pipe.close()  # type: ignore[union-attr]
 
     def last_word(self) -> ErrorInfo:
-        """What its end means that came by itself."""
+        """The error for a process that ended by itself."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=END_LIMIT_S)
         before, now = self._oom_kills, oom_kills()
@@ -109,5 +109,5 @@ class Child:
                 try:
                     self._lines.put((self, told_adapter.validate_json(line)))
                 except ValidationError:
-                    continue  # no line of ours
+                    continue  # a line in another format
         self._lines.put((self, None))

@@ -29,13 +29,13 @@ def _read_changes(chat_id: UUID, after: int) -> tuple[dict[str, Any], dict[str, 
 
 
 class ChatConsumer(Watcher):
-    """One tab that looks at one chat."""
+    """One tab that shows one chat."""
 
     model, argument, action, sockets = Chat, "chat_id", "chat", _sockets
     frame_s, look_s = 0.03, 1.0
 
     def begin(self) -> None:
-        """Nothing sent yet."""
+        """Begin with nothing sent."""
         self.seq = -1
         self.sent: dict[str, tuple[int, int]] = {}
         self.waiting = False
@@ -48,11 +48,11 @@ class ChatConsumer(Watcher):
             await self.close(BAD_FRAME)
 
     async def beat(self) -> None:
-        """Nothing but that."""
+        """Send only the sign of life."""
         await self._send('{"type":"beat"}')
 
     async def tell(self) -> None:
-        """The whole chat, or what has changed since the last frame; and what waits."""
+        """Send the whole chat, or its changes since the last frame, and the waiting answers."""
         view, waiting = await in_database(_read_changes, self.watched, self.seq)
         first, changed = self.seq < 0, view["seq"] > self.seq
         self.seq = view["seq"]

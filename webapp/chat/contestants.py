@@ -1,4 +1,4 @@
-"""Who can be talked with: models of the registry, what runs left, endpoints of the project, ids of Hugging Face."""
+"""The contestants of chats: models of the registry, checkpoints of runs, endpoints of the project, Hugging Face ids."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Contestant(BaseModel):
 
 
 def pool_of(source: str) -> str:
-    """Whose places answers of this contestant take."""
+    """The pool whose places answers of this contestant take."""
     return ENDPOINT if source.startswith(ENDPOINT_REFERENCE) else TRAIN
 
 
@@ -51,7 +51,7 @@ class Choice(NamedTuple):
 
 
 def choices(project: Project) -> list[tuple[str, list[Choice]]]:
-    """Whom a person may choose, in groups: registered models, what runs left, endpoints."""
+    """The contestants to choose from, in groups: registered models, checkpoints of runs, endpoints."""
     registered = models_of(project).exclude(kind=ModelKind.STARTER).select_related(None).defer(None).only("name")
     finished = checkpoints_of(project).filter(final=True).select_related(None).prefetch_related(None).defer(None)
     finished = finished.select_related("run").only("step", "run__name")
@@ -71,7 +71,7 @@ def _checkpoint_title(checkpoint: Checkpoint) -> str:
 
 
 def contestant_of(project: Project, values: dict[str, Any]) -> Contestant:
-    """A contestant that a person chose, with its title, checked as far as that goes. Raises ``ValidationError``."""
+    """A contestant that a person chose, with its title, checked as far as possible here. Raises ``ValidationError``."""
     try:
         found = Contestant.model_validate(values)
     except ShapeError as exc:
@@ -92,7 +92,8 @@ def _contestant_title(project: Project, contestant: Contestant) -> str:
 
 
 def open_of(project: Project, contestant: Contestant) -> Open:
-    """Whom a chat process has to load, as it is now. Raises ``ModelError``, ``ConfigError`` with a sentence."""
+    """The model that a chat process has to load, or the endpoint. Raises ``ModelError``, ``ConfigError`` with a
+    sentence."""
     if (endpoint := endpoint_meant(project, contestant)) is not None:
         return Open(endpoint=EndpointConfig.model_validate(asked_with(endpoint)))
     if contestant.source == "starter":
@@ -118,7 +119,7 @@ def endpoint_meant(project: Project, contestant: Contestant) -> Endpoint | None:
 
 
 def _checkpoint_of(project: Project, source: str) -> Checkpoint:
-    """Raises ``ModelError``."""
+    """The checkpoint of a source. Raises ``ModelError``."""
     try:
         found = checkpoints_of(project).filter(pk=UUID(source.removeprefix(CHECKPOINT))).first()
     except ValueError:

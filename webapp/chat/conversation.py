@@ -1,4 +1,4 @@
-"""A chat as its contestant reads it, and as something to ask a chat process for."""
+"""A chat as its contestant reads it, and as a request to a chat process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def last_answer(turn: Turn, contestant: int) -> Answer | None:
 
 
 def answered(answer: Answer) -> list[Message]:
-    """What an answer said, the text of a turn that was cut off included."""
+    """The messages of an answer, the text of a turn that was cut off included."""
     messages = [Message.model_validate(message) for message in answer.messages]
     if answer.partial.strip():
         messages.append(Message(role="assistant", content=answer.partial))
@@ -39,7 +39,7 @@ def answered(answer: Answer) -> list[Message]:
 def conversation(chat: Chat, contestant: int, *, before: Answer | None = None, system: str = "") -> list[Message]:
     """The messages that one contestant saw and said; ``before``: up to the turn that this answer answers.
 
-    Two turns of a person with nothing between them are read as one: many chat templates take no second in a row.
+    Two turns of a person with nothing between them are joined: many chat templates refuse two user turns in a row.
     """
     messages = [Message(role="system", content=system)] if system else []
     for turn in turns_of(chat):
@@ -62,7 +62,7 @@ def _append_merged(messages: list[Message], message: Message) -> None:
 
 
 def ask_of(answer: Answer) -> Ask:
-    """What a chat process is asked for this answer. Raises environment errors."""
+    """The request to a chat process for this answer. Raises environment errors."""
     chat, parameters = answer.turn.chat, Parameters.model_validate(answer.parameters)
     return Ask(
         id=str(answer.pk),

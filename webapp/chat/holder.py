@@ -70,12 +70,12 @@ class Live:
 
     @property
     def begun(self) -> bool:
-        """Whether anybody could have read something of it."""
+        """Whether a reader could have seen a part of it."""
         return bool(self.text or self.messages)
 
 
 class Desk:
-    """All that one worker has in hand in one of its places."""
+    """The open answers and processes of one worker in one of its places."""
 
     def __init__(self, pool: str) -> None:
         self.pool = pool
@@ -96,7 +96,7 @@ class Desk:
                 self._read_lines()
                 self._write_texts()
                 self._do_due()
-        except DATABASE_AWAY as exc:  # away: what is in hand falls silent and is cut off
+        except DATABASE_AWAY as exc:  # away: the open answers fall silent and are cut off
             logger.warning("chats given up", extra={"action": "chat", "error": repr(exc)[:200]})
             connection.close()
         finally:
@@ -215,7 +215,7 @@ class Desk:
                 self._drop_child(idle)
             self._children[key], self._titles[key] = Child(opened, self._lines, access), title
             self._next["beat"] = 0.0
-        # The one that was talked with last is the last to go.
+        # The most recently used process is the last to be ended.
         self._children[key] = child = self._children.pop(key)
         return child
 
@@ -334,5 +334,5 @@ GAVE_WAY = ErrorInfo(code="chat_gave_way", boundary=Boundary.LEASE, message="A r
 
 
 def waiting_run(pool: str) -> Run | None:
-    """The first run that waits for nothing but a place of this pool."""
+    """The first run that only waits for a place of this pool."""
     return can_start(pool).filter(queued_at__lt=Now() - QUEUED_FOR).first()

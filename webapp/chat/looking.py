@@ -1,4 +1,4 @@
-"""What the clockwork does for chats: lost workers' answers are cut off, and waiting ones get a worker."""
+"""The clockwork's job for chats: lost workers' answers are cut off, and waiting ones get a worker."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def look() -> None:
 
 
 def cut_lost() -> int:
-    """Answers whose worker fell silent end with what they have; how many."""
+    """End answers whose worker fell silent with the text that they have. Returns how many."""
     count = 0
     for answer in silent(Answer).select_related("turn")[:200]:
         with transaction.atomic():

@@ -1,6 +1,6 @@
-"""Chats with models: what a person said, and what each contestant answered.
+"""Chats with models: a person's turns, and the answers of each contestant.
 
-Nothing that was said is thrown away: an edited turn is replaced together with all that followed it, and an answer that
+Nothing is thrown away: an edited turn is replaced together with all that followed it, and an answer that
 is drawn again is kept next to the earlier one.
 """
 
@@ -40,7 +40,7 @@ class Chat(UuidModel):
 
 
 class Turn(UuidModel):
-    """What a person said, in its place of the conversation. ``replaced_at``: edited, it or one before it."""
+    """A turn of a person, in its place of the conversation. ``replaced_at``: it or an earlier one was edited."""
 
     chat = models.ForeignKey(Chat, on_delete=models.CASCADE, related_name="turns")
     number = models.PositiveIntegerField()
@@ -74,7 +74,7 @@ class AnswerState(models.TextChoices):
 
 
 class Answer(UuidModel, Work):
-    """What one contestant answers to one turn. ``messages`` are whole; ``partial`` is the text being written.
+    """One contestant's answer to one turn. ``messages`` are complete; ``partial`` is the text being written.
 
     It is work for a holder with a device, or a place for endpoints (``webapp.chat.holder``), and no kind of
     ``work.KINDS``: its messages go to other queues, and an answer that was begun is never begun again by itself.

@@ -1,4 +1,4 @@
-"""How answers of a chat are drawn."""
+"""The sampling parameters of a chat's answers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Parameters(BaseModel):
 
 
 def parameters_of(values: dict[str, Any]) -> Parameters:
-    """What a person gave, what is left out at its default. Raises ``ValidationError`` by field."""
+    """The given parameters, with defaults for the others. Raises ``ValidationError`` by field."""
     try:
         return Parameters.model_validate(values)
     except ShapeError as exc:

@@ -1,4 +1,4 @@
-"""What was said, as something to keep: a row of a dataset, or a test case of rewards."""
+"""Saving a conversation as a row of a dataset, or as a test case of rewards."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from webapp.rewards.models import RewardCase
 
 
 class Saved(NamedTuple):
-    """What was made, and where it is."""
+    """The saved object, and its address."""
 
     kind: str
     label: str

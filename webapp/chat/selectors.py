@@ -50,7 +50,7 @@ def chat_view(chat: Chat, *, after: int = -1) -> dict[str, Any]:
 
 
 def turn_view(turn: Turn) -> dict[str, Any]:
-    """What a person said."""
+    """A turn of a person as data."""
     return {
         "id": str(turn.pk),
         "number": turn.number,
@@ -61,7 +61,7 @@ def turn_view(turn: Turn) -> dict[str, Any]:
 
 
 def answer_view(answer: Answer) -> dict[str, Any]:
-    """What a contestant answered, or is answering."""
+    """An answer as data, complete or being written."""
     parameters = {name: value for name, value in answer.parameters.items() if name != "system"}
     return {
         "id": str(answer.pk),
@@ -79,7 +79,7 @@ def answer_view(answer: Answer) -> dict[str, Any]:
 
 
 def waits(chat: Chat) -> dict[str, dict[str, Any]]:
-    """For each answer of a chat that has not begun: for how long, its place in the queue, and what it waits for."""
+    """For each answer of a chat that has not begun: for how long, its place in the queue, and the reason."""
     mine = Answer.objects.filter(turn__chat=chat, state__in=Answer.OPEN, messages=[], partial="").order_by("created_at")
     found = list(mine)
     if not found:

@@ -1,4 +1,4 @@
-"""Writing chats: what people do. What answers them is in ``holder``."""
+"""Writing chats, for people. ``holder`` writes the answers."""
 
 from __future__ import annotations
 
@@ -73,7 +73,8 @@ def chat_create(
 def turn_send(
     *, chat: Chat, user: User | None, text: str, parameters: dict[str, Any] | None = None, edited: UUID | None = None
 ) -> Turn:
-    """Say something; each contestant is to answer. ``edited`` names the turn that this one replaces, with all after it.
+    """Add a person's turn; each contestant is to answer. ``edited`` names the turn that this one replaces, with all
+    after it.
 
     Raises ``ValidationError`` with a sentence; its code is ``conflict`` where an answer is still being written.
     """
@@ -125,7 +126,7 @@ def answer_again(*, chat: Chat, answer: UUID, parameters: dict[str, Any] | None 
 
 
 def chat_stop(*, chat: Chat) -> int:
-    """Stop what is being written, and what waits for it; how many answers. Stopping twice changes nothing."""
+    """Stop answers that are being written or waiting. Returns how many. Stopping twice changes nothing."""
     with transaction.atomic():
         seq = seq_take(chat.pk)
         open_ = Answer.objects.filter(turn__chat=chat, state__in=Answer.OPEN, stop=False).order_by()

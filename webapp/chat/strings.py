@@ -1,4 +1,4 @@
-"""What the chat's scripts say."""
+"""The texts of the chat's scripts."""
 
 from __future__ import annotations
 

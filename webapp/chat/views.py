@@ -46,7 +46,7 @@ def chat_list(request: HttpRequest, slug: str) -> HttpResponse:
 @login_required
 @require_http_methods(["GET", "POST"])
 def chat_new(request: HttpRequest, slug: str) -> HttpResponse:
-    """Choose whom to talk with, and where."""
+    """Start a chat: choose its contestants, and its environment."""
     project = project_for(request.user, slug, need=Role.EDITOR)
     values: dict[str, Any] = (request.POST if request.method == "POST" else request.GET).dict()
     errors: dict[str, list[str]] = {}
@@ -98,7 +98,7 @@ def _own_chat(request: HttpRequest, slug: str, pk: UUID, need: Role = Role.VIEWE
 @login_required
 @require_GET
 def chat_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """One chat; all that was said comes over its socket."""
+    """The page of one chat; its messages come over its socket."""
     project, chat = _own_chat(request, slug, pk)
     page = {
         "id": str(chat.pk),
@@ -127,7 +127,7 @@ def chat_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @login_required
 @require_POST
 def chat_delete(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """Forget a chat."""
+    """Delete a chat."""
     _project, chat = _own_chat(request, slug, pk, need=Role.EDITOR)
     services.chat_delete(chat=chat)
     return redirect("chat-list", slug)

@@ -28,12 +28,12 @@ def seq_take(chat_id: UUID) -> int:
 
 
 def answer_keep(claim: Claim[Answer], chat_id: UUID, **columns: Any) -> None:
-    """Write an answer that is still this worker's. Raises ``Lost``."""
+    """Write columns of an answer that this worker still has. Raises ``Lost``."""
     with transaction.atomic():
         claim.keep(seq=seq_take(chat_id), **clean_json(columns))
 
 
 def answer_finish(claim: Claim[Answer], chat_id: UUID, **columns: Any) -> None:
-    """Write its end. Raises ``Lost``."""
+    """Write an answer's end. Raises ``Lost``."""
     with transaction.atomic():
         claim.finish(seq=seq_take(chat_id), **clean_json(columns))

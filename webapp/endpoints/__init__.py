@@ -1,1 +1,1 @@
-"""OpenAI-compatible endpoints of a project: where they are, their key, what they cost and what was spent there."""
+"""OpenAI-compatible endpoints of a project: their address, key, prices and spending."""

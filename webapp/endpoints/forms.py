@@ -75,7 +75,7 @@ class EndpointForm(forms.Form):
             self.fields["key"].help_text = _("There is a key. Leave this empty to keep it; what you enter replaces it.")
 
     def values(self) -> dict[str, Any]:
-        """What the services take; ``key`` is ``None`` where it stays as it is."""
+        """Arguments of the services; ``key`` is ``None`` where it does not change."""
         data = self.cleaned_data
         given = {name: data[name] for name in (*CHANGED, "name") if name in data}
         return given | {"key": "" if data.get("remove_key") else data["key"] or None}

@@ -54,7 +54,7 @@ def asked_with(endpoint: Endpoint) -> dict[str, Any]:
 
 
 def key_env(project: Project, config: EndpointConfig) -> dict[str, str]:
-    """What a process needs in its environment to ask the endpoint that its resolved config names."""
+    """The variables that let a process use the endpoint that its resolved config names."""
     if config.key_variable != KEY_VARIABLE:
         return {}
     found = Endpoint.objects.filter(project=project, name=config.name, url=config.url).first()

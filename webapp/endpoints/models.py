@@ -1,4 +1,4 @@
-"""Endpoints of a project, and what each run and chat used of them on each day.
+"""Endpoints of a project, and their use by each run and chat on each day.
 
 Keys are files (``keys.py``), never columns.
 """
@@ -86,7 +86,7 @@ class Endpoint(UuidModel):
 
 
 class EndpointSpend(models.Model):
-    """What one run or one chat used of an endpoint on one day; tests of the endpoint have neither.
+    """The use of an endpoint by one run or one chat on one day; tests of the endpoint have neither.
 
     Both are named by value: what was spent stays known after they were deleted.
     """

@@ -1,4 +1,4 @@
-"""Reading endpoints: what lists, pages, forms and the page of a run show."""
+"""Reading endpoints, for lists, pages, forms and the page of a run."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Bar(NamedTuple):
 
 
 class RunSpend(NamedTuple):
-    """What a run uses of its endpoint; ``endpoint`` is ``None`` where the project has none of that name (any more)."""
+    """A run's use of its endpoint; ``endpoint`` is ``None`` where the project has none of that name (any more)."""
 
     name: str
     model: str
@@ -54,7 +54,7 @@ class RunSpend(NamedTuple):
 
 
 class Day(NamedTuple):
-    """What was used on one day, and by whom."""
+    """The use on one day, and by which runs and chats."""
 
     day: date
     used: Used
@@ -72,7 +72,7 @@ def endpoint_named(project: Project, name: str) -> Endpoint | None:
 
 
 def endpoint_state(item: Endpoint) -> str:
-    """``untested``, or what the last test came out with: ``ok``, ``doubt`` or ``bad``."""
+    """``untested``, or the result of the last test: ``ok``, ``doubt`` or ``bad``."""
     return str((item.test or {}).get("state", "untested"))
 
 
@@ -105,12 +105,12 @@ def money(value: float | None, currency: str) -> str:
 
 
 def cost_text(endpoint: Endpoint, used: Used) -> str:
-    """What something cost: nothing yet is 0 only where a price is set."""
+    """A cost as text: no use yet is 0 only where a price is set."""
     return money(0.0 if used.cost is None and endpoint.priced else used.cost, endpoint.currency)
 
 
 def price_text(endpoint: Endpoint) -> str:
-    """What a million tokens cost."""
+    """The price of a million tokens, as text."""
     if not endpoint.priced:
         return money(None, "")
     amounts = (money(value or 0.0, endpoint.currency) for value in (endpoint.price_in, endpoint.price_out))
@@ -118,7 +118,7 @@ def price_text(endpoint: Endpoint) -> str:
 
 
 def limit_text(endpoint: Endpoint) -> str:
-    """What one run may use."""
+    """The limits of one run, as text."""
     parts = [_("%(n)s tokens") % {"n": f"{endpoint.max_run_tokens:,}"}] if endpoint.max_run_tokens else []
     parts += [money(endpoint.max_run_cost, endpoint.currency)] if endpoint.max_run_cost else []
     return " · ".join(parts) or _("no limit")
@@ -185,6 +185,6 @@ def uses_of(endpoint: Endpoint) -> tuple[list[Run], int]:
 
 
 def runs_there(project: Project, days: list[Day]) -> set[UUID]:
-    """Which of the runs that used it can still be opened."""
+    """Those of the runs that used it that can still be opened."""
     ids = {row.run_id for day in days for row in day.users if row.run_id}
     return set(Run.objects.filter(project=project, pk__in=ids).values_list("pk", flat=True))

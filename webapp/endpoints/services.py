@@ -133,7 +133,7 @@ def _clean_key(key: str) -> str:
 
 
 def _set_values(endpoint: Endpoint, values: dict[str, Any]) -> None:
-    """Set what is given and judge the whole. Raises ``ValidationError`` by field."""
+    """Set what is given and validate all fields together. Raises ``ValidationError`` by field."""
     for name in CHANGED:
         if name in values:
             value = values[name]
@@ -169,7 +169,7 @@ def _out_of_range(endpoint: Endpoint) -> dict[str, Any]:
 
 
 def _address_problem(endpoint: Endpoint) -> list[str] | None:
-    """Why the address may not be asked. A host that is not known today may be there tomorrow."""
+    """Sentences on why the address may not be reached, or ``None``. An unknown host is accepted: it may exist later."""
     try:
         target_of(endpoint.url)
     except (AddressRefused, OutboundRefused) as exc:

@@ -27,7 +27,7 @@ CHAT_HINT = _("Raise the endpoint's limit for a run, or start another chat.")
 DAY_COST = _("The project has spent {spent} at the endpoint {name} today, and may spend {limit} a day.")
 DAY_TOKENS = _("The project has used {used} tokens of the endpoint {name} today, and may use {limit} a day.")
 BY_DAY = (DAY_COST, DAY_TOKENS)
-"""The hint of a run that paused: it may continue tomorrow."""
+"""The limits of a day: a run that paused for one of them may continue tomorrow."""
 
 
 class Used(NamedTuple):
@@ -41,7 +41,7 @@ class Used(NamedTuple):
 def run_used(
     *, project_id: UUID, name: str, run_id: UUID, run_name: str, tokens: int, cost: float | None, at: datetime
 ) -> None:
-    """Take in what a run has used of an endpoint in all by now. One that was deleted keeps no record."""
+    """Record the total use of an endpoint by a run. A deleted endpoint keeps no record."""
     endpoint = Endpoint.objects.filter(project_id=project_id, name=name).first()
     if endpoint is None:
         return
@@ -51,7 +51,7 @@ def run_used(
 
 
 def turn_used(endpoint: Endpoint, *, read: int, written: int, chat_id: UUID | None = None, title: str = "") -> None:
-    """Take in the tokens of one request: a turn of a chat, or without one a test."""
+    """Record the tokens of one request: a turn of a chat, or without one a test."""
     cost = cost_of(read, written, endpoint.price_in or 0.0, endpoint.price_out or 0.0)
     spend_add(
         endpoint,
@@ -91,22 +91,22 @@ def _used_of(rows: Q) -> Used:
 
 
 def used_by_run(endpoint: Endpoint, run_id: UUID) -> Used:
-    """What a run has used of it so far."""
+    """How much a run has used of it so far."""
     return _used_of(Q(endpoint=endpoint, run_id=run_id))
 
 
 def used_on(endpoint: Endpoint, day: date | None = None) -> Used:
-    """What all have used of it on a day, today unless given."""
+    """How much all have used of it on a day, today unless given."""
     return _used_of(Q(endpoint=endpoint, day=day or timezone.localdate()))
 
 
 def used_by_chat(endpoint: Endpoint, chat_id: UUID) -> Used:
-    """What a chat has used of it so far."""
+    """How much a chat has used of it so far."""
     return _used_of(Q(endpoint=endpoint, chat_id=chat_id))
 
 
 def day_limit(endpoint: Endpoint) -> BudgetSpent | None:
-    """What a run is paused with that may not ask the endpoint today any more; ``None`` while it may."""
+    """The error that pauses a run which may not use the endpoint today any more; ``None`` while it may."""
     if not (endpoint.max_day_tokens or endpoint.max_day_cost):
         return None
     return _day_over(endpoint, used_on(endpoint))
@@ -133,8 +133,8 @@ def _chat_over(endpoint: Endpoint, used: Used) -> BudgetSpent | None:
 
 
 def chat_left(endpoint: Endpoint, chat_id: UUID) -> Used:
-    """What an answer of a chat may use before a limit of a day or of a chat is reached; what one run may use is what
-    one chat may use. 0 and ``None`` where there is no limit. Raises ``BudgetSpent`` where nothing is left."""
+    """How much an answer of a chat may use before a limit of a day or of a chat is reached; the limit of one run is
+    also that of one chat. 0 and ``None`` where there is no limit. Raises ``BudgetSpent`` where nothing is left."""
     chat, day = used_by_chat(endpoint, chat_id), used_on(endpoint)
     if over := _day_over(endpoint, day):
         raise BudgetSpent(over.message, hint=CHAT_DAY_HINT)

@@ -57,7 +57,7 @@ OK, DOUBT, BAD = "ok", "doubt", "bad"
 
 
 class Words(NamedTuple):
-    """A finding in words: how it is shown, what was found, what to do."""
+    """The texts of a finding: its level, its sentence, and what to do."""
 
     state: str
     sentence: str
@@ -151,7 +151,7 @@ class Finding(NamedTuple):
 
 
 def endpoint_test(endpoint: Endpoint) -> Endpoint:
-    """Ask it, keep what was found and what it used, and return the updated endpoint."""
+    """Test it, keep the findings and its use, and return the updated endpoint."""
     found, used = _run_test(endpoint)
     now = timezone.now()
     states = {FINDINGS[item["code"]].state for item in found}
@@ -165,7 +165,7 @@ def endpoint_test(endpoint: Endpoint) -> Endpoint:
 
 
 def findings_of(endpoint: Endpoint) -> list[Finding]:
-    """What the last test found, in the reader's words."""
+    """The findings of the last test, in the reader's language."""
     items = (endpoint.test or {}).get("findings", [])
     return [_finding_of(item["code"], item.get("values", {})) for item in items if item["code"] in FINDINGS]
 

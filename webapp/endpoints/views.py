@@ -34,7 +34,7 @@ def _own_endpoint(request: HttpRequest, slug: str, pk: UUID, *, need: Role = Rol
 @login_required
 @require_GET
 def endpoint_list(request: HttpRequest, slug: str) -> HttpResponse:
-    """All endpoints of the project, with what was spent there."""
+    """All endpoints of the project, with their spending."""
     project = project_for(request.user, slug)
     found = [selectors.row_of(item) for item in selectors.with_use(selectors.endpoints_of(project))]
     rows = [(row, selectors.cost_text(row.item, row.today), selectors.cost_text(row.item, row.total)) for row in found]

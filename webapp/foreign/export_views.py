@@ -33,7 +33,7 @@ MAX_ROWS_BYTES = 128 << 20
 @login_required
 @require_GET
 def run_verl(request: HttpRequest, slug: str, pk: UUID) -> HttpResponseBase:
-    """A zip archive for verl: rows, options in its own keys, and what could not be carried over."""
+    """A zip archive for verl: rows, options in its own keys, and a list of what could not be converted."""
     _project, run = own_run(request, slug, pk)
     try:
         file = _open_archive(run)

@@ -72,7 +72,7 @@ def _forget_old(run: Run) -> None:
 
 
 def metrics_write(claim: Claim[RunExport]) -> None:
-    """Write a claimed export, and put the file in its place whole."""
+    """Write a claimed export, and move the complete file into its place."""
     export = claim.item
     run = Run.objects.select_related("project").get(pk=export.run_id)
     counted = _Counted(claim)

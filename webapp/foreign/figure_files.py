@@ -66,7 +66,7 @@ def write_csv(figures: Iterable[Figure], names: Sequence[str], path: Path, title
 
 
 def write_csv_wide(figures: Iterable[Figure], names: Sequence[str], path: Path, title: str, begun: float) -> None:
-    """A line for each step, a column for each metric; what a step has no figure of is empty."""
+    """A line for each step, a column for each metric; missing figures are empty."""
 
     def rows() -> Iterator[list[Any]]:
         for step, group in groupby(figures, key=lambda item: item.step):
@@ -120,7 +120,7 @@ def _in_parts(figures: Iterable[Figure], size: int) -> Iterator[list[Figure]]:
 
 
 def write_tensorboard(figures: Iterable[Figure], names: Sequence[str], path: Path, title: str, begun: float) -> None:
-    """A zip with one event file in a folder of the run's name, which is what TensorBoard calls it then."""
+    """A zip with one event file in a folder with the run's name, which TensorBoard shows as its name."""
     with tempfile.NamedTemporaryFile(dir=path.parent) as file:
         events = EventFile(file, begun)  # type: ignore[arg-type]
         for (step, _attempt), group in groupby(figures, key=lambda item: (item.step, item.attempt)):
@@ -138,4 +138,4 @@ WRITERS: dict[str, tuple[Writer, str]] = {
     "parquet": (write_parquet, "parquet"),
     "tensorboard": (write_tensorboard, "tensorboard.zip"),
 }
-"""What writes a format, and how its file's name ends."""
+"""The writer of each format, and the suffix of its file's name."""

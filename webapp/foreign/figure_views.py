@@ -22,7 +22,7 @@ from webapp.runs.records.access import own_run
 
 
 def _format_choices() -> list[dict[str, str]]:
-    """Each format with what it is good for."""
+    """Each format with its use."""
     what = {
         MetricsFormat.CSV: _("Step, time, attempt, name and value: for pandas, R and any spreadsheet."),
         MetricsFormat.CSV_WIDE: _("A column for each metric: to look at, or to plot in a spreadsheet."),
@@ -61,7 +61,7 @@ def metrics_page(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @login_required
 @require_GET
 def metrics_list(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """The files; the part asks for itself again while one is being written."""
+    """The files; the part polls while one is being written."""
     project, run = own_run(request, slug, pk)
     return render(request, "components/exports.html", {"project": project, **_exports_context(run)})
 

@@ -6,8 +6,8 @@
    journals name are copied under the data folder; links are not followed.
 3. Attempts and rows are written by the same projection as a live run, a batch a transaction: a million events take ten
    minutes, for which no transaction may hold the database's old rows, or be lost as a whole by one slow moment.
-4. The last transaction ends the run and shows it. An import that is cut shows nothing: what it left is deleted as a run
-   is that a person deletes, at once, by the next import of the same files, or by the clockwork.
+4. The last transaction ends the run and shows it. An import that is cut off shows nothing: its rows and files are
+   deleted as a run is that a person deletes, at once, by the next import of the same files, or by the clockwork.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _silent_imports(silent_for: timedelta) -> QuerySet[Run]:
 
 
 def cut_imports_discard() -> int:
-    """Have what lost imports left deleted; how many runs."""
+    """Delete what lost imports left. Returns how many runs."""
     found = list(_silent_imports(LOST_AFTER).exclude(idempotency_key=None).select_related("project"))
     for run in found:
         _discard_run(run)
@@ -154,7 +154,7 @@ def _first_and_last_time(journal: Path) -> tuple[datetime, datetime] | None:
     """When the first and the last event of a journal were written, of those that can be read."""
     with open(journal, "rb") as file:
         file.seek(max(0, journal.stat().st_size - TAIL_BYTES))
-        file.readline()  # of which a part may be missing
+        file.readline()  # the first line may be incomplete
         tail = file.tell()
     lines = [*read_lines(journal, 0, 0)[:1], *read_lines(journal, tail, 1)]
     times = [event.t for event in map(parse_line, lines) if not isinstance(event, str)]

@@ -17,7 +17,7 @@ from webapp.runs.models import Run
 
 
 class MetricsFormat(models.TextChoices):
-    """What metrics can be written as."""
+    """The formats that metrics can be written in."""
 
     CSV = "csv", _("CSV, a line for each figure")
     CSV_WIDE = "csv_wide", _("CSV, a line for each step")
@@ -48,7 +48,7 @@ class RunExport(UuidModel, Work):
 
     @property
     def amount(self) -> str:
-        """How much is in the file, in words."""
+        """The number of figures in the file, in words."""
         return ngettext("%(n)s figure", "%(n)s figures", self.figures) % {"n": self.figures}
 
     @property

@@ -108,12 +108,12 @@ def import_read(claim: Claim[RunImport]) -> None:
 
 
 def import_failed(_item: RunImport, error: TiltyardError) -> dict[str, Any]:
-    """The columns of an import that came to nothing."""
+    """The columns of an import that failed."""
     return {"state": ImportState.REJECTED, "report": _refusal_report(error.message)}
 
 
 def import_ended(item: RunImport) -> None:
-    """The uploaded files have served."""
+    """Delete the uploaded files, which are not needed any more."""
     shutil.rmtree(import_dir(item.pk), ignore_errors=True)
 
 

@@ -1,4 +1,4 @@
-"""What was read of a foreign run, as pages show it in the reader's language."""
+"""The report on a foreign run's files, in the reader's language."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REPORT_BYTES = 8 << 20
 
 
 def import_report(run: Run) -> dict[str, Any]:
-    """What was read of a foreign run, as its folder keeps it; empty for a run of ours."""
+    """The report on a foreign run's files, from the run's folder; empty for a run of ours."""
     if not run.imported_from:
         return {}
     try:
@@ -44,7 +44,7 @@ def import_view(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def _file_notes(item: dict[str, Any]) -> list[str]:
-    """What was noted of a file; reports of earlier versions have only the English sentences."""
+    """The notes on a file; reports of earlier versions have only the English sentences."""
     return [in_words(found) for found in item.get("told") or []] or [str(text) for text in item.get("notes", [])]
 
 

@@ -1,4 +1,4 @@
-"""Pages that bring runs of other trainers in."""
+"""Pages that import runs of other trainers."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _sockets: Counter[UUID] = Counter()
 
 
 class CurvesAsked(NamedTuple):
-    """Curves that a tab asks for: all of them, or what lies between two steps."""
+    """Curves that a tab asks for: all of them, or their part between two steps."""
 
     names: tuple[str, ...]
     first: int | None
@@ -29,13 +29,13 @@ class CurvesAsked(NamedTuple):
 
 
 class RunConsumer(Watcher):
-    """One tab that watches one run. What it sends has a higher ``seq`` than what it sent last."""
+    """One tab that watches one run. Each frame has a higher ``seq`` than the one before."""
 
     model, argument, action, sockets = Run, "run_id", "pump", _sockets
     frame_s, look_s = 0.05, 2.0
 
     def begin(self) -> None:
-        """Nothing sent, nothing asked for."""
+        """Begin with nothing sent and nothing requested."""
         self.seq, self.started = 0, False
         self.wanted_step: int | None = None
         self.wanted_curves: list[CurvesAsked] = []

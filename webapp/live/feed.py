@@ -1,4 +1,4 @@
-"""What all sockets of this process share: the reads from the database, and the ear on the channel layer.
+"""Shared by all sockets of this process: the reads from the database, and the listener on the channel layer.
 
 1. Reads run in a few threads of their own that keep their database connections, away from the threads of requests.
 2. The first frame, the frames after a given ``seq``, a step and curves that are asked for are read and encoded once,
@@ -134,13 +134,13 @@ class Held:
 
 
 def _kept_s(task: asyncio.Task[Read], keep_s: float) -> float:
-    """How long a read that is done is kept: that of a run that has ended for long, any other for ``keep_s``."""
+    """How many seconds a finished read is kept: long for a run that has ended, else ``keep_s``."""
     whole = not task.cancelled() and task.exception() is None
     return KEEP_ENDED_S if whole and task.result().ended else keep_s
 
 
 class Feed:
-    """The shared reads and ears of one event loop."""
+    """The shared reads and listeners of one event loop."""
 
     def __init__(self) -> None:
         self._reads: OrderedDict[tuple[Any, ...], Held] = OrderedDict()
@@ -169,7 +169,7 @@ class Feed:
         return (await self._read_shared(_read_run, run_id, keep_s=SNAPSHOT_KEEP_S))[0].texts[0]
 
     async def changes(self, run_id: UUID, after: int) -> tuple[Read, bool]:
-        """What changed after ``after``, and whether there may be more by now: sockets that ask for the same share one
+        """The changes after ``after``, and whether there may be more by now: sockets that ask for the same share one
         read, and a nudge may have come since it began."""
         read, nudges = await self._read_shared(_read_changes, run_id, after)
         if read.seq == after:  # nothing yet: the next caller must read again
@@ -185,7 +185,7 @@ class Feed:
 
     @property
     def crowd_s(self) -> float:
-        """How much longer changes gather where many sockets share one process."""
+        """How many seconds longer changes are collected where many sockets share one process."""
         return min(CROWD_MAX_S, CROWD_S * sum(len(sockets) for sockets in self._sockets.values()))
 
     async def _read_shared(
@@ -221,7 +221,7 @@ class Feed:
                 self._reads.pop(key, None)
 
     async def subscribe(self, run_id: UUID, wake: asyncio.Event) -> None:
-        """Set ``wake`` at every nudge for the run. Waits for the ear to be up, but not for a Redis that is away."""
+        """Set ``wake`` at every nudge for the run. Waits until the listener runs, but not for a Redis that is away."""
         self._sockets.setdefault(run_id, set()).add(wake)
         if run_id not in self._ears:
             ready = asyncio.Event()
@@ -233,7 +233,7 @@ class Feed:
                 logger.warning("channel layer is slow or away", extra={"action": "subscribe", "run_id": run_id})
 
     def unsubscribe(self, run_id: UUID, wake: asyncio.Event) -> None:
-        """Forget the socket; the last one takes the ear with it."""
+        """Remove the socket; the last one ends the listener."""
         sockets = self._sockets.get(run_id, set())
         sockets.discard(wake)
         if not sockets:

@@ -1,8 +1,8 @@
-"""The first frame of a tab, of bounded size, and what a tab asks for after it (docs/live.md).
+"""The first frame of a tab, of bounded size, and the later requests of a tab (docs/live.md).
 
 A run of 20,000 rollouts begins with at most 200 kB: the curves that a page shows first, thinned; the newest
 step's rollouts without their turns; the last events and checkpoints. Each part has a share of the bytes, so that no run
-is too large to begin with, and what was left out is counted in the frame (``more``), never dropped without a word.
+is too large to begin with, and what was left out is counted in the frame (``more``), never dropped silently.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Scripts that wait for what happens to a run: one answer, or a stream of server-sent events (docs/live.md).
 
-They wait as sockets do, on the shared reads and ears of ``feed``, without a thread or a database connection of their
-own. Of one person a few may wait at a time, and the right to look is checked again while they do.
+They wait as sockets do, on the shared reads and listeners of ``feed``, without a thread or a database connection of
+their own. A few requests of one person may wait at a time, and the right to see the run is checked again meanwhile.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from webapp.live.feed import News, RunGone, feed
 JSON = "application/json; charset=utf-8"
 WAIT_MAX_S = 30
 WAITING_MAX, WAITING_ALL = 20, 400
-"""Of one person, and in all, in one web process, which answers a thousand requests at a time."""
+"""Waiting requests of one person, and of all, in one web process, which answers a thousand requests at a time."""
 LOOK_S, GATHER_S, RECHECK_S, BEAT_S, RETRY_AFTER_S = 2.0, 0.2, 5.0, 15.0, 5
 _waiting: Counter[UUID] = Counter()
 
 
 class Refused(Exception):
-    """The person may not see the run any more; ``answer`` says so."""
+    """The person may not see the run any more; ``answer`` is the response that says so."""
 
     def __init__(self, answer: HttpResponse) -> None:
         super().__init__(answer.status_code)
@@ -75,7 +75,7 @@ class Waiter:
         self.wake, self._checked = asyncio.Event(), time.monotonic()
 
     async def next(self, until: float) -> News:
-        """The next answer with news in it, or what there is at ``until``. Raises ``Refused`` and ``RunGone``."""
+        """The next answer with news in it, or an answer at ``until``. Raises ``Refused`` and ``RunGone``."""
         asked = self.question
         while True:
             self.wake.clear()
@@ -91,10 +91,10 @@ class Waiter:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(min(LOOK_S, left_s)):
                         await self.wake.wait()
-            await asyncio.sleep(min(GATHER_S + feed().crowd_s, left_s))  # what happens together comes together
+            await asyncio.sleep(min(GATHER_S + feed().crowd_s, left_s))  # changes at the same time come in one answer
 
     async def check(self) -> None:
-        """Look whether the person may still see the run. Raises ``Refused``."""
+        """Check whether the person may still see the run. Raises ``Refused``."""
         answer = await in_database(self.question.refusal)
         if answer is not None:
             raise Refused(answer)
@@ -114,11 +114,11 @@ async def _open_waiter(question: Question) -> AsyncIterator[Waiter]:
 
 @asynccontextmanager
 async def one_answer(request: HttpRequest, question: Question, wait_s: float) -> AsyncIterator[HttpResponseBase]:
-    """What there is, as soon as there is something, or after ``wait_s`` seconds."""
+    """The answer as soon as there is news, or after ``wait_s`` seconds."""
     try:
         async with _open_waiter(question) as waiter:
             read = await waiter.next(time.monotonic() + wait_s)
-            await waiter.check()  # much may have changed since it was asked
+            await waiter.check()  # much may have changed since the request
             answer: HttpResponse = HttpResponse(read.texts[0], content_type=JSON)
     except TooMany as exc:
         answer = too_many(request, exc)

@@ -1,11 +1,11 @@
-"""What every socket does that watches one object: who may see it, how many sockets a person has, and when it ends.
+"""The common part of sockets that watch one object: who may see it, how many sockets a person has, and when it ends.
 
 1. Authenticate, authorise through ``teams.access``, count the sockets, of the person and in all; only then join,
    accept, and read.
 2. Joining comes before the first read, so that no change is missed between them. From then on the socket sends what is
    new when it wakes: by a nudge, or every ``look_s``.
 3. Several nudges within ``frame_s`` are one frame; where hundreds of sockets share a process, within up to 0.4 s more.
-   A slow tab holds up only itself: nothing is queued for it, and it is closed when one frame takes longer than
+   A slow tab delays only itself: nothing is queued for it, and it is closed when one frame takes longer than
    ``SEND_LIMIT_S``.
 4. The right to see it is checked again every ``RECHECK_S``, from the present session and membership.
 """
@@ -40,7 +40,7 @@ TRY_LATER, BAD_FRAME, LOGIN, FORBIDDEN, GONE, TOO_MANY = 1013, 4400, 4401, 4403,
 BEAT_S, RECHECK_S, SEND_LIMIT_S = 5.0, 25.0, 30.0
 SOCKETS_MAX = 20
 SOCKETS_ALL = 4096
-"""Of one web process; each is a descriptor, and idle connections and requests need theirs."""
+"""Sockets of one web process; each is a descriptor, and idle connections and requests need theirs too."""
 
 
 class Closed(Exception):
@@ -77,14 +77,14 @@ class Watcher(AsyncWebsocketConsumer):
     look_s: ClassVar[float]
 
     def begin(self) -> None:
-        """Set what this kind of socket remembers."""
+        """Set the state of this kind of socket."""
 
     async def tell(self) -> None:
         """Send what is new. Raises ``Closed``."""
         raise NotImplementedError
 
     async def beat(self) -> None:
-        """Say that the socket lives."""
+        """Send a sign of life."""
         raise NotImplementedError
 
     async def connect(self) -> None:

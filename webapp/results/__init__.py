@@ -1,1 +1,1 @@
-"""What came of it: a model's page, and the summary of an ended run."""
+"""Results: a model's page, and the summary of an ended run."""

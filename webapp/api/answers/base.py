@@ -1,4 +1,4 @@
-"""What answers of all kinds have in common."""
+"""Parts of answers of all kinds."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pydantic import BaseModel, Field
 T = TypeVar("T")
 Object = dict[str, Any]
 Pair = Annotated[list[T], Field(min_length=2, max_length=2)]
-"""Two values. No ``tuple``: generators of clients cannot read what the schema says of one."""
+"""Two values. No ``tuple``: generators of clients cannot read its schema."""
 
 
 class Items(BaseModel, Generic[T]):
-    """A list that is given whole."""
+    """A complete list."""
 
     items: list[T]
 
@@ -39,19 +39,19 @@ class Deleted(BaseModel):
 
 
 class Revoked(BaseModel):
-    """The id of the link that leads nowhere any more."""
+    """The id of the revoked link."""
 
     revoked: str
 
 
 class Gone(BaseModel):
-    """That it is gone."""
+    """A confirmation that it is gone."""
 
     deleted: bool
 
 
 class Interval(BaseModel):
-    """A mean over tasks and where it lies with 95% confidence."""
+    """A mean over tasks with its 95% interval."""
 
     value: float | None = Field(description="null without a task")
     low: float | None

@@ -30,7 +30,7 @@ class ChatContestant(BaseModel):
 
 
 class ChatTurn(BaseModel):
-    """What a person said."""
+    """A turn of a person."""
 
     id: UUID
     number: int
@@ -40,7 +40,7 @@ class ChatTurn(BaseModel):
 
 
 class ChatAnswer(BaseModel):
-    """What a contestant answered, or is answering."""
+    """An answer of a contestant, complete or being written."""
 
     id: UUID
     turn: UUID
@@ -56,7 +56,7 @@ class ChatAnswer(BaseModel):
 
 
 class Chat(BaseModel):
-    """A chat with all that was said."""
+    """A chat with all its messages."""
 
     id: UUID
     title: str
@@ -79,7 +79,7 @@ class ChatWhole(Chat):
 
 
 class ChatSaid(ChatTurn):
-    """What you said and the answers that follow."""
+    """Your message and the answers that follow."""
 
     answers: list[ChatAnswer]
 
@@ -91,7 +91,7 @@ class ChatStopped(BaseModel):
 
 
 class ChatSaved(BaseModel):
-    """What was made of a chat, and where it is."""
+    """The object made from a chat, and its address."""
 
     kind: str
     label: str

@@ -40,7 +40,7 @@ class ComponentLack(BaseModel):
 
 
 class Lacking(BaseModel):
-    """What an evaluation has not recorded of the spec."""
+    """The components of the spec that an evaluation has not recorded."""
 
     id: UUID
     rollouts: int = Field(description="that lack a value, and so have no reward under the spec")
@@ -63,7 +63,7 @@ class Rescoring(BaseModel):
 
 
 class ToScore(BaseModel):
-    """What scoring the recorded rollouts would do, and what was last asked for."""
+    """What scoring the recorded rollouts would do, and the last request."""
 
     rollouts: int
     asks: str = Field(description="which judges or models it asks how often; empty where none")
@@ -155,7 +155,7 @@ class SuiteEvaluation(BaseModel):
 
 
 class SuitePart(BaseModel):
-    """How a contestant did in one part."""
+    """A contestant's result in one part."""
 
     title: str
     success: Interval | None
@@ -277,7 +277,7 @@ class AgreesWith(BaseModel):
 
 
 class VoteResults(VoteRound):
-    """What the votes say."""
+    """The results of the votes."""
 
     votes: int
     decided: int

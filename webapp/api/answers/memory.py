@@ -1,4 +1,4 @@
-"""What the API answers about the memory of a job."""
+"""Answers about the memory of a job."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 
 class MemoryDevice(BaseModel):
-    """What a job is judged by."""
+    """The device that a job is estimated for."""
 
     title: str
     bytes: int = Field(description="what a program gets of it")

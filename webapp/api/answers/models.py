@@ -29,7 +29,7 @@ class Model(BaseModel):
 
 
 class Fact(BaseModel):
-    """One thing that a place of the lineage says."""
+    """One fact of a place of the lineage."""
 
     label: str
     text: str
@@ -93,7 +93,7 @@ class ModelPush(BaseModel):
 
 
 class EndpointFinding(BaseModel):
-    """What a test found."""
+    """One finding of a test."""
 
     state: str
     sentence: str
@@ -101,7 +101,7 @@ class EndpointFinding(BaseModel):
 
 
 class EndpointUse(BaseModel):
-    """What was used of an endpoint."""
+    """The use of an endpoint."""
 
     tokens: int
     cost: float | None = Field(description="null where no price is set")
@@ -109,7 +109,7 @@ class EndpointUse(BaseModel):
 
 
 class Endpoint(BaseModel):
-    """An endpoint, its last test and what was used of it; never its key."""
+    """An endpoint, its last test and its use; never its key."""
 
     id: UUID
     name: str

@@ -129,13 +129,13 @@ class Channel(BaseModel):
 
 
 class Tested(BaseModel):
-    """What came of a test message."""
+    """The result of a test message."""
 
     ok: bool
     text: str
 
 
 class Resumed(BaseModel):
-    """How many messages that were held follow."""
+    """How many held messages are sent now."""
 
     sent: int

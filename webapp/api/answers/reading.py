@@ -1,4 +1,4 @@
-"""What reading one rollout answers."""
+"""Answers about one rollout."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from webapp.api.answers.runs import Rollout, Turn
 
 
 class Expected(BaseModel):
-    """What the row says that a good answer has."""
+    """A field of the row's expected answer."""
 
     field: str
     value: Any
@@ -45,7 +45,7 @@ class RolloutWhole(Rollout):
 
 
 class Ordered(BaseModel):
-    """What was ordered of a rollout in flight."""
+    """The order for a rollout in flight."""
 
     rollout: str
     act: str = Field(description="end or fail")
@@ -72,7 +72,7 @@ class Difference(BaseModel):
 
 
 class Rewound(BaseModel):
-    """What playing a rollout again found."""
+    """The result of playing a rollout again."""
 
     environment: str
     turns: int = Field(description="of the policy that were taken again")

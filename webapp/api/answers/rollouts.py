@@ -1,4 +1,4 @@
-"""What the rollout inspector answers."""
+"""Answers of the rollout inspector."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Value(BaseModel):
 
 
 class Spread(BaseModel):
-    """How the rollouts under filters are spread."""
+    """The distributions of the rollouts under filters."""
 
     rows: int = Field(description="rollouts that were looked at")
     sampled: bool = Field(description="they are an even sample")
@@ -99,7 +99,7 @@ class Would(BaseModel):
 
 
 class Kept(BaseModel):
-    """What was made of the rollouts that were found."""
+    """The object made from the rollouts that were found."""
 
     kind: str = Field(description="view, dataset, lab or cases")
     id: UUID

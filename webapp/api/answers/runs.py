@@ -39,7 +39,7 @@ class RunView(BaseModel):
 
 
 class RunState(RunView):
-    """A run as the live view shows it, and what people wrote on it."""
+    """A run as the live view shows it, with its tags, notes and archive."""
 
     tags: list[str]
     notes: str
@@ -106,7 +106,7 @@ class Curves(BaseModel):
 
 
 class Axis(BaseModel):
-    """What had gone by at the end of some steps, lists of the same length; between two of them it is straight."""
+    """The amounts at the end of some steps, lists of the same length; between two of them they grow linearly."""
 
     steps: list[int]
     at: list[float]
@@ -142,7 +142,7 @@ class Pin(BaseModel):
 
 
 class EvidenceCurve(BaseModel):
-    """A curve that shows what an advisory says, over the last 64 steps at most."""
+    """A curve that shows an advisory's evidence, over the last 64 steps at most."""
 
     name: str
     title: str
@@ -167,7 +167,7 @@ class DoctorThreshold(BaseModel):
 
 
 class DoctorRules(BaseModel):
-    """When the doctor speaks in a project, and what follows (docs/doctor.md)."""
+    """When an advisory opens in a project, and what follows (docs/doctor.md)."""
 
     thresholds: dict[str, DoctorThreshold]
     reactions: dict[str, str] = Field(description="notify, keep or pause, by the advisory's code")
@@ -175,7 +175,7 @@ class DoctorRules(BaseModel):
 
 
 class Advisory(BaseModel):
-    """What the run doctor found (docs/doctor.md), in the language that was asked for."""
+    """A finding of the run doctor (docs/doctor.md), in the language that was asked for."""
 
     id: UUID
     code: str
@@ -290,7 +290,7 @@ class RunFile(BaseModel):
 
 
 class RunImport(BaseModel):
-    """Files of a run that another trainer made, and what became of them."""
+    """Files of a run that another trainer made, and their state."""
 
     id: UUID
     name: str = Field(description="that the run shall have; empty: that of the first file")
@@ -317,7 +317,7 @@ class Finding(BaseModel):
 
 
 class Preflight(BaseModel):
-    """What a launch would run into."""
+    """The problems that a launch would have."""
 
     ok: bool
     blocked: bool = Field(description="there is a hard problem")
@@ -333,7 +333,7 @@ class LaunchCheck(BaseModel):
 
 
 class BatchItem(BaseModel):
-    """What came of one run."""
+    """The result of one run."""
 
     id: UUID
     ok: bool
@@ -342,7 +342,7 @@ class BatchItem(BaseModel):
 
 
 class Batch(BaseModel):
-    """What came of each run, in the order that was asked."""
+    """The result of each run, in the order of the request."""
 
     items: list[BatchItem]
     done: int = Field(description="how many of them are `ok`")

@@ -1,4 +1,4 @@
-"""What came of a run: the answer of ``/runs/{run_id}/summary``."""
+"""The summary of a run: the answer of ``/runs/{run_id}/summary``."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class HeldOut(BaseModel):
 
 
 class Cost(BaseModel):
-    """What the run took; null is not counted, never 0."""
+    """The cost of the run; null is not counted, never 0."""
 
     device: str = Field(description="cpu, cuda …")
     device_seconds: float | None = Field(description="of all attempts")
@@ -92,7 +92,7 @@ class Advice(BaseModel):
 
 
 class RunSummary(BaseModel):
-    """What came of a run, in the language that was asked for."""
+    """The summary of a run, in the language that was asked for."""
 
     id: UUID
     state: str

@@ -1,1 +1,1 @@
-"""The page of a model: where it comes from, how good it is, what the team says of it, how it is served."""
+"""The page of a model: its lineage, its scores, the team's own words, and how to serve it."""

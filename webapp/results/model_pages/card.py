@@ -138,7 +138,7 @@ def _option_facts(config: JobConfig | None, stage: Stage) -> list[Fact]:
 
 
 def _figure_facts(stage: Stage) -> list[Fact]:
-    """What the run's page shows first, at the step whose weights were used."""
+    """The first figures of the run's page, at the step whose weights were used."""
     run = stage.run
     step = stage.step if stage.step is not None else run.step
     values = values_at(run, run.method.tiles, step)

@@ -1,4 +1,4 @@
-"""What people write of a model."""
+"""Forms of people's texts on a model."""
 
 from __future__ import annotations
 

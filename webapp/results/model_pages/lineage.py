@@ -1,4 +1,5 @@
-"""A model's lineage as a drawing: from what training began with, over its runs, to the model and what came of it."""
+"""A model's lineage as a drawing: from the first weights, over its runs, to the model and the runs that started from
+it."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ TRAINING = sorted(kind for kind, method in METHODS.items() if method.trains)
 
 
 class Fact(NamedTuple):
-    """One thing that a node says; ``url`` is empty where it leads nowhere (any more)."""
+    """One fact of a node; ``url`` is empty where it leads nowhere (any more)."""
 
     label: str
     text: str
@@ -54,7 +55,7 @@ class Children(NamedTuple):
 
 
 def lineage(model: RegisteredModel, origins: Origins) -> list[Node]:
-    """The drawing's nodes, from what training began with to the model itself."""
+    """The drawing's nodes, from the first weights to the model itself."""
     nodes = [_run_node(model.project, stage) for stage in reversed(origins.stages)]
     if origins.stages:
         nodes.insert(0, _base_node(origins))
@@ -62,7 +63,8 @@ def lineage(model: RegisteredModel, origins: Origins) -> list[Node]:
 
 
 def children(model: RegisteredModel) -> Children:
-    """What was trained from this model: runs that started from its weights, or continued from its checkpoint."""
+    """The runs that were trained from this model: those that started from its weights, or continued from its
+    checkpoint."""
     weights = weights_of_model(model)
     if weights is None:
         return Children([], 0)
@@ -84,7 +86,7 @@ def _began_with(model: RegisteredModel, weights: Weights) -> Q:
 
 
 def base_words(base: Weights | None, *, cut: bool = False) -> tuple[str, str]:
-    """What training began with, in a name and a sentence about it."""
+    """The first weights: a name, and a sentence about them."""
     if cut:
         return "…", _("earlier stages are not shown")
     match base:

@@ -1,4 +1,4 @@
-"""What a model was made of: the runs that trained it, one after the other, and on what each was trained.
+"""The origins of a model: the runs that trained it, one after the other, and the data of each.
 
 Only recorded facts are shown. A dataset is found by the folder of its resolved reference, a spec without a version by
 its resolved components; where neither has a row any more, only the words of the config are shown.
@@ -82,7 +82,8 @@ def _specs_of(project: Project, runs: Sequence[Run]) -> dict[Any, RewardSpec]:
 
 
 def _same_components(written: list[dict[str, Any]], scored: list[dict[str, Any]]) -> bool:
-    """Whether a spec's components are what a run was scored with. What a launch adds to custom code does not count."""
+    """Whether a spec's components are what a run was scored with. The hash that a launch adds to custom code does not
+    count."""
     return [_normalised_part(part) for part in written] == [_normalised_part(part) for part in scored]
 
 
@@ -121,7 +122,7 @@ def environment_name(run: Run) -> str:
 
 
 def components_of(stage: Stage) -> list[RewardComponent]:
-    """What the run was rewarded for; nothing where it does not play, or its config cannot be read."""
+    """The components of the run's rewards; empty where it does not play, or its config cannot be read."""
     config = config_of(stage.run)
     if config is None or not config.method.plays:
         return []

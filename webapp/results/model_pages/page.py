@@ -1,4 +1,4 @@
-"""What the page of a model shows."""
+"""The data of a model's page."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def reference_of(project: Project, weights: Weights) -> str:
 
 
 class RunModel(NamedTuple):
-    """What an ended run left: its finished model, registered or not yet, whether its base played the same tasks, and
+    """The finished model of an ended run, registered or not yet, whether its base played the same tasks, and
     the evaluation of it that says most."""
 
     checkpoint: Checkpoint

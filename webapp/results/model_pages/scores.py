@@ -1,4 +1,4 @@
-"""How good a model is: its evaluations, and the same tasks played by what it was trained from."""
+"""The scores of a model: its evaluations, and those of its ancestors on the same tasks."""
 
 from __future__ import annotations
 
@@ -133,5 +133,5 @@ def compare_url(project: Project, runs: Sequence[Run]) -> str:
 
 
 def tries_words(report: Report) -> str:
-    """How much was played: tasks × samples."""
+    """Tasks × samples, as text."""
     return _("%(tasks)d × %(samples)d") % {"tasks": report.tasks, "samples": report.most}

@@ -47,7 +47,7 @@ print(tokenizer.decode(outputs[0, inputs["input_ids"].shape[1]:], skip_special_t
 
 
 class Way(NamedTuple):
-    """One way to serve a model: a title, what is needed for it, and the text to copy."""
+    """One way to serve a model: a title, its requirements, and the text to copy."""
 
     id: str
     title: str

@@ -44,7 +44,7 @@ def own_model(
 @login_required
 @require_GET
 def model_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """One model: what it is, where it comes from, how good it is."""
+    """The page of one model: its facts, lineage and scores."""
     project, model = own_model(request, slug, pk)
     return render(request, "model_pages/detail.html", page_data(request, project, model))
 
@@ -118,7 +118,7 @@ def model_push(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 
 
 def _save_and_show(request: HttpRequest, slug: str, pk: UUID, part: str, form: Any) -> HttpResponse:
-    """Keep what a form says of a model; with mistakes the page is shown again, with the form open."""
+    """Save a form's texts on a model; with mistakes the page is shown again, with the form open."""
     project, model = own_model(request, slug, pk, need=Role.EDITOR)
     if form.is_valid() and _save_form(model, form):
         messages.success(request, _("Saved."))

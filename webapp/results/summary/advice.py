@@ -62,7 +62,7 @@ class Seen:
 
     @property
     def success(self) -> Ends | None:
-        """Success over the run, where something judged its tasks."""
+        """Success over the run, where its tasks have verdicts."""
         return self.ways.get(SUCCESS)
 
     def page(self, name: str, **query: object) -> str:
@@ -106,7 +106,7 @@ def _of_advisory(seen: Seen, item: AdvisoryView) -> Advice | None:
 
 
 def _of_no_spread(seen: Seen) -> Advice | None:
-    """Groups are alike because their tasks are too easy, too hard, or by chance."""
+    """Advice for groups of zero variance: their tasks are too easy, too hard, or the variance is 0 by chance."""
     share = seen.success.after if seen.success else None
     if share is not None and share >= MOSTLY:
         return _harder_advice(seen, _("Zero-variance groups, most of them solved: harder tasks teach more."))
@@ -180,7 +180,7 @@ def _chance_gap(before: float, after: float, tries: int) -> float:
 
 
 def _of_best(seen: Seen) -> Iterator[Advice]:
-    """The end is worse than the best step, whose checkpoint is there."""
+    """Advice where the end is worse than the best step, and the best step's checkpoint is there."""
     best, way = seen.best, seen.success or seen.ways.get(REWARD)
     if best is None or way is None or best.held_out or best.checkpoint is None or best.checkpoint.final:
         return

@@ -1,4 +1,4 @@
-"""The figures of an ended run that a person asks for first: from where to where, the best step, held out, the cost."""
+"""The most important figures of an ended run: first and last means, the best step, held-out success, the cost."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ FOLLOWED = {
     "preferences": ("rewards/accuracies", "loss"),
     "demonstrations": ("heldout/loss", "mean_token_accuracy", "loss"),
 }
-"""By what a method learns from: the figures that are followed from the first steps to the last, the first one first."""
+"""The followed figures, from the first steps to the last, by what a method learns from; the main one first."""
 SPENT = (LENGTH, f"rollouts/{EXCLUDED}", "judge/requests", "judge/cost")
 SHOWN = {"figure": figure, "percent": percent, "duration": duration}
 
 
 class Gain(NamedTuple):
-    """A figure's way: means of the first and of the last ``steps`` of the ``of`` steps that have it. ``before`` is
-    ``None`` where only one step has it."""
+    """The change of a figure: means of the first and of the last ``steps`` of the ``of`` steps that have it. ``before``
+    is ``None`` where only one step has it."""
 
     name: str
     title: str
@@ -42,7 +42,7 @@ class Gain(NamedTuple):
 
     @property
     def texts(self) -> tuple[str, str]:
-        """Both as a page writes them."""
+        """Both means as a page shows them."""
         shown = SHOWN[METRICS[self.name].form]
         return shown(self.before), shown(self.after)
 
@@ -65,13 +65,13 @@ class Best(NamedTuple):
 
     @property
     def kept(self) -> bool:
-        """Whether the checkpoint has weights that the figure is of, and not those of another step."""
+        """Whether the checkpoint was saved within the window that the figure is the mean of."""
         found = self.checkpoint
         return found is not None and self.step - self.window < found.step <= self.step
 
     @property
     def held_out(self) -> bool:
-        """Whether held-out tasks decided."""
+        """Whether it was chosen by held-out tasks."""
         return self.metric == "heldout/success"
 
     @property
@@ -105,7 +105,7 @@ class HeldOut(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What the run took. ``tokens``: about how many the model sampled; ``None`` where they were not counted."""
+    """The cost of the run. ``tokens``: about how many the model sampled; ``None`` where they were not counted."""
 
     device: str
     device_seconds: float | None
@@ -116,7 +116,7 @@ class Cost(NamedTuple):
 
 
 def taken_by(run: Run) -> Taken:
-    """The followed figures of a run that trains, in their order, and what any run took."""
+    """The followed figures of a run that trains, in their order, and the cost of any run."""
     names = FOLLOWED.get(run.method.learns_from, ())
     found = taken(run, names, SPENT)
     return found._replace(ends={name: found.ends[name] for name in names if name in found.ends})
@@ -186,7 +186,7 @@ def held_out_of(run: Run, score: Score | None) -> HeldOut | None:
 
 
 def cost_of(run: Run, spent: Spent) -> Cost:
-    """What the run took, as far as it was counted."""
+    """The cost of the run, as far as it was counted."""
     config = config_of(run)
 
     def total(name: str) -> float | None:

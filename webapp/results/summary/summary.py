@@ -1,4 +1,4 @@
-"""The summary of a run: what its page begins with once it has ended, and what the API and the command line show."""
+"""The summary of an ended run: for the head of its page, the API and the command line."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ENDED = frozenset({*TERMINAL, RunState.PAUSED})
 
 
 class Summary(NamedTuple):
-    """What came of a run. ``advisories`` are the open ones, the gravest first."""
+    """The results of a run. ``advisories`` are the open ones, the gravest first."""
 
     gains: list[Gain]
     best: Best | None
@@ -52,7 +52,7 @@ def summary_of(
     advisories: Sequence[AdvisoryView],
     checkpoints: Sequence[Checkpoint],
 ) -> Summary:
-    """The summary, of what a page has read anyway; one query of its own."""
+    """The summary, from rows that a page has read anyway, with one more query."""
     ways, spent = taken_by(run)
     best = best_of(run, ways, checkpoints)
     held_out = held_out_of(run, made.score if made else None)

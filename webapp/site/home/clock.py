@@ -1,4 +1,4 @@
-"""When the clockwork last looked, as it notes itself."""
+"""The age of the clockwork's last look at leases, which it notes itself."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from django.db.models.functions import Now
 from webapp.runs.models import ReaperMark
 
 LATE_S = 30.0
-"""It looks every five seconds; a machine that is busy delays it by some."""
+"""The clockwork looks every five seconds; a busy machine delays it by some."""
 
 
 def clock_age() -> float | None:
@@ -18,5 +18,5 @@ def clock_age() -> float | None:
 
 
 def is_late(age_s: float | None) -> bool:
-    """Whether the runs of lost workers are not given back at present."""
+    """Whether the clockwork is so late that runs of lost workers are not given back."""
     return age_s is None or age_s > LATE_S

@@ -1,5 +1,5 @@
-"""Is this installation well? For load balancers and monitors, which have no login: no name, no address, no count of
-people's things but of work that waits."""
+"""Is this installation well? For load balancers and monitors, which have no login: they show no name, no address,
+and no counts but those of waiting work."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BROKER_S = 2.0
 @never_cache
 @require_GET
 def healthz(request: HttpRequest) -> HttpResponse:
-    """This process answers; nothing else is asked."""
+    """Answer 200: this process works; nothing else is checked."""
     return HttpResponse("ok\n", content_type="text/plain")
 
 

@@ -21,7 +21,7 @@ POOLS = (TRAIN, ENDPOINT)
 
 
 def all_loads() -> list[Load]:
-    """Of every pool. Runs that wait for another run do not count: no place would help them."""
+    """The load of every pool. Runs that wait for another run do not count: a place would not help them."""
     runs = _counts_by_pool(Run.objects.filter(state__in=LEASED, imported=False), "lease_started_at")
     at_work = [runs, _counts_by_pool(holders(*POOLS), "heard_at")]
     answers = Answer.objects.filter(state=AnswerState.WAITING, token="")

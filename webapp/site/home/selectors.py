@@ -1,4 +1,4 @@
-"""What the front page and a project at a glance show."""
+"""The data of the front page and of a project at a glance."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def shelves(project: Project, counts: dict[str, int]) -> list[Shelf]:
 def _shelf_of(
     project: Project, name: str, rows: QuerySet[Any], count: int, words: Callable[[Any], str], **texts: str
 ) -> Shelf:
-    """The newest of ``rows``, newest first, with where their pages are and a few words about each."""
+    """The newest of ``rows``, newest first, with the addresses of their pages and a few words about each."""
     everything = url_or_none(f"{name}-list", project.slug)
     newest = [
         (row, url_or_none(f"{name}-detail", project.slug, row.pk) or everything or "", words(row))
@@ -89,7 +89,7 @@ def _shelf_of(
 
 
 def _named_in(model: type[Model]) -> Subquery:
-    """How many names a project has of these, each with however many versions."""
+    """How many names a project has of these, not counting versions."""
     rows = model._default_manager.filter(project=OuterRef("pk")).order_by().values("project")
     return Subquery(rows.annotate(names=Count("name", distinct=True)).values("names"))
 
@@ -109,7 +109,7 @@ def _datasets_shelf(project: Project, count: int) -> Shelf:
 
 
 def _rows_words(dataset: Dataset) -> str:
-    """How many rows it has, or why that is not known or does not count yet."""
+    """How many rows a dataset has, or why that is not known yet."""
     ready = dataset.state == DatasetState.READY
     return _("%(n)s rows") % {"n": f"{dataset.rows:,}"} if ready else str(dataset.get_state_display())
 

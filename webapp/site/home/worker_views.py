@@ -19,7 +19,7 @@ from webapp.site.home.workers import worker_lines
 @login_required
 @require_GET
 def worker_list(request: HttpRequest) -> HttpResponse:
-    """Who works here: members see names and states, administrators also machines, processes and versions."""
+    """The workers: members see names and states, administrators also machines, processes and versions."""
     user = cast(User, request.user)
     age_s = clock_age()
     shown = {"lines": worker_lines(user), "all": user.is_superuser, "loads": all_loads(), "disk_fault": fault_text()}

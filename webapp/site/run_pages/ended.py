@@ -1,4 +1,4 @@
-"""The card that the page of an ended run begins with: a fact a cell, each with what one does about it."""
+"""The card that the page of an ended run begins with: a fact a cell, each with its buttons."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Fact(NamedTuple):
 
 
 class Reader(NamedTuple):
-    """What the reader may do, with the addresses that the page has made anyway."""
+    """The reader's rights, with the addresses that the page has made anyway."""
 
     can: dict[str, bool]
     editor: bool
@@ -55,7 +55,7 @@ class Reader(NamedTuple):
 def facts_of(run: Run, found: Summary, reader: Reader) -> list[Fact]:
     """The cells of the card, the most important first."""
     learns, plays = run.method.trains, run.method.plays
-    if learns and not found.gains and run.state != RunState.SUCCEEDED:  # what follows from steps would say nothing
+    if learns and not found.gains and run.state != RunState.SUCCEEDED:  # without steps these facts are empty
         return [
             Fact("figures", _("Figures"), NOTHING, about=_("No step was trained to its end.")),
             _cost_fact(run, found.cost),
@@ -167,7 +167,7 @@ def _held_out(run: Run, found: Summary, reader: Reader) -> Fact:
 
 
 def _learned_title(overlap: Overlap) -> str:
-    """What the figure is of, where it is of tasks that were learned from."""
+    """A title for a figure over tasks that were learned from."""
     counts = {"seen": overlap.seen, "tasks": overlap.tasks}
     if overlap.seen is None:
         return _("Success on tasks it learned from")
@@ -177,7 +177,7 @@ def _learned_title(overlap: Overlap) -> str:
 
 
 def _of_tasks(held: HeldOut) -> str:
-    """Over how many tasks, and who played them."""
+    """The number of the tasks, and the run that played them."""
     many = ngettext("%(n)s task", "%(n)s tasks", held.tasks) % {"n": held.tasks} if held.tasks else ""
     by = held.run.name if held.run else _("after step %(step)s, the best one") % {"step": held.step}
     warning = _("this says little about other tasks") if held.trained_on else ""
@@ -252,6 +252,6 @@ def told(found: Summary) -> set[str]:
 
 
 def context_of(run: Run, found: Summary, reader: Reader) -> dict[str, Any]:
-    """What the card's template needs; ``lab_told``: it has the button of the lab."""
+    """The context of the card's template; ``lab_told``: it has the button of the lab."""
     lab = reader.can["lab"] and REWARD in {gain.name for gain in found.gains}
     return {"summary": found, "facts": facts_of(run, found, reader), "lab_told": lab}

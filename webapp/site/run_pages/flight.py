@@ -1,6 +1,6 @@
 """The rollouts of the newest step, as the run page shows them first: a dot each, and the slowest of those in flight.
 
-``static/js/lib/flight.js`` says the same in the same words, so that nothing moves when the page begins to follow.
+``static/js/lib/flight.js`` draws the same with the same texts, so that nothing moves when the page begins live updates.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Box(NamedTuple):
 
 
 class Flight(NamedTuple):
-    """What the card shows. ``extra`` holds the groups of refills, where the run's config allows any.
+    """The contents of the card. ``extra`` holds the groups of refills, where the run's config allows any.
 
     ``slowest`` is empty where nothing can be in flight any more.
     """
@@ -139,7 +139,7 @@ def _last_tool(calls: Any) -> str:
 
 
 class _Words:
-    """What is said of a rollout, as ``flight.js`` says it."""
+    """The texts of a rollout, as in ``flight.js``."""
 
     def __init__(self, turns: Mapping[Any, _Last], phase: str) -> None:
         self._turns, self._phase, self._said = turns, phase, run_words()
@@ -196,7 +196,7 @@ class _Words:
 
 
 def name_of(rollout: Rollout) -> str:
-    """Its place in the step."""
+    """The rollout's name: its place in the step."""
     return f"{rollout.group}.{clean_text(rollout.policy) or rollout.index}"
 
 

@@ -1,4 +1,4 @@
-"""Evaluations on held-out tasks within a run that trains: what they came out with, and their rollouts."""
+"""Evaluations on held-out tasks within a run that trains: their results, and their rollouts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Line(NamedTuple):
 
 
 class HeldOut(NamedTuple):
-    """What a run has said of its held-out tasks: how they were chosen, and its evaluations, newest first."""
+    """A run's held-out tasks: how they were chosen, and its evaluations, newest first."""
 
     chosen: str
     columns: list[Column]
@@ -54,7 +54,7 @@ def held_out_of(run: Run, whole: Sequence[Checkpoint] | None = None) -> HeldOut 
     if "held_out" not in (run.health or {}):
         return None
     told = RunEvent.objects.filter(run=run).order_by("-seq")
-    parts = len(run.health["held_out"].get("parts") or [""])  # of a mix each says what it holds out
+    parts = len(run.health["held_out"].get("parts") or [""])  # each part of a mix reports its own held-out tasks
     both = told.filter(kind="held_out_evaluated")[:SHOWN].union(told.filter(kind="tasks_held_out")[:parts], all=True)
     chosen, newest = list[RunEvent](), dict[int, RunEvent]()
     for event in both.order_by("-seq"):
@@ -85,7 +85,7 @@ def held_out_of(run: Run, whole: Sequence[Checkpoint] | None = None) -> HeldOut 
 @login_required
 @require_GET
 def run_held_out(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """The card of the run page, asked for again when another evaluation has ended."""
+    """The card of the run page, loaded again when another evaluation has ended."""
     project, run = own_run(request, slug, pk)
     return render(request, "runs/_held_out.html", {"project": project, "run": run, "held_out": held_out_of(run)})
 

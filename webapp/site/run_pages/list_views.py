@@ -1,4 +1,4 @@
-"""The list of runs as a team's list: filters, columns, stars, and what is done to several at once."""
+"""The list of runs: filters, columns, stars, and acts on several runs at once."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ WORDS = ("state", "kind", "owner", "q", "spec", "starred", "archived")
 
 
 def _filters_of(request: HttpRequest) -> dict[str, Any]:
-    """What the address asks for."""
+    """The filters of the address."""
     filters: dict[str, Any] = {key: request.GET.get(key, "").strip() for key in WORDS}
     return filters | {"tags": [tag for tag in request.GET.getlist("tag") if tag]}
 
@@ -92,7 +92,7 @@ def run_list_page(request: HttpRequest, slug: str) -> HttpResponse:
 
 
 def _toolbar_choices(project: Project) -> dict[str, Any]:
-    """What the toolbar offers."""
+    """The choices of the toolbar."""
     specs = specs_of(project).order_by("name", "-version").values_list("name", "version")[:SPECS_MOST]
     return {
         "states": RunState.choices,
@@ -120,7 +120,7 @@ def _return_address(request: HttpRequest, slug: str) -> str:
 @login_required
 @require_POST
 def run_columns(request: HttpRequest, slug: str) -> HttpResponse:
-    """Keep which columns the person wants to see in this project."""
+    """Keep the person's columns for this project."""
     project = project_for(request.user, slug)
     keys = [] if "usual" in request.POST else request.POST.getlist("column")
     found = columns.columns_keep(project=project, user=cast(User, request.user), keys=keys)
@@ -147,7 +147,7 @@ def run_star(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @login_required
 @require_http_methods(["GET", "POST"])
 def run_label(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """Change a run's tags and notes; what the editor asks for once it is opened: the tags that the project has."""
+    """Change a run's tags and notes; GET returns the project's tags, which the editor loads when it opens."""
     project, run = own_run(request, slug, pk, need=Role.EDITOR)
     if request.method == "GET":
         return render(request, "runs/_known_tags.html", {"tags": listing.run_tags(project)})

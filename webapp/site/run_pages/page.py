@@ -1,4 +1,4 @@
-"""What the run page shows at first sight; the socket keeps it fresh from then on."""
+"""The first contents of the run page; the socket updates them from then on."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ from webapp.site.run_pages.flight import environment_of
 EVENTS_PAGE = 200
 EVENT_KINDS = ("state", "attempt", "warning", *REPORT_KINDS)  # phases and log lines would bury them
 LOG = ("log",)
-LOG_LINES = 200  # of the page, and of each older part that is asked for
+LOG_LINES = 200  # lines of the page, and of each older part
 OWN_CURVES_MAX = 60
 SPARK_VALUES = 48  # as `sparkLines` of static/js/lib/series.js
-ENVIRONMENTS_OWN = "task_success"  # the reward component that hands the environment's reward on
+ENVIRONMENTS_OWN = "task_success"  # the reward component that passes the environment's reward on
 TABS = ("curves", "rollouts", "log", "config", "events")
 FORMATS = {"figure": figure, "percent": percent, "duration": duration}
 
@@ -94,7 +94,7 @@ def tiles(run: Run) -> list[Tile]:
 
 def _shown_tiles(run: Run) -> list[str]:
     """The method's tiles, without those that its config leaves out: the KL divergence where no weight on it makes the
-    trainer compute it, held-out figures where nothing is held out, and of an endpoint's use what cannot be counted."""
+    trainer compute it, held-out figures where nothing is held out, and uncountable use of an endpoint."""
     config = config_of(run)
     without_kl = config is not None and not run.imported_from and run.method.trains and not config.gradient.beta
     hidden = {"kl"} if without_kl else set()
@@ -133,7 +133,7 @@ def config_texts(run: Run, *, places: bool = True) -> dict[str, str]:
 
 
 def changed_options(run: Run) -> list[Changed]:
-    """What a child changed of its parent's options."""
+    """The options that a child changed."""
     return differences(run.parent.config, run.config) if run.parent is not None else []
 
 
@@ -182,13 +182,13 @@ def page_data(run: Run, urls: dict[str, str], tab: str) -> dict[str, Any]:
 
 
 def _components_of(run: Run, config: JobConfig | None) -> list[RewardComponent]:
-    """The reward components of the run and its stages; before a worker has it, those that its spec would mean now."""
+    """The reward components of the run and its stages; before a worker has it, those of its spec now."""
     courses = config.courses if config is not None and run.method.plays else []
     try:
         parts = [part for course in courses for part in components_meant(run.project, course)]
         return list({part.name: part for part in parts}.values())
     except ConfigError:
-        return []  # the launch check says what is wrong with it
+        return []  # the launch check reports the fault
 
 
 def _baseline_lines(run: Run, weights: list[tuple[str, float]]) -> dict[str, list[dict[str, Any]]]:
@@ -204,7 +204,7 @@ def _baseline_lines(run: Run, weights: list[tuple[str, float]]) -> dict[str, lis
 
 
 def actions(going_on: GoingOn, *, editor: bool) -> dict[str, bool]:
-    """What the reader can do with the run now."""
+    """The acts that the reader may do on the run now."""
     run = going_on.run
     state = RunState(run.state)
     return {
@@ -250,7 +250,7 @@ def _next_act(going_on: GoingOn) -> str:
 
 
 def _repeated_steps_text(run: Run, saved: int) -> str:
-    """Which steps were trained and not saved; empty where none was."""
+    """A sentence on steps that were trained and not saved; empty where none was."""
     lost = run.step - saved
     if not run.method.trains or lost <= 0:
         return ""
@@ -262,19 +262,20 @@ def _repeated_steps_text(run: Run, saved: int) -> str:
 
 
 def events_before(run: Run, before: int | None) -> tuple[list[dict[str, Any]], int | None]:
-    """A page of what changed the run's course, newest first, and from where an older page begins (``None``: none)."""
+    """A page of events that changed the run's course, newest first, and the ``seq`` of an older page (``None``:
+    none)."""
     return _course_lines(list(_newest_events(run, EVENT_KINDS, EVENTS_PAGE + 1, before)))
 
 
 def log_before(run: Run, before: int | None = None) -> tuple[list[str], int | None]:
-    """A part of the log as a page shows it, oldest line first, and from where an older part begins (``None``: none).
+    """A part of the log as a page shows it, oldest line first, and the ``seq`` of an older part (``None``: none).
 
     Events are not in it: they have a tab of their own."""
     return _log_lines(list(_newest_events(run, LOG, LOG_LINES + 1, before)))
 
 
 def course_and_log(run: Run) -> tuple[tuple[list[dict[str, Any]], int | None], tuple[list[str], int | None]]:
-    """The newest page of the one and the newest part of the other, in one query."""
+    """The newest page of events and the newest part of the log, in one query."""
     log = _newest_events(run, LOG, LOG_LINES + 1)
     found = list(_newest_events(run, EVENT_KINDS, EVENTS_PAGE + 1).union(log, all=True).order_by("-seq"))
     return _course_lines([event for event in found if event.kind not in LOG]), _log_lines(
@@ -305,13 +306,13 @@ def log_file(run: Run, limit: int = 50_000) -> list[str]:
 
 
 def log_line(event: dict[str, Any]) -> str:
-    """One event as a line of text; ``static/js/lib/log.js`` says the same."""
+    """One event as a line of text; ``static/js/lib/log.js`` makes the same."""
     kind = f"{event['kind']} " if event["kind"] in {"state", "attempt", "warning"} else ""
     return f"{event['at'][:19].replace('T', ' ')}  {kind}{event_words(event)}"
 
 
 def event_words(event: dict[str, Any]) -> str:
-    """What happened, without its time and kind; ``static/js/lib/log.js`` says the same."""
+    """The text of an event, without its time and kind; ``static/js/lib/log.js`` makes the same."""
     payload, kind = event["payload"], event["kind"]
     if kind in REPORT_KINDS:
         return clean_text(event_text(event))

@@ -24,7 +24,7 @@ DEFAULT_GAP = 0.5
 
 
 class PairsForm(forms.Form):
-    """The new dataset's name, and how far the two rewards must lie apart."""
+    """The new dataset's name, and the least difference of the two rewards."""
 
     min_gap = forms.FloatField(
         label=_("Minimum gap"),
@@ -48,7 +48,7 @@ class PairsForm(forms.Form):
 @login_required
 @require_http_methods(["GET", "POST"])
 def run_pairs(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """Ask for pairs; they are made in the background, as a dataset."""
+    """Order pairs; they are made in the background, as a dataset."""
     project, run = own_run(request, slug, pk, need=Role.EDITOR)
     form = PairsForm(run, request.POST if request.method == "POST" else None)
     if form.is_valid():

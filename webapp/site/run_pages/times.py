@@ -1,4 +1,4 @@
-"""Where the time of a run's last steps went: a bar for each step, cut into what was done meanwhile.
+"""The time of a run's last steps by phase: a bar for each step, cut into its phases.
 
 A step's own time (``timing/step``) is generation, environment, scoring, the handover of weights and the update; of a
 run that plays ahead of its training (``rollout.max_staleness``), the wait for rollouts replaces the first
@@ -38,7 +38,8 @@ STEP, HANDOVER = "timing/step", "timing/handover"
 
 
 class Piece(NamedTuple):
-    """What one phase took of a step: its place on the bar in thousandths of the longest one's length, and in words."""
+    """The time of one phase of a step: its place on the bar in thousandths of the longest one's length, and in
+    words."""
 
     phase: str
     x: str
@@ -56,7 +57,7 @@ class Line(NamedTuple):
 
 
 class Share(NamedTuple):
-    """What one phase took of all steps together."""
+    """The time of one phase over all steps."""
 
     phase: str
     name: str
@@ -65,7 +66,7 @@ class Share(NamedTuple):
 
 
 class Times(NamedTuple):
-    """The card; ``lines`` has the newest step first, and as many lines as there will ever be."""
+    """The card; ``lines`` has the newest step first, and a fixed number of lines."""
 
     lines: list[Line]
     shares: list[Share]
@@ -75,7 +76,7 @@ class Times(NamedTuple):
 
 
 def phase_names() -> dict[str, str]:
-    """What each phase is called, as a noun."""
+    """The title of each phase, as a noun."""
     return {
         "generation": pgettext("phase of a step", "generation"),
         "environment": pgettext("phase of a step", "environment"),

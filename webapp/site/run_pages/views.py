@@ -1,4 +1,4 @@
-"""Pages of one run, and what can be done to it."""
+"""Pages of one run, and the acts on it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from webapp.site.run_pages.times import room_for, times_of
 
 CHILDREN_SHOWN, CHECKPOINTS_SHOWN = 5, 100
 CHECKED = frozenset({RunState.DRAFT, RunState.QUEUED})
-"""States in which the check before the launch is news."""
+"""States in which the check before the launch is still of interest."""
 
 
 def _is_owner(project: Project) -> bool:
@@ -149,7 +149,7 @@ def _by_state(project: Project, run: Run, found: Advised, whole: list[Checkpoint
 @login_required
 @require_GET
 def run_advisories(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """What the doctor found in it. 204 while it is what the page shows already: nothing that is read shall jump."""
+    """The doctor's findings. 204 while the page shows them already, so that nothing moves under the reader."""
     project, run = own_run(request, slug, pk)
     whole = whole_checkpoints(run)
     found = advised(run, whole)
@@ -185,7 +185,7 @@ def run_parts(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @login_required
 @require_GET
 def run_spending(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """What the run uses of its endpoint, against the limits; the part polls until the run has ended."""
+    """The run's use of its endpoint, against the limits; the part polls until the run has ended."""
     project, run = own_run(request, slug, pk)
     return render(request, "runs/_spend.html", {"project": project, "run": run, "spend": run_spend(run)})
 
@@ -193,7 +193,7 @@ def run_spending(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @login_required
 @require_GET
 def run_times(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """Where the time of its last steps went; an open page asks again when a step has ended."""
+    """The times of its last steps; an open page asks again when a step has ended."""
     project, run = own_run(request, slug, pk)
     return render(request, "runs/_times.html", {"project": project, "run": run, "times": times_of(run), "fresh": True})
 
@@ -218,7 +218,7 @@ def _act_and_redirect(
     _project, run = own_run(request, slug, pk, need=Role.EDITOR)
     try:
         run = action(run=run, user=cast(User, request.user))
-    except ConfigError as exc:  # what it refers to is no longer there
+    except ConfigError as exc:  # an object that it names is gone
         messages.error(request, exc.message)
         return redirect("run-detail", slug=slug, pk=pk)
     notice = words.get(run.state)
@@ -271,7 +271,7 @@ def _text_file(name: str, text: str, kind: str) -> HttpResponse:
 @login_required
 @require_GET
 def run_log(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """Log and events as a text file, then what the trainer's process printed last."""
+    """Log and events as a text file, then the last output of the trainer's process."""
     _project, run = own_run(request, slug, pk)
     lines = page.log_file(run)
     output = page.trainer_output(run)
@@ -292,7 +292,7 @@ def run_log_older(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @login_required
 @require_GET
 def run_output(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """What the trainer's process printed last, as a fragment: an open log asks for it again."""
+    """The last output of the trainer's process, as a fragment: an open log polls it."""
     project, run = own_run(request, slug, pk)
     return render(
         request, "runs/_log_output.html", {"project": project, "run": run, "output": page.trainer_output(run)}

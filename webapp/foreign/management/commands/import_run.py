@@ -14,7 +14,7 @@ from webapp.people.teams.models import Project
 
 
 class Command(BaseCommand):
-    """Import one folder; importing it again says so and changes nothing."""
+    """Import one folder; a second import of it prints that and changes nothing."""
 
     help = "Import the folder of a run that was trained with `python -m training run`."
 
@@ -25,7 +25,7 @@ class Command(BaseCommand):
         parser.add_argument("--name", default="", help="name of the run (default: the folder's)")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Import it and say what there is now."""
+        """Import it and print the result."""
         project = Project.objects.filter(slug=options["project"]).first()
         if project is None:
             raise CommandError(f"There is no project {options['project']!r}.")

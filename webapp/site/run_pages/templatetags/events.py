@@ -47,7 +47,7 @@ def event_kind(kind: str) -> str:
 
 @register.filter
 def phase_word(phase: str) -> str:
-    """What a run does now, inside its state."""
+    """The phase of a run inside its state."""
     return translated(PHASES[phase]) if phase in PHASES else phase
 
 

@@ -1,4 +1,4 @@
-"""What people put on a run, as its page shows it."""
+"""People's marks on a run, as its page shows them."""
 
 from __future__ import annotations
 
