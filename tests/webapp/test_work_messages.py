@@ -281,10 +281,10 @@ class Beats:
 def test_a_worker_is_heard_four_times_in_the_silence_that_is_allowed(item: RunImport) -> None:
     beats, taken = Beats(), claimed(item)
     _old()
-    work._say_alive(taken, cast(Any, beats))
+    work._renew_claim(taken, cast(Any, beats))
     assert beats.waits == [15.0] * 3 and not work.silent(RunImport).exists()
     RunImport.objects.update(token="another")
-    work._say_alive(taken, cast(Any, Beats()))  # it has nothing more to say, and says so to nobody
+    work._renew_claim(taken, cast(Any, Beats()))  # it has nothing more to say, and says so to nobody
 
 
 def test_a_failure_without_words_has_some_and_its_log_line_names_the_work(

@@ -47,15 +47,15 @@ def beginning_of(user: User, project: Project, asked: QueryDict) -> Beginning | 
     """
     rollout, dataset = str(asked.get("rollout", "")), str(asked.get("dataset", ""))
     if rollout:
-        return _of_rollout(project, rollout)
+        return _beginning_of_rollout(project, rollout)
     if not dataset:
         return None
     within = datasets_of(project).filter(state=DatasetState.READY)
     found = object_for(user, Dataset, dataset, within=within, project=project)
-    return _of_row(found, str(asked.get("row", "")))
+    return _beginning_of_row(found, str(asked.get("row", "")))
 
 
-def _of_row(dataset: Dataset, number: str) -> Beginning:
+def _beginning_of_row(dataset: Dataset, number: str) -> Beginning:
     if not (number.isascii() and number.isdigit() and len(number) < 12):
         raise ValidationError({"row": _("Say which row: a number from 1.")})
     start = start_of_row(dataset, int(number))
@@ -70,7 +70,7 @@ def _of_row(dataset: Dataset, number: str) -> Beginning:
     return Beginning(title, url, *_system_and_question(messages), environment=place)
 
 
-def _of_rollout(project: Project, pk: str) -> Beginning:
+def _beginning_of_rollout(project: Project, pk: str) -> Beginning:
     rows = Rollout.objects.filter(run__project=project).select_related("run")
     try:
         rollout = rows.filter(pk=UUID(pk)).first()

@@ -309,7 +309,7 @@ def _failure_of(kind: Kind[Any], exc: Exception, about: dict[str, str]) -> Tilty
 def _while_heard(taken: Claim[Any]) -> Iterator[None]:
     """Renew ``heard_at`` meanwhile, so that a child process or a large file does not count as silence."""
     done = threading.Event()
-    thread = threading.Thread(target=_say_alive, args=(taken, done), name="work-heard", daemon=True)
+    thread = threading.Thread(target=_renew_claim, args=(taken, done), name="work-heard", daemon=True)
     thread.start()
     try:
         yield
@@ -318,7 +318,7 @@ def _while_heard(taken: Claim[Any]) -> Iterator[None]:
         thread.join(timeout=10)
 
 
-def _say_alive(taken: Claim[Any], done: threading.Event) -> None:
+def _renew_claim(taken: Claim[Any], done: threading.Event) -> None:
     with suppress(Lost):
         while not done.wait(taken.item.SILENT_AFTER_S / 4):
             try:

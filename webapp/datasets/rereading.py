@@ -39,10 +39,10 @@ def dataset_read_again(*, dataset: Dataset, user: User | None, choices: Choices)
     if not can_read_again(dataset):
         raise ValidationError(_("This version is being checked, or its file is gone."), code="conflict")
     choices_clean(dataset.project, choices, companions_of(dataset))
-    return _in_place(dataset, choices) if dataset.state in IN_PLACE else _next_version(dataset, user, choices)
+    return _read_in_place(dataset, choices) if dataset.state in IN_PLACE else _next_version(dataset, user, choices)
 
 
-def _in_place(dataset: Dataset, choices: Choices) -> Dataset:
+def _read_in_place(dataset: Dataset, choices: Choices) -> Dataset:
     source = {name: value for name, value in dataset.source.items() if name != "look"}
     with transaction.atomic():
         changed = Dataset.objects.filter(pk=dataset.pk, state__in=IN_PLACE).update(

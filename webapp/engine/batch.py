@@ -98,7 +98,7 @@ class Batch:
         step, at = checked_int(event.from_step, "step"), checked_time(event.t)
         total = checked_int(event.total_steps, "total_steps")
         self.run_changes |= {"total_steps": total, "step": step, "step_seconds": None, "last_step_at": at, "held": None}
-        self._took("save_seconds", event.save_seconds)
+        self._keep_seconds("save_seconds", event.save_seconds)
         self.attempt_changes |= {"first_step": step, "last_step": step}
         shown = {"kind", "total_steps", "from_step", "rows", "device", "versions", "resolved"}
         payload = event.model_dump(mode="json", include=shown)
@@ -111,8 +111,8 @@ class Batch:
             checked_int(event.of, "of"),
             checked_int(event.began, "step"),
         )
-        before = [each for each in self._now("health").get("stages", []) if each["stage"] < number]
-        now = {"stage": number, "of": of, "name": self._noted(event)["name"], "began": began}
+        before = [each for each in self._present_value("health").get("stages", []) if each["stage"] < number]
+        now = {"stage": number, "of": of, "name": self._add_event(event)["name"], "began": began}
         self._report("stages", [*before, now])
 
     def _phase(self, event: run_events.PhaseChanged) -> None:
@@ -131,14 +131,14 @@ class Batch:
         if (tokens := whole(event.values.get("endpoint/tokens"), MAX_TOKENS)) is not None:
             cost = event.values.get("endpoint/cost")
             self.used[localdate(at)] = (tokens, cost if cost is not None and 0 <= cost <= MAX_COST else None, at)
-        self.run_changes |= time_used(event.values, self.run.config, self._now("health"))
-        self._took("update_seconds", event.values.get("timing/training"))
+        self.run_changes |= time_used(event.values, self.run.config, self._present_value("health"))
+        self._keep_seconds("update_seconds", event.values.get("timing/training"))
         self._step_done(step, at)
         self.begins = True
 
     def _step_done(self, step: int, at: datetime) -> None:
-        before = self._now("step")
-        since, smoothed = self._now("last_step_at"), self._now("step_seconds")
+        before = self._present_value("step")
+        since, smoothed = self._present_value("last_step_at"), self._present_value("step_seconds")
         if step > before and since is not None and at > since:
             took = (at - since).total_seconds() / (step - before)
             smoothed = took if smoothed is None else smoothed + STEP_SMOOTHING * (took - smoothed)
@@ -146,7 +146,7 @@ class Batch:
             self.run_changes |= {"step": step, "last_step_at": at, "step_seconds": smoothed}
         self.attempt_changes["last_step"] = max(step, self.attempt_changes.get("last_step", 0))
 
-    def _now(self, field: str) -> Any:
+    def _present_value(self, field: str) -> Any:
         return self.run_changes.get(field, getattr(self.run, field))
 
     def _rollout_started(self, event: run_events.RolloutStarted) -> None:
@@ -244,7 +244,7 @@ class Batch:
         said: dict[str, Any] = {"source": event.source, "tasks": len(event.rows), **counts}
         part = clean_text(event.part)[:PART_MAX]
         self.events.append(("tasks_held_out", said | ({"part": part} if part else {}), checked_time(event.t)))
-        known = self._now("health").get("held_out", {})
+        known = self._present_value("health").get("held_out", {})
         if part:  # each part reports its own, and the run keeps them all
             parts = known.get("parts", {}) | {part: {"tasks": said["tasks"], **counts}}
             said |= {
@@ -265,7 +265,7 @@ class Batch:
         if success is None or success.value is None:
             return
         found = {"step": step, "success": success.value, "low": success.low, "high": success.high}
-        known = self._now("health").get("held_out", {})
+        known = self._present_value("health").get("held_out", {})
         self._report("held_out", {**known, "newest": found, **({"best": found} if event.best else {})})
 
     def _checkpoint(self, event: run_events.CheckpointSaved) -> None:
@@ -277,7 +277,7 @@ class Batch:
         path = f"{self.attempt}/{event.path}"
         if len(path) > 200 or clean_text(path) != path or not 0 <= event.bytes < 2**63:
             raise BadEvent("the checkpoint's path or size cannot be stored")
-        self._took("save_seconds", event.seconds)
+        self._keep_seconds("save_seconds", event.seconds)
         if event.seconds is not None and math.isfinite(event.seconds) and not event.final:
             self.points["timing/saving", checked_int(event.step, "step")] = event.seconds
         self.checkpoints[path] = Checkpoint(
@@ -292,7 +292,7 @@ class Batch:
             held_out=event.held_out,
         )
 
-    def _took(self, name: str, seconds: float | None) -> None:
+    def _keep_seconds(self, name: str, seconds: float | None) -> None:
         """Keep how many seconds a save or an update takes: the supervisor's grace before SIGKILL covers one more."""
         if seconds is not None and math.isfinite(seconds):
             self._report(name, seconds)
@@ -319,7 +319,7 @@ class Batch:
         message = clean_text(redact(event.message[:LOG_MAX]))
         self.events.append(("log", {"level": event.level, "message": message}, checked_time(event.t)))
 
-    def _noted(self, event: Event) -> dict[str, Any]:
+    def _add_event(self, event: Event) -> dict[str, Any]:
         """Add the event unchanged to the run's events; return its payload without the type."""
         payload: dict[str, Any] = clean_json(event.model_dump(mode="json", exclude={"v", "n", "t"}))
         self.events.append((payload.pop("type"), payload, checked_time(event.t)))
@@ -334,38 +334,38 @@ class Batch:
             "until": time_later(at, event.patience_left_s),
             **({"part": clean_text(event.part)[:PART_MAX]} if event.part else {}),
         }
-        error, before = self._noted(event)["error"], self._now("held") or {}
+        error, before = self._add_event(event)["error"], self._present_value("held") or {}
         if error:
             self.run_changes["held"] = {**held, "error": error, "since": before.get("since") or at.isoformat()}
             return
         if before.get("part", "") != held.get("part", ""):
             return  # another part of the mix still waits
         self.run_changes["held"] = None
-        if before.get("since") and self._now("last_step_at"):  # waiting says nothing about the pace of the steps
-            self.run_changes["last_step_at"] = self._now("last_step_at") + (
+        if before.get("since") and self._present_value("last_step_at"):  # waiting says nothing about the pace of the steps
+            self.run_changes["last_step_at"] = self._present_value("last_step_at") + (
                 at - datetime.fromisoformat(before["since"])
             )
 
     def _resumed(self, event: run_events.Resumed) -> None:
-        self._report("resumed", self._noted(event) | {"attempt": self.attempt})
+        self._report("resumed", self._add_event(event) | {"attempt": self.attempt})
 
     def _sampler_checked(self, event: run_events.SamplerChecked) -> None:
-        self._report("sampler", self._noted(event))
+        self._report("sampler", self._add_event(event))
 
     def _update_skipped(self, event: run_events.UpdateSkipped) -> None:
-        before, step = self._now("health").get("skipped", {}), checked_int(event.step, "step")
-        self._noted(event)
+        before, step = self._present_value("health").get("skipped", {}), checked_int(event.step, "step")
+        self._add_event(event)
         self._report("skipped", {"count": int(before.get("count", 0)) + 1, "step": step, "what": event.what})
 
     def _report(self, name: str, value: Any) -> None:
-        self.run_changes["health"] = {**self._now("health"), name: value}
+        self.run_changes["health"] = {**self._present_value("health"), name: value}
 
     def _run_finished(self, event: run_events.RunFinished) -> None:
         self.attempt_changes["outcome"] = clean_json(event.model_dump(mode="json"))
         self.attempt_changes["last_step"] = max(
             checked_int(event.step, "step"), self.attempt_changes.get("last_step", 0)
         )
-        self.run_changes |= time_over(event, self._now("health"))
+        self.run_changes |= time_over(event, self._present_value("health"))
 
 
 _HANDLERS: dict[type[Event], Callable[[Batch, Any], None]] = {

@@ -56,7 +56,7 @@ def attempt_end(lease: Lease, error: ErrorInfo | None = None) -> Run:
     with transaction.atomic():
         rows = Run.objects.select_for_update(no_key=True).filter(pk=lease.run_id, state__in=LEASED)
         run = rows.filter(attempt=lease.attempt, lease_owner=lease.owner).first()
-        attempt = _last_word(run) if run is not None else None
+        attempt = _final_attempt(run) if run is not None else None
         if run is None or attempt is None:
             raise LeaseLost("Another worker has the run.")
         target, verdict = _state_after(run, attempt, error)
@@ -97,7 +97,7 @@ def _health_with_end(run: Run, attempt: Attempt, why: ErrorInfo | None) -> dict[
     return kept | {"ended": {"attempt": attempt.number, "code": why.code, "message": why.message}}
 
 
-def _last_word(run: Run) -> Attempt | None:
+def _final_attempt(run: Run) -> Attempt | None:
     """The attempt that has ``run_finished``, or the present one: a worker may have died between the two."""
     attempts = Attempt.objects.filter(run=run, number__lte=run.attempt).order_by("-number")
     present = attempts.first()

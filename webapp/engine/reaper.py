@@ -52,7 +52,7 @@ def reap() -> int:
     for run in silent:
         lease = take_over(run)
         if lease is not None:
-            count += _give_back(lease, run.lease_owner)
+            count += _end_attempt(lease, run.lease_owner)
     nudge_forgotten()
     return count
 
@@ -97,7 +97,7 @@ def _idle_until(mark: ReaperMark, now: datetime, started: datetime) -> datetime 
     return min(until, now + ttl) if until is not None else None
 
 
-def _give_back(lease: Lease, owner: str) -> int:
+def _end_attempt(lease: Lease, owner: str) -> int:
     """End the attempt of a worker that does not answer, on its behalf."""
     error = worker_lost(owner)
     log = {"action": "reap", "run_id": lease.run_id, "attempt": lease.attempt}

@@ -165,7 +165,7 @@ class Supervisor:
         self.beater.start()
         try:
             error = self._attempt()
-            self._patiently(lambda: self._conclude(error))
+            self._retry_outages(lambda: self._conclude(error))
         except LeaseLost:
             self._log.warning("lease lost; leaving", extra={"action": "fenced"})
         except Exception as exc:  # the boundary of the attempt: name it, and let the crash-loop rule decide
@@ -177,30 +177,30 @@ class Supervisor:
             self.beater.end()
 
     def _attempt(self) -> ErrorInfo | None:
-        if self._patiently(self._catch_up):
+        if self._retry_outages(self._catch_up):
             return None
-        if self._patiently(lambda: state_of(self.lease)) in {RunState.STOPPING, RunState.PAUSING}:
+        if self._retry_outages(lambda: state_of(self.lease)) in {RunState.STOPPING, RunState.PAUSING}:
             return None
         try:
-            arguments, access = self._patiently(self._prepare)
+            arguments, access = self._retry_outages(self._prepare)
         except TiltyardError as exc:
             if isinstance(exc, LeaseLost):
                 raise
-            return self._refused(exc)
+            return self._end_refused(exc)
         except OSError as exc:
             if (fault := disk_fault(exc, self.folder)) is None:
                 raise
-            return self._refused(fault)
+            return self._end_refused(fault)
         try:
             self.trainer = Trainer(self.folder, arguments, access)
         except OSError as exc:
             if (fault := disk_fault(exc, self.folder)) is not None:
-                return self._refused(fault)
+                return self._end_refused(fault)
             message = f"The trainer did not start: {exc}"
             return ErrorInfo(code="trainer_died", boundary=Boundary.TRAINER, message=message)
         code = self._watch(self.trainer)
-        self._patiently(self.projector.drain)
-        return self._last_words(self.trainer, code)
+        self._retry_outages(self.projector.drain)
+        return self._error_of_death(self.trainer, code)
 
     def _catch_up(self) -> bool:
         """Project and seal earlier attempts; true if one of them had already ended the run."""
@@ -245,29 +245,29 @@ class Supervisor:
             arguments += ["--run-id", str(run.pk)]
         return [*arguments, *(["--resume-from", str(source)] if source else [])], access
 
-    def _refused(self, error: TiltyardError) -> ErrorInfo:
+    def _end_refused(self, error: TiltyardError) -> ErrorInfo:
         """A config that cannot be run now is a typed end, not a death: it is written as the attempt's outcome."""
         info, status = error.info, "paused" if error.pauses else "failed"
         outcome = {"type": "run_finished", "status": status, "step": 0, "error": info.model_dump(mode="json")}
         rows = Attempt.objects.filter(run_id=self.lease.run_id, number=self.lease.attempt)
-        self._patiently(lambda: rows.update(outcome=outcome))
+        self._retry_outages(lambda: rows.update(outcome=outcome))
         return info
 
     def _watch(self, trainer: Trainer) -> int:
         pause = POLL_S
         while True:
             code = trainer.poll()
-            moved = self._patiently(self.projector.step)
+            moved = self._retry_outages(self.projector.step)
             if code is not None:
                 return code
             if self.beater.lost.is_set():
                 raise LeaseLost("The lease was not renewed.")
-            self._look(trainer)
+            self._check_requests(trainer)
             # A batch of few lines costs as much as one of many, so lines are collected for a moment.
             pause = POLL_S if moved else min(pause * 1.5, POLL_MAX_S)
             time.sleep(GATHER_S if moved else pause)
 
-    def _look(self, trainer: Trainer) -> None:
+    def _check_requests(self, trainer: Trainer) -> None:
         """Twice a second: was this run asked to stop, or is this worker shutting down?"""
         if time.monotonic() - self._looked_at < LOOK_S:
             return
@@ -276,12 +276,12 @@ class Supervisor:
         if _closing[0]:
             self._ask_to_stop(trainer)
             return
-        state = self._patiently(lambda: state_of(self.lease))
+        state = self._retry_outages(lambda: state_of(self.lease))
         if state is None:
             raise LeaseLost("The run has another owner.")
         if state == RunState.RUNNING and self._endpoint[1]:
-            self._over = self._over or self._patiently(lambda: day_over(*self._endpoint))
-        self._ordered = self._patiently(lambda: orders_pass(self.lease, self.folder, self._ordered))
+            self._over = self._over or self._retry_outages(lambda: day_over(*self._endpoint))
+        self._ordered = self._retry_outages(lambda: orders_pass(self.lease, self.folder, self._ordered))
         if state in {RunState.STOPPING, RunState.PAUSING} or self._over is not None:
             self._ask_to_stop(trainer)
 
@@ -291,19 +291,19 @@ class Supervisor:
             self._grace_s = grace_of(self.projector.run)
         trainer.ask_to_stop(self._grace_s)
 
-    def _last_words(self, trainer: Trainer, code: int) -> ErrorInfo | None:
+    def _error_of_death(self, trainer: Trainer, code: int) -> ErrorInfo | None:
         """The error of a trainer that ended without ``run_finished``; its last lines of output go into the log."""
         rows = Attempt.objects.filter(run_id=self.lease.run_id, number=self.lease.attempt)
-        outcome = self._patiently(lambda: rows.values_list("outcome", flat=True).first())
+        outcome = self._retry_outages(lambda: rows.values_list("outcome", flat=True).first())
         if _closing[0] and (outcome is None or outcome.get("status") == "stopped"):
             return WORKER_CLOSING
         if self._over is not None and (outcome is None or outcome.get("status") == "stopped"):
             return self._over.info
-        if outcome is not None or self._patiently(lambda: state_of(self.lease)) == RunState.STOPPING:
+        if outcome is not None or self._retry_outages(lambda: state_of(self.lease)) == RunState.STOPPING:
             return None
         for line in output_tail(self.folder):
             payload = {"level": "error", "message": line, "source": "output"}
-            self._patiently(lambda payload=payload: self._event("log", payload))  # type: ignore[misc]
+            self._retry_outages(lambda payload=payload: self._event("log", payload))  # type: ignore[misc]
         return trainer.death(code)
 
     def _event(self, kind: str, payload: dict[str, object]) -> None:
@@ -321,7 +321,7 @@ class Supervisor:
             hint="The worker's log has the details.",
         )
         try:
-            self._patiently(lambda: self._conclude(fault))
+            self._retry_outages(lambda: self._conclude(fault))
         except LeaseLost:
             self._log.warning("lease lost after a fault", extra={"action": "fenced"})
 
@@ -329,7 +329,7 @@ class Supervisor:
         if self.trainer is not None:
             self.trainer.kill()
 
-    def _patiently(self, action: Callable[[], T]) -> T:
+    def _retry_outages(self, action: Callable[[], T]) -> T:
         """Return what ``action`` returns; while the database is away, try again with a growing pause and jitter.
 
         Raises ``LeaseLost`` once the lease can no longer be ours.

@@ -99,7 +99,7 @@ def _parameter_counts(config: JobConfig) -> tuple[int, int] | None:
     if source == "starter":
         return STARTER_PARAMETERS, STARTER_ADAPTER * rank // 16 if rank else STARTER_PARAMETERS
     folder = Path(source) if source.startswith("/") else _cached_snapshot(source)
-    found = _of_folder(folder, rank) if folder else None
+    found = _parameters_of_folder(folder, rank) if folder else None
     if found is not None:
         return found
     named = [float(n) * (1e9 if unit in "bB" else 1e6) for n, unit in _NAMED.findall(source.rsplit("/", 1)[-1])]
@@ -121,7 +121,7 @@ def _modified_at(path: Path) -> float:
     return path.stat().st_mtime
 
 
-def _of_folder(folder: Path, rank: int) -> tuple[int, int] | None:
+def _parameters_of_folder(folder: Path, rank: int) -> tuple[int, int] | None:
     try:
         total = sum(count_elements(path) for path in folder.glob("*.safetensors"))
         config = read_json(folder / "config.json", MAX_CONFIG_BYTES) if rank else {}

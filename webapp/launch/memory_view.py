@@ -101,7 +101,7 @@ def job_of(data: QueryDict, project: Project) -> JobConfig:
     """The job of a form, or of a YAML text, as far as memory depends on it: data, environment and rewards may be
     missing. Raises ``Problems``."""
     if "yaml" in data:
-        return _of_yaml(str(data["yaml"]))
+        return _job_of_yaml(str(data["yaml"]))
     form = RunForm(data, project=project)
     if form.is_valid() and form.config is not None:
         return form.config
@@ -120,7 +120,7 @@ def job_of(data: QueryDict, project: Project) -> JobConfig:
         raise Problems([_problem_line(option_of(error), error_sentence(error)) for error in found[:5]]) from exc
 
 
-def _of_yaml(text: str) -> JobConfig:
+def _job_of_yaml(text: str) -> JobConfig:
     try:
         return config_from_text(text)
     except YamlProblem as exc:

@@ -138,7 +138,7 @@ def _dataset_need(project: Project, wanted: Needs, environment: Environment | No
     if need.program == WORD_PROBLEMS:
         found = problems_find(project, need)
         blank = blank._replace(what=_name_with_options(_("word problems"), need.arguments))
-        return blank if found is None else _of_dataset(project, blank, found)
+        return blank if found is None else _need_of_dataset(project, blank, found)
     order = order_find(environment, need) if environment is not None else None
     if order is None:
         waits = environment is not None and not order_room(project)
@@ -149,10 +149,10 @@ def _dataset_need(project: Project, wanted: Needs, environment: Environment | No
         return blank._replace(state=FAILED, name=order.name, note=why)
     if order.dataset is None or order.state in OPEN:
         return blank._replace(state=MAKING, name=order.name, note=_("being written"))
-    return _of_dataset(project, blank, order.dataset)
+    return _need_of_dataset(project, blank, order.dataset)
 
 
-def _of_dataset(project: Project, blank: Need, found: Dataset) -> Need:
+def _need_of_dataset(project: Project, blank: Need, found: Dataset) -> Need:
     url = reverse("dataset-detail", args=[project.slug, found.pk])
     made = blank._replace(name=str(found), url=url)
     if found.state == DatasetState.CHECKING:
@@ -181,18 +181,18 @@ def _start_need(project: Project, wanted: Needs, size: Size) -> Need | None:
     known = presets()
     blank = Need("model.source", _("Starting model"), "", MISSING)
     if need.after and (run := run_find(project, known[need.after], size)):
-        return _of_run(project, blank, run, known[need.after])
+        return _need_of_run(project, blank, run, known[need.after])
     if not need.preset:
         return None
     first = known[need.preset]
     blank = blank._replace(what=in_language(first.title))
     run = run_find(project, first, size)
     if run is not None:
-        return _of_run(project, blank, run, first)
+        return _need_of_run(project, blank, run, first)
     return _before_start(project, blank, first, size)
 
 
-def _of_run(project: Project, blank: Need, run: Run, preset: Preset) -> Need:
+def _need_of_run(project: Project, blank: Need, run: Run, preset: Preset) -> Need:
     url = reverse("run-detail", args=[project.slug, run.pk])
     note = "" if run.state == RunState.SUCCEEDED else _("still training; a run that starts from it waits for it")
     return blank._replace(

@@ -133,7 +133,7 @@ class Held:
     task: asyncio.Task[Read]
 
 
-def _kept_s(task: asyncio.Task[Read], keep_s: float) -> float:
+def _kept_seconds(task: asyncio.Task[Read], keep_s: float) -> float:
     """How many seconds a finished read is kept: long for a run that has ended, else ``keep_s``."""
     whole = not task.cancelled() and task.exception() is None
     return KEEP_ENDED_S if whole and task.result().ended else keep_s
@@ -196,7 +196,7 @@ class Feed:
         key = (action, run_id, *more)
         while True:
             held = self._reads.get(key)
-            fresh = held is None or (held.task.done() and time.monotonic() - held.since > _kept_s(held.task, keep_s))
+            fresh = held is None or (held.task.done() and time.monotonic() - held.since > _kept_seconds(held.task, keep_s))
             if held is None or fresh:
                 self._forget_reads()
                 task = asyncio.ensure_future(in_database(action, run_id, *more))
@@ -217,7 +217,7 @@ class Feed:
             held = self._reads[key]
             if held.task.done() and not held.task.cancelled() and held.task.exception() is None:
                 size += sum(len(text) for text in held.task.result().texts)
-            if held.task.done() and (now - held.since > _kept_s(held.task, KEEP_S) or size > KEEP_BYTES):
+            if held.task.done() and (now - held.since > _kept_seconds(held.task, KEEP_S) or size > KEEP_BYTES):
                 self._reads.pop(key, None)
 
     async def subscribe(self, run_id: UUID, wake: asyncio.Event) -> None:

@@ -143,7 +143,7 @@ class HttpProtocol(HttpToolsProtocol):
         _idle.remove(self)
         self._set_busy(True)
         self._body_since, self._body_bytes = time.monotonic(), 0
-        self._timer = self.loop.call_later(BODY_LOOK_S, self._look_at_body)
+        self._timer = self.loop.call_later(BODY_LOOK_S, self._check_body_rate)
         if self.config.limit_concurrency is not None:
             self.limit_concurrency = self.config.limit_concurrency + len(_idle.all) + len(_sockets)
         app, before = self.app, self.cycle
@@ -163,14 +163,14 @@ class HttpProtocol(HttpToolsProtocol):
         return self.config.proxy_headers and ("*" in names or self.address in (name.strip() for name in names))
 
     # --- 2: bodies ---
-    def _look_at_body(self) -> None:
+    def _check_body_rate(self) -> None:
         took = time.monotonic() - self._body_since
         if self.flow.read_paused:  # we are the slow one
             self._body_bytes += int(BODY_LOOK_S * BODY_BYTES_PER_S)
         elif took > BODY_GRACE_S and self._body_bytes < took * BODY_BYTES_PER_S:
             self.transport.abort()
             return
-        self._timer = self.loop.call_later(BODY_LOOK_S, self._look_at_body)
+        self._timer = self.loop.call_later(BODY_LOOK_S, self._check_body_rate)
 
     def on_message_complete(self) -> None:
         """All of the body is here."""

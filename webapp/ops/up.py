@@ -100,7 +100,7 @@ class Up:
     # --- 1, 2: alone on this folder, nothing left over, port free ---
     def run(self) -> int:
         """Run until stopped; the exit code."""
-        self._hear_signals()
+        self._install_signal_handlers()
         try:
             with self._lock():
                 try:
@@ -349,7 +349,7 @@ class Up:
             self._run_manage("demo", "--follow")
         while self.manager.alive:
             self._note_processes()
-            self._tell_restarts(self.manager)
+            self._print_restarts(self.manager)
             time.sleep(WATCH_EVERY_S)
         raise UpError(
             _("The process manager ended by itself; everything else is being ended."),
@@ -357,7 +357,7 @@ class Up:
             log=self.data / "logs" / "supervisord.log",
         )
 
-    def _tell_restarts(self, manager: Manager) -> None:
+    def _print_restarts(self, manager: Manager) -> None:
         for name, entry in manager.states().items():
             pid = entry.get("pid") or 0
             before = self._pids.get(name)
@@ -371,7 +371,7 @@ class Up:
                 self._pids[name] = pid
 
     # --- 7: stop ---
-    def _hear_signals(self) -> None:
+    def _install_signal_handlers(self) -> None:
         def stop(_number: int, _frame: FrameType | None) -> None:
             if self._stopping:
                 self._hurry = True

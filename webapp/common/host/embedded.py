@@ -117,7 +117,7 @@ def _system_user(folder: Path) -> str:
     )
 
 
-def _let_pass(path: Path) -> None:
+def _allow_passage(path: Path) -> None:
     """Let other users pass through (not list) the folders above ``path``: only needed when we are root."""
     for parent in path.resolve().parents:
         mode = stat.S_IMODE(parent.stat().st_mode)
@@ -182,8 +182,8 @@ def postgres_prepare(folder: Path, *, durable: bool = True) -> Service:
     user = _system_user(folder)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     if user:
-        _let_pass(folder)
-        _let_pass(postgres_bin() / "postgres")
+        _allow_passage(folder)
+        _allow_passage(postgres_bin() / "postgres")
         shutil.chown(folder, user)
     data = folder / "data"
     if not (data / "PG_VERSION").exists():

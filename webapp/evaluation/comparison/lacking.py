@@ -46,7 +46,7 @@ def missing_sentences(components: Sequence[RewardComponent], told: Told) -> list
                 % {"run": run, "names": ", ".join(unseen)}
             )
         for name, lack in lacks.by_name.items():
-            sentences += _of_component(run, titles[name], lack) if _has_begun(lack) else []
+            sentences += _component_sentences(run, titles[name], lack) if _has_begun(lack) else []
     return sentences
 
 
@@ -54,7 +54,7 @@ def _has_begun(lack: Lack) -> bool:
     return bool(lack.computed or lack.failed)
 
 
-def _of_component(run: str, title: str, lack: Lack) -> list[str]:
+def _component_sentences(run: str, title: str, lack: Lack) -> list[str]:
     sentences = []
     if lack.unscored:
         sentences.append(

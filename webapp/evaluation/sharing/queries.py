@@ -157,7 +157,7 @@ def opened(saved: SavedComparison, changed: QueryDict | None = None) -> Opened:
         )
     if len(contestants) >= LEAST:
         made.found = compare(saved.project, contestants, made.notes, asked)
-        _tell_lost_spec(made, made.found)
+        _note_lost_spec(made, made.found)
     return made
 
 
@@ -169,7 +169,7 @@ def _pair_address(playing: Sequence[str], pair: Sequence[str]) -> str:
     return f"{first}-{second}"
 
 
-def _tell_lost_spec(made: Opened, found: Comparison) -> None:
+def _note_lost_spec(made: Opened, found: Comparison) -> None:
     saved = made.saved
     if saved.spec and made.asked.get("spec") == saved.spec and found.rewards and found.rewards.chosen is None:
         found.notes.append(

@@ -96,7 +96,7 @@ def overlap_of_held_out(run: Run) -> Overlap:
     config = config_of(run) if run.resolved else None
     if config is None or run_in(config.model.source) is None or not config.evaluate.every:
         return Overlap()
-    found = [_of_held_out(run, course) for course in (config.courses if config.mix.parts else [config])]
+    found = [_held_out_overlap(run, course) for course in (config.courses if config.mix.parts else [config])]
     return found[0] if len(found) == 1 else _joined_overlap(found)
 
 
@@ -109,7 +109,7 @@ def _joined_overlap(found: Sequence[Overlap]) -> Overlap:
     return Overlap(sum(each.seen or 0 for each in found), sum(each.tasks or 0 for each in found), where, unknown)
 
 
-def _of_held_out(run: Run, config: JobConfig) -> Overlap:
+def _held_out_overlap(run: Run, config: JobConfig) -> Overlap:
     """The same of one config: that of the run, or of a part of its mix."""
     path = config.evaluate.data or config.data.train
     own = [source for source in sources_of(run) if config.evaluate.data]

@@ -89,7 +89,7 @@ def set_password(request: HttpRequest) -> HttpResponse:
             audit(AuditAction.PASSWORD_SET, user)
         update_session_auth_hash(request, user)
         request.session.pop(BY_LINK, None)
-        messages.success(request, _password_told(tokens))
+        messages.success(request, _password_message(tokens))
         return redirect("home")
     status = 422 if request.method == "POST" else 200
     context = {"form": form, "first": first, "mail_form": MailForm(instance=user) if settings.EMAIL_HOST else None}
@@ -97,7 +97,7 @@ def set_password(request: HttpRequest) -> HttpResponse:
     return render(request, "teams/set_password.html", context, status=status)
 
 
-def _password_told(tokens: int) -> str:
+def _password_message(tokens: int) -> str:
     """The sentence after a password was set."""
     told = _("Your password is set.")
     if not tokens:

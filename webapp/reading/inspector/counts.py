@@ -38,7 +38,7 @@ def would_save(view: View) -> dict[str, Would]:
         why = _("More than %(n)s rollouts match. Narrow the view, then save it.") % {"n": view.count.number}
         return {kind: Would(kind, 0, "", problem=why) for kind in ("demonstrations", "tasks", "pairs", "lab", "cases")}
     of_rollouts = (_would_demonstrations(view), _would_tasks(view), _would_cases(view))
-    return {each.kind: each for each in (*of_rollouts, *_of_groups(view))}
+    return {each.kind: each for each in (*of_rollouts, *_would_by_groups(view))}
 
 
 def _would_demonstrations(view: View) -> Would:
@@ -85,7 +85,7 @@ def _would_cases(view: View) -> Would:
     return Would("cases", keeps, says, tuple(_reason_texts([(found["all"] - keeps, _("without a reward: %(n)s"))])))
 
 
-def _of_groups(view: View) -> Iterator[Would]:
+def _would_by_groups(view: View) -> Iterator[Would]:
     """Pairs and sets for the lab, which are of whole groups of one run."""
     try:
         run, groups = groups_of(view)

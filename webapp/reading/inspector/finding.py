@@ -156,13 +156,13 @@ def _filter_query(scope: Scope, filters: Filters) -> Q:
     if boundary := filters.one("boundary"):
         wanted &= Q(error__boundary=boundary)
     if stage := filters.one("stage"):
-        wanted &= _of_stage(scope, int(stage[:6]))
+        wanted &= _stage_query(scope, int(stage[:6]))
     if category := filters.one("category"):
         wanted &= rows_of_category(scope, category)
     return wanted
 
 
-def _of_stage(scope: Scope, number: int) -> Q:
+def _stage_query(scope: Scope, number: int) -> Q:
     """Steps of the stage: it began after a step, and the one after it, where there is one, after another."""
     wanted = Q(pk=None)
     for run in scope.runs:

@@ -89,7 +89,7 @@ def rollouts_save(request: HttpRequest, slug: str, pk: UUID | None = None) -> Ht
     return render(request, "inspector/save.html", context, status=422 if form.errors else 200)
 
 
-def _own_view(request: HttpRequest, slug: str, pk: UUID, need: Role = Role.VIEWER) -> tuple[Project, SavedView]:
+def _own_saved_view(request: HttpRequest, slug: str, pk: UUID, need: Role = Role.VIEWER) -> tuple[Project, SavedView]:
     project = project_for(request.user, slug, need=need)
     within = SavedView.objects.filter(project=project).select_related("project", "run")
     return project, object_for(request.user, SavedView, pk, need=need, within=within, project=project)
@@ -99,7 +99,7 @@ def _own_view(request: HttpRequest, slug: str, pk: UUID, need: Role = Role.VIEWE
 @require_GET
 def view_open(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """The rollouts of a named view: its address stays when its filters change."""
-    project, view = _own_view(request, slug, pk)
+    project, view = _own_saved_view(request, slug, pk)
     scope = run_scope(project, view.run) if view.run is not None else scope_of(request, slug, None)
     return redirect(f"{address_of(scope.project, scope.run)}?{view.query}")
 
@@ -108,7 +108,7 @@ def view_open(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @require_POST
 def view_delete_page(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Delete a named view; rollouts and datasets stay."""
-    project, view = _own_view(request, slug, pk, need=Role.EDITOR)
+    project, view = _own_saved_view(request, slug, pk, need=Role.EDITOR)
     scope = run_scope(project, view.run) if view.run is not None else scope_of(request, slug, None)
     view_delete(view=view)
     return redirect(address_of(scope.project, scope.run))

@@ -74,26 +74,26 @@ class Seen:
 def advice_of(seen: Seen) -> list[Advice]:
     """Up to ``MOST`` things to try, those of advisories first; none twice, and none without a button."""
     found: dict[str, Advice] = {}
-    for each in (*_of_advisories(seen), *_of_figures(seen)):
+    for each in (*_advice_on_advisories(seen), *_advice_on_figures(seen)):
         if each.url and each.url not in {other.url for other in found.values()}:
             found.setdefault(each.code, each)
     return list(found.values())[:MOST]
 
 
-def _of_advisories(seen: Seen) -> Iterator[Advice]:
+def _advice_on_advisories(seen: Seen) -> Iterator[Advice]:
     for item in seen.advisories:
-        made = _of_advisory(seen, item)
+        made = _advice_for_advisory(seen, item)
         if made is not None:
             yield made
 
 
-def _of_advisory(seen: Seen, item: AdvisoryView) -> Advice | None:
+def _advice_for_advisory(seen: Seen, item: AdvisoryView) -> Advice | None:
     if item.code in LAB:
         url = seen.page("lab", run=seen.run.pk)
         why = _("The reward pays for something other than the outcome: try other weights on these rollouts.")
         return Advice("lab", why, _("Open in the lab"), url)
     if item.code == "no_spread":
-        return _of_no_spread(seen)
+        return _advice_on_zero_variance(seen)
     if item.code == "phantom_share" and seen.run.method.gradient != "ppo":
         why = _("Groups with equal outcomes teach only form: learn from groups with both outcomes only.")
         return Advice("outcome", why, _("Clone with this change"), _with_change(seen.clone, "outcome"))
@@ -105,7 +105,7 @@ def _of_advisory(seen: Seen, item: AdvisoryView) -> Advice | None:
     return None
 
 
-def _of_no_spread(seen: Seen) -> Advice | None:
+def _advice_on_zero_variance(seen: Seen) -> Advice | None:
     """Advice for groups of zero variance: their tasks are too easy, too hard, or the variance is 0 by chance."""
     share = seen.success.after if seen.success else None
     if share is not None and share >= MOSTLY:
@@ -126,14 +126,14 @@ def _slower_advice(seen: Seen, item: AdvisoryView) -> Advice:
     return Advice("slower", why, _("Clone with this change"), _with_change(seen.clone, "slower"))
 
 
-def _of_figures(seen: Seen) -> Iterator[Advice]:
-    yield from _of_success(seen)
-    yield from _of_best(seen)
+def _advice_on_figures(seen: Seen) -> Iterator[Advice]:
+    yield from _advice_on_success(seen)
+    yield from _advice_on_best_step(seen)
     if seen.run.method.learns_from in ("demonstrations", "preferences") and seen.model and seen.clone:
         why = _("Its model can begin a run that learns from rewarded rollouts.")
         yield Advice("train", why, _("Train from it"), seen.page("run-new", model=seen.model))
     if seen.ways and seen.run.method.learns_from == "rollouts" and (seen.held_out is None or seen.held_out.trained_on):
-        yield from _of_no_held_out(seen)
+        yield from _advice_on_held_out(seen)
     if seen.success is not None and seen.success.after < SOLVED:
         last = max(1, seen.success.last - seen.success.part + 1)
         url = reverse("run-rollouts", args=[seen.run.project.slug, seen.run.pk])
@@ -143,7 +143,7 @@ def _of_figures(seen: Seen) -> Iterator[Advice]:
         yield Advice("failed", said, _("Why did these fail?"), query)
 
 
-def _of_success(seen: Seen) -> Iterator[Advice]:
+def _advice_on_success(seen: Seen) -> Iterator[Advice]:
     way = seen.success
     if way is None or way.total < 2:
         return
@@ -154,10 +154,10 @@ def _of_success(seen: Seen) -> Iterator[Advice]:
         why = _("Hardly any task was solved, so there was little to learn from: begin with easier tasks or a warm-up.")
         yield _easier_advice(seen, why)
     elif seen.branch and _did_all_steps(seen.run):
-        yield from _of_rise(seen, way)
+        yield from _advice_on_rise(seen, way)
 
 
-def _of_rise(seen: Seen, way: Ends) -> Iterator[Advice]:
+def _advice_on_rise(seen: Seen, way: Ends) -> Iterator[Advice]:
     """Advice if success still rises, by more than chance for this many rollouts; none where their number is unknown."""
     config = config_of(seen.run)
     tries = way.part * config.rollouts_per_step if config is not None else 0
@@ -179,7 +179,7 @@ def _chance_gap(before: float, after: float, tries: int) -> float:
     return Z_ALPHA * spread**0.5
 
 
-def _of_best(seen: Seen) -> Iterator[Advice]:
+def _advice_on_best_step(seen: Seen) -> Iterator[Advice]:
     """Advice where the end is worse than the best step, and the best step's checkpoint is there."""
     best, way = seen.best, seen.success or seen.ways.get(REWARD)
     if best is None or way is None or best.held_out or best.checkpoint is None or best.checkpoint.final:
@@ -206,7 +206,7 @@ def _by_chance(best: Best, way: Ends) -> bool:
     return best.value - way.after <= limit
 
 
-def _of_no_held_out(seen: Seen) -> Iterator[Advice]:
+def _advice_on_held_out(seen: Seen) -> Iterator[Advice]:
     if seen.evaluate:
         why = _("No tasks were held out, so these figures are of tasks that it learned from: evaluate it on others.")
         yield Advice("evaluate", why, _("Evaluate"), seen.evaluate)

@@ -54,7 +54,7 @@ def samples_of(project: Project, source: str, pasted: str) -> list[Sample]:
         found = _case_samples(project)
         missing = _("This project has no reward test cases yet.")
     else:
-        found = _of_run(project, source.removeprefix("run:"))
+        found = _samples_of_run(project, source.removeprefix("run:"))
         missing = _("This run has no finished rollouts.")
     if not found:
         raise ValidationError({"source": missing})
@@ -78,7 +78,7 @@ def _case_samples(project: Project) -> list[Sample]:
     return found
 
 
-def _of_run(project: Project, raw: str) -> list[Sample]:
+def _samples_of_run(project: Project, raw: str) -> list[Sample]:
     try:
         run = Run.objects.filter(project=project, pk=UUID(raw)).first()
     except ValueError:

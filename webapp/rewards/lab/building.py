@@ -90,7 +90,7 @@ def _rollouts_of(rollout_set: RolloutSet, folder: Path, report: Callable[[int, i
     elif rollout_set.run is None:
         raise DataError("The run was deleted before its rollouts were read.")
     else:
-        yield from _of_run(rollout_set, rollout_set.run, folder, report)
+        yield from _rollouts_of_run(rollout_set, rollout_set.run, folder, report)
 
 
 def _case_rollouts(rollout_set: RolloutSet) -> Found:
@@ -115,7 +115,7 @@ def _case_rollouts(rollout_set: RolloutSet) -> Found:
         )
 
 
-def _of_run(rollout_set: RolloutSet, run: Run, folder: Path, report: Callable[[int, int | None], None]) -> Found:
+def _rollouts_of_run(rollout_set: RolloutSet, run: Run, folder: Path, report: Callable[[int, int | None], None]) -> Found:
     """The finished rollouts of each step as its newest attempt played it."""
     rollouts = recorded_rollouts(run, rollout_set.first_step, rollout_set.last_step)
     if rollout_set.groups_path.exists():

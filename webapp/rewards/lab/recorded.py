@@ -33,12 +33,12 @@ def found_in(rollouts: QuerySet[Rollout], rows: Rows) -> Found:
     for rollout in rollouts.iterator(chunk_size=BATCH):
         batch.append(rollout)
         if len(batch) == BATCH:
-            yield from _of_batch(batch, rows)
+            yield from _episodes_of_batch(batch, rows)
             batch = []
-    yield from _of_batch(batch, rows)
+    yield from _episodes_of_batch(batch, rows)
 
 
-def _of_batch(batch: list[Rollout], rows: Rows) -> Found:
+def _episodes_of_batch(batch: list[Rollout], rows: Rows) -> Found:
     episodes: dict[uuid.UUID, Episode] = {}
     for place, some in groupby(batch, key=rows.place_of):
         alike = list(some)

@@ -80,7 +80,7 @@ def _column_of_bytes(raw: bytes) -> Column:
     return Column(*(points[field].astype(kind) for field, kind in (("step", "i8"), ("value", "f8"), ("attempt", "i8"))))
 
 
-def _of_several(runs: Sequence[Run]) -> set[UUID]:
+def _with_several_attempts(runs: Sequence[Run]) -> set[UUID]:
     """Which runs have more than one attempt. For runs that have not ended the database is asked: they may have been
     read before their second one began."""
     going_on = [run.pk for run in runs if run.state not in TERMINAL]
@@ -120,7 +120,7 @@ def curves(
     """The curves of a run between two steps, each thinned to about ``max_points``."""
     if names is not None and not names:
         return {}
-    sql, values = _columns_query(run, names, span, bool(_of_several([run])))
+    sql, values = _columns_query(run, names, span, bool(_with_several_attempts([run])))
     with connection.cursor() as cursor:
         cursor.execute(sql + " ORDER BY name", values)
         return {name: curve_of(_column_of_bytes(raw), max_points) for name, raw in cursor.fetchall()}
@@ -128,7 +128,7 @@ def curves(
 
 def curves_of(runs: Sequence[Run], *asked: tuple[Sequence[str], int]) -> list[Curves]:
     """The curves of several runs in one query; ``asked`` are names, each with the ``max_points`` of those."""
-    several = _of_several(runs)
+    several = _with_several_attempts(runs)
     parts: list[str] = []
     values: list[Any] = []
     for place, run in enumerate(runs):

@@ -92,7 +92,7 @@ def _gain_fact(run: Run, gain: Gain, reader: Reader) -> Fact:
 def _best_fact(run: Run, best: Best, reader: Reader) -> Fact:
     return Fact(
         "best", _("Best step"), str(best.step), best.text,
-        " · ".join([_why_best(best), *_certainty_texts(best), _weights_text(best)]),
+        " · ".join([_reason_of_best(best), *_certainty_texts(best), _weights_text(best)]),
         tuple(_best_acts(run, best)) if reader.editor else (),
     )  # fmt: skip
 
@@ -108,7 +108,7 @@ def _certainty_texts(best: Best) -> Iterator[str]:
         yield _("the highest of %(of)s such means, so partly luck") % {"of": best.of}
 
 
-def _why_best(best: Best) -> str:
+def _reason_of_best(best: Best) -> str:
     if best.held_out:
         return _("by success on held-out tasks")
     if best.metric == SUCCESS:
@@ -161,7 +161,7 @@ def _held_out(run: Run, found: Summary, reader: Reader) -> Fact:
         address = reverse("run-held-out-step", args=[run.project.slug, run.pk, held.step])
         rollouts = (Act(_("Its rollouts"), address),)
     return Fact(
-        "held-out", title, value, f"{low} – {high}" if held.low is not None else "", _of_tasks(held),
+        "held-out", title, value, f"{low} – {high}" if held.low is not None else "", _tasks_text(held),
         (*rollouts, *evaluate), link=reverse("run-detail", args=[run.project.slug, held.run.pk]) if held.run else "",
     )  # fmt: skip
 
@@ -176,7 +176,7 @@ def _learned_title(overlap: Overlap) -> str:
     return _("Success; it learned from %(seen)d of these %(tasks)d tasks") % counts
 
 
-def _of_tasks(held: HeldOut) -> str:
+def _tasks_text(held: HeldOut) -> str:
     """The number of the tasks, and the run that played them."""
     many = ngettext("%(n)s task", "%(n)s tasks", held.tasks) % {"n": held.tasks} if held.tasks else ""
     by = held.run.name if held.run else _("after step %(step)s, the best one") % {"step": held.step}

@@ -228,11 +228,11 @@ def runs_archive(request: HttpRequest, slug: str) -> HttpResponse:
         return render(request, "runs/archive.html", context)
     on = request.POST.get("on") != "0"
     outcome = marks.runs_archive(runs=chosen, user=cast(User, request.user), on=on)
-    _tell_archived(request, outcome, on)
+    _message_archived(request, outcome, on)
     return redirect(_return_address(request, slug))
 
 
-def _tell_archived(request: HttpRequest, outcome: marks.Archived, on: bool) -> None:
+def _message_archived(request: HttpRequest, outcome: marks.Archived, on: bool) -> None:
     archived = ngettext("%(n)d run was archived.", "%(n)d runs were archived.", outcome.done)
     restored = ngettext("%(n)d run is in the list again.", "%(n)d runs are in the list again.", outcome.done)
     messages.success(request, (archived if on else restored) % {"n": outcome.done})
