@@ -71,7 +71,7 @@ class KeyOfFields(Operation):
 
     def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
         """Build the key, then exchange the two; nothing where that was done already."""
-        table, columns = self._place(from_state.apps.get_model(app_label, self.model_name))
+        table, columns = self._table_and_columns(from_state.apps.get_model(app_label, self.model_name))
         with schema_editor.connection.cursor() as cursor:
             found = schema_editor.connection.introspection.get_table_description(cursor, table)
         if all(column.name != "id" for column in found):
@@ -85,7 +85,7 @@ class KeyOfFields(Operation):
 
     def database_backwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
         """Number the rows again; this rewrites the table under a lock."""
-        table, columns = self._place(to_state.apps.get_model(app_label, self.model_name))
+        table, columns = self._table_and_columns(to_state.apps.get_model(app_label, self.model_name))
         with transaction.atomic(schema_editor.connection.alias):
             schema_editor.execute(f"ALTER TABLE {table} DROP CONSTRAINT {table}_pkey")
             schema_editor.execute(
@@ -97,7 +97,7 @@ class KeyOfFields(Operation):
         """What the log of a migration says."""
         return f"Make {', '.join(self.fields)} the primary key of {self.model_name}"
 
-    def _place(self, model: Any) -> tuple[str, str]:
+    def _table_and_columns(self, model: Any) -> tuple[str, str]:
         """Table and columns."""
         columns = (model._meta.get_field(name).column for name in self.fields)
         return model._meta.db_table, ", ".join(f'"{column}"' for column in columns)

@@ -98,22 +98,22 @@ class Projector:
         self.number = lease.attempt if attempt is None else attempt
         self.path = (folder or attempt_dir(lease.run_id, self.number)) / JOURNAL_NAME
         self._size = -1
-        self._forget()
+        self._forget_rows()
 
     def step(self) -> bool:
         """Project the next batch; ``False`` when there is no whole line left. Raises ``LeaseLost`` when fenced."""
         size = self.path.stat().st_size if self.path.exists() else 0
         if size == self._size:
             return False
-        row = self._attempt()
+        row = self._attempt_row()
         lines = read_lines(self.path, row.journal_offset, row.journal_line)
         if not lines:
             self._size = size
             return False
         try:
-            self._project(lines)
+            self._project_lines(lines)
         except BaseException:
-            self._forget()
+            self._forget_rows()
             raise
         return True
 
@@ -127,13 +127,13 @@ class Projector:
         """The run with all that was projected last; ``None`` before the first line."""
         return self._run
 
-    def _forget(self) -> None:
+    def _forget_rows(self) -> None:
         self._row: Attempt | None = None
         self._run: Run | None = None
         self._known: dict[UUID, Rollout] = {}
         self._functions: dict[str, str] | None = None
 
-    def _attempt(self) -> Attempt:
+    def _attempt_row(self) -> Attempt:
         """The attempt's row; reads the run's row with it."""
         if self._row is None:
             self._row = Attempt.objects.select_related("run").filter(run=self.lease.run_id, number=self.number).first()
@@ -142,25 +142,25 @@ class Projector:
             self._run = self._row.run
         return self._row
 
-    def _project(self, lines: list[Line]) -> None:
+    def _project_lines(self, lines: list[Line]) -> None:
         """Write the lines; if the database refuses one of them, halve until it is found and leave only that one out."""
-        row = self._attempt()
+        row = self._attempt_row()
         assert self._run is not None  # noqa: S101 - it came with the attempt
         try:
-            self._write(row, lines, self._gather(self._run, row, lines))
+            self._write_batch(row, lines, self._build_batch(self._run, row, lines))
         except (DataError, IntegrityError, ValueError) as exc:
-            self._forget()
+            self._forget_rows()
             if len(lines) == 1:
-                row = self._attempt()
+                row = self._attempt_row()
                 empty = Batch(self._run, self.number, functions={})
                 empty.warn(lines[0].number, f"the database refused it ({type(exc).__name__})", timezone.now())
-                self._write(row, lines, empty)
+                self._write_batch(row, lines, empty)
                 return
             half = len(lines) // 2
-            self._project(lines[:half])
-            self._project(lines[half:])
+            self._project_lines(lines[:half])
+            self._project_lines(lines[half:])
 
-    def _gather(self, run: Run, row: Attempt, lines: list[Line]) -> Batch:
+    def _build_batch(self, run: Run, row: Attempt, lines: list[Line]) -> Batch:
         if self._functions is None:
             self._functions = judge_functions(run)
         batch = Batch(run, self.number, self._known, self._functions)
@@ -178,7 +178,7 @@ class Projector:
                 batch.warn(number, str(exc), at)
         return batch
 
-    def _write(self, row: Attempt, lines: list[Line], batch: Batch) -> None:
+    def _write_batch(self, row: Attempt, lines: list[Line], batch: Batch) -> None:
         run_id, end = self.lease.run_id, lines[-1]
         statements = statements_of(batch)
         changes = {"journal_offset": end.end, "journal_line": end.number, **batch.attempt_changes}
@@ -196,9 +196,9 @@ class Projector:
                     run_transition(run_id, RunState.RUNNING, sources=frozenset({RunState.PREPARING}), lease=self.lease)
             if len(batch):
                 transaction.on_commit(lambda: nudge(run_id, seq))
-        self._remember(row, changes, batch)
+        self._remember_rows(row, changes, batch)
 
-    def _remember(self, row: Attempt, changes: dict[str, Any], batch: Batch) -> None:
+    def _remember_rows(self, row: Attempt, changes: dict[str, Any], batch: Batch) -> None:
         if batch.begins:
             batch.run.state = RunState.RUNNING  # or on its way out; it will not be preparing again under this lease
         for target, values in ((row, changes), (batch.run, batch.run_changes)):

@@ -303,10 +303,10 @@ class Supervisor:
             return None
         for line in output_tail(self.folder):
             payload = {"level": "error", "message": line, "source": "output"}
-            self._retry_outages(lambda payload=payload: self._event("log", payload))  # type: ignore[misc]
+            self._retry_outages(lambda payload=payload: self._add_event("log", payload))  # type: ignore[misc]
         return trainer.death(code)
 
-    def _event(self, kind: str, payload: dict[str, object]) -> None:
+    def _add_event(self, kind: str, payload: dict[str, object]) -> None:
         event_add(self.lease.run_id, kind, payload, attempt=self.lease.attempt, lease=self.lease)
 
     def _conclude(self, error: ErrorInfo | None) -> None:

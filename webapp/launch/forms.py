@@ -132,9 +132,9 @@ class RunForm(forms.Form):
         self.config: JobConfig | None = None
         self.warnings: dict[str, str] = {}
         start = self.start = config or JobConfig()
-        self._add("", JobConfig, start)
+        self._add_group("", JobConfig, start)
         for group, model, _info in option_groups():
-            self._add(f"{group}.", model, getattr(start, group))
+            self._add_group(f"{group}.", model, getattr(start, group))
         self._reference_choices()
         mixed = bool(self.data.get("mix.parts") if self.is_bound else start.mix.parts)  # whose parts have their own
         self.fields["data.train"].required = not (self.method.draws_tasks or mixed)
@@ -143,7 +143,7 @@ class RunForm(forms.Form):
         )
         self.fields["environment.name"].required = self.method.plays and not mixed
 
-    def _add(self, prefix: str, model: type[BaseModel], values: BaseModel) -> None:
+    def _add_group(self, prefix: str, model: type[BaseModel], values: BaseModel) -> None:
         made = fields_of(model)
         made.pop("version", None)
         for key, field in made.items():

@@ -146,7 +146,7 @@ class Watcher(AsyncWebsocketConsumer):
 
     async def _pump(self) -> None:
         try:
-            await self._run()
+            await self._loop()
         except Closed as closed:
             await self.close(closed.code)
         except asyncio.CancelledError:
@@ -155,7 +155,7 @@ class Watcher(AsyncWebsocketConsumer):
             logger.exception("socket failed", extra={"action": self.action, self.argument: self.watched})
             await self.close(1011)
 
-    async def _run(self) -> None:
+    async def _loop(self) -> None:
         """The loop of one socket: sends what is due."""
         beat_at, check_at = time.monotonic() + BEAT_S, time.monotonic() + RECHECK_S
         while True:

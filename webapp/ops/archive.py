@@ -54,7 +54,7 @@ class Writer:
         self._tar = tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT)  # noqa: SIM115 - `end` closes it
         self._digest = hashlib.sha256()
         self._seen: dict[tuple[int, ...], str] = {}
-        self._text(HEAD_NAME, head)
+        self._put_json(HEAD_NAME, head)
 
     def add(self, path: Path, name: str) -> None:
         """A file, a folder without what is in it, or a link; sockets and what has gone meanwhile are left out."""
@@ -68,11 +68,11 @@ class Writer:
                     member.type, member.linkname = tarfile.SYMTYPE, os.readlink(path)
                 else:
                     member.type = tarfile.DIRTYPE
-                self._put(member)
+                self._put_member(member)
 
     def end(self) -> None:
         """Seal it."""
-        self._text(END_NAME, {"sha256": self._digest.hexdigest()})
+        self._put_json(END_NAME, {"sha256": self._digest.hexdigest()})
         self._tar.close()
 
     def _add_file(self, path: Path, name: str) -> None:
@@ -83,20 +83,20 @@ class Writer:
             key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
             if status.st_nlink > 1 and key in self._seen:
                 member.type, member.linkname = tarfile.LNKTYPE, self._seen[key]
-                return self._put(member)
+                return self._put_member(member)
             self._seen[key] = name
             member.size = status.st_size
-            return self._put(member, file)
+            return self._put_member(member, file)
 
-    def _put(self, member: tarfile.TarInfo, file: IO[bytes] | None = None) -> None:
+    def _put_member(self, member: tarfile.TarInfo, file: IO[bytes] | None = None) -> None:
         self._digest.update(_signature(member))
         self._tar.addfile(member, _Content(file, self._digest) if file is not None else None)  # type: ignore[arg-type]
 
-    def _text(self, name: str, value: dict[str, Any]) -> None:
+    def _put_json(self, name: str, value: dict[str, Any]) -> None:
         data = json.dumps(value).encode()
         member = tarfile.TarInfo(name)
         member.mode, member.size = 0o600, len(data)
-        self._put(member, io.BytesIO(data))
+        self._put_member(member, io.BytesIO(data))
 
 
 def _member_of(name: str, status: os.stat_result) -> tarfile.TarInfo:

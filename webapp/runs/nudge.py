@@ -35,7 +35,7 @@ class Nudger:
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._away = False
-        threading.Thread(target=self._run, name="live-nudge", daemon=True).start()
+        threading.Thread(target=self._send_pending, name="live-nudge", daemon=True).start()
 
     @property
     def usable(self) -> bool:
@@ -48,7 +48,7 @@ class Nudger:
             self._pending[str(run_id)] = max(seq, self._pending.get(str(run_id), 0))
         self._wake.set()
 
-    def _run(self) -> None:
+    def _send_pending(self) -> None:
         # The wait is a plain one in this daemon thread: in an executor it would keep the process from ending.
         loop = asyncio.new_event_loop()
         while True:

@@ -177,7 +177,7 @@ def test_all_statements_are_there_before_the_first_runs(written: Any, monkeypatc
         order.append(sql.split("(")[0].strip()[:24])
         return execute(sql, params, many, context)
 
-    w.projector._attempt()
+    w.projector._attempt_row()
     with connection.execute_wrapper(look):
         assert w.projector.step()
     wrote = [place for place, what in enumerate(order) if what.startswith(("UPDATE", "INSERT"))]

@@ -42,7 +42,7 @@ def test_a_copys_keeper_leaves_the_originals_processes_alone(
     settings: Any, original: Path, server: subprocess.Popen[bytes]
 ) -> None:
     launcher = ProcessLauncher()
-    launcher._note(server.pid, f"{uuid4()}/1")
+    launcher._add_to_ledger(server.pid, f"{uuid4()}/1")
     one = known(psutil.Process(server.pid))
     assert one is not None
     handle = _handle_of(one)

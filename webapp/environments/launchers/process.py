@@ -105,8 +105,8 @@ class ProcessLauncher:
                 _("The server's process could not be started: %(why)s.") % {"why": os_words(exc)}
             ) from exc
         self._children[child.pid] = child
-        self._limit(child.pid, environment)
-        who = self._note(child.pid, f"{environment.pk}/{replica.number}")
+        self._set_limits(child.pid, environment)
+        who = self._add_to_ledger(child.pid, f"{environment.pk}/{replica.number}")
         return Started(_handle_of(who), f"http://{settings.REPLICA_HOST}:{port}")
 
     def stop(self, handle: Handle, *, force: bool = False) -> None:
@@ -116,14 +116,14 @@ class ProcessLauncher:
             return
         send([one], signal.SIGKILL if force else signal.SIGTERM)
         if force:
-            self._reap(one.pid, wait_s=5)
+            self._reap_child(one.pid, wait_s=5)
 
     def alive(self, handle: Handle) -> bool:
         """Whether the same process still runs."""
         one = _known_process(handle)
         if one is None:
             return False
-        self._reap(one.pid)
+        self._reap_child(one.pid)
         return one.process() is not None
 
     def logs(self, replica: Replica, lines: int = LOG_LINES) -> list[str]:
@@ -147,14 +147,14 @@ class ProcessLauncher:
                 owned.append(Owned(environment_id, int(number), _handle_of(one)))
         return owned
 
-    def _note(self, pid: int, name: str) -> Known:
+    def _add_to_ledger(self, pid: int, name: str) -> Known:
         """Write the process down before anything else can go wrong."""
         found = known(psutil.Process(pid)) if psutil.pid_exists(pid) else None
         one = Known(pid, found.started if found else 0.0, name)
         self._ledger.write({*alive(self._ledger.read()), one})
         return one
 
-    def _limit(self, pid: int, environment: Environment) -> None:
+    def _set_limits(self, pid: int, environment: Environment) -> None:
         """Set what this system can limit; a child that has gone already is noticed later."""
         memory, files = environment.memory_mb << 20, environment.slots * 2 + SPARE_FILES
         with suppress(OSError, ValueError):
@@ -169,7 +169,7 @@ class ProcessLauncher:
             first = next(self._places) * count
             os.sched_setaffinity(pid, {here[(first + at) % len(here)] for at in range(count)})
 
-    def _reap(self, pid: int, wait_s: float = 0.0) -> None:
+    def _reap_child(self, pid: int, wait_s: float = 0.0) -> None:
         """Take the exit code of a child of ours, so that it does not stay as a zombie."""
         child = self._children.get(pid)
         if child is None:

@@ -66,7 +66,7 @@ class PlayConsumer(AsyncWebsocketConsumer):
         self.play: Play | None = None
         self.task: asyncio.Task[None] | None = None
         self.watch: asyncio.Task[None] | None = None
-        self.used_at, self.language = time.monotonic(), self._language()
+        self.used_at, self.language = time.monotonic(), self._page_language()
         try:
             user, environment = await in_database(lambda: self._find(again=False))
         except Closed as closed:
@@ -112,7 +112,7 @@ class PlayConsumer(AsyncWebsocketConsumer):
             await self._send_frame("pong")
         elif self.task is not None and not self.task.done():
             with translation.override(self.language):
-                await self._problem(command, "busy", _("The last request is still being answered."))
+                await self._send_problem(command, "busy", _("The last request is still being answered."))
         else:
             self.used_at = time.monotonic()
             self.task = asyncio.create_task(self._run_in_language(command), name=f"play-{self.environment.pk}")
@@ -121,7 +121,7 @@ class PlayConsumer(AsyncWebsocketConsumer):
         """Run a command in the person's language."""
         try:
             with translation.override(self.language):
-                await self._answer(command)
+                await self._answer_command(command)
         except Closed as closed:
             await self.close(closed.code)
         except Exception:  # the boundary of the socket
@@ -129,28 +129,28 @@ class PlayConsumer(AsyncWebsocketConsumer):
             await self.close(1011)
         self.used_at = time.monotonic()
 
-    async def _answer(self, command: c.Command) -> None:
+    async def _answer_command(self, command: c.Command) -> None:
         """Run a command; each of its errors becomes a frame with a sentence."""
         try:
             await self._run(command)
         except PlayRefused as refused:
-            await self._problem(command, refused.code, str(refused))
+            await self._send_problem(command, refused.code, str(refused))
         except ValidationError as exc:
-            await self._problem(command, "invalid", " ".join(exc.messages))
+            await self._send_problem(command, "invalid", " ".join(exc.messages))
         except TiltyardError as exc:
             told = failure(exc.info.model_dump(mode="json"))
             if told is not None:  # an error has a code, so there always is one
-                await self._problem(command, told.code, told.title, told.hint, told.detail)
+                await self._send_problem(command, told.code, told.title, told.hint, told.detail)
         except DATABASE_AWAY:
-            await self._problem(command, "database", _("The database does not answer. Try again in a moment."))
+            await self._send_problem(command, "database", _("The database does not answer. Try again in a moment."))
 
     async def _run(self, command: c.Command) -> None:
         if isinstance(command, c.Step):
-            await self._step(command)
+            await self._play_step(command)
         elif isinstance(command, c.Close):
-            await self._end("")
+            await self._end_episode("")
         elif isinstance(command, c.SaveRow | c.SaveCase):
-            await self._save(command)
+            await self._save_episode(command)
         else:
             # The registration as it is now: its address may have changed, and so may the right to use it.
             _user, self.environment = await in_database(lambda: self._find(again=True))
@@ -166,7 +166,7 @@ class PlayConsumer(AsyncWebsocketConsumer):
         play, again = await self._new_play()
         began = time.monotonic()
         messages = await play.reset(start, command.seed, again=again)
-        await self._state("opened", messages=messages, seconds=time.monotonic() - began, seed=command.seed)
+        await self._send_state("opened", messages=messages, seconds=time.monotonic() - began, seed=command.seed)
 
     async def _new_play(self) -> tuple[Play, bool]:
         """A new ``Play`` without an episode, and whether another session of this environment was just left for it."""
@@ -180,22 +180,22 @@ class PlayConsumer(AsyncWebsocketConsumer):
     async def _on_over(self, episode: Played) -> None:
         """An episode with turns of the person is over."""
 
-    async def _step(self, command: c.Step) -> None:
+    async def _play_step(self, command: c.Step) -> None:
         if self.play is None:
             raise PlayRefused("no_episode", _("No episode is open. Choose a task and start one."))
         play = self.play
         said, added, seconds = await play.step(command)
-        await self._state("answer", said=said.model_dump(mode="json"), messages=added, seconds=seconds)
+        await self._send_state("answer", said=said.model_dump(mode="json"), messages=added, seconds=seconds)
         if play.episode is not None and not play.is_open:
             await self._on_over(play.episode)
 
     async def _on_left(self, episode: Played) -> None:
         """An open episode with turns of the person was left: for another one, or because the tab was closed."""
 
-    async def _end(self, reason: str) -> None:
+    async def _end_episode(self, reason: str) -> None:
         """End the episode, send that, and call ``_on_over`` with what was played."""
         told = await self._end_quietly()
-        await self._state("ended", reason=reason)
+        await self._send_state("ended", reason=reason)
         if told is not None:
             await self._on_over(told)
 
@@ -208,7 +208,7 @@ class PlayConsumer(AsyncWebsocketConsumer):
         await (play.give_up() if played and self.judges else play.end())
         return play.episode if played else None
 
-    async def _save(self, command: c.SaveRow | c.SaveCase) -> None:
+    async def _save_episode(self, command: c.SaveRow | c.SaveCase) -> None:
         episode = self.play.episode if self.play is not None else None
         if episode is None:
             raise PlayRefused("no_episode", _("There is no episode to save. Choose a task and start one."))
@@ -247,14 +247,14 @@ class PlayConsumer(AsyncWebsocketConsumer):
                 if self.play is not None and self.play.is_open and now - self.used_at > IDLE_S:
                     with translation.override(self.language):
                         sentence = _("Nothing was played for %(n)s minutes, so the slot was released.")
-                        await self._end(sentence % {"n": round(IDLE_S / 60)})
+                        await self._end_episode(sentence % {"n": round(IDLE_S / 60)})
             except Closed as closed:
                 await self.close(closed.code)
                 return
             except DATABASE_AWAY:
                 continue
 
-    async def _state(self, kind: str, messages: list[Message] | None = None, **more: Any) -> None:
+    async def _send_state(self, kind: str, messages: list[Message] | None = None, **more: Any) -> None:
         """Send what happened and the state of the episode."""
         play = self.play
         episode = play.episode if play is not None else None
@@ -272,9 +272,9 @@ class PlayConsumer(AsyncWebsocketConsumer):
         told = [message.model_dump(mode="json", exclude_none=True) for message in messages or []]
         await self._send_frame(kind, messages=told, state=state, **more)
 
-    async def _problem(self, command: c.Command, code: str, title: str, hint: str = "", detail: str = "") -> None:
+    async def _send_problem(self, command: c.Command, code: str, title: str, hint: str = "", detail: str = "") -> None:
         of = getattr(command, "type", "")
-        await self._state("problem", of=of, code=code, title=title, hint=hint, detail=detail)
+        await self._send_state("problem", of=of, code=code, title=title, hint=hint, detail=detail)
 
     async def _send_frame(self, frame: str, /, **values: Any) -> None:
         try:
@@ -283,7 +283,7 @@ class PlayConsumer(AsyncWebsocketConsumer):
         except TimeoutError as exc:
             raise Closed(TOO_MANY) from exc
 
-    def _language(self) -> str:
+    def _page_language(self) -> str:
         """The page's language; sockets have no middleware that knows it."""
         asked = parse_qs(self.scope["query_string"].decode("ascii", "replace")).get("language", [""])[0]
         try:

@@ -39,8 +39,8 @@ class Played:
         self.messages = opening(prompt, first)
         self.prompt_length = len(self.messages)
         self.tools = self.known_tools = first.tools if first.tools is not None else tools
-        self._take(first)
-        self._grow(self.messages)
+        self._take_answer(first)
+        self._count_size(self.messages)
         return list(self.messages)
 
     def calls(self, wanted: list[tuple[str, dict[str, Any]]]) -> list[ToolCall]:
@@ -58,8 +58,8 @@ class Played:
         self.messages += [said, *added]
         if answer.tools is not None:
             self.known_tools = answer.tools
-        self._take(answer)
-        self._grow([said, *added])
+        self._take_answer(answer)
+        self._count_size([said, *added])
         return added
 
     def judged(self, answer: Observation) -> None:
@@ -85,10 +85,10 @@ class Played:
             truncated=not self.done,
         )
 
-    def _take(self, answer: Observation) -> None:
+    def _take_answer(self, answer: Observation) -> None:
         """Keep the answer's rewards, which are cumulative: they replace those of an earlier answer."""
         self.judged(answer)
         self.info, self.done = answer.info, answer.done
 
-    def _grow(self, messages: list[Message]) -> None:
+    def _count_size(self, messages: list[Message]) -> None:
         self.size += sum(len(message.model_dump_json()) for message in messages)

@@ -78,7 +78,7 @@ class _Pass:
 
     def run(self) -> None:
         """Write, compute, keep. Raises ``DataError`` where the process fails."""
-        self._told(0, at_once=True)
+        self._report_progress(0, at_once=True)
         with SetWriter(self._folder, self._plan.own) as writer:
             for record, episode in self._episodes():
                 writer.add(record, episode)
@@ -89,12 +89,12 @@ class _Pass:
         try:
             self._compute(table)
         except ScoringFailed as exc:
-            self._keep(table)
+            self._keep_marks(table)
             words = sentence(gettext_noop("Scoring ended: {reason}"), reason=exc.said) if exc.said else None
             raise DataError(words or sentence(LATE if exc.late else DIED)) from exc
-        self._keep(table)
+        self._keep_marks(table)
 
-    def _told(self, done: int, *, at_once: bool = False) -> None:
+    def _report_progress(self, done: int, *, at_once: bool = False) -> None:
         progress = {"done": self._before + min(done, len(self._plan.rollouts)), "total": self._total}
         self._claim.report(progress, at_once=at_once)
 
@@ -104,9 +104,9 @@ class _Pass:
         rollouts = Rollout.objects.filter(run=run, pk__in=self._plan.rollouts)
         has_rows = config is None or not config.draws_tasks
         with open(self._folder / "dataset.jsonl", "w+b") as file:
-            rows = Rows(file, run, rollouts, lambda: self._told(0))
+            rows = Rows(file, run, rollouts, lambda: self._report_progress(0))
             for record, episode in found_in(rollouts.order_by("step", "group", "index"), rows):
-                self._told(0)
+                self._report_progress(0)
                 yield _with_reason(record, episode, has_rows), episode
 
     def _compute(self, table: Table) -> None:
@@ -124,11 +124,11 @@ class _Pass:
         )
 
     def _report(self, table: Table, done: int) -> None:
-        self._told(done)
+        self._report_progress(done)
         if time.monotonic() - self._kept > KEEP_EVERY_S:
-            self._keep(table)
+            self._keep_marks(table)
 
-    def _keep(self, table: Table) -> None:
+    def _keep_marks(self, table: Table) -> None:
         """Keep what is known so far, as long as this worker holds the claim."""
         self._kept = time.monotonic()
         with self._claim.held():

@@ -59,7 +59,7 @@ class RewindConsumer(PlayConsumer):
         await self._send_opened(command.turn, episode, found)
 
     async def _send_opened(self, turn: int, episode: Played, found: Rewound) -> None:
-        await self._state(
+        await self._send_state(
             "opened",
             messages=episode.messages,
             prompt=episode.prompt_length,

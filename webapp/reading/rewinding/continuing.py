@@ -62,13 +62,13 @@ class _Going:
         if found.over:
             raise ValidationError({"turn": _("The episode is over here; choose an earlier turn to continue from.")})
         for _number in range(max(1, self._config.rollout.max_turns - kept)):
-            await self.play.take(episode, self._turn(episode))
+            await self.play.take(episode, self._scripted_turn(episode))
             if not self.play.is_open:
                 break
         await self.play.give_up()
         return episode, found.difference is None and found.checked, start
 
-    def _turn(self, episode: Played) -> Taken:
+    def _scripted_turn(self, episode: Played) -> Taken:
         dialect = dialect_name(self._config)
         limit = self._config.rollout.max_turn_tokens
         said = POLICIES[self._policy](Scene(episode.messages, episode.prompt_length, episode.tools, dialect, limit))

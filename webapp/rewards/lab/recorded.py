@@ -85,9 +85,9 @@ class Rows:
             if row is not None:
                 wanted.setdefault((stage_at(run, step), part), (step, set()))[1].add(row)
         for place, (step, rows) in wanted.items():
-            self._keep(place, dataset_path(run, step, place[1]), rows, tick)
+            self._keep_rows(place, dataset_path(run, step, place[1]), rows, tick)
 
-    def _keep(self, place: Place, path: Path | None, wanted: set[int], tick: Callable[[], None]) -> None:
+    def _keep_rows(self, place: Place, path: Path | None, wanted: set[int], tick: Callable[[], None]) -> None:
         if path is None:
             return
         last = max(wanted)

@@ -59,7 +59,7 @@ class Scorers:
     def _score(self, turn: Turn, line: bytes, wanted: int, limit_s: float) -> tuple[list[Said], Said | None]:
         """The answers that came, and why the rest did not, unless the time was over."""
         try:
-            child = self._take()
+            child = self._take_child()
         except OSError:
             logger.exception("no scoring process started")
             return [], _said_of_death(ScorerDied(NOT_STARTED))
@@ -75,16 +75,16 @@ class Scorers:
                 rest = _end_of(child)
         finally:
             turn.ends_by(None)
-            self._put(child, whole=len(said) == wanted and not turn.gone.is_set())
+            self._put_back(child, whole=len(said) == wanted and not turn.gone.is_set())
         return said, rest
 
-    def _take(self) -> Child:
+    def _take_child(self) -> Child:
         """A process that waits, or a new one. Raises ``OSError``."""
         child = self._waiting() or Child()
         with self._lock:
             lonely = not self._idle
         if lonely:  # the next person shall not wait until another one has loaded
-            self._add()
+            self._add_spare()
         return child
 
     def _waiting(self) -> Child | None:
@@ -96,16 +96,16 @@ class Scorers:
                 child.kill()  # closes its pipes
         return None
 
-    def _put(self, child: Child, *, whole: bool) -> None:
+    def _put_back(self, child: Child, *, whole: bool) -> None:
         """Keep the child for the next job; if it did not complete this one, kill it and start another."""
         if whole and child.alive:
             with self._lock:
                 self._idle.append(child)
         else:
             child.kill()
-            self._add()
+            self._add_spare()
 
-    def _add(self) -> None:
+    def _add_spare(self) -> None:
         """Start a child that loads before a person waits for it."""
         with suppress(OSError):  # the job that needs one reports the failure
             child = Child()

@@ -59,7 +59,7 @@ class Places:
     def taken(self, person: Person, turn: Turn, deadline: float) -> Iterator[bool]:
         """A place for the block; false where none got free before the deadline, or the asker left. Raises
         ``TooMany``."""
-        took = self._take(person, turn, deadline)
+        took = self._wait_in_line(person, turn, deadline)
         try:
             yield took
         finally:
@@ -75,7 +75,7 @@ class Places:
         with self._changed:
             self._changed.notify_all()
 
-    def _take(self, person: Person, turn: Turn, deadline: float) -> bool:
+    def _wait_in_line(self, person: Person, turn: Turn, deadline: float) -> bool:
         turn.ends_by(self.wake)  # before we take our lock: a leaving caller holds the turn's lock and waits for ours
         with self._changed:
             if len(self._waiting.get(person, ())) + (person in self._running) >= self._most:
@@ -83,9 +83,9 @@ class Places:
             self._waiting.setdefault(person, deque()).append(turn)
             try:
                 self._changed.wait_for(
-                    lambda: turn.gone.is_set() or self._next() is turn, max(0.0, deadline - time.monotonic())
+                    lambda: turn.gone.is_set() or self._next_turn() is turn, max(0.0, deadline - time.monotonic())
                 )
-                took = not turn.gone.is_set() and self._next() is turn
+                took = not turn.gone.is_set() and self._next_turn() is turn
                 if took:
                     self._running.add(person)
                 return took
@@ -94,7 +94,7 @@ class Places:
                 self._forget(person)
                 self._changed.notify_all()
 
-    def _next(self) -> Turn | None:
+    def _next_turn(self) -> Turn | None:
         """The turn that runs next, or ``None``."""
         if len(self._running) >= self._places:
             return None

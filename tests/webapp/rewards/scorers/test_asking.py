@@ -58,8 +58,8 @@ class Watched(Scorers):
         super().__init__()
         self.used: list[Child] = []
 
-    def _take(self) -> Child:
-        child = super()._take()
+    def _take_child(self) -> Child:
+        child = super()._take_child()
         self.used.append(child)
         return child
 
