@@ -21,12 +21,12 @@ from types import FrameType
 from celery import current_app
 from django.db import connection
 
-from webapp.chat import looking as chats
+from webapp.chat import upkeep as chats
 from webapp.common import work
 from webapp.common.errors import DATABASE_AWAY
 from webapp.common.host.ready import say_alive, say_ready
 from webapp.engine import outbox, reaper, recovery
-from webapp.engine.doctor import looking as doctor
+from webapp.engine.doctor import examining as doctor
 from webapp.ops.tidying import tidy
 from webapp.runs.rollouts.indexing import index_older
 

@@ -9,7 +9,7 @@ from django.utils.translation import ngettext
 
 from training.config import RewardComponent
 from webapp.common.text import in_words
-from webapp.evaluation.rescoring.weighing import Lack, Lacks
+from webapp.evaluation.rescoring.scale import Lack, Lacks
 from webapp.runs.config import component_titles
 
 REASONS_TOLD = 3

@@ -18,7 +18,7 @@ from webapp.evaluation.comparison.categories import categories_of
 from webapp.evaluation.comparison.contestants import Contestant
 from webapp.evaluation.comparison.sheets import Spec, Weighing, sheets_for, weighed_sheets
 from webapp.evaluation.rescoring.columns import versions_of
-from webapp.evaluation.rescoring.weighing import Lacks
+from webapp.evaluation.rescoring.scale import Lacks
 
 KEPT_BYTES = 64 << 20
 FIGURE = "success"

@@ -12,7 +12,7 @@ from training.rollout.figures import SUCCESS_PART
 from webapp.common.text import finite
 from webapp.evaluation.comparison.contestants import Contestant, tasks_sets
 from webapp.evaluation.rescoring.columns import columns_of_runs
-from webapp.evaluation.rescoring.weighing import Lacks, Scale
+from webapp.evaluation.rescoring.scale import Lacks, Scale
 from webapp.runs.rollouts.models import RolloutStatus
 from webapp.runs.rollouts.selectors import latest_rollouts
 

@@ -11,7 +11,7 @@ from training.rewards.lab.scoring import asks_others
 from training.rewards.registry import COMPONENTS
 from training.rewards.scoring import resolve
 from webapp.evaluation.rescoring.columns import column_key, columns_of
-from webapp.evaluation.rescoring.weighing import UNSEEN, unrecorded, wanting
+from webapp.evaluation.rescoring.scale import UNSEEN, unrecorded, wanting
 from webapp.runs.config import common_components, config_of, title_of
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import RolloutStatus

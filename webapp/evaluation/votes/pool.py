@@ -21,7 +21,7 @@ from webapp.evaluation.comparison.rewards import Rewards
 from webapp.evaluation.comparison.tasks import SOLVED_FROM
 from webapp.evaluation.comparison.transcripts import MOST_TRIES
 from webapp.evaluation.rescoring.columns import columns_of
-from webapp.evaluation.rescoring.weighing import Scale
+from webapp.evaluation.rescoring.scale import Scale
 from webapp.evaluation.votes.drawing import Candidate, Pair
 from webapp.evaluation.votes.models import BallotKind
 from webapp.runs.rollouts.models import RolloutStatus

@@ -19,7 +19,7 @@ from webapp.reading.rewinding.models import Branch
 from webapp.reading.rewinding.scene import Scene, environment_of, scene_of
 from webapp.reading.rewinding.scoring import scored
 from webapp.reading.rewinding.services import Took, branch_keep
-from webapp.reading.rewinding.telling import check_view
+from webapp.reading.rewinding.replay_view import check_view
 from webapp.runs.rollouts.models import Rollout
 
 

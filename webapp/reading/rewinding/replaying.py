@@ -16,7 +16,7 @@ from webapp.environments.playground.play import Play, PlayRefused, Reach, reach_
 from webapp.environments.playground.seats import leave, take
 from webapp.people.teams.models import User
 from webapp.reading.rewinding.scene import Scene, scene_of
-from webapp.reading.rewinding.telling import check_view
+from webapp.reading.rewinding.replay_view import check_view
 from webapp.runs.rollouts.models import Rollout
 
 REPLAY_LIMIT_S = 60.0

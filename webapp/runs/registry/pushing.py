@@ -18,7 +18,7 @@ from webapp.common.work import Claim
 from webapp.people.teams.audit import audit
 from webapp.people.teams.models import AuditAction, User
 from webapp.runs.registry.download import ModelFile, model_files, with_card
-from webapp.runs.registry.hub import PIECE, Hub, Sent
+from webapp.runs.registry.hub_client import PIECE, Hub, Sent
 from webapp.runs.registry.models import ModelPush, PushState, RegisteredModel
 
 # https://huggingface.co/docs/hub: an owner and a name, without doubled or final dots and dashes.

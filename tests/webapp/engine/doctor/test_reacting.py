@@ -14,7 +14,7 @@ from training.algorithms.checkpoints import outdated
 from webapp.common.storage import attempt_dir
 from webapp.common.text import in_words
 from webapp.engine.doctor import reacting
-from webapp.engine.doctor.looking import look
+from webapp.engine.doctor.examining import look
 from webapp.people.notifications.models import Event
 from webapp.people.notifications.words import words_of
 from webapp.people.teams.models import AuditEntry
