@@ -27,8 +27,8 @@ from webapp.engine.history import Lease, dependency_error, event_add, run_transi
 from webapp.runs.models import Attempt, Run
 from webapp.runs.states import LEASED, TERMINAL, RunState
 
-CLOCK_SLACK_S = 5
-MISSED_BEATS = 2.5
+CLOCK_SLACK_S = 5  # a beat further in the future was written before the clock was set back
+MISSED_BEATS = 2.5  # a worker that is silent for longer may be lost: its run, queued earlier, would go first
 
 
 def beat_every_s() -> float:

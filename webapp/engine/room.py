@@ -20,7 +20,7 @@ from training.reasons import os_reason
 from webapp.runs.models import Run
 from webapp.runs.registry.models import Checkpoint
 
-COPIES = 2
+COPIES = 2  # the new checkpoint is written before the old one is deleted
 
 
 class Disk(NamedTuple):

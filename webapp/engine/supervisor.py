@@ -55,7 +55,7 @@ from webapp.runs.states import RunState
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
-PARTITION_LIMIT_S = 300.0
+PARTITION_LIMIT_S = 300.0  # without a renewed lease for longer, the run may have another owner
 POLL_S, POLL_MAX_S, GATHER_S = 0.02, 0.05, 0.08
 LOOK_S = 0.5
 RETRY_S, RETRY_MAX_S = 0.1, 3.0

@@ -85,6 +85,7 @@ def launch_checked(
 def check_begin(*, run: Run, user: User, anyway: bool = False) -> LaunchCheck | None:
     """Have a draft checked and queued; ``None`` when it is no draft. A check that is under way is joined."""
     with transaction.atomic():
+        # Locked: the second of two clicks finds the check of the first.
         draft = Run.objects.select_for_update(no_key=True).filter(pk=run.pk, state=RunState.DRAFT).first()
         if draft is None or (found := _open_checks(draft).first()) is not None:
             return None if draft is None else found

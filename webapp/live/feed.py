@@ -38,7 +38,7 @@ KEEP_S, KEEP_BYTES = 3.0, 32 << 20
 KEEP_ENDED_S = 600.0  # of a run that has ended: its page says which change it must not be older than
 SNAPSHOT_KEEP_S = 1.0  # tabs that open together share one; each continues from its seq by shared changes
 JOIN_S, LISTEN_S, RETRY_MAX_S = 10.0, 30.0, 5.0
-CROWD_S, CROWD_MAX_S = 0.001, 0.4
+CROWD_S, CROWD_MAX_S = 0.001, 0.4  # for each socket, and at most
 
 
 class RunGone(Exception):

@@ -66,6 +66,7 @@ def rules_change(
     Raises ``ValidationError`` by threshold, or by ``reaction-<code>``.
     """
     with transaction.atomic():
+        # Locked: of two people neither may overwrite the other's change.
         row, made = DoctorRules.objects.select_for_update().get_or_create(project=project)
         before = (row.thresholds, row.reactions, row.resumes)
         row.thresholds = _changed_thresholds(_rules_of_row(row).options, thresholds)

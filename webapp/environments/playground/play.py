@@ -30,7 +30,7 @@ from webapp.environments.tokens import ours, token_for
 
 MAX_TURNS = 200
 MAX_TRANSCRIPT_BYTES = 8 << 20
-FULL_AGAIN_S = 0.5
+FULL_AGAIN_S = 0.5  # until then it has noticed that the tab left its other session
 VERDICT_LIMIT_S = 5.0
 
 

@@ -94,6 +94,7 @@ def column_merge(run: Run, component: RewardComponent, marks: Mapping[UUID, Mark
     key = column_key(component)
     with transaction.atomic():
         ComputedColumn.objects.get_or_create(run=run, key=key, defaults={"name": component.name[:200], "version": 0})
+        # Locked: of two workers with the same column neither may overwrite the other's marks.
         row = ComputedColumn.objects.select_for_update().get(run=run, key=key)
         known = _unpack_column(row).marks
         for pk, mark in marks.items():

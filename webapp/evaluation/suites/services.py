@@ -48,7 +48,7 @@ def suite_change(
 ) -> tuple[SuiteVersion, bool]:
     """The suite's newest version and whether it is new: parts that are the same make none."""
     with transaction.atomic():
-        Suite.objects.select_for_update().get(pk=suite.pk)
+        Suite.objects.select_for_update().get(pk=suite.pk)  # two changes at once must not take the same number
         if note is not None:
             suite.note = note.strip()[:500]
             suite.save(update_fields=["note"])

@@ -59,7 +59,7 @@ def machine_create(
     _require_username(name)
     role, scope = role_and_scope(may)
     with transaction.atomic():
-        team = Team.objects.select_for_update().get(pk=project.team_id)
+        team = Team.objects.select_for_update().get(pk=project.team_id)  # two at once must not pass the limit together
         if Machine.objects.filter(team=team, ended_at=None).count() >= MOST:
             raise ValidationError(_("This team has %(n)d machine accounts; end one first.") % {"n": MOST})
         user = _create_account(name)

@@ -61,6 +61,7 @@ def login_wait_s(account: str, address: str) -> float:
     """Count a try of this account from this address; 0 when it may be made, else the seconds to wait (not counted)."""
     keys = Keys(account, address)
     with transaction.atomic(), connection.cursor() as cursor:
+        # One at a time for an account: many tries at once must not all be read as the first.
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [keys.account])
         wait = _wait_s(keys)
         if wait <= 0:

@@ -56,6 +56,7 @@ def runs_tag(*, runs: Sequence[Run], user: User, add: str | Iterable[str], remov
     more, less = tags_of(add), set(tags_of(remove))
     changed = 0
     with transaction.atomic():
+        # In one order, so that two requests never wait for each other's runs.
         for run in Run.objects.select_for_update().filter(pk__in=[run.pk for run in runs]).order_by("pk"):
             tags = [tag for tag in dict.fromkeys([*run.tags, *more]) if tag not in less]
             if tags == run.tags:
