@@ -269,7 +269,7 @@ LEASE_TTL_S = env_int("TILTYARD_LEASE_TTL_S", 20)
 MAX_ATTEMPTS_WITHOUT_PROGRESS = 3
 STALL_AFTER_S = env_int("TILTYARD_STALL_AFTER_S", 300)
 STOP_GRACE_S = 8
-# A worker that answers chats gives its device back after so long without a question.
+# A worker that answers chats gives its device back after this time without a question.
 CHAT_IDLE_S = env_int("TILTYARD_CHAT_IDLE_S", 120)
 STOP_GRACE_MAX_S = 300  # however long the last save took: programs.TRAIN_STOP_WAIT_S and docker-compose.yml allow it
 

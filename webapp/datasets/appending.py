@@ -60,7 +60,7 @@ def dataset_append(
 
 
 def _rows_as_lines(rows: list[dict[str, Any]]) -> bytes:
-    """The rows as the lines of a file, each of which the check will accept."""
+    """The rows as lines of a file that the check will accept. Raises ``ValidationError``."""
     if not 1 <= len(rows) <= MAX_ROWS:
         raise ValidationError(_("Between 1 and %(n)s rows can be added at once.") % {"n": MAX_ROWS})
     texts = []

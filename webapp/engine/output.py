@@ -3,7 +3,7 @@
 The trainer appends to the file by itself, so that nothing it prints is lost when its supervisor is killed. The
 supervisor looks at the size as it polls: beyond ``LIMIT_BYTES`` the first ``HEAD_BYTES`` and the last ``TAIL_BYTES``
 stay, with a line between them that says how much was left out. The file is changed in place: the trainer's handle
-appends wherever the end is. A kill at any point leaves a readable file, at worst with some lines twice.
+appends at the end of the file. A kill at any point leaves a readable file, at worst with some lines twice.
 """
 
 from __future__ import annotations

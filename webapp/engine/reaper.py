@@ -6,8 +6,8 @@
 3. If the database has just started, or the last look lies too far back (outage, a locked table) or ahead (clock set
    back), be idle for one time to live: every living worker beats again within it.
 4. For each expired lease: take it over by compare-and-set, kill a trainer that was left on this machine, project the
-   rest of the journal, and let ``attempt_end`` decide (queued again, cancelled if it was stopping, or whatever the
-   trainer last said).
+   rest of the journal, and let ``attempt_end`` decide (queued again, cancelled if it was stopping, or as the trainer's
+   last event says).
 5. Nudge queued runs that had no nudge for a while: Redis may have forgotten them.
 """
 

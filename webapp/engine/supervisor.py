@@ -1,7 +1,7 @@
 """The supervisor: the worker's side of one attempt.
 
-1. Claim the run, or leave. From then on a thread with its own database connection beats, whatever the main thread waits
-   for.
+1. Claim the run, or leave. From then on a thread with its own database connection beats, also while the main thread
+   waits.
 2. Project what earlier attempts left in their journals and seal them. If one of them had already ended the run,
    conclude.
 3. Resolve the references again, write config.yaml, start the trainer (from the newest checkpoint, if there is one).

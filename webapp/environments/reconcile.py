@@ -7,7 +7,7 @@
    shortly after their starts it has failed, with the last lines of its log, until a person asks for a restart.
 5. A launcher that cannot work now (no engine, no image) is asked again later; its sentence is shown at the replica.
 
-Everything is read again each time, so the next look corrects whatever was written or killed meanwhile.
+Everything is read again each time, so the next look corrects any change or kill meanwhile.
 """
 
 from __future__ import annotations

@@ -43,8 +43,8 @@ def token_of(environment_id: UUID) -> str:
 def site_token(url: str) -> str:
     """The token of the servers that come with an installation (docker-compose.yml), or nothing.
 
-    The operator sets it together with their addresses; no other server may learn it, whatever person registered that
-    one. The tools server that `up` started has one of its own.
+    The operator sets it together with their addresses; no other server may learn it, no matter who registered it. The
+    tools server that `up` started has one of its own.
     """
     if settings.TOOLS_URL and urlsplit(url).netloc.lower() == urlsplit(settings.TOOLS_URL).netloc:
         return settings.TOOLS_TOKEN

@@ -161,5 +161,5 @@ def largest(values: Iterable[float | None]) -> float | None:
 
 
 def samples_prune() -> int:
-    """Forget samples older than a day."""
+    """Delete samples older than a day."""
     return EnvironmentSample.objects.filter(at__lt=timezone.now() - KEPT).delete()[0]

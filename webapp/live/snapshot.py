@@ -45,7 +45,7 @@ def snapshot_text(run: Run) -> str:
 
 
 def curves_text(run: Run, names: Sequence[str], span: metrics.Steps = (None, None)) -> str:
-    """The encoded answer to a tab that asks for curves, or for the part of them between two steps that it looks at:
+    """The encoded answer to a tab that asks for curves, or for the part of them between two steps that it shows:
     all their points, up to some 2,000 of each."""
     head = {"type": "curves", "seq": run.seq}
     if span != (None, None):

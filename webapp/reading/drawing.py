@@ -18,7 +18,7 @@ class Piece(NamedTuple):
 
 
 class Stack(NamedTuple):
-    """The shares of one advantage; ``middle`` is where 0 stands, ``total`` where they add up to."""
+    """The shares of one advantage; ``middle`` is the place of 0, ``total`` where they add up to."""
 
     pieces: list[Piece]
     middle: float

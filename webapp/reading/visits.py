@@ -102,8 +102,8 @@ def usual_sort(kind: Kind | None) -> Sort:
 
 
 class Task(NamedTuple):
-    """A task and its kind. ``row`` counts from 0; shares are of the rollouts with a verdict, of which
-    ``first_tries`` and ``last_tries`` had one at its first and its last visit."""
+    """A task and its kind. ``row`` counts from 0; shares are of the rollouts with a verdict:
+    ``first_tries`` of its first visit, ``last_tries`` of its last one."""
 
     dataset: int
     row: int

@@ -1,7 +1,7 @@
 """Examining runs: every few seconds the doctor reads the steps that were recorded since its last look.
 
 1. Take the runs with steps or an attempt that were not seen yet, and running runs that have been silent. Running runs
-   come first; within each kind, the run whose last look is longest ago. Each is looked at once before any is looked at
+   come first; within each kind, the run whose last look is longest ago. Each is examined once before any is examined
    again.
 2. Lock the run's ``Examination``; a row that another worker has locked is left to that worker.
 3. Show the doctor the new steps in order, and write its memory, the step and the advisories in one transaction: a look

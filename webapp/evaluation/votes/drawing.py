@@ -1,7 +1,7 @@
 """Which tasks are voted on: as many of each kind as there are, drawn by a seed.
 
-1. For each pair of contestants that played the same tasks, the tasks of which both have a try that counts are put
-   into piles by who solves them.
+1. For each pair of contestants that played the same tasks, the tasks with a counted try of both are put into
+   piles by who solves them.
 2. Ballots are dealt to the pairs in turn, each time from the pile that the pair has used least. The first turns follow
    the ring of the contestants, so that few ballots connect all of them.
 3. A pile that was dealt from more than its share of tasks counts for less: the weight of its ballots.

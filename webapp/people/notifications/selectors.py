@@ -62,7 +62,7 @@ class PageProject(NamedTuple):
 
 def projects_and_unread(user: User | AnonymousUser) -> tuple[list[PageProject], int]:
     """A person's projects by name, and how many of their notifications of these are unread, ``MOST_COUNTED`` at most:
-    one query for every page, which looks at no more of them than it counts."""
+    one query for every page, which reads no more of them than it counts."""
     if not isinstance(user, User):
         return [], 0
     if token_of(user) is not None:

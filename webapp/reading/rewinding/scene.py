@@ -1,4 +1,5 @@
-"""A recorded rollout as something that can be played again: its environment as it is registered now, and its calls."""
+"""A recorded rollout as something that can be played again: the present registration of its environment, and its
+calls."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from webapp.runs.states import TERMINAL, RunState
 SHOWN = 50
 POINTS = 200
 LAST_LOOK = timedelta(minutes=1)
-"""The last step of a run is looked at soon after its end."""
+"""The last step of a run is examined soon after its end."""
 ORDER = tuple(SEVERITIES)
 CHARTED = {"success": "rollouts/task_success", "judge_failure_share": "judge/failures"}
 """Curves of evidence that a metric's chart shows."""

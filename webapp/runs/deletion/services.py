@@ -234,7 +234,7 @@ def _delete_run(claim: Claim[Removal], pk: str) -> None:
 
 
 def _delete_batch(model: Any, field: Any, pk: str) -> int:
-    """Delete a batch of the rows of which the field is ``pk``; how many went."""
+    """Delete a batch of the rows whose ``field`` is ``pk``. Returns how many."""
     if isinstance(model._meta.pk, CompositePrimaryKey):
         # No row depends on such a row, and PostgreSQL takes a second to find 1,000 of them by keys of four columns.
         with connection.cursor() as cursor:

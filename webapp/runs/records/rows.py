@@ -69,7 +69,7 @@ def star(run: Run, address: str, starred: bool, csrf: str) -> SafeString:
 
 
 def tag_links(slug: str, tags: Sequence[str]) -> SafeString:
-    """Tags, each of which leads to the project's runs that have it; nothing where there are none."""
+    """Tags, each with a link to the project's runs that have it; nothing where there are none."""
     if not tags:
         return _NOTHING
     runs, about = reverse("run-list", args=[slug]), _("Runs tagged %(tag)s")

@@ -69,7 +69,7 @@ class ModelForm(forms.Form):
     def __init__(self, *args: Any, project: Project, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         folders = model_folders()
-        fresh = checkpoints_of(project).filter(models=None)  # a second name for the same weights helps nobody
+        fresh = checkpoints_of(project).filter(models=None)  # a second name for the same weights is of no use
         newest = list(fresh.values_list("pk", flat=True)[:OFFERED])
         if not self.is_bound:  # what was sent may be any of them
             fresh = fresh.filter(pk__in={*newest, *_checkpoint_of_query(kwargs.get("initial"))})

@@ -91,7 +91,7 @@ def _check_folder(folder: Path, field: str) -> None:
 
 
 def model_delete(*, model: RegisteredModel) -> None:
-    """Forget a model; its files stay. Refused while a run that has not ended starts from it."""
+    """Delete a model's registration; its files stay. Refused while a run that has not ended starts from it."""
     names = list(runs_using(model, active=True).values_list("name", flat=True)[:3])
     if names:
         raise ValidationError(

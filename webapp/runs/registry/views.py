@@ -80,7 +80,7 @@ def model_new(request: HttpRequest, slug: str) -> HttpResponse:
 @login_required
 @require_POST
 def model_remove(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """Forget one registered model."""
+    """Delete one registered model; its files stay."""
     project = project_for(request.user, slug, need=Role.EDITOR)
     model = object_for(request.user, RegisteredModel, pk, need=Role.EDITOR, within=selectors.models_of(project))
     ask(request, Act.DELETE_MODEL, reverse("model-list", args=[slug]))

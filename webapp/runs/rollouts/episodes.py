@@ -19,7 +19,7 @@ BATCH = 500
 def episodes_of(rollouts: Sequence[Rollout], rows: Mapping[int, dict[str, Any]]) -> Iterator[tuple[Rollout, Episode]]:
     """Each rollout with its episode, in order. ``rows`` are the dataset's rows by place, as far as they are known.
 
-    A rollout without a prompt turn (its environment never answered) is passed over: there is nothing to score.
+    A rollout without a prompt turn (its environment never answered) is skipped: there is nothing to score.
     """
     for start in range(0, len(rollouts), BATCH):
         batch = rollouts[start : start + BATCH]

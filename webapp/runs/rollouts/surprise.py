@@ -1,4 +1,4 @@
-"""How rare a rollout is in its group: what a person looks at first."""
+"""How rare a rollout is in its group: the rarest are shown first."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def surprises(group: Sequence[Played | None]) -> list[float | None]:
     """Bits of surprise: the negative binary logarithm of the share of the group that is like the rollout.
 
     Alike are rollouts of the same outcome whose rewards lie at most ``NEAR`` standard deviations of the group's rewards
-    apart; each is like itself. So the only one of eight that solved its task has 3 bits, and all have 0 where all came
-    to the same. ``None`` stands for a rollout that has no reward: it has no surprise and is not counted.
+    apart; each is like itself. So the only one of eight that solved its task has 3 bits, and all have 0 where all have
+    the same result. ``None`` is for a rollout without a reward: it has no surprise and is not counted.
     """
     known = [item for item in group if item is not None and math.isfinite(item.reward)]
     rewards = [item.reward for item in known]

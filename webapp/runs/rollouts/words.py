@@ -5,7 +5,7 @@
    ``weather``) and, in scripts without spaces, as pairs of neighbouring characters: 天气预报 is 天气, 气预, 预报.
 2. A word is known by its beginnings of ``HEADS`` characters, so that a longer one is found by its beginning; a shorter
    word than the least of them only as a whole.
-3. Two neighbours of which one is short (``9 * 5``) are known as a pair as well: each alone is in too many turns.
+3. Two neighbours, one of them short (``9 * 5``) are known as a pair as well: each alone is in too many turns.
 4. Every token is hashed together with the run that it belongs to, so that a search of one run reads that run's turns
    alone, however many there are. Two tokens may share a number: what is found is compared with the text itself.
 
@@ -96,7 +96,7 @@ def tokens_asked(phrase: str) -> set[str]:
 
 
 def _short_pairs(words: list[str], pairs: set[str]) -> set[str]:
-    """Neighbours of which one is short, each by its least beginning."""
+    """Pairs of neighbours with a short one, each by its least beginning."""
     return {
         f"{one[: HEADS[0]]} {two[: HEADS[0]]}"
         for one, two in pairwise(words)

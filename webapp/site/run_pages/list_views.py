@@ -135,7 +135,7 @@ def run_columns(request: HttpRequest, slug: str) -> HttpResponse:
 @login_required
 @require_POST
 def run_star(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """Put the person's star on a run (``on=1``) or take it away; scripts get the button as it is now."""
+    """Put the person's star on a run (``on=1``) or take it away; scripts get the new button."""
     _project, run = own_run(request, slug, pk)
     starred = request.POST.get("on") == "1"
     marks.run_star(run=run, user=cast(User, request.user), on=starred)

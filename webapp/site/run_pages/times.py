@@ -161,5 +161,5 @@ def _line_of(step: int, parts: Mapping[str, float], kept: list[str], names: Mapp
 
 
 def _whole_percent(share: float) -> float:
-    """Whole percents: tenths of them change with every step and say nothing."""
+    """The share in whole percents: tenths would change with every step."""
     return round(share, 2)
