@@ -56,7 +56,7 @@ def _page_context(language: str) -> dict[str, object]:
 
 @cache
 def _operations_html(_language: str) -> SafeString:
-    return render_to_string("api/_operations_html.html", {"subjects": subjects(), "address": ADDRESS})
+    return render_to_string("api/_operations.html", {"subjects": subjects(), "address": ADDRESS})
 
 
 @cache

@@ -112,7 +112,7 @@ def dataset_read_preview(request: HttpRequest, slug: str, pk: UUID) -> HttpRespo
             context |= _preview(dataset, form.reading(), form.checking())
         except ValidationError as exc:
             context["errors"] = list(exc.messages)
-    return render(request, "datasets/_preview.html", context)
+    return render(request, "datasets/_look.html", context)
 
 
 def _preview(dataset: Dataset, reading: dict[str, Any], checking: dict[str, Any]) -> dict[str, Any]:

@@ -189,7 +189,7 @@ def _comments_response(
         context = comments_context(request, project, saved)
         if refused is not None:
             context |= {"edit_form": refused, "edited": edited} if edited else {"comment_form": refused}
-        return render(request, "sharing/_comments_response.html", context, status=422 if refused else 200)
+        return render(request, "sharing/_comments.html", context, status=422 if refused else 200)
     if refused is not None:
         return _render_refused(request, project, saved, refused, _("Save") if edited else _("Add a comment"))
     return redirect(f"{reverse('compare-saved', args=[project.slug, saved.pk])}#comments")
