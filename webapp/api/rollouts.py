@@ -64,7 +64,7 @@ def _parse_filters(params: QueryDict) -> Filters:
     return filters
 
 
-def _found_out(request: HttpRequest, scope: Scope, after: str, per_page: int) -> dict[str, Any]:
+def _found_page(request: HttpRequest, scope: Scope, after: str, per_page: int) -> dict[str, Any]:
     view = View(scope, _parse_filters(request.GET))
     if view.searched is not None and view.searched.problem:
         raise ValidationError({"q": view.searched.problem})
@@ -151,7 +151,7 @@ def run_rollouts_found(
     request: HttpRequest, run_id: UUID, q: Text = "", sort: str = "-step", after: str = "", per_page: int = 50
 ) -> dict[str, Any]:
     """Rollouts of a run, or of an evaluation, under the filters of docs/inspector.md."""
-    return _found_out(request, _run_scope(request, run_id), after[:300], per_page)
+    return _found_page(request, _run_scope(request, run_id), after[:300], per_page)
 
 
 @router.get("/projects/{slug:slug}/rollouts", response=answers.Found, openapi_extra=OF_PROJECT)
@@ -159,7 +159,7 @@ def project_rollouts_found(
     request: HttpRequest, slug: str, q: Text = "", sort: str = "-step", after: str = "", per_page: int = 50
 ) -> dict[str, Any]:
     """Rollouts of a project's runs: of those that `run` names, else of its newest twenty."""
-    return _found_out(request, _project_scope(request, slug, request.GET), after[:300], per_page)
+    return _found_page(request, _project_scope(request, slug, request.GET), after[:300], per_page)
 
 
 @router.get("/runs/{uuid:run_id}/rollouts/spread", response=answers.Spread, openapi_extra=TEXT_OF_RUN)

@@ -278,7 +278,7 @@ def perform(kind: Kind[W], taken: Claim[W]) -> None:
         try:
             if taken.item.tries > TRIES:
                 raise DataError(sentence(TOO_OFTEN, n=TRIES))
-            with _while_heard(taken):
+            with _claim_kept_alive(taken):
                 kind.run(taken)
         except (Lost, *DATABASE_AWAY):
             raise
@@ -306,7 +306,7 @@ def _failure_of(kind: Kind[Any], exc: Exception, about: dict[str, str]) -> Tilty
 
 
 @contextmanager
-def _while_heard(taken: Claim[Any]) -> Iterator[None]:
+def _claim_kept_alive(taken: Claim[Any]) -> Iterator[None]:
     """Renew ``heard_at`` meanwhile, so that a child process or a large file does not count as silence."""
     done = threading.Event()
     thread = threading.Thread(target=_renew_claim, args=(taken, done), name="work-heard", daemon=True)

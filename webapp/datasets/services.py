@@ -69,7 +69,7 @@ def dataset_create(
         created_by=user,
         reading=choices.reading,
         checking=choices.checking,
-        source=_look_option(choices),
+        source=_look_source(choices),
     )
     try:
         file_store(file, dataset.upload_path)
@@ -96,7 +96,7 @@ def dataset_fetch(
         created_by=user,
         reading=choices.reading,
         checking=choices.checking,
-        source={"hub": hub, **_look_option(choices)},
+        source={"hub": hub, **_look_source(choices)},
     )
     try:
         companions_store(dataset, choices)
@@ -107,7 +107,7 @@ def dataset_fetch(
     return dataset
 
 
-def _look_option(choices: Choices) -> dict[str, Any]:
+def _look_source(choices: Choices) -> dict[str, Any]:
     return {"look": True} if choices.look else {}
 
 

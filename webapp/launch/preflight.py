@@ -111,11 +111,11 @@ def _quick_checks(project: Project, config: JobConfig, resolved: JobConfig) -> I
     if resolved.asks_endpoint:
         yield _check_endpoint(project, resolved)
     if resolved.method.evaluates and resolved.needs_model:
-        yield from _check_seen(project, resolved)
+        yield from _check_overlap(project, resolved)
     yield _check_disk(resolved)
 
 
-def _check_seen(project: Project, resolved: JobConfig) -> Iterator[Check]:
+def _check_overlap(project: Project, resolved: JobConfig) -> Iterator[Check]:
     """An evaluation on tasks that the model learned from is one that says little about others."""
     found = overlap_of(project, resolved)
     if found.learned:

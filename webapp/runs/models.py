@@ -294,7 +294,7 @@ class Preparation(UuidModel, Work):
     OPEN = (PreparationState.OPEN,)
     LIMIT_S = 240
     POOL = SHORT
-    PRIORITY = 0  # somebody waits to launch
+    PRIORITY = 0  # a person waits to launch
     AGAIN_AFTER_S = 5
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="preparations")
@@ -335,7 +335,7 @@ class LaunchCheck(UuidModel, Work):
     OPEN = (CheckState.OPEN,)
     LIMIT_S = 420
     POOL = SHORT
-    PRIORITY = 0  # somebody waits to launch
+    PRIORITY = 0  # a person waits to launch
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="launch_checks")
     run = models.ForeignKey(Run, null=True, on_delete=models.CASCADE, related_name="launch_checks")

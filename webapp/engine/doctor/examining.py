@@ -93,7 +93,7 @@ def run_look(run_id: UUID) -> int:
             return 0
         rules = rules_of(run.project)
         doctor = Doctor.from_json(row.memory, rules.options) if row.memory else Doctor(rules.options)
-        after, attempt = _last_seen(run, row)
+        after, attempt = _last_examined(run, row)
         upto, end = max(after, _newest_final_step(run)), time.monotonic() + LOOK_S
         changed: dict[tuple[str, int], Found] = {}
         steps = 0
@@ -116,7 +116,7 @@ def _attempts_with_steps() -> QuerySet[Attempt]:
     return Attempt.objects.filter(last_step__gt=F("first_step"))
 
 
-def _last_seen(run: Run, row: Examination) -> tuple[int, int]:
+def _last_examined(run: Run, row: Examination) -> tuple[int, int]:
     """The last step that needs no new look, and the newest attempt.
 
     An attempt that began since the last look trains some steps again.

@@ -111,9 +111,9 @@ def _by_success(lines: list[Line]) -> list[Line]:
 
 def _public_options(groups: list[OptionGroup]) -> list[OptionGroup]:
     """The options without those that name addresses of servers, files of ours or keys."""
-    kept = [OptionGroup(group.name, [row for row in group.rows if not _names_a_place(row)]) for group in groups]
+    kept = [OptionGroup(group.name, [row for row in group.rows if not _names_location(row)]) for group in groups]
     return [group for group in kept if group.rows]
 
 
-def _names_a_place(row: OptionRow) -> bool:
+def _names_location(row: OptionRow) -> bool:
     return row.path in UNTOLD or any(value.startswith("/") or "://" in value for value, _other in row.values)

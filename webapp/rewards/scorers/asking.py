@@ -62,7 +62,7 @@ class Scorers:
             child = self._take_child()
         except OSError:
             logger.exception("no scoring process started")
-            return [], _said_of_death(ScorerDied(NOT_STARTED))
+            return [], _dead_scorer_answer(ScorerDied(NOT_STARTED))
         turn.ends_by(child.stop)
         said: list[Said] = []
         rest: Said | None = None
@@ -127,7 +127,7 @@ def _end_of(child: Child) -> Said | None:
         return None
     how = signal.Signals(-code).name if code is not None and -code in set(signal.Signals) else str(code)
     logger.warning("a scoring process ended by itself", extra={"how": how})
-    return _said_of_death(ScorerDied(sentence(DIED, how=how)))
+    return _dead_scorer_answer(ScorerDied(sentence(DIED, how=how)))
 
 
 def unscored(asked: Sequence[Asked], why: str) -> Answers:
@@ -135,7 +135,7 @@ def unscored(asked: Sequence[Asked], why: str) -> Answers:
     return _answers_by_name(asked, [], Said(why=Sentence.of(why)))
 
 
-def _said_of_death(error: ScorerDied) -> Said:
+def _dead_scorer_answer(error: ScorerDied) -> Said:
     return Said(why=Sentence.of(error.message), code=error.code)
 
 

@@ -177,7 +177,7 @@ def _chosen_runs(request: HttpRequest, project: Project) -> list[Run]:
     return list(project.runs.filter(pk__in=ids).select_related("project").defer(*listing.UNREAD).order_by("name"))
 
 
-def _none_chosen(request: HttpRequest, slug: str) -> HttpResponse:
+def _none_chosen_response(request: HttpRequest, slug: str) -> HttpResponse:
     messages.info(request, _("Tick the boxes of the runs first."))
     return redirect(_return_address(request, slug))
 
@@ -189,7 +189,7 @@ def runs_tag(request: HttpRequest, slug: str) -> HttpResponse:
     project = project_for(request.user, slug, need=Role.EDITOR)
     chosen = _chosen_runs(request, project)
     if not chosen:
-        return _none_chosen(request, slug)
+        return _none_chosen_response(request, slug)
     context: dict[str, Any] = {"project": project, "chosen": chosen, "tags": listing.run_tags(project)}
     context["back"] = _return_address(request, slug)
     context |= {"add": request.POST.get("add", ""), "remove": request.POST.getlist("remove"), "most": MOST}
@@ -216,7 +216,7 @@ def runs_archive(request: HttpRequest, slug: str) -> HttpResponse:
     project = project_for(request.user, slug, need=Role.EDITOR)
     chosen = _chosen_runs(request, project)
     if not chosen:
-        return _none_chosen(request, slug)
+        return _none_chosen_response(request, slug)
     if request.method == "GET":
         context = {
             "project": project,
@@ -252,7 +252,7 @@ def runs_csv(request: HttpRequest, slug: str) -> HttpResponse | CsvResponse:
     project, user = project_for(request.user, slug), cast(User, request.user)
     chosen = [run.pk for run in _chosen_runs(request, project)] if "c" in request.GET else None
     if chosen is None and "all" not in request.GET:
-        return _none_chosen(request, slug)
+        return _none_chosen_response(request, slug)
     shown = [
         column for column in columns.columns_for(project, user, request.GET.get("cols", "")) if column.key != "trend"
     ]
