@@ -230,7 +230,6 @@ def _change_marks(run: Run, courses: Courses) -> tuple[dict[str, list[Any]], dic
     names = ", ".join(_MARKED)
     visits = _visits_sql(run, courses)
     sql = f"WITH {visits}, {_TASKS} SELECT {names}, count(*) FROM told WHERE visits > 1 GROUP BY {names}"  # noqa: S608
-    sql = f"WITH {_visits_sql(run, courses)}, {_TASKS} {counted}"
     rows = np.array(_fetch_rows(sql, _query_values(run, courses)), np.int64).reshape(-1, len(_MARKED) + 1)
     first, last, whole, tasks = rows[:, 0:2], rows[:, 2:4], rows[:, 4:6], rows[:, 6]
     forgotten, learned = changes(whole - last, last, LEVEL), changes(first, last, LEVEL)
