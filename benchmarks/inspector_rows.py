@@ -15,13 +15,12 @@ from django.db import connection
 from training import events as run_events
 from training.config import JobConfig
 from webapp.common.outcomes import outcome_of
-from webapp.engine.batch import Batch
-from webapp.engine.rows import statements_of, write_rows
+from webapp.engine.batch import Batch, statements_of, write_rows
 from webapp.people.teams.models import Membership, Project, Team, User
 from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Run
+from webapp.runs.rollouts.figures import Played, surprises
 from webapp.runs.rollouts.models import Rollout, RolloutGroup, Turn
-from webapp.runs.rollouts.surprise import Played, surprises
 from webapp.runs.rollouts.words import numbers_of
 
 GROUP, GROUPS, TURNS = 8, 16, 4

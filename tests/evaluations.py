@@ -15,8 +15,8 @@ from training.evaluation.recorded import report_of
 from webapp.common.outcomes import Outcome, outcome_of
 from webapp.datasets.models import Dataset
 from webapp.evaluation.comparison.contestants import Contestant, contestants_of
+from webapp.evaluation.comparison.figures import sheets_for
 from webapp.evaluation.comparison.rewards import evaluations
-from webapp.evaluation.comparison.sheets import sheets_for
 from webapp.evaluation.votes.models import VoteRound
 from webapp.evaluation.votes.services import round_create
 from webapp.people.teams.models import Project, User

@@ -51,7 +51,7 @@ STARTERS = {
     "training/limited.py",  # every short-lived program, with its limits
     "training/piped.py",  # whoever is spoken to over both its pipes, call after call: the sandbox, scoring for people
     "webapp/engine/trainer.py",  # the trainer, which a supervisor watches
-    "webapp/chat/child.py",  # a model that is talked with over both its pipes
+    "webapp/chat/holder.py",  # a model that is talked with over both its pipes
     "webapp/environments/launchers/process.py",  # servers of environments
     "webapp/common/host/embedded.py",  # PostgreSQL and Redis
     "webapp/ops/manager.py",  # supervisord

@@ -24,7 +24,7 @@ from training.sandbox.problems import SENTENCES
 from webapp.api import urls  # noqa: F401 - adds the operations
 from webapp.api.base import api
 from webapp.common.errors import MESSAGES, error_body
-from webapp.site.home.workers import PROBLEMS
+from webapp.site.home.worker_views import PROBLEMS
 
 ROOT = Path(__file__).resolve().parent.parent
 # Texts of training/ that look like a metric of ours: halves of names, and columns of other trainers.

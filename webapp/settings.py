@@ -159,7 +159,7 @@ TEMPLATES = [
                 "django.template.context_processors.i18n",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-                "webapp.common.context.page",
+                "webapp.common.middleware.page",
             ],
             "loaders": None
             if DEBUG

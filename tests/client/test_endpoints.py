@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from tests.chat_stub import Stub, call, says, stub
 from tests.client.conftest import Tool, answered, logged_in, refused
-from webapp.endpoints.keys import key_of
 from webapp.endpoints.models import Endpoint
+from webapp.endpoints.services import key_of
 from webapp.people.teams.models import Project, User
 
 __all__ = ["stub"]

@@ -11,7 +11,7 @@ from django.core.exceptions import ValidationError
 from django.utils import translation
 
 from webapp.common.text import json_words, os_words
-from webapp.environments.forms import EnvironmentForm
+from webapp.environments.views import EnvironmentForm
 from webapp.launch.yaml_text import YamlProblem, config_from_text
 from webapp.rewards.lab.pasted import conversations_of
 from webapp.rewards.pasted import pasted_episodes

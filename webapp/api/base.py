@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import logging
 import math
 from collections.abc import Callable, Collection
-from typing import Any, cast
+from typing import Annotated, Any, TypeVar, cast
 
 from django.conf import settings
 from django.core.exceptions import PermissionDenied, RequestDataTooBig, SuspiciousOperation
 from django.core.exceptions import ValidationError as FieldError
+from django.db.models import Model
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.http.multipartparser import MultiPartParserError
 from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_exempt
-from ninja import Status
+from ninja import Header, Status
 from ninja.errors import AuthenticationError, HttpError
 from ninja.errors import ValidationError as RequestError
 from ninja.openapi.docs import Swagger
@@ -34,7 +36,7 @@ from webapp.api.schema import CODES, DESCRIPTION, DocumentedAPI
 from webapp.common.errors import TooMany, error_body, outage, server_error, too_many
 from webapp.common.pages import errors_by_field
 from webapp.common.text import unstorable
-from webapp.common.upload_handlers import OVERHEAD_BYTES, CountingUploadHandler
+from webapp.common.uploads import OVERHEAD_BYTES, CountingUploadHandler
 from webapp.people.teams.access import require_scope
 from webapp.people.teams.models import TokenScope, User
 from webapp.people.teams.sudo import ConfirmFirst
@@ -301,3 +303,42 @@ def bearer(request: HttpRequest) -> str:
 
 def _client_address(request: HttpRequest) -> str:
     return str(request.META.get("REMOTE_ADDR", ""))
+
+
+# --- Conditional ----------------------------------------------------------------------------------------------------
+# Writes that happen only if no other write came between: ``ETag`` of what people write, ``If-Match`` before it.
+#
+# The tag is that of what people write on a thing (tags, notes, rules), not of its whole answer: a run at work changes
+# with each step, and its notes do not. It says whether a write may happen, and nothing about caches.
+
+M = TypeVar("M", bound=Model)
+IfMatch = Annotated[
+    str | None,
+    Header(alias="If-Match", max_length=1000, description="write only if the ETag that was read still holds, else 412"),
+]
+
+
+def etag_of(written: Any) -> str:
+    """The tag of people's texts, as plain data."""
+    text = json.dumps(written, sort_keys=True, separators=(",", ":"))
+    return f'"{hashlib.sha256(text.encode()).hexdigest()[:32]}"'
+
+
+def tagged(request: HttpRequest, shown: dict[str, Any], written: Any) -> HttpResponse:
+    """An answer with the tag of its texts."""
+    answer = api.create_response(request, shown, status=200)
+    answer["ETag"] = etag_of(written)
+    return answer
+
+
+def held(item: M) -> M:
+    """The row as it is now, locked until the transaction ends: no other write comes between this read and the write."""
+    return type(item)._default_manager.select_for_update(no_key=True).filter(pk=item.pk)[0]
+
+
+def require_match(if_match: str | None, written: Any) -> None:
+    """Raise 412 where the row was written since ``if_match`` was read."""
+    if if_match is None or if_match.strip() == "*":
+        return
+    if etag_of(written) not in [tag.strip() for tag in if_match.split(",")]:
+        raise HttpError(412, "")

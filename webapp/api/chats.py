@@ -9,7 +9,7 @@ from django.http import HttpRequest
 from ninja import Query, Router, Status
 from pydantic import Field
 
-from webapp.api.answers import chats as chats_answers
+from webapp.api.answers import people
 from webapp.api.answers.base import Deleted, Page
 from webapp.api.base import caller
 from webapp.api.idempotency import once
@@ -84,13 +84,13 @@ def _chat_for(request: HttpRequest, chat_id: UUID, need: Role = Role.EDITOR) -> 
     return object_for(caller(request), Chat, chat_id, need=need, within=within)
 
 
-@router.get("/projects/{slug:slug}/chats", response=Page[chats_answers.ChatLine])
+@router.get("/projects/{slug:slug}/chats", response=Page[people.ChatLine])
 def chats_list(request: HttpRequest, slug: str, asked: Query[Searched]) -> dict[str, Any]:
     """The project's chats, the one used last first."""
     return page_of(request, chats_of(project_for(caller(request), slug)), asked, _chat_line, text=("title",))
 
 
-@router.post("/projects/{slug:slug}/chats", response={201: chats_answers.Chat})
+@router.post("/projects/{slug:slug}/chats", response={201: people.Chat})
 @once
 def chat_add(request: HttpRequest, slug: str, body: ChatIn) -> Status[dict[str, Any]]:
     """Start a chat."""
@@ -105,7 +105,7 @@ def chat_add(request: HttpRequest, slug: str, body: ChatIn) -> Status[dict[str, 
     return Status(201, chat_view(chat))
 
 
-@router.get("/chats/{uuid:chat_id}", response=chats_answers.ChatWhole)
+@router.get("/chats/{uuid:chat_id}", response=people.ChatWhole)
 def chat_get(request: HttpRequest, chat_id: UUID) -> dict[str, Any]:
     """A chat with all its messages; `waits` says why answers that have not begun are waiting."""
     chat = _chat_for(request, chat_id, Role.VIEWER)
@@ -120,7 +120,7 @@ def chat_remove(request: HttpRequest, chat_id: UUID) -> dict[str, str]:
     return {"deleted": str(chat)}
 
 
-@router.post("/chats/{uuid:chat_id}/messages", response={202: chats_answers.ChatSaid})
+@router.post("/chats/{uuid:chat_id}/messages", response={202: people.ChatSaid})
 @once
 def chat_message(request: HttpRequest, chat_id: UUID, body: MessageIn) -> Status[dict[str, Any]]:
     """Send a message. It is stored before this answers; read the answer with `GET`, or over the socket."""
@@ -134,7 +134,7 @@ def chat_message(request: HttpRequest, chat_id: UUID, body: MessageIn) -> Status
     return Status(202, {**turn_view(turn), "answers": [answer_view(answer) for answer in turn.answers.all()]})
 
 
-@router.post("/chats/{uuid:chat_id}/again", response={202: chats_answers.ChatAnswer})
+@router.post("/chats/{uuid:chat_id}/again", response={202: people.ChatAnswer})
 @once
 def chat_again(request: HttpRequest, chat_id: UUID, body: AgainIn) -> Status[dict[str, Any]]:
     """Draw an answer to the last message once more, with the next seed."""
@@ -142,13 +142,13 @@ def chat_again(request: HttpRequest, chat_id: UUID, body: AgainIn) -> Status[dic
     return Status(202, answer_view(made))
 
 
-@router.post("/chats/{uuid:chat_id}/stop", response=chats_answers.ChatStopped)
+@router.post("/chats/{uuid:chat_id}/stop", response=people.ChatStopped)
 def chat_halt(request: HttpRequest, chat_id: UUID) -> dict[str, Any]:
     """Stop the open answers; their text so far stays."""
     return {"stopped": chat_stop(chat=_chat_for(request, chat_id))}
 
 
-@router.post("/chats/{uuid:chat_id}/save", response={201: chats_answers.ChatSaved})
+@router.post("/chats/{uuid:chat_id}/save", response={201: people.ChatSaved})
 @once
 def chat_keep(request: HttpRequest, chat_id: UUID, body: SaveIn) -> Status[dict[str, Any]]:
     """Keep the conversation as a row of a dataset or as a test case of rewards."""

@@ -17,7 +17,7 @@ from webapp.api.schemas import Body
 from webapp.common.failures import failure
 from webapp.common.text import clean_json, in_words
 from webapp.evaluation.comparison.contestants import Contestant, contestants_of
-from webapp.evaluation.comparison.numbers import Numbers
+from webapp.evaluation.comparison.figures import Numbers
 from webapp.evaluation.comparison.rescoring import Offer, offer_of, rescore
 from webapp.evaluation.comparison.rewards import evaluations
 from webapp.evaluation.comparison.verdicts import learned_notes, verdicts

@@ -12,8 +12,7 @@ from pydantic import Field
 from training.doctor.options import DoctorOptions
 from training.doctor.rules import RULES
 from webapp.api.answers import runs as runs_answers
-from webapp.api.base import caller
-from webapp.api.conditional import IfMatch, held, require_match, tagged
+from webapp.api.base import IfMatch, caller, held, require_match, tagged
 from webapp.api.schemas import Body
 from webapp.common.text import translated
 from webapp.engine.doctor.rules import Rules, rules_change, rules_of

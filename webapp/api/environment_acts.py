@@ -22,10 +22,9 @@ from webapp.api.listing import LongNamed, page_of
 from webapp.api.objects import router
 from webapp.api.schemas import Body, environment_out
 from webapp.common.pages import probe_allowed
-from webapp.environments.changes import environment_change
 from webapp.environments.models import DatasetOrder, Environment
 from webapp.environments.orders import order_create, orders_of
-from webapp.environments.services import environment_check, environment_delete
+from webapp.environments.services import environment_change, environment_check, environment_delete
 from webapp.people.teams.access import object_for
 from webapp.people.teams.models import Role
 

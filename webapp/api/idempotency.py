@@ -40,7 +40,7 @@ from webapp.evaluation.suites.models import Suite
 from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.models import Project, User
 from webapp.reading.access import rollout_for
-from webapp.reading.rewinding.selectors import branch_for
+from webapp.reading.rewinding.services import branch_for
 from webapp.runs.models import Run
 from webapp.runs.registry.models import RegisteredModel
 

@@ -14,8 +14,7 @@ from ninja import Query, Router, Status
 
 from webapp.api.answers import models as models_answers
 from webapp.api.answers.base import Page
-from webapp.api.base import caller
-from webapp.api.conditional import IfMatch, held, require_match, tagged
+from webapp.api.base import IfMatch, caller, held, require_match, tagged
 from webapp.api.idempotency import once
 from webapp.api.listing import Dated, Named, page_of
 from webapp.api.schemas import ModelIn, ModelNew, PushIn, model_out, push_out
@@ -24,15 +23,14 @@ from webapp.people.teams.audit import audit
 from webapp.people.teams.models import AuditAction, Role
 from webapp.people.teams.sudo import Act, ask
 from webapp.results.model_pages.card import card_of
-from webapp.results.model_pages.lineage import Node, children, lineage
-from webapp.results.model_pages.origins import origins_of
+from webapp.results.model_pages.lineage import Node, children, lineage, origins_of
 from webapp.results.model_pages.scores import Score, scores
-from webapp.runs.registry.describing import model_describe, model_mark
 from webapp.runs.registry.download import model_files, tar_bytes, tar_of, with_card
 from webapp.runs.registry.models import ModelKind, ModelPush, RegisteredModel
 from webapp.runs.registry.pushing import push_order
 from webapp.runs.registry.selectors import checkpoints_of, models_of
 from webapp.runs.registry.services import model_register
+from webapp.runs.registry.weights import model_describe, model_mark
 
 router = Router()
 WITHIN = ("project", "checkpoint__run__parent", "checkpoint__run__resume_checkpoint")

@@ -18,7 +18,8 @@ from webapp.api.listing import Dated, page_of
 from webapp.api.schemas import Body
 from webapp.common.pages import probe_allowed
 from webapp.common.text import in_words
-from webapp.people.notifications import channels, selectors, services
+from webapp.people.notifications import channels, selectors
+from webapp.people.notifications import events as events_module
 from webapp.people.notifications.models import Channel, Notification
 from webapp.people.notifications.words import path_of, words_of
 from webapp.people.teams.access import object_for, project_for
@@ -100,7 +101,7 @@ def notifications_read(request: HttpRequest, body: ReadIn) -> dict[str, int]:
     rows = selectors.notifications_of(caller(request), slug=body.project)
     if body.ids is not None:
         rows = rows.filter(pk__in=[number for number in body.ids if 0 < number < 1 << 62])
-    return {"read": services.notifications_read(rows)}
+    return {"read": events_module.notifications_read(rows)}
 
 
 @router.get("/projects/{slug:slug}/channels", response=Items[people_answers.Channel])

@@ -22,8 +22,7 @@ from webapp.api.idempotency import once
 from webapp.api.listing import Named, page_of
 from webapp.api.schemas import EnvironmentIn, RewardSpecIn, ScaleIn, dataset_out, environment_out, reward_out
 from webapp.common.pages import probe_allowed
-from webapp.datasets.choice_forms import companions_sent
-from webapp.datasets.choices import Choices
+from webapp.datasets.choices import Choices, companions_sent
 from webapp.datasets.models import Dataset
 from webapp.datasets.selectors import datasets_of
 from webapp.datasets.services import dataset_create, too_large_sentence

@@ -21,9 +21,8 @@ from webapp.api.schemas import Body, dataset_out
 from webapp.datasets.choices import Choices
 from webapp.datasets.hub import source_clean
 from webapp.datasets.models import Dataset, DatasetExport, ExportState
-from webapp.datasets.operations.exports import export_order
+from webapp.datasets.operations.exports import ExportOptions, export_order
 from webapp.datasets.operations.services import operation_order
-from webapp.datasets.operations.targets import ExportOptions
 from webapp.datasets.rereading import dataset_read_again
 from webapp.datasets.selectors import datasets_of
 from webapp.datasets.services import dataset_fetch, dataset_keep_good_rows

@@ -20,8 +20,7 @@ from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.models import Role, TokenScope
 from webapp.runs.models import Run
 from webapp.runs.pins.models import PinnedChart
-from webapp.runs.pins.selectors import pin_view, pins_shown
-from webapp.runs.pins.services import chart_pin, chart_unpin
+from webapp.runs.pins.services import chart_pin, chart_unpin, pin_view, pins_shown
 
 router = Router(tags=["projects"])
 Metric = Annotated[str, Field(min_length=1, max_length=120, pattern=r"^[^\x00-\x1f\x7f]+$")]

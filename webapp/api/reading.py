@@ -11,7 +11,7 @@ from pydantic import Field
 
 from training.config import Policy
 from webapp.api.answers import data as data_answers
-from webapp.api.answers import reading as answers
+from webapp.api.answers import rollouts as rollouts_module
 from webapp.api.answers import runs as runs_answers
 from webapp.api.answers.base import Deleted, Items
 from webapp.api.base import caller
@@ -25,18 +25,16 @@ from webapp.engine.orders import Act, rollout_order
 from webapp.people.teams.access import object_for
 from webapp.people.teams.models import Role
 from webapp.reading.access import rollout_for
-from webapp.reading.cases import rollout_case_save
 from webapp.reading.groups import group_of, group_rollouts, group_view
 from webapp.reading.parts import config_for, spec_of
 from webapp.reading.rewinding.continuations import MAX_TIMES, USUAL_TIMES, continuation_create
 from webapp.reading.rewinding.continuing import rollout_continue
-from webapp.reading.rewinding.replaying import replay
-from webapp.reading.rewinding.selectors import branch_for, branch_view, branches_of
-from webapp.reading.rewinding.services import branch_delete, branch_save
+from webapp.reading.rewinding.played import replay
+from webapp.reading.rewinding.services import branch_delete, branch_for, branch_save, branch_view, branches_of
 from webapp.reading.rows import task_row
 from webapp.reading.task_map import category_map, map_view, task_map
-from webapp.reading.tokens import tokens_view
-from webapp.reading.turns import turn_rows
+from webapp.reading.turns import tokens_view, turn_rows
+from webapp.reading.views import rollout_case_save
 from webapp.reading.visits import Kind, Sort, usual_sort
 from webapp.reading.words import words_of, words_view
 from webapp.runs.models import Run
@@ -91,7 +89,7 @@ class RewindIn(Body):
     )
 
 
-@router.get("/rollouts/{uuid:rollout_id}", response=answers.RolloutWhole)
+@router.get("/rollouts/{uuid:rollout_id}", response=rollouts_module.RolloutWhole)
 def rollout_get(request: HttpRequest, rollout_id: UUID) -> dict[str, Any]:
     """One rollout with its outcome, the row that it played and its first turns; ask `/turns` for those from `after`."""
     rollout = rollout_for(caller(request), rollout_id)
@@ -124,7 +122,7 @@ def _task_out(rollout: Rollout) -> dict[str, Any] | None:
     }
 
 
-@router.get("/rollouts/{uuid:rollout_id}/turns", response=answers.Turns)
+@router.get("/rollouts/{uuid:rollout_id}/turns", response=rollouts_module.Turns)
 def rollout_turns(request: HttpRequest, rollout_id: UUID, first: int = 0, limit: int = 50) -> dict[str, Any]:
     """Turns of a rollout from number `first` on, up to 200, fewer where they are long."""
     rollout = rollout_for(caller(request), rollout_id)
@@ -132,13 +130,13 @@ def rollout_turns(request: HttpRequest, rollout_id: UUID, first: int = 0, limit:
     return {"items": [turn_view(turn) for turn in found.turns], "after": found.after}
 
 
-@router.post("/rollouts/{uuid:rollout_id}/end", response=answers.Ordered)
+@router.post("/rollouts/{uuid:rollout_id}/end", response=rollouts_module.Ordered)
 def rollout_end(request: HttpRequest, rollout_id: UUID) -> dict[str, Any]:
     """End a rollout in flight (editors): it is excluded. 409 where it is not in flight, or was ordered before."""
     return _order_out(request, rollout_id, "end")
 
 
-@router.post("/rollouts/{uuid:rollout_id}/fail", response=answers.Ordered)
+@router.post("/rollouts/{uuid:rollout_id}/fail", response=rollouts_module.Ordered)
 def rollout_fail(request: HttpRequest, rollout_id: UUID) -> dict[str, Any]:
     """End a rollout in flight (editors): it counts as failed. 409 where it is not in flight, or was ordered before."""
     return _order_out(request, rollout_id, "fail")
@@ -149,13 +147,13 @@ def _order_out(request: HttpRequest, rollout_id: UUID, act: Act) -> dict[str, An
     return rollout_order(rollout=rollout_for(user, rollout_id, need=Role.EDITOR), act=act, user=user)
 
 
-@router.get("/rollouts/{uuid:rollout_id}/words", response=answers.Words)
+@router.get("/rollouts/{uuid:rollout_id}/words", response=rollouts_module.Words)
 def rollout_words(request: HttpRequest, rollout_id: UUID) -> dict[str, Any]:
     """Each part of the reward with the words that earned it, computed within a few seconds from what is recorded."""
     return words_view(words_of(rollout_for(caller(request), rollout_id), caller(request)))
 
 
-@router.get("/rollouts/{uuid:rollout_id}/tokens", response=answers.Tokens)
+@router.get("/rollouts/{uuid:rollout_id}/tokens", response=rollouts_module.Tokens)
 def rollout_tokens(request: HttpRequest, rollout_id: UUID) -> dict[str, Any]:
     """The trainer's values of each token after the prompt: log-probability, entropy, ratio, advantage."""
     return tokens_view(rollout_for(caller(request), rollout_id))
@@ -176,20 +174,20 @@ def rollout_case(request: HttpRequest, rollout_id: UUID, body: CaseIn) -> Status
     return Status(201, case_out(case))
 
 
-@router.post("/rollouts/{uuid:rollout_id}/rewind", response=answers.Rewound)
+@router.post("/rollouts/{uuid:rollout_id}/rewind", response=rollouts_module.Rewound)
 def rollout_rewind(request: HttpRequest, rollout_id: UUID, body: RewindIn) -> dict[str, Any]:
     """Play a rollout's turns again on its environment, and say where an answer is not the recorded one."""
     user = caller(request)
     return replay(rollout_for(user, rollout_id, need=Role.EDITOR), user, body.turn)
 
 
-@router.get("/rollouts/{uuid:rollout_id}/branches", response=Items[answers.Branch])
+@router.get("/rollouts/{uuid:rollout_id}/branches", response=Items[rollouts_module.Branch])
 def branch_list(request: HttpRequest, rollout_id: UUID) -> dict[str, Any]:
     """The branches of a rollout, the newest first."""
     return {"items": [branch_view(item) for item in branches_of(rollout_for(caller(request), rollout_id))]}
 
 
-@router.post("/rollouts/{uuid:rollout_id}/branches", response={201: Items[answers.Branch]})
+@router.post("/rollouts/{uuid:rollout_id}/branches", response={201: Items[rollouts_module.Branch]})
 def branch_new(request: HttpRequest, rollout_id: UUID, body: ContinueIn) -> Status[dict[str, Any]]:
     """Let scripted policies continue from a turn of a rollout: a branch of each, scored as the rollout was."""
     user = caller(request)
@@ -225,7 +223,7 @@ def branch_gone(request: HttpRequest, branch_id: UUID) -> dict[str, Any]:
     return {"deleted": str(branch_id)}
 
 
-@groups.get("/runs/{uuid:run_id}/steps/{int:step}/groups/{int:group}", response=answers.GroupWhole)
+@groups.get("/runs/{uuid:run_id}/steps/{int:step}/groups/{int:group}", response=rollouts_module.GroupWhole)
 def group_get(request: HttpRequest, run_id: UUID, step: int, group: int) -> dict[str, Any]:
     """A group: its rollouts with their advantages split by component, and its learning signal."""
     run = _run_for(request, run_id)
@@ -235,7 +233,7 @@ def group_get(request: HttpRequest, run_id: UUID, step: int, group: int) -> dict
     return {"attempt": rollouts[0].attempt, "task": rollouts[0].task} | group_view(group_of(run, rollouts))
 
 
-@groups.get("/runs/{uuid:run_id}/tasks", response=answers.TaskMap)
+@groups.get("/runs/{uuid:run_id}/tasks", response=rollouts_module.TaskMap)
 def tasks_get(
     request: HttpRequest,
     run_id: UUID,

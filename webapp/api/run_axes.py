@@ -11,7 +11,7 @@ from ninja import Router
 from training.rewards.registry import form_components
 from webapp.api.answers import runs as answers
 from webapp.api.base import open_to
-from webapp.evaluation.comparison.sheets import same_rewards
+from webapp.evaluation.comparison.figures import same_rewards
 from webapp.people.teams.access import object_for
 from webapp.people.teams.models import TokenScope
 from webapp.runs.config import all_components, config_of

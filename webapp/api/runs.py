@@ -14,11 +14,10 @@ from ninja.errors import HttpError
 from training.config import JobConfig
 from training.errors import ConfigError
 from webapp.api.answers import people as people_answers
+from webapp.api.answers import runs
 from webapp.api.answers import runs as runs_answers
-from webapp.api.answers import summaries
 from webapp.api.answers.base import Items, Page
-from webapp.api.base import caller, open_to
-from webapp.api.conditional import IfMatch, held, require_match, tagged
+from webapp.api.base import IfMatch, caller, held, open_to, require_match, tagged
 from webapp.api.idempotency import key_of, once
 from webapp.api.listing import MAX_PAGE_ROWS, LongNamed, Named, matching, page_of, part_of
 from webapp.api.schemas import ConfigIn, RunIn, RunPatch, StarIn, project_out, run_out
@@ -206,7 +205,7 @@ def run_advisories(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
     return {"items": [advisory_out(found) for found in advisories_of(_run_for(request, run_id))]}
 
 
-@router.get("/runs/{uuid:run_id}/summary", response=summaries.RunSummary, auth=open_to(TokenScope.METRICS))
+@router.get("/runs/{uuid:run_id}/summary", response=runs.RunSummary, auth=open_to(TokenScope.METRICS))
 def run_summary(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
     """The summary of a run: its change, best step, held-out result, cost, model, and what to try next."""
     run = _run_for(request, run_id)

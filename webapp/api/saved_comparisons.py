@@ -19,9 +19,9 @@ from webapp.api.idempotency import once
 from webapp.api.listing import Dated, LongDated, Named, matching, page_of, part_of
 from webapp.api.schemas import Body
 from webapp.evaluation.sharing import queries, services
-from webapp.evaluation.sharing.links import link_create, link_revoke
 from webapp.evaluation.sharing.models import Comment, SavedComparison, SharedLink
 from webapp.evaluation.sharing.selectors import comments_of, comparisons_of, link_lines, links_of
+from webapp.evaluation.sharing.services import link_create, link_revoke
 from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.models import Role
 from webapp.people.teams.sudo import Act, ask

@@ -12,13 +12,10 @@ from webapp.api import environment_acts, projects, removal, rewards  # noqa: F40
 from webapp.api.base import api, not_found, shaped
 from webapp.api.chats import router as chats
 from webapp.api.comparisons import router as comparisons
-from webapp.api.constant import Constant, constant, constant_answer
-from webapp.api.docs_page import docs_answer
 from webapp.api.doctor import router as doctor
 from webapp.api.endpoints import router as endpoints
 from webapp.api.machines import router as machines
 from webapp.api.me import router as me
-from webapp.api.memory import router as memory
 from webapp.api.model_pages import router as models
 from webapp.api.notifications import router as notifications
 from webapp.api.objects import router as objects
@@ -26,13 +23,12 @@ from webapp.api.operations import router as operations
 from webapp.api.pins import router as pins
 from webapp.api.reading import groups as run_groups
 from webapp.api.reading import router as reading
-from webapp.api.reference import openapi_schema
+from webapp.api.reference import Constant, constant, constant_answer, docs_answer, openapi_schema
 from webapp.api.rollouts import router as rollouts
 from webapp.api.run_axes import router as run_axes
 from webapp.api.run_batch import router as run_batch
 from webapp.api.run_events import router as run_events
-from webapp.api.run_exports import router as run_exports
-from webapp.api.run_imports import router as run_imports
+from webapp.api.run_files import router as run_files
 from webapp.api.run_launch import router as run_launch
 from webapp.api.runs import router as runs
 from webapp.api.saved_comparisons import router as saved_comparisons
@@ -72,15 +68,13 @@ def _api_patterns() -> list[URLPattern]:
     api.add_router("", reading)
     api.add_router("", run_groups)
     api.add_router("", run_launch)
-    api.add_router("", memory)
     api.add_router("", machines)
     api.add_router("", run_axes)
     api.add_router("", run_events)
     api.add_router("", run_batch)
     api.add_router("", pins)
     api.add_router("", rollouts)
-    api.add_router("", run_exports)
-    api.add_router("", run_imports)
+    api.add_router("", run_files)
     api.add_router("", comparisons)
     api.add_router("", suites)
     api.add_router("", saved_comparisons)

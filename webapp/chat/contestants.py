@@ -15,9 +15,9 @@ from training.config import ENDPOINT_REFERENCE, EndpointConfig, ModelConfig
 from training.errors import ConfigError, ModelError, TiltyardError
 from webapp.common.pages import newest_only
 from webapp.common.pools import ENDPOINT, TRAIN
-from webapp.endpoints.keys import asked_with
 from webapp.endpoints.models import Endpoint
 from webapp.endpoints.selectors import endpoint_named, endpoints_of
+from webapp.endpoints.services import asked_with
 from webapp.engine.resolve import model_meant
 from webapp.people.teams.models import Project
 from webapp.runs.registry.models import Checkpoint, ModelKind

@@ -13,9 +13,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from queue import Empty, Queue
@@ -23,26 +30,156 @@ from typing import Any
 from uuid import UUID
 
 from django.conf import settings
-from django.db import connection
+from django.db import connection, transaction
+from django.db.models import F
 from django.db.models.functions import Now
+from pydantic import ValidationError
 
-from training.chat.wire import Allowance, Ended, Failed, Open, Ready, Said, Stop, Text
+from training.chat.wire import LINE_BYTES, Allowance, Ended, Failed, Line, Open, Ready, Said, Stop, Text, told_adapter
 from training.errors import Boundary, BudgetSpent, ErrorInfo, PolicyFault, TiltyardError, boundary
 from training.words import _, sentence
-from webapp.chat.child import Child, Told
 from webapp.chat.contestants import Contestant, endpoint_meant, open_of
 from webapp.chat.conversation import ask_of
-from webapp.chat.models import Answer, AnswerState, Holder
-from webapp.chat.writing import answer_finish, answer_keep
+from webapp.chat.hints import hint
+from webapp.chat.models import Answer, AnswerState, Chat, Holder
 from webapp.common.errors import DATABASE_AWAY
-from webapp.common.work import Claim, Lost, claim
+from webapp.common.text import clean_json
+from webapp.common.work import Claim, Lost, claim, silent
 from webapp.common.workers.beating import worker_name
-from webapp.endpoints.keys import key_env
 from webapp.endpoints.models import Endpoint
+from webapp.endpoints.services import key_env
 from webapp.endpoints.spending import chat_left, turn_used
 from webapp.engine.lease import can_start, new_owner
 from webapp.engine.supervisor import closing
+from webapp.engine.trainer import oom_kills, trainer_env
 from webapp.runs.models import Run
+from webapp.runs.nudge import nudge
+
+# --- Child ----------------------------------------------------------------------------------------------------------
+# A chat process (``python -m training chat``) as its holder knows it.
+#
+# It leads a process group of its own and holds the read end of a pipe whose write end only we have, as a trainer does:
+# it ends when we do, in any way. A thread reads its lines into the holder's queue.
+
+Told = Ready | Text | Said | Ended | Failed
+END_LIMIT_S = 5.0
+
+
+class Child:
+    """One process with one model, or that asks one endpoint. ``lines`` gets its lines, and ``None`` once it has
+    ended; ``access`` has the endpoint's key."""
+
+    def __init__(self, opened: Open, lines: Queue[tuple[Child, Told | None]], access: Mapping[str, str]) -> None:
+        command = getattr(settings, "CHAT_COMMAND", [sys.executable, "-m", "training", "chat"])
+        self._ended = False
+        read_fd, self._alive_fd = os.pipe()
+        try:
+            self._process = subprocess.Popen(
+                command,
+                cwd=settings.BASE_DIR,
+                env=trainer_env(read_fd, access),
+                pass_fds=(read_fd,),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                start_new_session=True,
+            )
+        except OSError:
+            os.close(self._alive_fd)
+            raise
+        finally:
+            os.close(read_fd)
+        self.ready = False
+        self._lines, self._waiting = lines, list[Line]()
+        self._oom_kills = oom_kills()
+        self._reader = threading.Thread(target=self._read_lines, name=f"chat-{self._process.pid}", daemon=True)
+        self._reader.start()
+        self._write_line(opened)
+
+    def send(self, line: Line) -> None:
+        """Send a line, once it is loaded: until then the process does not read, and a pipe holds little. A line that
+        cannot be written is lost: the process has ended, and ``lines`` gets its end."""
+        if self.ready:
+            self._write_line(line)
+        else:
+            self._waiting.append(line)
+
+    def loaded(self) -> None:
+        """The process is ready: send the lines that waited for that."""
+        self.ready = True
+        waiting, self._waiting = self._waiting, []
+        for line in waiting:
+            self._write_line(line)
+
+    def end(self) -> None:
+        """End it and everything it started, now. Calling it twice does nothing."""
+        if self._ended:
+            return
+        self._ended = True
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait(timeout=END_LIMIT_S)
+        os.close(self._alive_fd)
+        self._reader.join(timeout=END_LIMIT_S)
+        for pipe in (self._process.stdin, self._process.stdout):
+            with contextlib.suppress(OSError):
+                pipe.close()  # type: ignore[union-attr]
+
+    def last_word(self) -> ErrorInfo:
+        """The error for a process that ended by itself."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=END_LIMIT_S)
+        before, now = self._oom_kills, oom_kills()
+        starved = before is not None and now is not None and now > before
+        what = f"The process that held the model ended ({self._process.returncode})."
+        hint = "The kernel killed a process for want of memory: choose a smaller model." if starved else ""
+        return ErrorInfo(code="chat_died", boundary=Boundary.POLICY, message=what, hint=hint)
+
+    def _write_line(self, line: Line) -> None:
+        assert self._process.stdin is not None  # noqa: S101 - it is a pipe
+        with contextlib.suppress(OSError, ValueError):
+            self._process.stdin.write(line.model_dump_json().encode() + b"\n")
+            self._process.stdin.flush()
+
+    def _read_lines(self) -> None:
+        assert self._process.stdout is not None  # noqa: S101 - it is a pipe
+        with contextlib.suppress(OSError, ValueError):
+            while line := self._process.stdout.readline(LINE_BYTES):
+                try:
+                    self._lines.put((self, told_adapter.validate_json(line)))
+                except ValidationError:
+                    continue  # a line in another format
+        self._lines.put((self, None))
+
+
+# --- Writing --------------------------------------------------------------------------------------------------------
+# Every write to a chat takes the chat's next ``seq`` in the same transaction, and wakes its open pages after it.
+
+
+def seq_take(chat_id: UUID) -> int:
+    """The chat's next number; holds its row until the transaction ends, so numbers are seen in their order.
+
+    Raises ``Lost`` where the chat was deleted.
+    """
+    Chat.objects.filter(pk=chat_id).update(seq=F("seq") + 1)
+    seq = Chat.objects.filter(pk=chat_id).values_list("seq", flat=True).first()
+    if seq is None:
+        raise Lost
+    transaction.on_commit(lambda: nudge(chat_id, seq))
+    return seq
+
+
+def answer_keep(claim: Claim[Answer], chat_id: UUID, **columns: Any) -> None:
+    """Write columns of an answer that this worker still has. Raises ``Lost``."""
+    with transaction.atomic():
+        claim.keep(seq=seq_take(chat_id), **clean_json(columns))
+
+
+def answer_finish(claim: Claim[Answer], chat_id: UUID, **columns: Any) -> None:
+    """Write an answer's end. Raises ``Lost``."""
+    with transaction.atomic():
+        claim.finish(seq=seq_take(chat_id), **clean_json(columns))
+
 
 logger = logging.getLogger(__name__)
 LOADED_MAX = 2
@@ -336,3 +473,32 @@ GAVE_WAY = ErrorInfo(code="chat_gave_way", boundary=Boundary.LEASE, message="A r
 def waiting_run(pool: str) -> Run | None:
     """The first run that only waits for a place of this pool."""
     return can_start(pool).filter(queued_at__lt=Now() - QUEUED_FOR).first()
+
+
+# --- Upkeep ---------------------------------------------------------------------------------------------------------
+# The clockwork's job for chats: lost workers' answers are cut off, and waiting ones get a worker.
+
+WAITED = timedelta(seconds=4)
+GONE = timedelta(seconds=30)
+LOST = ErrorInfo(code="chat_cut", boundary=Boundary.LEASE, message="The worker that wrote this answer was lost.")
+
+
+def look() -> None:
+    """Cut off what lost workers were writing, and ask again for a worker where answers wait."""
+    cut_lost()
+    Holder.objects.filter(heard_at__lt=Now() - GONE).delete()
+    waiting = Answer.objects.filter(state=AnswerState.WAITING, token="", created_at__lt=Now() - WAITED)
+    for pool in set(waiting.order_by().values_list("pool", flat=True)):
+        hint(pool)
+
+
+def cut_lost() -> int:
+    """End answers whose worker fell silent with the text that they have. Returns how many."""
+    count = 0
+    for answer in silent(Answer).select_related("turn")[:200]:
+        with transaction.atomic():
+            seq = seq_take(answer.turn.chat_id)
+            mine = Answer.objects.filter(pk=answer.pk, token=answer.token, heard_at=answer.heard_at).order_by()
+            error = LOST.model_dump(mode="json")
+            count += mine.update(state=AnswerState.CUT, error=error, seq=seq, token="", progress={})
+    return count

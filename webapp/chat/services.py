@@ -15,9 +15,9 @@ from django.utils.translation import gettext as _
 from webapp.chat.contestants import MOST, contestant_of, pool_of
 from webapp.chat.conversation import turns_of
 from webapp.chat.hints import hint, holders
+from webapp.chat.holder import seq_take
 from webapp.chat.models import Answer, AnswerState, Chat, Turn
 from webapp.chat.parameters import parameters_of
-from webapp.chat.writing import seq_take
 from webapp.common.text import clean_text
 from webapp.environments.models import Environment
 from webapp.people.teams.audit import audit

@@ -6,8 +6,10 @@ import logging
 import re
 import uuid
 from collections.abc import Callable
+from typing import Any
 from urllib.parse import quote
 
+from django.conf import settings
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 
@@ -112,3 +114,16 @@ class ErrorShapeMiddleware:
             return server_error(request, exc)
         logger.exception("api request failed", extra={"request_id": getattr(request, "request_id", "")})
         return JsonResponse(error_body(request, "internal"), status=500)
+
+
+# --- Context --------------------------------------------------------------------------------------------------------
+# The context of every page's template.
+
+
+def page(request: HttpRequest) -> dict[str, Any]:
+    """Theme (light, dark or system) and the product's name; the project is set by the view that authorised it."""
+    theme = request.COOKIES.get("tiltyard-theme", "system")
+    return {
+        "theme": theme if theme in {"light", "dark"} else "system",
+        "product_name": settings.PRODUCT_NAME,
+    }

@@ -9,7 +9,7 @@ from django.utils.translation import gettext_lazy as _
 
 
 class Outcome(models.TextChoices):
-    """The outcome of a task; ``webapp/runs/rollouts/outcome.py`` decides it. Sorting by it uses the order here.
+    """The outcome of a task; ``webapp/runs/rollouts/figures.py`` decides it. Sorting by it uses the order here.
 
     Whether a rollout was cut off is a separate fact, its status: a task may be failed and truncated.
     """

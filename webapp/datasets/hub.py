@@ -20,7 +20,7 @@ from django.utils.translation import gettext as _
 
 from training.data.hub import pick
 from training.errors import DataError, TiltyardError
-from webapp.common.downloads import download
+from webapp.common.outbound import download
 from webapp.common.text import in_words, os_words
 from webapp.common.work import Claim
 from webapp.datasets.models import Dataset

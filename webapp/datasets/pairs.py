@@ -22,12 +22,12 @@ from training.exports.pairs import require_pairs
 from webapp.common.pages import clean_name
 from webapp.common.storage import dataset_dir
 from webapp.datasets.models import Dataset, DatasetState
-from webapp.datasets.pair_rows import PAIRS, groups_path, journals_of
+from webapp.datasets.recorded import PAIRS, groups_path, journals_of
 from webapp.datasets.services import KEEP_FREE_BYTES, version_insert
 from webapp.people.teams.models import User
 from webapp.runs.config import config_of
 from webapp.runs.models import Run, RunState
-from webapp.runs.rollouts.groups import groups_write
+from webapp.runs.rollouts.figures import groups_write
 from webapp.runs.rollouts.models import Rollout
 from webapp.runs.states import TERMINAL
 

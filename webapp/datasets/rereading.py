@@ -21,8 +21,7 @@ from webapp.common.storage import companion, dataset_dir
 from webapp.common.text import os_words
 from webapp.datasets.choices import UPLOADED, Choices, choices_clean, companions_of
 from webapp.datasets.models import Dataset, DatasetState
-from webapp.datasets.services import version_insert
-from webapp.datasets.storing import companions_store
+from webapp.datasets.services import companions_store, version_insert
 from webapp.people.teams.audit import audit
 from webapp.people.teams.models import AuditAction, User
 

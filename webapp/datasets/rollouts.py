@@ -20,9 +20,8 @@ from django.utils.translation import gettext as _
 from webapp.common.pages import clean_name
 from webapp.common.storage import dataset_dir
 from webapp.datasets.models import Dataset, DatasetState
-from webapp.datasets.of_runs import dataset_of_step
 from webapp.datasets.operations.lineage import parent_of
-from webapp.datasets.rollout_rows import ROLLOUTS, Use, chosen_path
+from webapp.datasets.recorded import ROLLOUTS, Use, chosen_path, dataset_of_step
 from webapp.datasets.services import KEEP_FREE_BYTES, version_insert
 from webapp.people.teams.models import Project, User
 from webapp.runs.models import Run

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import json
+import logging
 from array import array
+from collections.abc import Iterator
 from functools import lru_cache
 from itertools import islice
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import UUID
 
+from celery import current_app
+from django.core.cache import cache
+
+from training.data.identity import IDENTITIES_NAME, Identities, identities_read, identities_write
+from training.data.reader import read_records
+from training.data.schema import Row
+from training.errors import DataError
+from training.rows import category_of
+from webapp.common.pools import LONG
 from webapp.datasets.models import Dataset, DatasetState
 
 MAX_LINE_BYTES = 4 << 20
@@ -46,3 +59,101 @@ def _line_offsets(path: str) -> array[int]:
                 found.append(at)
             at += len(line)
     return found
+
+
+# --- Identities -----------------------------------------------------------------------------------------------------
+# The identities of a dataset version's rows: stored next to its rows by the check, made later where that was not
+# done.
+
+logger = logging.getLogger(__name__)
+AT_ONCE_BYTES = 2 << 20
+"""A file of rows up to this size is read where it is asked for; a worker reads larger ones."""
+ASK_AGAIN_S = 300
+TASK = "datasets.identify"
+
+
+def identities_of(rows: Path) -> Identities | None:
+    """The identities of the rows in a version's ``rows.jsonl``; ``None`` where they are not known (yet)."""
+    found = identities_read(rows.with_name(IDENTITIES_NAME))
+    if found is not None or not rows.is_file():
+        return found
+    if rows.stat().st_size > AT_ONCE_BYTES:
+        _order_identities(rows)
+        return None
+    return identities_read(rows.with_name(IDENTITIES_NAME)) if identities_make(rows) else None
+
+
+def identities_make(rows: Path) -> bool:
+    """Read the rows and keep their identities. Returns whether that could be done."""
+    try:
+        identities_write(_rows_of_file(rows), rows.with_name(IDENTITIES_NAME))
+    except (DataError, OSError) as exc:
+        logger.warning("rows could not be identified: %s", exc, extra={"path": str(rows)})
+        return False
+    return True
+
+
+def _rows_of_file(path: Path) -> Iterator[Row]:
+    return (record.row for record in read_records(path) if record.row is not None)
+
+
+def _order_identities(rows: Path) -> None:
+    """Have a worker make them; asked again every ``ASK_AGAIN_S`` until they are there. A broker failure is only
+    logged."""
+    try:
+        dataset = str(UUID(rows.parent.name))
+        if cache.add(f"identify:{dataset}", 1, ASK_AGAIN_S):
+            current_app.send_task(TASK, args=[dataset], queue=LONG, retry=False)
+    except Exception as exc:  # the boundary to the broker: kombu, redis and socket errors alike
+        logger.warning("work not sent: %s", exc, extra={"work": TASK, "path": str(rows)})
+
+
+# --- Categories -----------------------------------------------------------------------------------------------------
+# The categories of a dataset version's rows: the one reader for every page that counts by category.
+
+READ_BYTES = 64 << 20
+"""Bytes read of a file; later rows have no category."""
+KEPT = 32  # files
+
+
+class Categories(NamedTuple):
+    """The names of a dataset's categories, and the place of each row's among them; -1 where it has none."""
+
+    names: list[str]
+    of_row: array[int]
+
+    def of(self, row: int) -> str:
+        """The category of a row; empty where it has none."""
+        return self.names[self.of_row[row]] if row < len(self.of_row) and self.of_row[row] >= 0 else ""
+
+    def rows(self, name: str) -> list[int]:
+        """The rows of a category."""
+        if name not in self.names:
+            return []
+        at = self.names.index(name)
+        return [row for row, found in enumerate(self.of_row) if found == at]
+
+
+@lru_cache(maxsize=KEPT)  # the rows of a version never change
+def categories_in_file(path: Path) -> Categories:
+    """The categories of the rows in a file; none where it is gone."""
+    names: dict[str, int] = {}
+    of_row, left = array("i"), READ_BYTES
+    try:
+        with path.open("rb") as file:
+            for line in file:
+                left -= len(line)
+                if left < 0:
+                    break
+                name = _category_of_line(line)
+                of_row.append(names.setdefault(name, len(names)) if name else -1)
+    except OSError:
+        return Categories([], array("i"))
+    return Categories(list(names), of_row)
+
+
+def _category_of_line(line: bytes) -> str:
+    try:
+        return category_of(json.loads(line))
+    except (ValueError, RecursionError):
+        return ""

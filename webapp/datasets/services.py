@@ -8,38 +8,197 @@ import os
 import re
 import shutil
 import uuid
-from pathlib import Path
-from typing import Any
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, cast
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.files.base import File
+from django.core.files.uploadedfile import TemporaryUploadedFile
 from django.db import IntegrityError, transaction
 from django.db.models import Max
 from django.utils.translation import gettext as _
 
 from training.data.checking.check import Ask
 from training.data.checking.runner import run_check
+from training.data.files.bundle import ENDINGS, part_of
 from training.data.identity import IDENTITIES_NAME
 from training.data.limits import CheckLimits
-from training.errors import TiltyardError
+from training.data.making.dataset import OPERATIONS, Made, make
+from training.errors import DataError, TiltyardError
 from webapp.common import work
 from webapp.common.pages import clean_name
-from webapp.common.storage import dataset_dir, file_store
+from webapp.common.storage import companion, dataset_dir, file_store
 from webapp.common.text import in_words
 from webapp.common.work import Claim
-from webapp.datasets.choices import Choices, choices_clean, resolved
-from webapp.datasets.deriving import rows_make
+from webapp.datasets.choices import Choices, choices_clean, documents_named, resolved
 from webapp.datasets.hub import file_ready
 from webapp.datasets.models import Dataset, DatasetState
+from webapp.datasets.recorded import PAIRS, ROLLOUTS, pairs_make, rollouts_make
 from webapp.datasets.selectors import runs_using
-from webapp.datasets.storing import companions_store
 from webapp.people.teams.audit import audit
 from webapp.people.teams.models import AuditAction, Project, User
 from webapp.runs.removal.files import removal_add
 
-logger = logging.getLogger(__name__)
+# --- Deriving -------------------------------------------------------------------------------------------------------
+# Making the file of a dataset from its parents' rows, in the worker that then checks it.
+
+
+def rows_make(claim: Claim[Dataset]) -> None:
+    """Make the file of a claimed dataset where it is to be made of others and is not there yet."""
+    dataset = claim.item
+    operation = str(dataset.lineage.get("operation", ""))
+    if operation not in (*OPERATIONS, PAIRS, ROLLOUTS) or dataset.upload_path.exists():
+        return
+    part = dataset.upload_path.with_name(f"upload.{claim.token}")
+    try:
+        dataset.upload_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for left in dataset.upload_path.parent.glob("upload.*"):  # files of workers that were killed
+            left.unlink(missing_ok=True)
+        if operation == PAIRS:
+            made = _make_pairs(dataset, part)
+        elif operation == ROLLOUTS:
+            made = rollouts_make(dataset, part, lambda done, total: claim.report({"bytes": done, "total": total}))
+        else:
+            made = _make_rows(claim, operation)
+        with claim.held():
+            _keep_counts(claim, made)
+            os.replace(part, dataset.upload_path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _make_pairs(dataset: Dataset, part: Path) -> Made:
+    made = pairs_make(dataset, part)
+    dataset.lineage["options"] |= {"groups": made.groups, "unread": made.unread}
+    return Made(made.pairs, made.bytes, [])
+
+
+def _make_rows(claim: Claim[Dataset], operation: str) -> Made:
+    dataset = claim.item
+    options = dict(dataset.lineage["options"])
+    part = options.pop("part", "")
+    parents = dataset.lineage["parents"]
+    there = {
+        str(item.pk): item
+        for item in Dataset.objects.filter(
+            project=dataset.project_id, pk__in=[parent["id"] for parent in parents], state=DatasetState.READY
+        )
+    }
+    gone = next((parent["reference"] for parent in parents if parent["id"] not in there), None)
+    if gone is not None:
+        raise DataError(_("%(name)s, the source of this dataset, was deleted.") % {"name": gone})
+    return make(
+        operation,
+        OPERATIONS[operation].model_validate(options),
+        [there[parent["id"]].rows_path for parent in parents],
+        dataset.upload_path.with_name(f"upload.{claim.token}"),
+        part=part,
+        limit_bytes=settings.MAX_UPLOAD_BYTES,
+        on_progress=lambda done, total: claim.report({"bytes": done, "total": total, "stage": "making"}),
+    )
+
+
+def _keep_counts(claim: Claim[Dataset], made: Made) -> None:
+    """Store the size of the file, and how many rows each parent gave."""
+    dataset = claim.item
+    for parent, taken in zip(dataset.lineage["parents"], made.taken, strict=True):
+        parent["taken"] = taken
+    dataset.lineage["rows"], dataset.bytes = made.rows, made.bytes
+    claim.keep(lineage=dataset.lineage, bytes=made.bytes, progress={"bytes": 0, "total": made.bytes})
+
+
+# --- Storing --------------------------------------------------------------------------------------------------------
+# Putting uploaded files in their places.
+
+
+def companions_store(dataset: Dataset, choices: Choices) -> None:
+    """Put the companion files of a dataset in their places; those of earlier choices are replaced."""
+    for kind, files in choices.companions.items():
+        place = companion(dataset.pk, kind)
+        if kind == "documents":
+            shutil.rmtree(place, ignore_errors=True)
+            for stem, file in documents_named(files).items():
+                file_store(file, place / f"{stem}.json")
+        else:
+            place.unlink(missing_ok=True)
+            file_store(files[0], place)
+
+
+# --- Several --------------------------------------------------------------------------------------------------------
+# Several files that are uploaded together as one dataset: packed as the zip archive that the check reads anyway.
+
 KEEP_FREE_BYTES = 1024**3
+_COPY_BYTES = 1 << 20
+
+
+def files_clean(files: list[File[bytes]]) -> None:
+    """Refuse files that are not parts of one table: of another kind, or the parts of a benchmark that stay apart.
+
+    The ending decides here, as it does in an archive. Raises ``ValidationError``.
+    """
+    if len(files) < 2:
+        return
+    if len(files) > settings.DATA_UPLOAD_MAX_NUMBER_FILES:
+        too_many = _("At most %(most)s files at once; pack more of them into one zip archive.")
+        raise ValidationError(too_many % {"most": settings.DATA_UPLOAD_MAX_NUMBER_FILES})
+    endings = {_file_suffix(file) for file in files}
+    if strange := [str(file.name) for file in files if _file_suffix(file) not in ENDINGS]:
+        sentence = _("Of several files each must end in %(endings)s; this one does not: %(name)s.")
+        raise ValidationError(sentence % {"endings": ", ".join(ENDINGS), "name": strange[0]})
+    if len(endings) > 1:
+        sentence = _("Several files make one dataset only if all are of one format; these are %(endings)s.")
+        raise ValidationError(sentence % {"endings": ", ".join(sorted(endings))})
+    parts = {part_of(str(file.name)) for file in files}
+    if len(parts) > 1 and parts & {"train", "training"}:
+        sentence = _("These are parts of a dataset (%(parts)s): upload each part as a dataset of its own.")
+        raise ValidationError(sentence % {"parts": ", ".join(sorted(part for part in parts if part))})
+
+
+@contextmanager
+def packed(files: list[File[bytes]]) -> Iterator[tuple[File[bytes], str]]:
+    """One file with all rows, and its name; a single file is itself."""
+    first = str(files[0].name)
+    if len(files) == 1:
+        yield files[0], first
+        return
+    _require_room(files)
+    with TemporaryUploadedFile("upload.zip", "application/zip", 0, None) as target:
+        _write_zip(target, files)
+        yield target, f"{first} + {len(files) - 1}"
+
+
+def _require_room(files: list[File[bytes]]) -> None:
+    if empty := next((file for file in files if not file.size), None):
+        raise ValidationError({"file": _("The file %(name)s is empty.") % {"name": empty.name}})
+    size = sum(int(file.size or 0) for file in files)
+    if shutil.disk_usage(settings.DATA_DIR).free < 3 * size + KEEP_FREE_BYTES:
+        raise ValidationError({"file": _("The server's disk is nearly full, so the file was not kept.")})
+
+
+def _write_zip(target: TemporaryUploadedFile, files: list[File[bytes]]) -> None:
+    """Write each file as a member, under its own name if all names differ: the name gives a member's place."""
+    names = [PurePosixPath(str(file.name)).name for file in files]
+    alike = len(set(names)) < len(names)
+    spool = cast(IO[bytes], target.file)
+    with zipfile.ZipFile(spool, "w", zipfile.ZIP_STORED) as archive:
+        for number, (name, file) in enumerate(zip(names, files, strict=True)):
+            with archive.open(f"{number}-{name}" if alike else name, "w", force_zip64=True) as member:
+                for chunk in file.chunks(_COPY_BYTES):
+                    member.write(chunk)
+    target.size = spool.seek(0, os.SEEK_END)
+    spool.flush()
+    spool.seek(0)
+
+
+def _file_suffix(file: File[bytes]) -> str:
+    return PurePosixPath(str(file.name).lower().removesuffix(".gz")).suffix
+
+
+logger = logging.getLogger(__name__)
 CHECK_WALL_S = 840
 MAX_PREVIEW_ROWS = 10
 MAX_PREVIEW_BYTES = 256 * 1024

@@ -9,9 +9,9 @@ from django.utils.translation import gettext_noop
 
 from webapp.common.storage import dataset_dir
 from webapp.common.work import Kind, register
-from webapp.datasets.identities import TASK, identities_make
 from webapp.datasets.models import Dataset, DatasetExport, ExportState
 from webapp.datasets.operations.exports import export_failed, export_run
+from webapp.datasets.rows import TASK, identities_make
 from webapp.datasets.services import check_failed, check_run
 
 CHECK_TOO_LONG = gettext_noop("Checking the file took too long. Split it into smaller files.")

@@ -10,9 +10,8 @@ from django.db.models import Max, Q, QuerySet, Sum
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from webapp.endpoints.keys import has_key
 from webapp.endpoints.models import Endpoint, EndpointSpend
-from webapp.endpoints.services import runs_naming
+from webapp.endpoints.services import has_key, runs_naming
 from webapp.endpoints.spending import Used, used_by_run, used_on
 from webapp.people.teams.models import Project
 from webapp.runs.config import config_of

@@ -32,8 +32,8 @@ from training.errors import (
 from training.rollout.endpoint import calls_of, in_words, tool_call, written
 from webapp.common.outbound import access, fetch, target_of
 from webapp.common.text import clean_text
-from webapp.endpoints.keys import key_of
 from webapp.endpoints.models import Endpoint, ToolFormat
+from webapp.endpoints.services import key_of
 from webapp.endpoints.spending import turn_used
 
 TEST_LIMIT_S = 25.0

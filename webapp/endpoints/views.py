@@ -5,24 +5,117 @@ from __future__ import annotations
 from typing import Any, cast
 from uuid import UUID
 
+from django import forms
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from webapp.common.ids import name_validator
+from webapp.common.outbound import MAX_URL_CHARS
 from webapp.common.pages import add_errors, probe_allowed
 from webapp.endpoints import selectors
-from webapp.endpoints.forms import EndpointForm
-from webapp.endpoints.keys import has_key
-from webapp.endpoints.models import Endpoint
-from webapp.endpoints.services import endpoint_change, endpoint_create, endpoint_delete
+from webapp.endpoints.models import Endpoint, ToolFormat
+from webapp.endpoints.services import CHANGED, MAX_KEY_CHARS, endpoint_change, endpoint_create, endpoint_delete, has_key
 from webapp.endpoints.testing import endpoint_test, findings_of
 from webapp.people.teams.access import can_edit, object_for, project_for
 from webapp.people.teams.models import Project, Role, User
 from webapp.people.teams.sudo import Act, ask
+
+# --- Forms ----------------------------------------------------------------------------------------------------------
+# The form of an endpoint. Its limits are judged by the service, as those of the API are.
+
+
+def _amount_field(label: Any, help_text: Any = "") -> forms.FloatField:
+    field = forms.FloatField(label=label, help_text=help_text, required=False)
+    field.widget.attrs["step"] = "any"
+    return field
+
+
+class EndpointForm(forms.Form):
+    """All of an endpoint; the key is only ever written. The name of one that exists cannot be changed."""
+
+    name = forms.CharField(
+        label=gettext_lazy("Name"),
+        max_length=80,
+        validators=[name_validator],
+        help_text=gettext_lazy("Its name in runs and comparisons."),
+    )
+    url = forms.CharField(
+        label=gettext_lazy("Address"),
+        max_length=MAX_URL_CHARS,
+        help_text=gettext_lazy(
+            "Up to and including the version, such as https://api.example.com/v1 or http://gpu-1:8000/v1."
+        ),
+    )
+    model = forms.CharField(
+        label=gettext_lazy("Model"), max_length=200, help_text=gettext_lazy("The name of the model on the server.")
+    )
+    key = forms.CharField(
+        label=gettext_lazy("Key"),
+        max_length=MAX_KEY_CHARS,
+        required=False,
+        widget=forms.PasswordInput(attrs={"autocomplete": "off"}),
+        help_text=gettext_lazy(
+            "Sent as a bearer token, to this server alone. It is kept in a file and never shown again."
+        ),
+    )
+    remove_key = forms.BooleanField(label=gettext_lazy("Remove the key"), required=False)
+    tool_format = forms.ChoiceField(
+        label=gettext_lazy("Tool calls"),
+        choices=ToolFormat.choices,
+        initial=ToolFormat.NATIVE,
+        help_text=gettext_lazy("How tools are described to it and how it calls them; the test shows which form works."),
+    )
+    context_tokens = forms.IntegerField(
+        label=gettext_lazy("Context"),
+        required=False,
+        help_text=gettext_lazy("Longest prompt and answer together; the launch check uses it."),
+    )
+    concurrency = forms.IntegerField(
+        label=gettext_lazy("Concurrent requests"),
+        initial=8,
+        help_text=gettext_lazy("Requests of one run at once, at most."),
+    )
+    timeout_s = forms.FloatField(
+        label=gettext_lazy("Answer within"),
+        initial=120,
+        help_text=gettext_lazy("Time limit of one request, retries included."),
+    )
+    price_in = _amount_field(gettext_lazy("Price of input"), gettext_lazy("Of a million prompt tokens."))
+    price_out = _amount_field(gettext_lazy("Price of output"), gettext_lazy("Of a million sampled tokens."))
+    currency = forms.CharField(
+        label=gettext_lazy("Currency"),
+        max_length=3,
+        required=False,
+        help_text=gettext_lazy("Three letters, such as USD or CNY."),
+    )
+    max_run_tokens = forms.IntegerField(label=gettext_lazy("Tokens of a run, at most"), required=False)
+    max_run_cost = _amount_field(gettext_lazy("Cost of a run, at most"))
+    max_day_tokens = forms.IntegerField(label=gettext_lazy("Tokens of a day, at most"), required=False)
+    max_day_cost = _amount_field(gettext_lazy("Cost of a day, at most"))
+
+    def __init__(self, data: Any = None, *, endpoint: Endpoint | None = None, keyed: bool = False) -> None:
+        initial = {name: getattr(endpoint, name) for name in CHANGED} if endpoint is not None else None
+        super().__init__(data, initial=initial)
+        if endpoint is not None:
+            del self.fields["name"]
+        if not keyed:
+            del self.fields["remove_key"]
+        else:
+            self.fields["key"].help_text = gettext_lazy(
+                "There is a key. Leave this empty to keep it; what you enter replaces it."
+            )
+
+    def values(self) -> dict[str, Any]:
+        """Arguments of the services; ``key`` is ``None`` where it does not change."""
+        data = self.cleaned_data
+        given = {name: data[name] for name in (*CHANGED, "name") if name in data}
+        return given | {"key": "" if data.get("remove_key") else data["key"] or None}
 
 
 def _own_endpoint(request: HttpRequest, slug: str, pk: UUID, *, need: Role = Role.VIEWER) -> tuple[Project, Endpoint]:

@@ -2,32 +2,91 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Mapping
-from datetime import date, datetime
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
+from django.db import connection, models
 from django.utils.timezone import localdate
 from pydantic import ValidationError
 
 from training import events as run_events
 from training.evaluation.recorded import Report
-from training.events import Event
+from training.events import Event, RunFinished
 from training.plain import whole
 from training.redaction import redact
 from webapp.common.storage import attempt_dir, inside
 from webapp.common.text import clean_json, clean_text
-from webapp.engine.checked import INT_MAX, BadEvent, checked_int, checked_time, time_later
-from webapp.engine.time_budget import time_over, time_used
-from webapp.runs.models import Run
+from webapp.runs.models import Run, RunEvent
 from webapp.runs.registry.models import Checkpoint, CheckpointState
+from webapp.runs.rollouts.figures import Played, decide, judge_functions, note, surprises
 from webapp.runs.rollouts.ids import rollout_id
 from webapp.runs.rollouts.models import Rollout, RolloutGroup, RolloutStatus, Turn
-from webapp.runs.rollouts.noting import note
-from webapp.runs.rollouts.outcome import decide, judge_functions
-from webapp.runs.rollouts.surprise import Played, surprises
+from webapp.runs.rollouts.numbers import NumbersField
 from webapp.runs.rollouts.words import numbers_of
+
+# --- Time budget ----------------------------------------------------------------------------------------------------
+# The time budget in a run's health: ``time: {hours, of, over}``, for its page, the API and the client.
+
+USED = "timing/hours"
+
+
+def time_used(values: Mapping[str, float], config: Mapping[str, Any], health: Mapping[str, Any]) -> dict[str, Any]:
+    """The run's health after a step with these metrics, as a change of its row; nothing where they do not say. ``of``:
+    hours that the run may take, as its config says."""
+    hours = values.get(USED)
+    if hours is None or not math.isfinite(hours):
+        return {}
+    most = (config.get("run") or {}).get("max_hours")
+    used = {"hours": round(hours, 4), "of": float(most) if isinstance(most, int | float) and most else None}
+    return {"health": {**health, "time": used}}
+
+
+def time_over(event: RunFinished, health: Mapping[str, Any]) -> dict[str, Any]:
+    """The same of a run that ended because its time was over: how many hours its last step said, and its step."""
+    if event.hours is None:
+        return {}
+    used = (health.get("time") or {}).get("hours", event.hours)
+    return {"health": {**health, "time": {"hours": used, "of": event.hours, "over": event.step}}}
+
+
+# --- Checked --------------------------------------------------------------------------------------------------------
+# Checks numbers of events before they go into a column: a journal may have any value.
+
+INT_MAX = 2**31 - 1
+
+
+class BadEvent(Exception):
+    """An event that is well-formed JSON but cannot be true; its message says why."""
+
+
+def checked_int(value: int | None, what: str) -> int:
+    """A count that a column can hold. Raises ``BadEvent``."""
+    if value is None or not 0 <= value <= INT_MAX:
+        raise BadEvent(f"{what} {value} is out of range")
+    return value
+
+
+def checked_time(t: float) -> datetime:
+    """A time from seconds since 1970. Raises ``BadEvent``."""
+    try:
+        return datetime.fromtimestamp(t, UTC)
+    except (OverflowError, ValueError, OSError) as exc:
+        raise BadEvent(f"time {t} is out of range") from exc
+
+
+def time_later(at: datetime, seconds: float) -> str:
+    """The time ``seconds`` after ``at``, as ISO 8601. Raises ``BadEvent``."""
+    try:
+        return (at + timedelta(seconds=max(0.0, seconds))).isoformat()
+    except (OverflowError, ValueError) as exc:
+        raise BadEvent(f"a wait of {seconds} s is out of range") from exc
+
 
 NAME_MAX, PART_MAX = 120, 40
 LOG_MAX = 10_000
@@ -341,7 +400,9 @@ class Batch:
         if before.get("part", "") != held.get("part", ""):
             return  # another part of the mix still waits
         self.run_changes["held"] = None
-        if before.get("since") and self._present_value("last_step_at"):  # waiting says nothing about the pace of the steps
+        if before.get("since") and self._present_value(
+            "last_step_at"
+        ):  # waiting says nothing about the pace of the steps
             self.run_changes["last_step_at"] = self._present_value("last_step_at") + (
                 at - datetime.fromisoformat(before["since"])
             )
@@ -388,3 +449,121 @@ _HANDLERS: dict[type[Event], Callable[[Batch, Any], None]] = {
     run_events.LogLine: Batch._log,
     run_events.RunFinished: Batch._run_finished,
 }
+
+
+# --- Rows -----------------------------------------------------------------------------------------------------------
+# The rows of a batch as statements that are made before a transaction begins, and only run in it.
+#
+# A transaction that takes a run's ``seq`` locks the run's row: others wait while it computes, and PostgreSQL ends one
+# that is silent for too long. So all rows of a table are one document of JSON, which PostgreSQL reads by the table's
+# own columns; the numbers in it count from 0, and the statement adds the first one that the transaction was given.
+
+POINTS = (
+    "INSERT INTO metrics_metricpoint (run_id, attempt, step, name, value, seq)"
+    " SELECT %(run)s, %(attempt)s, step, name, value, %(first)s + %(place)s + number - 1"
+    " FROM unnest(%(steps)s::int[], %(names)s::text[], %(values)s::float8[]) WITH ORDINALITY"
+    " AS new (step, name, value, number)"
+    " ON CONFLICT (run_id, name, step, attempt) DO UPDATE SET value = excluded.value, seq = excluded.seq"
+)
+FORGET_TURNS = "DELETE FROM rollouts_turn WHERE rollout_id = ANY(%(rollouts)s)"
+
+
+@dataclass(frozen=True)
+class Statement:
+    """SQL with its values, but for ``first``: the number that the transaction is given."""
+
+    sql: str
+    values: dict[str, Any]
+
+
+def statements_of(batch: Batch) -> list[Statement]:
+    """Everything in the batch, in the order of its numbers: rollouts first, so that their turns follow them."""
+    return list(_statements(batch))
+
+
+def write_rows(statements: Iterable[Statement], first: int) -> None:
+    """Upsert what the statements say, numbering rows from ``first``."""
+    with connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement.sql, {**statement.values, "first": first})
+
+
+def _statements(batch: Batch) -> Iterator[Statement]:
+    place = 0
+    events = [
+        RunEvent(run_id=batch.run.pk, attempt=batch.attempt, kind=kind, payload=payload, at=at)
+        for kind, payload, at in batch.events
+    ]
+    tables: tuple[tuple[type[models.Model], Iterable[models.Model], tuple[str, ...]], ...] = (
+        (Rollout, batch.rollouts.values(), ("id",)),
+        (Turn, batch.turns.values(), ("rollout_id", "number")),
+        (RolloutGroup, batch.groups.values(), ("run_id", "attempt", "step", "group")),
+        (Checkpoint, batch.checkpoints.values(), ("run_id", "attempt", "path")),
+        (RunEvent, events, ()),
+    )
+    for model, rows, unique in tables:
+        if model is Turn and batch.begun_anew:
+            yield Statement(FORGET_TURNS, {"rollouts": list(batch.begun_anew)})
+        if model is RunEvent and batch.points:
+            yield Statement(POINTS, {"place": place, **_point_arrays(batch)})
+            place += len(batch.points)
+        if document := _rows_document(model, rows, place):
+            yield Statement(_upsert_sql(model, unique), {"rows": json.dumps(document, **JSON)})
+        place += len(document)
+
+
+def _point_arrays(batch: Batch) -> dict[str, Any]:
+    """Curves are the bulk of a run: one array for each column, however many points."""
+    names, steps = [key[0] for key in batch.points], [key[1] for key in batch.points]
+    columns = {"names": names, "steps": steps, "values": list(batch.points.values())}
+    return {"run": batch.run.pk, "attempt": batch.attempt, **columns}
+
+
+def _json_default(value: object) -> str:
+    """A value that JSON has no type for, as text that PostgreSQL reads. Raises ``TypeError`` for others."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, UUID):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} is no value of a column")
+
+
+JSON: dict[str, Any] = {"ensure_ascii": False, "allow_nan": False, "default": _json_default, "separators": (",", ":")}
+
+
+def _rows_document(model: type[models.Model], rows: Iterable[models.Model], place: int) -> list[dict[str, Any]]:
+    fields = _written_fields(model)
+    columns = [(field.attname, field.column) for field in fields]
+    document = [{column: getattr(row, attribute) for attribute, column in columns} for row in rows]
+    numbers = [field for field in fields if isinstance(field, NumbersField)]
+    floats = [field.column for field in fields if isinstance(field, models.FloatField)]
+    for number, row in enumerate(document, start=place):
+        row["seq"] = number
+        row |= {name: str(row[name]) for name in floats if row[name] is not None and not math.isfinite(row[name])}
+        for field in numbers:  # as one text: PostgreSQL takes long over each number of a document
+            row[field.column] = field.get_db_prep_value(row[field.column], connection)
+    return document
+
+
+def _written_fields(model: type[models.Model]) -> list[Any]:
+    """All columns but a number that PostgreSQL counts itself."""
+    return [field for field in model._meta.concrete_fields if not isinstance(field, models.AutoField)]
+
+
+@lru_cache
+def _upsert_sql(model: type[models.Model], unique: tuple[str, ...]) -> str:
+    """All rows of the document into the table; one that is there by ``unique`` gets their other columns."""
+    types = {field.column: str(field.db_type(connection)) for field in _written_fields(model)}
+    read = {field.column: "text" for field in _written_fields(model) if isinstance(field, NumbersField)}
+    values = [f'new."{name}"::{type_}' if name in read else f'new."{name}"' for name, type_ in types.items()]
+    shape = ", ".join(f'"{name}" {read.get(name, type_)}' for name, type_ in types.items())
+    changed = [f'"{name}" = excluded."{name}"' for name in types if name not in {"id", *unique}]
+    conflict = f" ON CONFLICT ({_quoted_columns(unique)}) DO UPDATE SET {', '.join(changed)}" if unique else ""
+    return (
+        f"INSERT INTO {model._meta.db_table} ({_quoted_columns(types)})"  # noqa: S608 - names of our own tables
+        f" SELECT {', '.join(values)} FROM json_to_recordset(%(rows)s::json) AS new ({shape}){conflict}"
+    ).replace('new."seq"', 'new."seq" + %(first)s')
+
+
+def _quoted_columns(names: Iterable[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names)

@@ -32,14 +32,12 @@ from webapp.common.outcomes import Outcome
 from webapp.common.storage import attempt_dir
 from webapp.common.text import clean_json
 from webapp.endpoints.spending import run_used
-from webapp.engine.batch import Batch
-from webapp.engine.checked import BadEvent
+from webapp.engine.batch import BadEvent, Batch, statements_of, write_rows
 from webapp.engine.history import Lease, LeaseLost, run_transition, seq_take
-from webapp.engine.rows import statements_of, write_rows
 from webapp.runs.models import Attempt, Run
 from webapp.runs.nudge import nudge
+from webapp.runs.rollouts.figures import judge_functions
 from webapp.runs.rollouts.models import Rollout, RolloutStatus
-from webapp.runs.rollouts.outcome import judge_functions
 from webapp.runs.states import RunState
 
 BATCH_BYTES = 1 << 20

@@ -31,12 +31,12 @@ from training.errors import ConfigError
 from training.rewards.defaults import with_rewards
 from webapp.common.storage import rewind_file
 from webapp.datasets.models import Dataset, DatasetState
-from webapp.endpoints.keys import asked_with
 from webapp.endpoints.models import Endpoint
+from webapp.endpoints.services import asked_with
 from webapp.environments.models import Environment
 from webapp.people.teams.models import Project
 from webapp.rewards.models import RewardSpec
-from webapp.rewards.permission import custom_refusal, with_hashes
+from webapp.rewards.services import custom_refusal, with_hashes
 from webapp.runs.models import Run
 from webapp.runs.registry.models import Checkpoint, ModelKind, RegisteredModel
 from webapp.runs.rollouts.models import Rollout

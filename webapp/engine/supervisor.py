@@ -18,10 +18,12 @@ from __future__ import annotations
 
 import logging
 import mmap
+import os
 import random
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 from uuid import UUID
 
@@ -36,14 +38,13 @@ from webapp.common.errors import DATABASE_AWAY
 from webapp.common.pools import TRAIN
 from webapp.common.storage import attempt_dir
 from webapp.common.workers.identity import folder_problem
-from webapp.endpoints.keys import key_env
+from webapp.endpoints.services import key_env
 from webapp.endpoints.spending import day_over
 from webapp.engine import outbox
 from webapp.engine.history import Lease, LeaseLost, event_add
 from webapp.engine.lease import beat, beat_every_s, claim, first_in_line, state_of
 from webapp.engine.orders import orders_pass
 from webapp.engine.outcome import WORKER_CLOSING, attempt_end, finished_before
-from webapp.engine.output import output_trim
 from webapp.engine.projection import Projector, rollouts_close
 from webapp.engine.resolve import environments_of, launched_without_rewards, resolve
 from webapp.engine.resuming import earlier_folders, pin_used, resume_from
@@ -52,6 +53,52 @@ from webapp.environments.tokens import trainer_access
 from webapp.people.teams.hub_token import hub_env
 from webapp.runs.models import Attempt, Run
 from webapp.runs.states import RunState
+
+# --- Output ---------------------------------------------------------------------------------------------------------
+# What a trainer prints goes into ``output.log``, which is kept from growing without a bound.
+#
+# The trainer appends to the file by itself, so that nothing it prints is lost when its supervisor is killed. The
+# supervisor looks at the size as it polls: beyond ``LIMIT_BYTES`` the first ``HEAD_BYTES`` and the last ``TAIL_BYTES``
+# stay, with a line between them that says how much was left out. The file is changed in place: the trainer's handle
+# appends at the end of the file. A kill at any point leaves a readable file, at worst with some lines twice.
+
+HEAD_BYTES, TAIL_BYTES = 1 << 20, 4 << 20
+LIMIT_BYTES = HEAD_BYTES + 2 * TAIL_BYTES
+
+
+def output_trim(path: Path) -> bool:
+    """Shorten the file if it is over the limit. Returns whether it was."""
+    try:
+        if path.stat().st_size <= LIMIT_BYTES:
+            return False
+        with open(path, "r+b", buffering=0) as file:
+            _cut_middle(file.fileno())
+    except OSError:  # it is only what was printed; the next look tries again
+        return False
+    return True
+
+
+def _cut_middle(handle: int) -> None:
+    size = os.fstat(handle).st_size
+    begin = size - TAIL_BYTES
+    tail = os.pread(handle, TAIL_BYTES, begin)
+    cut = tail.find(b"\n") + 1  # 0 where there is no line's end: then a line is cut
+    left_out = begin + cut - HEAD_BYTES
+    note = b"\n--- %d bytes left out ---\n" % left_out
+    at = HEAD_BYTES + _write_all(handle, note + tail[cut:], HEAD_BYTES)
+    # What was printed meanwhile is copied too. Between the last read and the cut a line may be lost.
+    while more := os.pread(handle, TAIL_BYTES, size):
+        size += len(more)
+        at += _write_all(handle, more, at)
+    os.ftruncate(handle, at)
+
+
+def _write_all(handle: int, data: bytes, at: int) -> int:
+    written = 0
+    while written < len(data):
+        written += os.pwrite(handle, data[written:], at + written)
+    return written
+
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)

@@ -5,23 +5,76 @@ from __future__ import annotations
 from typing import Any, cast
 from uuid import UUID
 
+from django import forms
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods
 
+from webapp.common.ids import name_validator
 from webapp.common.pages import add_errors
-from webapp.environments.changes import environment_change
-from webapp.environments.forms import EnvironmentEditForm
-from webapp.environments.order_form import OrderForm
+from webapp.environments.builtin import BuiltIn
+from webapp.environments.models import Environment
+from webapp.environments.options import OptionsForm
 from webapp.environments.orders import order_create
-from webapp.environments.selectors import order_rows
-from webapp.environments.views import own_environment
+from webapp.environments.selectors import argument_texts, order_rows
+from webapp.environments.services import environment_change
+from webapp.environments.strings import OptionText, command_text
+from webapp.environments.views import EnvironmentEditForm, own_environment
 from webapp.people.teams.access import can_edit
 from webapp.people.teams.models import Role, User
+
+# --- Order form -----------------------------------------------------------------------------------------------------
+# The form that asks a built-in environment for a dataset.
+
+
+class OrderForm(OptionsForm):
+    """The command, the dataset's name, and the options of the command."""
+
+    command = forms.ChoiceField(label=gettext_lazy("What"), widget=forms.RadioSelect)
+    name = forms.CharField(
+        label=gettext_lazy("Name"),
+        max_length=80,
+        validators=[name_validator],
+        required=False,
+        help_text=gettext_lazy("Empty: named after the environment and the data. An existing name gets a new version."),
+    )
+
+    def __init__(self, environment: Environment, program: BuiltIn, data: Any = None) -> None:
+        names = list(program.datasets)
+        super().__init__(data, initial={"command": names[0]})
+        self.environment, self.program = environment, program
+        self.fields["command"].choices = [(name, command_text(name).label) for name in names]  # type: ignore[attr-defined]
+        # Where the server has an option of the same name, the rows are as the server would have them.
+        self.groups = [
+            self.add_options(name, command.options, environment.arguments, program=program.name)
+            for name, command in program.datasets.items()
+        ]
+
+    def clean(self) -> dict[str, Any]:
+        """The options of the chosen command as one value."""
+        data = super().clean() or {}
+        if not data.get("name") and data.get("command"):
+            data["name"] = f"{self.environment.name[: 79 - len(data['command'])]}-{data['command']}"
+        data["arguments"] = self.read_options(next((g for g in self.groups if g.name == data.get("command")), None))
+        return data
+
+    def chosen(self) -> dict[str, Any]:
+        """What the service takes."""
+        return {name: self.cleaned_data[name] for name in ("name", "command", "arguments")}
+
+    def helps(self) -> list[OptionText]:
+        """What each command is for."""
+        return [command_text(name) for name in self.program.datasets]
+
+    def shared_texts(self) -> list[tuple[str, str]]:
+        """The options of the server that the rows follow."""
+        names = {option.name for command in self.program.datasets.values() for option in command.shared}
+        return argument_texts(self.environment, only=names)
 
 
 @login_required

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import URLPattern, path
 
-from webapp.environments import control_views, order_views, views
+from webapp.environments import order_views, views
 from webapp.environments.playground.urls import urlpatterns as playground_urls
 
 urlpatterns: list[URLPattern] = [
@@ -13,10 +13,10 @@ urlpatterns: list[URLPattern] = [
     path("<uuid:pk>/", views.environment_detail, name="environment-detail"),
     path("<uuid:pk>/history/", views.environment_history, name="environment-history"),
     path("<uuid:pk>/replicas/<int:number>/log/", views.replica_log_page, name="environment-log"),
-    path("<uuid:pk>/check/", control_views.environment_recheck, name="environment-check"),
-    path("<uuid:pk>/scale/", control_views.environment_scale_view, name="environment-scale"),
-    path("<uuid:pk>/restart/", control_views.environment_restart_view, name="environment-restart"),
-    path("<uuid:pk>/delete/", control_views.environment_remove, name="environment-delete"),
+    path("<uuid:pk>/check/", views.environment_recheck, name="environment-check"),
+    path("<uuid:pk>/scale/", views.environment_scale_view, name="environment-scale"),
+    path("<uuid:pk>/restart/", views.environment_restart_view, name="environment-restart"),
+    path("<uuid:pk>/delete/", views.environment_remove, name="environment-delete"),
     path("<uuid:pk>/edit/", order_views.environment_edit, name="environment-edit"),
     path("<uuid:pk>/datasets/", order_views.order_list, name="environment-orders"),
     path("<uuid:pk>/datasets/new/", order_views.order_new, name="environment-order"),

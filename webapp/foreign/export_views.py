@@ -24,7 +24,7 @@ from webapp.engine.resolve import dataset_path
 from webapp.people.teams.audit import audit
 from webapp.people.teams.models import AuditAction
 from webapp.runs.models import Run
-from webapp.runs.records.access import own_run
+from webapp.runs.records.selectors import own_run
 
 MAX_ROWS_BYTES = 128 << 20
 """Rows that are converted while a person waits; larger ones by the command line."""

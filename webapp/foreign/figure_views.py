@@ -14,11 +14,11 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods
 
 from webapp.datasets.models import ExportState
-from webapp.foreign.figure_exports import has_ended, metrics_order
+from webapp.foreign.figure_files import has_ended, metrics_order
 from webapp.foreign.models import MetricsFormat, RunExport
 from webapp.people.teams.models import User
 from webapp.runs.models import Run
-from webapp.runs.records.access import own_run
+from webapp.runs.records.selectors import own_run
 
 
 def _format_choices() -> list[dict[str, str]]:

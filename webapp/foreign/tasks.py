@@ -6,7 +6,7 @@ from django.utils.translation import gettext_noop
 
 from webapp.common.work import Kind, register
 from webapp.datasets.models import ExportState
-from webapp.foreign.figure_exports import metrics_failed, metrics_write
+from webapp.foreign.figure_files import metrics_failed, metrics_write
 from webapp.foreign.models import RunExport
 from webapp.foreign.reading import import_ended, import_failed, import_read
 from webapp.runs.models import RunImport

@@ -5,26 +5,76 @@ from __future__ import annotations
 from typing import Any, cast
 from uuid import UUID
 
+from django import forms
 from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import ValidationError
+from django.core.files.uploadedfile import UploadedFile
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
 from django.views.decorators.http import require_GET, require_http_methods
 
 from webapp.common.errors import error_body
+from webapp.common.ids import name_validator
 from webapp.common.pages import add_errors
 from webapp.common.uploads import upload_accepted, upload_count, upload_refused, upload_strings, wants_json
 from webapp.datasets.services import too_large_sentence
 from webapp.foreign import reading as foreign
-from webapp.foreign.forms import ImportForm
-from webapp.foreign.report import import_view
+from webapp.foreign.reading import import_view
 from webapp.people.teams.access import can_edit, object_for, project_for
 from webapp.people.teams.models import Project, Role, User
 from webapp.runs.models import ImportState, RunImport
+
+# --- Forms ----------------------------------------------------------------------------------------------------------
+# The form of an import.
+
+
+class SeveralFiles(forms.ClearableFileInput):
+    """A file input that takes several."""
+
+    allow_multiple_selected = True
+
+
+class FilesField(forms.FileField):
+    """One or more files; each is cleaned as one."""
+
+    def clean(self, data: Any, initial: Any = None) -> list[UploadedFile]:  # type: ignore[override]
+        """The files. Raises ``ValidationError``."""
+        given = data if isinstance(data, list | tuple) else [data]
+        return [super(FilesField, self).clean(item, initial) for item in given or [None]]
+
+
+class ImportForm(forms.Form):
+    """Name and files. The kind of a file is recognised by its content, never by its name."""
+
+    name = forms.CharField(
+        label=gettext_lazy("Name"),
+        max_length=80,
+        required=False,
+        validators=[name_validator],
+        help_text=gettext_lazy("Name of the run; by default, the name of the first file."),
+    )
+    source_run = forms.CharField(
+        label=gettext_lazy("Run in the file"),
+        max_length=200,
+        required=False,
+        help_text=gettext_lazy("Where a chart or a database holds several runs: the one to import."),
+    )
+    uploads = FilesField(
+        label=gettext_lazy("Files of one run"),
+        max_length=10_000,
+        allow_empty_file=True,
+        widget=SeveralFiles(attrs={"multiple": True}),
+        help_text=gettext_lazy(
+            "verl's console log and rollout dumps, TRL's completions, tables of metrics as CSV or JSON Lines, "
+            "or a zip archive of them. The format is detected from the content."
+        ),
+    )
+
 
 RECENT = 10
 

@@ -34,7 +34,7 @@ from webapp.engine.resolve import NO_ENVIRONMENT
 from webapp.environments.selectors import environments_of
 from webapp.people.teams.models import Project
 from webapp.rewards.selectors import specs_of
-from webapp.runs.differences import Changed, differences
+from webapp.runs.config import Changed, differences
 from webapp.runs.models import Run
 from webapp.runs.registry.models import Checkpoint, ModelKind
 from webapp.runs.registry.selectors import models_of, registered_as, unregistered_runs

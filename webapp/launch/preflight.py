@@ -29,6 +29,9 @@ from training.config import JobConfig, config_to_yaml
 from training.errors import ConfigError, TiltyardError
 from training.limited import limited_child
 from training.policy.vllm_server import PYTHON_VARIABLE
+from training.rewards.defaults import default_rewards
+from training.rewards.registry import form_components
+from training.rewards.scoring import validate_components
 from webapp.common.failures import failure
 from webapp.common.outbound import OutboundRefused, target_of
 from webapp.common.text import in_words
@@ -37,16 +40,51 @@ from webapp.endpoints.selectors import endpoint_named, endpoint_state
 from webapp.endpoints.spending import day_over
 from webapp.engine.resolve import environments_of, resolve
 from webapp.engine.trainer import access_env, tracker_env
-from webapp.environments.capacity import Room, replicas_to_add, room_of
 from webapp.environments.models import Environment
-from webapp.environments.selectors import environment_named
+from webapp.environments.selectors import Room, environment_named, replicas_to_add, room_of
 from webapp.environments.tokens import reach, trainer_access
-from webapp.launch.checking_rewards import check_paid, check_rewards
 from webapp.launch.disk import disk_forecast, disk_sentence
 from webapp.launch.findings import Check, Offer, Outcome, option_title
 from webapp.launch.learned.overlap import overlap_of
 from webapp.people.teams.models import Project
+from webapp.rewards.paid import paid_for
 from webapp.runs.models import Run
+
+# --- Checking rewards -----------------------------------------------------------------------------------------------
+# The checks of the reward before a launch: whether it can be scored, and what it pays for.
+
+
+def check_rewards(asked: JobConfig, config: JobConfig) -> Check:
+    """Whether the components of a job can be scored, and where they come from when none were ``asked`` for."""
+    problems = validate_components(config.rewards.components) if config.rewards.components else []
+    if problems:
+        sentence, detail = _("These reward components cannot be scored."), " ".join(map(in_words, problems))
+        return Check(_("Rewards"), False, sentence, "", True, "rewards.components", detail)
+    message = _("%(count)s components can be scored.") % {"count": len(config.rewards.components)}
+    if not (asked.rewards.spec or asked.rewards.components):
+        message = f"{message} {_by_default(config)}"
+    return Check(_("Rewards"), True, message, "", True)
+
+
+def _by_default(config: JobConfig) -> str:
+    told_by = default_rewards(config).told_by
+    if told_by == "environment":
+        return _("No spec was chosen: the environment's verdict counts 0.6, the form of tool calling 0.4.")
+    if told_by == "answers":
+        return _("No spec was chosen: the right answer of each row counts 0.6, the form of tool calling 0.4.")
+    return _(
+        "No spec was chosen, and nothing reports whether a task was solved, so only the form of tool calls is rewarded."
+    )
+
+
+def check_paid(project: Project, config: JobConfig) -> Iterator[Check]:
+    """Whether the reward pays for solving the task, and more for it than for all else."""
+    found = paid_for(project, config.rewards.components or form_components())
+    if found is not None:
+        yield Check(
+            _("What is rewarded"), False, found.whole, found.hint, path="rewards.components", remark=True, grave=True
+        )
+
 
 logger = logging.getLogger(__name__)
 WALL_LIMIT_S = 30.0  # while a person waits for the page

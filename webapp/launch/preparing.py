@@ -27,11 +27,9 @@ from webapp.common.text import in_words
 from webapp.common.work import Claim
 from webapp.engine.services import run_create
 from webapp.launch.forms import suggested_name
-from webapp.launch.needs import Situation, filled, situation
-from webapp.launch.needs_find import runs_of
-from webapp.launch.needs_make import needs_make
+from webapp.launch.needs import Situation, filled, needs_make, runs_of, situation
 from webapp.launch.preflight import preflight
-from webapp.launch.preset_text import in_language
+from webapp.launch.yaml_text import in_language
 from webapp.people.teams.access import project_for
 from webapp.people.teams.audit import audit
 from webapp.people.teams.models import AuditAction, Project, Role, User

@@ -8,11 +8,13 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 import yaml
+from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 from pydantic import ValidationError as ShapeError
 
 from training.config import JobConfig, config_to_yaml
 from training.config.text import yaml_bounded, yaml_nodes
+from training.presets import Text
 from training.reasons import yaml_reason
 from training.words import option_of
 from webapp.common.fields import error_sentence
@@ -134,3 +136,12 @@ def _line_of_path(node: Any, path: list[str]) -> int:
             break
         line, node = found[0].start_mark.line + 1, found[1]
     return line
+
+
+# --- Preset text ----------------------------------------------------------------------------------------------------
+# Presets in the words of the interface.
+
+
+def in_language(text: Text) -> str:
+    """A preset's text in the reader's language."""
+    return text.zh if (get_language() or "en").startswith("zh") else text.en

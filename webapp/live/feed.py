@@ -23,8 +23,7 @@ from weakref import WeakKeyDictionary
 from channels.layers import get_channel_layer
 
 from webapp.common.database_threads import in_database
-from webapp.live.frames import encode, frames
-from webapp.live.snapshot import curves_text, snapshot_text
+from webapp.live.snapshot import curves_text, encode, frames, snapshot_text
 from webapp.runs.nudge import group_of
 from webapp.runs.records.selectors import run_changes_after, run_events_after, run_read, run_view
 from webapp.runs.rollouts.selectors import step_rollouts
@@ -196,7 +195,9 @@ class Feed:
         key = (action, run_id, *more)
         while True:
             held = self._reads.get(key)
-            fresh = held is None or (held.task.done() and time.monotonic() - held.since > _kept_seconds(held.task, keep_s))
+            fresh = held is None or (
+                held.task.done() and time.monotonic() - held.since > _kept_seconds(held.task, keep_s)
+            )
             if held is None or fresh:
                 self._forget_reads()
                 task = asyncio.ensure_future(in_database(action, run_id, *more))

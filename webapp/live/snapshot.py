@@ -7,16 +7,56 @@ is too large to begin with, and what was left out is counted in the frame (``mor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from webapp.live.frames import encode
+from webapp.common.text import clean_json
 from webapp.runs.metrics import selectors as metrics
 from webapp.runs.models import Run, RunEvent
-from webapp.runs.records.selectors import checkpoint_view, event_view, run_view
+from webapp.runs.records.selectors import KEYS, Rows, checkpoint_view, event_view, run_view
 from webapp.runs.registry.models import Checkpoint
 from webapp.runs.rollouts.models import Rollout, RolloutGroup
 from webapp.runs.rollouts.selectors import current_step, group_view, newest_rollouts, rollout_view
+
+# --- Frames ---------------------------------------------------------------------------------------------------------
+# Frames: JSON text for the browser, valid for ``JSON.parse`` with any values, and of bounded size.
+
+FRAME_BYTES = 4 << 20
+_HEAD_ROOM = 64 << 10
+
+
+def encode(value: Any) -> str:
+    """JSON without NaN; ASCII only, so that a lone surrogate or a separator cannot break a frame."""
+    try:
+        return json.dumps(value, allow_nan=False, separators=(",", ":"))
+    except ValueError:
+        return json.dumps(clean_json(value), allow_nan=False, separators=(",", ":"))
+
+
+def frames(head: dict[str, Any], rows: Rows, *, before: int, then: str = "changes") -> Iterator[str]:
+    """The head with its rows as one frame, or as several of at most ``FRAME_BYTES``.
+
+    Further frames have the type ``then``. All but the last carry ``seq`` = ``before``: a reader that loses the line
+    between two of them asks again from there, and no row is lost.
+    """
+    parts: dict[str, list[str]] = {key: [] for key in KEYS if key in rows}
+    size, kind = 0, str(head["type"])
+    for key in parts:
+        for row in rows[key]:
+            text = encode(row)
+            if size and size + len(text) > FRAME_BYTES - _HEAD_ROOM:
+                yield _encode_frame(head | {"type": kind, "seq": before}, parts)
+                parts, size, kind = {name: [] for name in parts}, 0, then
+            parts[key].append(text)
+            size += len(text) + 1
+    yield _encode_frame(head | {"type": kind}, parts)
+
+
+def _encode_frame(head: dict[str, Any], parts: dict[str, list[str]]) -> str:
+    body = "".join(f',"{key}":[{",".join(texts)}]' for key, texts in parts.items())
+    return f"{encode(head)[:-1]}{body}}}"
+
 
 # Shares of the 200 kB; with the curves (``metrics.FIRST_POINTS`` of about 20 bytes each) they stay below the whole.
 NAMES_BYTES, ROLLOUTS_BYTES, GROUPS_BYTES, EVENTS_BYTES, CHECKPOINTS_BYTES = 25_000, 40_000, 10_000, 15_000, 15_000

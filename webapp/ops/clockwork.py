@@ -16,19 +16,40 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from types import FrameType
 
 from celery import current_app
+from django.core.management import call_command
 from django.db import connection
+from django.utils import timezone
 
-from webapp.chat import upkeep as chats
+from webapp.api.models import KeptAnswer
+from webapp.chat import holder
 from webapp.common import work
 from webapp.common.errors import DATABASE_AWAY
 from webapp.common.host.ready import say_alive, say_ready
-from webapp.engine import outbox, reaper, recovery
+from webapp.engine import outbox, recovery
 from webapp.engine.doctor import examining as doctor
-from webapp.ops.tidying import tidy
+from webapp.foreign.importing import cut_imports_discard
+from webapp.runs.removal.models import Removal, RemovalState
 from webapp.runs.rollouts.indexing import index_older
+
+# --- Tidying --------------------------------------------------------------------------------------------------------
+# Deletes what is not needed any more and no other code deletes: expired sessions, notes of deletions that are done,
+# what lost imports left, and answers kept for calls that are sent again.
+
+REMOVALS_KEPT = timedelta(days=30)  # the audit keeps what was deleted and by whom without end
+ANSWERS_KEPT = timedelta(hours=48)  # a call is sent again within minutes; a script does not do so after a weekend
+
+
+def tidy() -> None:
+    """Delete them; a deletion that failed stays until it was done."""
+    call_command("clearsessions")
+    cut_imports_discard()
+    Removal.objects.filter(state=RemovalState.DONE, created_at__lt=timezone.now() - REMOVALS_KEPT).delete()
+    KeptAnswer.objects.filter(created_at__lt=timezone.now() - ANSWERS_KEPT).delete()
+
 
 logger = logging.getLogger(__name__)
 CHECK_EVERY_S = 1.0
@@ -46,10 +67,10 @@ class Job:
 
 
 JOBS = (
-    Job("reap", reaper.reap, every_s=5),
+    Job("reap", recovery.reap, every_s=5),
     Job("outbox", outbox.send_unsent, every_s=2),
     Job("work", work.look, every_s=5),
-    Job("chat", chats.look, every_s=5),
+    Job("chat", holder.look, every_s=5),
     Job("recover", recovery.resume_where_over, every_s=15),
     Job("doctor", doctor.look, every_s=10),
     Job("index", index_older, every_s=60),

@@ -24,7 +24,7 @@ from django.urls import Resolver404, resolve
 from webapp.common.askers import Message, Receive, Send
 from webapp.common.database_threads import in_database
 from webapp.common.errors import DATABASE_AWAY, error_body
-from webapp.common.upload_handlers import OVERHEAD_BYTES
+from webapp.common.uploads import OVERHEAD_BYTES
 from webapp.people.teams.access import project_for
 from webapp.people.teams.models import Role
 from webapp.people.teams.tokens import token_user

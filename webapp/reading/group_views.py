@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlencode
 from uuid import UUID
 
+from django.contrib import messages
 from django.contrib.auth.decorators import login_required
+from django.core.exceptions import ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
-from django.views.decorators.http import require_GET
+from django.views.decorators.http import require_GET, require_POST
 
 from webapp.common.pages import page_number
+from webapp.engine.orders import Act, rollout_order
 from webapp.evaluation.comparison.verdicts import p_text
-from webapp.reading.columns import MOST_COLUMNS, beside, chosen_of
+from webapp.people.teams.models import Role, User
+from webapp.reading.access import own_rollout
 from webapp.reading.courses import courses_of
-from webapp.reading.drawing import spark_of, stack_of
 from webapp.reading.groups import Group, group_of, group_rollouts
 from webapp.reading.parts import config_for, spec_of
-from webapp.reading.rows import task_row
-from webapp.reading.task_map import PER_PAGE, TaskMap, category_map, task_map
+from webapp.reading.rows import MOST_COLUMNS, beside, chosen_of, task_row
+from webapp.reading.task_map import PER_PAGE, TaskMap, category_map, spark_of, stack_of, task_map
 from webapp.reading.visits import FLICKERS, KINDS, SORTS, Kind, Sort, Visit, usual_sort, visits_of
 from webapp.runs.config import component_curves, component_titles
 from webapp.runs.models import Run
-from webapp.runs.records.access import own_run
+from webapp.runs.records.selectors import own_run
 from webapp.runs.rollouts.models import Rollout
 
 MAX_INT = 2**31 - 1
@@ -205,3 +208,34 @@ def _column_heads(found: TaskMap) -> list[tuple[str, str]]:
         (str(first) if first == last else f"{first}–{last}", str(first) if at % 10 == 0 else "")
         for at, (first, last) in enumerate(found.columns)
     ]
+
+
+# --- Order views ----------------------------------------------------------------------------------------------------
+# Ending a rollout in flight, or marking it as failed, from a page.
+
+
+@login_required
+@require_POST
+def rollout_end(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """End it: it is excluded."""
+    return _order_and_redirect(request, slug, pk, "end", _("The rollout is being ended; it is excluded."))
+
+
+@login_required
+@require_POST
+def rollout_fail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """End it as one that failed its task."""
+    return _order_and_redirect(request, slug, pk, "fail", _("The rollout is being ended; it counts as failed."))
+
+
+def _order_and_redirect(request: HttpRequest, slug: str, pk: UUID, act: Act, notice: str) -> HttpResponse:
+    _project, rollout = own_rollout(request, slug, pk, need=Role.EDITOR)
+    try:
+        rollout_order(rollout=rollout, act=act, user=cast(User, request.user))
+    except ValidationError as exc:
+        messages.warning(request, exc.messages[0])
+    else:
+        messages.success(request, notice)
+    if "rollout" in request.POST:  # the button of its own page
+        return redirect("rollout-detail", slug=slug, pk=pk)
+    return redirect("run-detail", slug=slug, pk=rollout.run_id)

@@ -14,13 +14,12 @@ from training.rewards.advantages import reward_std
 from training.rewards.combining import terms_of
 from training.rewards.splitting import Split, split_batch, split_group
 from webapp.common.figures import figure
-from webapp.reading.drawing import extent_of
 from webapp.reading.parts import config_for, spec_of, weighed_at
+from webapp.reading.task_map import extent_of
 from webapp.runs.config import component_curves, component_titles
 from webapp.runs.models import Run
+from webapp.runs.rollouts.figures import judge_functions, signal_of
 from webapp.runs.rollouts.models import Rollout, RolloutGroup, RolloutStatus
-from webapp.runs.rollouts.outcome import judge_functions
-from webapp.runs.rollouts.signal import signal_of
 
 MAX_BATCH = 4_096
 """How many rollouts of a step are read at most to split advantages that depend on the whole batch."""

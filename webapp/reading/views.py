@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
+from urllib.parse import urlencode
 from uuid import UUID
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import ValidationError
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.translation import gettext as _
@@ -20,15 +21,125 @@ from webapp.people.teams.access import can_edit
 from webapp.people.teams.models import Project, Role, User
 from webapp.reading.access import own_rollout
 from webapp.reading.case_form import CaseForm
-from webapp.reading.cases import rollout_case_save
 from webapp.reading.facts import neighbours_of, phases_of, seeds_of, siblings_of
-from webapp.reading.found import found_of
+from webapp.reading.inspector.filters import Filters, filters_of
+from webapp.reading.inspector.finding import View
+from webapp.reading.inspector.saving import case_of
+from webapp.reading.inspector.scope import address_of, carried, project_scope, run_scope
 from webapp.reading.parts import config_for, parts_of, spec_of
 from webapp.reading.rows import task_row
-from webapp.reading.strings import rollout_strings
 from webapp.reading.turns import turn_page
-from webapp.runs.rollouts.models import Rollout
+from webapp.rewards.cases import reward_case_create
+from webapp.rewards.models import RewardCase
+from webapp.runs.models import Run
+from webapp.runs.rollouts.models import Rollout, RolloutStatus, Turn
 from webapp.runs.rollouts.selectors import rollout_view
+
+# --- Cases ----------------------------------------------------------------------------------------------------------
+# A recorded rollout as a reward test case.
+
+Ranges = dict[str, list[float]]
+
+
+def rollout_case_save(
+    *,
+    rollout: Rollout,
+    project: Project,
+    user: User | None,
+    name: str,
+    expected: Ranges | None = None,
+    total: list[float] | None = None,
+) -> RewardCase:
+    """Keep what was played under a name, with the ranges that are expected of it. Raises ``ValidationError``."""
+    if rollout.status == RolloutStatus.RUNNING:
+        raise ValidationError(_("It is still in flight."))
+    turns = list(Turn.objects.filter(rollout=rollout).defer("words").order_by("number"))
+    if not any(turn.number for turn in turns):
+        raise ValidationError(_("Its transcript is not stored (any more)."))
+    config = config_for(rollout)
+    found = task_row(rollout, config, spec_of(rollout, config))
+    case = case_of(rollout, turns)
+    case.name, case.row = name, found.row if found else {}
+    case.expected, case.total = expected or {}, total
+    return reward_case_create(case=case, project=project, user=user)
+
+
+# --- Found ----------------------------------------------------------------------------------------------------------
+# The view that a rollout was found in: the inspector's parameters, carried by the addresses of what was found.
+#
+# ``found`` is the query string of the view, ``in=project`` says that it is one of several runs. Without ``found`` a
+# rollout was opened by its address alone.
+
+QUERY_MAX = 4_000
+
+
+class Found(NamedTuple):
+    """Where a rollout was found: under which filters, in one ``run`` or in several of the project."""
+
+    project: Project
+    run: Run | None
+    filters: Filters
+
+    @property
+    def list_url(self) -> str:
+        """The page of the view."""
+        return f"{address_of(self.project, self.run)}?{urlencode(self.filters.pairs())}"
+
+    @property
+    def carried(self) -> str:
+        """The query string for the addresses of the view's other rollouts."""
+        return carried(self.run, self.filters.pairs())
+
+    def beside(self, rollout: Rollout) -> tuple[Rollout | None, Rollout | None]:
+        """The rollouts before and after it in the view."""
+        if self.run is not None:
+            scope = run_scope(self.project, self.run)
+        else:
+            scope = project_scope(self.project, self.filters.chosen.get("run", ()))
+        return View(scope, self.filters).beside(rollout)
+
+
+def found_of(request: HttpRequest, project: Project, rollout: Rollout) -> Found | None:
+    """The view that the address names; ``None`` where it names none."""
+    raw = request.GET.get("found")
+    if raw is None:
+        return None
+    run = None if request.GET.get("in") == "project" else rollout.run
+    return Found(project, run, filters_of(QueryDict(raw[:QUERY_MAX])))
+
+
+# --- Strings --------------------------------------------------------------------------------------------------------
+# The texts of these pages' scripts.
+
+
+def rollout_strings() -> dict[str, str]:
+    """The page of one rollout."""
+    return {
+        "words.looking": _("Looking for the words that earned it…"),
+        "words.failed": _("The words that earned it could not be read. Reload the page to try again."),
+        "words.none": _("Nothing in the text is marked for it."),
+        "words.whole": _("the whole message"),
+        "words.message": _("Message {n}"),
+        "words.hint": _("Choose a component to see the words that earned it."),
+        "tokens.looking": _("Reading the tokens…"),
+        "tokens.failed": _("The tokens could not be read. Reload the page to try again."),
+        "tokens.prompt": _("prompt"),
+        "tokens.model": _("model"),
+        "tokens.environment": _("environment"),
+        "tokens.count": _("{n} tokens"),
+        "tokens.none": _("Point at a token, or choose one with the arrow keys, to see its values."),
+        "tokens.token": _("token {n}, id {id}"),
+        "tokens.logprob": _("log-probability"),
+        "tokens.entropy": _("entropy"),
+        "tokens.ratio": _("importance ratio"),
+        "tokens.advantage": _("advantage"),
+        "tokens.learned": _("learned from"),
+        "tokens.not_learned": _("not learned from"),
+        "tokens.of_environment": _("not sampled by the model"),
+        "tokens.nats": _("{n} nats"),
+        "copy.long": _("Copied without its turns after {n}: read the others over the API."),
+    }
+
 
 VIEWS = ("rendered", "raw", "tokens")
 MAX_TURN = 2**31 - 1

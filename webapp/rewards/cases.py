@@ -26,7 +26,7 @@ from webapp.common.text import in_words
 from webapp.people.teams.audit import audit
 from webapp.people.teams.models import AuditAction, Project, User
 from webapp.rewards.models import RewardCase, RewardSpec
-from webapp.rewards.origins import Origin, origins_of
+from webapp.rewards.paid import Origin, origins_of
 from webapp.rewards.scorers.asking import scorers, unscored
 from webapp.rewards.selectors import component_titles
 from webapp.runs.config import title_of

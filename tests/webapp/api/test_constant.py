@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from webapp.api import docs_page, reference, urls
+from webapp.api import reference, urls
 from webapp.api.base import api
 from webapp.people.teams.models import User
 
@@ -20,9 +20,9 @@ BUILT = (
     reference.openapi_schema,
     reference.subjects,
     urls.schema_json,
-    docs_page._operations_html,
-    docs_page._stranger_page,
-    docs_page._stranger_page_at,
+    reference._operations_html,
+    reference._stranger_page,
+    reference._stranger_page_at,
 )
 
 
@@ -43,8 +43,8 @@ def built(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     for kept in BUILT:
         kept.cache_clear()
     noted(api, "get_openapi_schema")
-    noted(docs_page, "render_to_string")
-    noted(docs_page, "constant")
+    noted(reference, "render_to_string")
+    noted(reference, "constant")
     yield found
 
 

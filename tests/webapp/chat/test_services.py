@@ -14,7 +14,7 @@ from django.utils import timezone
 from envs.wire import Message
 from webapp.chat.contestants import choices
 from webapp.chat.conversation import ask_of, conversation
-from webapp.chat.upkeep import cut_lost, look
+from webapp.chat.holder import cut_lost, look
 from webapp.chat.models import Answer, AnswerState, Chat, Turn
 from webapp.chat.selectors import chat_view, waits
 from webapp.chat.services import MAX_TEXT_CHARS, answer_again, chat_create, chat_stop, turn_send
@@ -32,7 +32,7 @@ def hints(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What was asked of the broker."""
     sent: list[str] = []
     monkeypatch.setattr("webapp.chat.services.hint", lambda _pool: sent.append("send"))
-    monkeypatch.setattr("webapp.chat.upkeep.hint", lambda _pool: sent.append("look"))
+    monkeypatch.setattr("webapp.chat.holder.hint", lambda _pool: sent.append("look"))
     return sent
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from training.rows import categories_of, category_of
-from webapp.datasets import categories
-from webapp.datasets.categories import categories_in_file
+from webapp.datasets import rows as rows_module
+from webapp.datasets.rows import categories_in_file
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_rows_are_read_once_with_their_places(tmp_path: Path, monkeypatch: pytes
     assert [found.of(row) for row in (0, 1, 2, 4, 9)] == ["add", "times", "", "", ""]
     assert (found.rows("add"), found.rows("times"), found.rows("other")) == ([0, 3], [1], [])
     assert categories_in_file(tmp_path / "gone").names == []
-    monkeypatch.setattr(categories, "READ_BYTES", len(json.dumps(rows[0])) + 1)
+    monkeypatch.setattr(rows_module, "READ_BYTES", len(json.dumps(rows[0])) + 1)
     categories_in_file.cache_clear()
     assert list(categories_in_file(path).of_row) == [0], "what lies beyond the limit has none"
     categories_in_file.cache_clear()

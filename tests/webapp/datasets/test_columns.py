@@ -17,7 +17,7 @@ from tests.working import done
 from webapp.datasets import services
 from webapp.datasets.choices import Choices
 from webapp.datasets.models import Dataset, DatasetExport, DatasetState, ExportState
-from webapp.datasets.words import lost_words
+from webapp.datasets.quality import lost_words
 from webapp.people.teams.models import Project, User
 
 USER = {"role": "user", "content": "hi"}
@@ -50,7 +50,7 @@ def test_the_quality_page_lists_kept_and_ignored_columns(
     said = " ".join(page.split())
     assert "seed · 2" in said and "source · 2" in said and "No column was ignored." not in page
     with translation.override("zh-hans"):
-        from webapp.datasets.words import ignored_of
+        from webapp.datasets.quality import ignored_of
 
         assert ignored_of(dataset.report) == ["已忽略列 `score` 的部分值：2 行中是 NaN 或无穷大。"]
 

@@ -343,7 +343,7 @@ def test_toolbench_is_split_in_the_browser_as_its_converter_does(
 
 
 def test_an_export_has_one_worker_and_few_files_are_kept(make_dataset: Builder, bob: User) -> None:
-    from webapp.datasets.operations.targets import ExportOptions
+    from webapp.datasets.operations.exports import ExportOptions
 
     dataset = make_dataset()
     options = ExportOptions(to="jsonl")

@@ -19,15 +19,14 @@ from django.urls import reverse
 from django.utils import translation
 
 from tests.working import at_once, done
-from webapp.common.csv_text import cell
+from webapp.common.streams import cell
 from webapp.common.text import message_of
 from webapp.datasets import rereading, services
 from webapp.datasets.appending import dataset_append
 from webapp.datasets.choices import Choices, companions_of
 from webapp.datasets.hub import source_clean
 from webapp.datasets.models import Dataset, DatasetState
-from webapp.datasets.plots import plots_of
-from webapp.datasets.words import finding_sentence
+from webapp.datasets.quality import finding_sentence, plots_of
 from webapp.people.teams.models import Project, User
 
 TABLE = "问题,solution,topic\nWhat is 2 + 3?,5,sums\n二加三是多少?,5,sums\n,7,sums\n".encode()

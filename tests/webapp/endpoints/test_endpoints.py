@@ -19,9 +19,8 @@ from django.utils import timezone
 from tests.chat_stub import Stub
 from tests.webapp.endpoints.conftest import KEY
 from webapp.common.storage import endpoint_dir
-from webapp.endpoints.keys import key_of
 from webapp.endpoints.models import Endpoint, EndpointSpend
-from webapp.endpoints.services import endpoint_change, endpoint_delete
+from webapp.endpoints.services import endpoint_change, endpoint_delete, key_of
 from webapp.endpoints.spending import day_limit, run_used, used_on
 from webapp.people.teams.models import AuditEntry, Project, User
 

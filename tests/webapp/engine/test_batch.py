@@ -13,8 +13,7 @@ import pytest
 from envs.wire import Message
 from training import events as run_events
 from training.errors import ErrorInfo
-from webapp.engine.batch import Batch, rollout_id
-from webapp.engine.checked import BadEvent
+from webapp.engine.batch import BadEvent, Batch, rollout_id
 from webapp.runs.models import Run
 from webapp.runs.registry.models import CheckpointState
 from webapp.runs.rollouts.models import Rollout

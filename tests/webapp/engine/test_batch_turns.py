@@ -7,8 +7,7 @@ import math
 import pytest
 
 from tests.webapp.engine.test_batch import RUN, T, batch_of, finished, scored, started
-from webapp.engine.batch import rollout_id
-from webapp.engine.checked import BadEvent
+from webapp.engine.batch import BadEvent, rollout_id
 
 
 def test_rewards_so_far_are_kept_as_they_were_said() -> None:

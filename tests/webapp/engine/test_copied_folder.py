@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from webapp.common.storage import attempt_dir
 from webapp.common.workers.identity import folder_problem
-from webapp.engine import reaper
+from webapp.engine import recovery
 from webapp.engine.trainer import Trainer
 from webapp.runs.models import Attempt, ReaperMark, Run
 from webapp.runs.states import RunState
@@ -30,8 +30,8 @@ def left(written: Any, settings: Any, tmp_path: Path, monkeypatch: pytest.Monkey
     settings.DATA_DIR.mkdir()
     settings.TRAINER_COMMAND = [sys.executable, "-c", "import time; time.sleep(600)"]
     assert folder_problem() == ""
-    clock = reaper._database_times
-    monkeypatch.setattr(reaper, "_database_times", lambda: (clock()[0], clock()[0] - timedelta(days=1)))
+    clock = recovery._database_times
+    monkeypatch.setattr(recovery, "_database_times", lambda: (clock()[0], clock()[0] - timedelta(days=1)))
     ReaperMark.objects.create(pk=1, ran_at=timezone.now())
     run = written().run
     attempt_dir(run.pk, 1).mkdir(parents=True, exist_ok=True)
@@ -43,7 +43,7 @@ def left(written: Any, settings: Any, tmp_path: Path, monkeypatch: pytest.Monkey
 
 def judged() -> tuple[str, str]:
     """What the reaper did with the one run: its state, and why its attempt ended."""
-    assert reaper.reap() == 1
+    assert recovery.reap() == 1
     return Run.objects.values_list("state", flat=True)[0], Attempt.objects.values_list("error__code", flat=True)[0]
 
 

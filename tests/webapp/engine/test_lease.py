@@ -18,7 +18,7 @@ from tests.chaos.services import wait_until
 from tests.webapp.engine.conftest import in_thread
 from training import events
 from webapp.engine import lease as leases
-from webapp.engine import reaper
+from webapp.engine import recovery
 from webapp.engine.history import LeaseLost
 from webapp.engine.outcome import attempt_end
 from webapp.engine.services import run_stop
@@ -33,8 +33,8 @@ OLD = timedelta(minutes=5)
 def awake(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reaper that looked a moment ago, on a database that has been up for long."""
     ReaperMark.objects.create(pk=1, ran_at=timezone.now())
-    clock = reaper._database_times
-    monkeypatch.setattr(reaper, "_database_times", lambda: (clock()[0], clock()[0] - timedelta(days=1)))
+    clock = recovery._database_times
+    monkeypatch.setattr(recovery, "_database_times", lambda: (clock()[0], clock()[0] - timedelta(days=1)))
 
 
 def _silent(run: Run) -> None:
@@ -77,9 +77,9 @@ def test_a_silent_workers_run_goes_back_with_its_tail_projected(written: Any, aw
     w.write(
         events.Metrics(step=1, values={"reward": 1.0}), events.RolloutStarted(rollout="r", step=2, group=0, index=0)
     )
-    assert reaper.reap() == 0
+    assert recovery.reap() == 0
     _silent(w.run)
-    assert reaper.reap() == 1
+    assert recovery.reap() == 1
     w.run.refresh_from_db()
     assert (w.run.state, w.run.step, w.run.lease_owner) == (RunState.QUEUED, 1, "")
     assert Rollout.objects.get(run=w.run).error["code"] == "attempt_ended"
@@ -96,7 +96,7 @@ def test_a_worker_that_never_beat_is_reaped(queued: Any, awake: None) -> None:
     run = queued()
     leases.claim(run.pk)
     Run.objects.filter(pk=run.pk).update(lease_beat_at=None, lease_started_at=F("lease_started_at") - OLD)
-    assert reaper.reap() == 1
+    assert recovery.reap() == 1
     run.refresh_from_db()
     assert run.state == RunState.QUEUED
 
@@ -107,7 +107,7 @@ def test_a_stopping_run_of_a_silent_worker_is_cancelled(written: Any, awake: Non
     w.write(events.Metrics(step=4, values={"reward": 1.0}))
     Run.objects.filter(pk=w.run.pk).update(state=RunState.STOPPING)
     _silent(w.run)
-    reaper.reap()
+    recovery.reap()
     w.run.refresh_from_db()
     assert (w.run.state, w.run.step) == (RunState.CANCELLED, 4)
 
@@ -117,7 +117,7 @@ def test_a_run_that_had_finished_is_not_trained_again(written: Any, awake: None)
     w = written()
     w.write(events.Metrics(step=1, values={"reward": 1.0}), events.RunFinished(status="succeeded", step=1))
     _silent(w.run)
-    reaper.reap()
+    recovery.reap()
     w.run.refresh_from_db()
     assert w.run.state == RunState.SUCCEEDED
 
@@ -128,10 +128,10 @@ def test_the_reaper_waits_after_an_outage_or_a_clock_jump(written: Any, awake: N
     w = written()
     _silent(w.run)
     ReaperMark.objects.update(ran_at=timezone.now() - gap)
-    assert reaper.reap() == 0
+    assert recovery.reap() == 0
     assert ReaperMark.objects.get().idle_until > timezone.now()
     ReaperMark.objects.update(idle_until=timezone.now() - timedelta(seconds=1))
-    assert reaper.reap() == 1
+    assert recovery.reap() == 1
 
 
 @pytest.mark.django_db
@@ -139,8 +139,8 @@ def test_the_reaper_waits_for_a_database_that_has_just_started(written: Any, awa
     w = written()
     _silent(w.run)
     now = timezone.now()
-    monkeypatch.setattr(reaper, "_database_times", lambda: (now, now - timedelta(seconds=1)))
-    assert reaper.reap() == 0
+    monkeypatch.setattr(recovery, "_database_times", lambda: (now, now - timedelta(seconds=1)))
+    assert recovery.reap() == 0
 
 
 @pytest.fixture
@@ -172,12 +172,12 @@ def test_a_look_that_cannot_come_through_leaves_no_mark(queued: Any, awake: None
     before = ReaperMark.objects.get().ran_at
     unlock = locked(f"LOCK TABLE runs_run IN {mode} MODE")
     with pytest.raises(OperationalError):
-        reaper.reap()
+        recovery.reap()
     assert ReaperMark.objects.get().ran_at == before
     unlock()
     _silent(run)
     ReaperMark.objects.update(ran_at=timezone.now() - timedelta(seconds=11))
-    assert reaper.reap() == 0
+    assert recovery.reap() == 0
     run.refresh_from_db()
     assert run.state == RunState.PREPARING
 
@@ -189,26 +189,26 @@ def test_a_row_that_somebody_holds_is_left_alone(queued: Any, awake: None, locke
     leases.claim(run.pk)
     _silent(run)
     unlock = locked(f"SELECT 1 FROM runs_run WHERE id = '{run.pk}' FOR NO KEY UPDATE")  # noqa: S608
-    assert reaper.reap() == 0
+    assert recovery.reap() == 0
     unlock()
-    assert reaper.reap() == 1
+    assert recovery.reap() == 1
 
 
 @pytest.mark.django_db
 def test_a_beat_from_the_future_counts_as_none(written: Any, awake: None) -> None:
     w = written()
     Run.objects.filter(pk=w.run.pk).update(lease_beat_at=F("lease_beat_at") + timedelta(hours=1))
-    assert reaper.reap() == 1
+    assert recovery.reap() == 1
 
 
 @pytest.mark.django_db
 def test_forgotten_runs_are_nudged_again(queued: Any, awake: None) -> None:
     run = queued()
-    assert reaper.nudge_forgotten() == 1 and reaper.nudge_forgotten() == 0
+    assert recovery.nudge_forgotten() == 1 and recovery.nudge_forgotten() == 0
     Outbox.objects.update(created_at=timezone.now() - timedelta(minutes=2))
-    assert reaper.nudge_forgotten() == 1
+    assert recovery.nudge_forgotten() == 1
     waiting = queued(fields={"after": run})
-    assert reaper.nudge_forgotten() == 0 and not Outbox.objects.filter(run=waiting).exists()
+    assert recovery.nudge_forgotten() == 0 and not Outbox.objects.filter(run=waiting).exists()
 
 
 @pytest.mark.django_db
@@ -242,7 +242,7 @@ def test_a_trainer_survives_a_table_locked_for_45_seconds(queued: Any, settings:
     def reap_on() -> None:
         while not over.wait(5):
             with contextlib.suppress(OperationalError):
-                reaper.reap()
+                recovery.reap()
         connection.close()
 
     beat, trainer = threading.Thread(target=reap_on), in_thread(run)

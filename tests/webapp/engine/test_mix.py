@@ -18,7 +18,7 @@ from tests.webapp.engine.test_batch import batch_of
 from training import events
 from training.config import JobConfig
 from training.errors import ConfigError, EnvironmentUnreachable
-from webapp.datasets.of_runs import dataset_of_step
+from webapp.datasets.recorded import dataset_of_step
 from webapp.datasets.selectors import runs_using as runs_of_dataset
 from webapp.engine.resolve import resolve
 from webapp.environments.services import require_unused
@@ -31,11 +31,10 @@ from webapp.people.teams.models import Project, User
 from webapp.reading.courses import courses_of
 from webapp.reading.parts import config_for, spec_of
 from webapp.reading.visits import tasks_of, visits_of
-from webapp.results.model_pages.origins import parts_words
-from webapp.rewards.lab.recorded import Rows, found_in
+from webapp.results.model_pages.lineage import parts_words
+from webapp.rewards.lab.building import Rows, found_in
 from webapp.rewards.selectors import runs_using as runs_of_spec
-from webapp.runs.config import all_components, config_at, stack_weights
-from webapp.runs.differences import differences
+from webapp.runs.config import all_components, config_at, differences, stack_weights
 from webapp.runs.records.reports import event_text, held_text
 from webapp.runs.rollouts.models import Rollout, Turn
 from webapp.site.run_pages.page import config_texts

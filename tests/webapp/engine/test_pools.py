@@ -15,7 +15,7 @@ from tests.webapp.endpoints.conftest import make_endpoint, stub
 from training.config import JobConfig
 from webapp.common.pools import ENDPOINT, TRAIN
 from webapp.engine import lease as leases
-from webapp.engine import reaper, supervisor
+from webapp.engine import recovery, supervisor
 from webapp.engine.history import Lease
 from webapp.engine.outcome import WORKER_CLOSING, attempt_end
 from webapp.engine.services import run_change, run_create, run_launch, run_resume
@@ -100,7 +100,7 @@ def test_forgotten_runs_of_one_pool_do_not_fill_the_other(waiting: Any) -> None:
     for minutes in range(7):
         waiting(ENDPOINT, 60 + minutes)
     trains = waiting(TRAIN, 1)
-    assert reaper.nudge_forgotten() == reaper.NUDGED_AT_ONCE + 1
+    assert recovery.nudge_forgotten() == recovery.NUDGED_AT_ONCE + 1
     assert Outbox.objects.filter(run=trains).count() == 1
 
 

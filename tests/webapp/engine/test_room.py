@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from webapp.engine import output, recovery, room
+from webapp.engine import recovery, resuming, supervisor
 from webapp.engine.resuming import GoingOn
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.registry.models import Checkpoint
@@ -27,7 +27,7 @@ def test_output_keeps_its_beginning_and_its_end(tmp_path: Path) -> None:
     path = tmp_path / "output.log"
     lines = b"".join(b"line %08d\n" % number for number in range(1_000_000))  # 14 MB
     path.write_bytes(lines)
-    assert output.output_trim(path) and not output.output_trim(path)
+    assert supervisor.output_trim(path) and not supervisor.output_trim(path)
     data = path.read_bytes()
     assert len(data) <= (5 << 20) + 100
     assert data[: 1 << 20] == lines[: 1 << 20] and data.endswith(b"line 00999999\n")
@@ -43,10 +43,10 @@ def test_a_writer_goes_on_behind_what_was_kept(tmp_path: Path) -> None:
         writer = subprocess.Popen([sys.executable, "-c", script], stdout=handle)
     sizes = []
     while writer.poll() is None:
-        output.output_trim(path)
+        supervisor.output_trim(path)
         sizes.append(path.stat().st_size)
         time.sleep(0.005)
-    assert writer.returncode == 0 and max(sizes) < 3 * output.LIMIT_BYTES
+    assert writer.returncode == 0 and max(sizes) < 3 * supervisor.LIMIT_BYTES
     data = path.read_bytes()
     assert b"\0" not in data and int(data.split()[-1]) >= 2990  # a line may fall between the last look and the cut
 
@@ -54,7 +54,7 @@ def test_a_writer_goes_on_behind_what_was_kept(tmp_path: Path) -> None:
 def test_a_short_output_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "output.log"
     path.write_bytes(b"y" * (9 << 20))
-    assert not output.output_trim(path) and not output.output_trim(tmp_path / "none")
+    assert not supervisor.output_trim(path) and not supervisor.output_trim(tmp_path / "none")
     assert path.stat().st_size == 9 << 20
 
 
@@ -62,11 +62,11 @@ def test_a_short_output_is_left_alone(tmp_path: Path) -> None:
 def free(monkeypatch: pytest.MonkeyPatch) -> Any:
     """``free(bytes)``: how much is free on a disk of 100 GB."""
     monkeypatch.setattr("webapp.engine.outbox._send_message", lambda row: False)
-    return lambda count: _set_disk(monkeypatch, room.Disk(100 * GB, int(count), 2 * GB))
+    return lambda count: _set_disk(monkeypatch, resuming.Disk(100 * GB, int(count), 2 * GB))
 
 
-def _set_disk(monkeypatch: pytest.MonkeyPatch, found: room.Disk) -> None:
-    for module in (room, recovery):
+def _set_disk(monkeypatch: pytest.MonkeyPatch, found: resuming.Disk) -> None:
+    for module in (resuming, recovery):
         monkeypatch.setattr(module, "disk", lambda: found)
 
 

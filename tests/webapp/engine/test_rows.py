@@ -15,8 +15,7 @@ from django.db import connection, models
 
 from envs.wire import Message
 from training import events
-from webapp.engine.batch import Batch
-from webapp.engine.rows import statements_of, write_rows
+from webapp.engine.batch import Batch, statements_of, write_rows
 from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.registry.models import Checkpoint

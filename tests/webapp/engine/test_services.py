@@ -15,7 +15,7 @@ from webapp.engine import outbox
 from webapp.engine.history import run_transition
 from webapp.engine.lease import claim
 from webapp.engine.outcome import attempt_end
-from webapp.engine.reaper import nudge_forgotten
+from webapp.engine.recovery import nudge_forgotten
 from webapp.engine.resolve import resolve
 from webapp.engine.services import run_create, run_launch, run_pause, run_resume, run_stop
 from webapp.runs.models import Attempt, Outbox, Run, RunEvent

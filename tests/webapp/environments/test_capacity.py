@@ -11,9 +11,8 @@ from django.urls import reverse
 
 from tests.webapp.environments.registered import HEALTH, answering, job_in
 from training.errors import EnvironmentTimeout
-from webapp.environments.capacity import Room, replicas_to_add, room_of
 from webapp.environments.models import Environment
-from webapp.environments.selectors import environment_named
+from webapp.environments.selectors import Room, environment_named, replicas_to_add, room_of
 from webapp.launch import preflight as preflight_module
 from webapp.launch.preflight import preflight
 from webapp.people.teams.models import Project, User

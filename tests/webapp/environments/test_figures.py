@@ -13,9 +13,9 @@ from django.utils import timezone
 from tests.webapp.environments.registered import HEALTH, answering, job_in
 from webapp.common.storage import environment_dir
 from webapp.engine.services import run_create
+from webapp.environments.keeper import Watch, samples_prune
 from webapp.environments.models import Environment
 from webapp.environments.selectors import environment_named, health_view, history
-from webapp.environments.watch import Watch, samples_prune
 from webapp.people.teams.models import Project, User
 
 

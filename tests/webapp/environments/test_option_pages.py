@@ -14,9 +14,9 @@ from django.urls import reverse
 
 from training.config import JobConfig
 from webapp.environments import services
-from webapp.environments.changes import environment_change
 from webapp.environments.models import Environment, Kind, ReplicaState
 from webapp.environments.options import places_offered
+from webapp.environments.services import environment_change
 from webapp.people.teams.models import Project, User
 
 LIMITS = {"slots": 8, "cpus": 1.0, "memory_mb": 768, "pids": 128}

@@ -26,8 +26,8 @@ from training.imports.base import Notes
 from training.imports.tensorboard import figures_of, records
 from webapp.common.storage import attempt_dir, run_dir
 from webapp.datasets.models import ExportState
-from webapp.foreign import figure_exports
-from webapp.foreign.figure_exports import metrics_order
+from webapp.foreign import figure_files
+from webapp.foreign.figure_files import metrics_order
 from webapp.foreign.models import RunExport
 from webapp.people.teams.models import AuditEntry, Project, User
 from webapp.runs.metrics.models import MetricPoint
@@ -182,7 +182,7 @@ def test_a_run_at_work_is_not_exported(run: Run, state: str) -> None:
 def test_bad_orders_are_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValidationError, match="no such format"):
         metrics_order(run=run, user=None, to="xlsx")
-    for _number in range(figure_exports.MAX_OPEN):
+    for _number in range(figure_files.MAX_OPEN):
         metrics_order(run=run, user=None, to="csv")
     with pytest.raises(ValidationError, match="already"):
         metrics_order(run=run, user=None, to="csv")
@@ -196,10 +196,10 @@ def test_a_run_without_metrics_fails_with_a_sentence(make_run: Any) -> None:
 
 def test_only_the_newest_are_kept(run: Run, django_capture_on_commit_callbacks: Any) -> None:
     with django_capture_on_commit_callbacks(execute=True):
-        for _number in range(figure_exports.KEPT + 3):
+        for _number in range(figure_files.KEPT + 3):
             written(run, "csv")
-    assert RunExport.objects.filter(run=run).count() == figure_exports.KEPT + 1
-    assert len(list((run_dir(run.pk) / "exports").iterdir())) == figure_exports.KEPT + 1
+    assert RunExport.objects.filter(run=run).count() == figure_files.KEPT + 1
+    assert len(list((run_dir(run.pk) / "exports").iterdir())) == figure_files.KEPT + 1
 
 
 def test_the_page_orders_lists_and_serves(

@@ -16,7 +16,7 @@ from training.presets import presets
 from webapp.common.workers.models import Worker
 from webapp.datasets.models import Dataset
 from webapp.environments.models import DatasetOrder, Environment, OrderState, ReplicaState
-from webapp.launch import needs_make
+from webapp.launch import needs as needs_module
 from webapp.launch.needs import FAILED, FOUND, MAKING, MISSING, filled, situation
 from webapp.launch.preflight import preflight
 from webapp.launch.preparing import preparation_lines
@@ -40,7 +40,7 @@ def states(project: Project, preset: Any) -> list[str]:
 
 
 def make(project: Project, user: User, preset: Any, *, again: bool = False) -> None:
-    needs_make.needs_make(project=project, user=user, preset=preset, size="test", again=again)
+    needs_module.needs_make(project=project, user=user, preset=preset, size="test", again=again)
 
 
 def counts() -> tuple[int, ...]:
@@ -90,7 +90,7 @@ def test_a_failed_order_is_told_and_tried_again_when_asked(project: Project, bob
 def test_servers_with_other_options_are_not_taken(project: Project, bob: User) -> None:
     make(project, bob, TOOLBENCH)
     assert situation(project, TOOLBENCH, "full").needs[0].state == MISSING
-    needs_make.needs_make(project=project, user=bob, preset=TOOLBENCH, size="full")
+    needs_module.needs_make(project=project, user=bob, preset=TOOLBENCH, size="full")
     assert [item.name for item in Environment.objects.order_by("created_at")] == ["toolbench", "toolbench-2"]
     assert Environment.objects.get(name="toolbench-2").arguments == {"speech": "text"}
 
@@ -210,7 +210,7 @@ def test_newcomers_are_led_to_a_demo(project: Project, bob: User, client_for: Ca
 def test_a_demo_makes_its_own_world_beside_the_test_size(project: Project, bob: User) -> None:
     webshop = presets()["webshop"]
     for size in ("test", "demo"):
-        needs_make.needs_make(project=project, user=bob, preset=webshop, size=size)  # type: ignore[arg-type]
+        needs_module.needs_make(project=project, user=bob, preset=webshop, size=size)  # type: ignore[arg-type]
         DatasetOrder.objects.update(state=OrderState.FAILED)  # so that there is room for the next
     first, second = Environment.objects.order_by("created_at")
     assert first.arguments == {"products": 2}
@@ -223,7 +223,7 @@ def test_a_demo_makes_its_own_world_beside_the_test_size(project: Project, bob: 
 def test_an_environment_is_made_with_the_sessions_of_one_step(project: Project, bob: User) -> None:
     """It had 128, and the launch was refused because a step plays 512 at once."""
     webshop = presets()["webshop"]
-    needs_make.needs_make(project=project, user=bob, preset=webshop, size="full")
+    needs_module.needs_make(project=project, user=bob, preset=webshop, size="full")
     assert webshop.config_for("full").rollouts_per_step == 512
     assert Environment.objects.get().slots == 512
 

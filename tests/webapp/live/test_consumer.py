@@ -19,7 +19,7 @@ from tests.webapp.live.conftest import Socket, Tab, Watched, Wire, in_db
 from training import events
 from webapp.asgi import application
 from webapp.live import consumers, feed, watching
-from webapp.live.frames import encode, frames
+from webapp.live.snapshot import encode, frames
 from webapp.people.teams.models import Membership
 from webapp.runs.models import Run
 

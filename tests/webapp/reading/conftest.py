@@ -11,8 +11,8 @@ from django.utils import timezone
 from training.config import JobConfig
 from webapp.datasets.models import Dataset
 from webapp.runs.models import Run
+from webapp.runs.rollouts.figures import decide, judge_functions
 from webapp.runs.rollouts.models import Rollout, Turn
-from webapp.runs.rollouts.outcome import decide, judge_functions
 
 SPEC = [
     {"name": "task_success", "weight": 0.6},

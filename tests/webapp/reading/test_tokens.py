@@ -17,7 +17,7 @@ from tests.webapp.reading.conftest import TALK
 from training.token_file import FOLDER, LEARNED, SAMPLED, SEEN, SPELLING, Spelling, TokenValues, write_step
 from webapp.common.storage import attempt_dir
 from webapp.people.teams.models import User
-from webapp.reading.tokens import _column_lists, tokens_view
+from webapp.reading.turns import _column_lists, tokens_view
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout
 

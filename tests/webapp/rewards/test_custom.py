@@ -20,7 +20,7 @@ from webapp.engine.resolve import resolve
 from webapp.engine.trainer import access_env
 from webapp.people.teams.models import AuditEntry, Project, SiteSwitch, User
 from webapp.rewards.cases import reward_case_create
-from webapp.rewards.custom.examples import EXAMPLES
+from webapp.rewards.custom.sources import EXAMPLES
 from webapp.rewards.custom.testing import code_test
 from webapp.rewards.models import RewardCase, RewardSpec
 from webapp.rewards.services import reward_spec_save

@@ -13,10 +13,10 @@ from django.urls import reverse
 from training.config import RewardComponent
 from webapp.people.teams.models import Project, User
 from webapp.rewards.cases import cases_under, reward_case_create
-from webapp.rewards.forms import RewardSpecForm
 from webapp.rewards.models import RewardCase, RewardSpec
 from webapp.rewards.selectors import component_titles
 from webapp.rewards.services import reward_spec_save
+from webapp.rewards.views import RewardSpecForm
 
 PARTS = [
     RewardComponent(name="polite", function="regex_match", weight=1, params={"pattern": "please"}),

@@ -14,10 +14,10 @@ from django.urls import reverse
 from training.config import RewardComponent
 from training.rewards.registry import COMPONENTS, form_components, starting_components
 from webapp.people.teams.models import Project, User
-from webapp.rewards.forms import RewardSpecForm
 from webapp.rewards.models import RewardSpec
 from webapp.rewards.selectors import changes_between
 from webapp.rewards.services import reward_spec_save, reward_try
+from webapp.rewards.views import RewardSpecForm
 
 TALK = [
     {"role": "user", "content": "What is 12 * 7?"},

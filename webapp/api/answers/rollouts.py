@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from pydantic import BaseModel, Field
 
-from webapp.api.answers.runs import Rollout
+from webapp.api.answers.base import Numbered, Object, Pair
+from webapp.api.answers.runs import Rollout, Turn
 
 
 class Snippet(BaseModel):
@@ -105,3 +107,223 @@ class Kept(BaseModel):
     id: UUID
     name: str
     url: str
+
+
+# --- Reading --------------------------------------------------------------------------------------------------------
+# Answers about one rollout.
+
+
+class Expected(BaseModel):
+    """A field of the row's expected answer."""
+
+    field: str
+    value: Any
+
+
+class TaskRow(BaseModel):
+    """The row that was played."""
+
+    dataset: UUID
+    reference: str
+    number: int = Field(description="counts from 1")
+    expected: list[Expected]
+
+
+class RolloutWhole(Rollout):
+    """One rollout with its first turns."""
+
+    run: UUID
+    held_out: bool
+    env_reward: float | None
+    env_parts: dict[str, Any]
+    turn_rewards: list[float | None] | None = Field(
+        description="the environment's reward so far at the reset and after each turn, null where it said none"
+    )
+    turn_advantages: list[float | None] | None = Field(description="of each turn, where turns have credit of their own")
+    task_row: TaskRow | None = Field(description="null where the environment drew the task, or the dataset is gone")
+    expected: str = Field(description="the answer that was wanted, where an imported run tells it; else empty")
+    transcript: list[Turn] = Field(description="its first turns")
+    after: int | None = Field(description="number of the next turn, for /turns; null at the end")
+
+
+class Ordered(BaseModel):
+    """The order for a rollout in flight."""
+
+    rollout: str
+    act: str = Field(description="end or fail")
+    by: str
+    step: int
+    group: int
+    index: int
+
+
+class Turns(BaseModel):
+    """A part of a transcript."""
+
+    items: list[Turn]
+    after: int | None = Field(description="number of the next turn; null at the end")
+
+
+class Difference(BaseModel):
+    """Where the environment first answered otherwise than recorded."""
+
+    turn: int = Field(description="of the policy; 0 is the opening")
+    what: str = Field(description="messages, reward, or ended: the episode was over although more was recorded")
+    recorded: str
+    now: str
+
+
+class Rewound(BaseModel):
+    """The result of playing a rollout again."""
+
+    environment: str
+    turns: int = Field(description="of the policy that were taken again")
+    checked: bool = Field(description="false where the server keeps no episode, so that nothing was asked again")
+    over: bool = Field(description="whether the episode ends there")
+    seconds: float
+    differing: list[int] = Field(description="turns whose answer is another one; 0 is the opening")
+    difference: Difference | None = Field(description="null where every answer is the recorded one")
+    messages: list[Object] = Field(description="the conversation up to there, as it is now")
+
+
+class Branch(BaseModel):
+    """An episode that continued from a turn of a rollout."""
+
+    id: UUID
+    rollout: UUID
+    turn: int = Field(description="the first turn that is not the recorded one, from 1")
+    turns: int = Field(description="turns that were taken otherwise")
+    start: int = Field(description="messages before them")
+    same: bool = Field(description="whether every turn before it was answered as recorded")
+    done: bool = Field(description="whether the episode came to its own end")
+    outcome: str = Field(description="solved, partly, failed or no_verdict")
+    reward: float | None = Field(description="by the run's components; null where one is missing")
+    parts: dict[str, float | None]
+    missing: dict[str, str] = Field(description="why a component is missing")
+    env_reward: float | None
+    player: str = Field(description="the scripted policy or contestant that played; empty for a person")
+    played: UUID | None = Field(description="the rollout of the run that went on, where a contestant played")
+    by: str | None = Field(description="who played, or had it played")
+    created_at: str
+    messages: list[Object]
+
+
+class Span(BaseModel):
+    """A piece of text that earned or cost something; `start` and `end` 0: all of the message."""
+
+    message: int = Field(description="place in the whole conversation, from 0")
+    turn: int | None
+    start: int = Field(description="code points")
+    end: int
+    note: str
+
+
+class PartWords(BaseModel):
+    """One component of the reward and its words."""
+
+    name: str
+    title: str
+    curve: int | None
+    value: float | None
+    weight: float | None
+    term: float | None = Field(description="the value, clipped, scaled, gated and scheduled")
+    counted: float | None = Field(description="weight × term")
+    why: str = Field(description="what became of the value before its weight")
+    reason: str = Field(description="why there are no words; empty where there may be")
+    spans: list[Span]
+
+
+class Words(BaseModel):
+    """The words that earned a rollout's reward."""
+
+    parts: list[PartWords]
+
+
+class Flag(BaseModel):
+    """Something about a whole group: `flat`, `phantom` or `excluded`, and why."""
+
+    name: str
+    text: str
+
+
+class GroupMember(BaseModel):
+    """A rollout of a group."""
+
+    id: UUID
+    index: int
+    policy: str
+    outcome: str
+    status: str
+    reward: float | None
+    advantage: float | None
+    shares: dict[str, float] = Field(description="its advantage by component; they add up to it. `rest`: none of them")
+
+
+class GroupWhole(BaseModel):
+    """A group as the newest attempt played it."""
+
+    attempt: int
+    task: str
+    reward_mean: float | None
+    reward_std: float | None
+    flags: list[Flag]
+    why: str = Field(description="why there are no shares, or what they do not show")
+    rollouts: list[GroupMember]
+
+
+class Column(BaseModel):
+    """The steps of a column."""
+
+    first: int
+    last: int
+
+
+class MapCell(BaseModel):
+    """A cell; `step` and `group` are the newest ones in it, null of a category."""
+
+    column: int
+    solved: int
+    counted: int = Field(description="rollouts with a verdict")
+    share: float | None
+    step: int | None
+    group: int | None
+
+
+class MapLine(BaseModel):
+    """A task, or a category."""
+
+    row: int | None = Field(description="row of the dataset, from 0")
+    text: str
+    category: str
+    kind: str | None = Field(description="forgotten, learned, flickering, never, kept, unclear or once")
+    visits: int | None = Field(description="steps that played it and have a verdict")
+    first: Pair[int] | None = Field(description="rollouts that solved it at its first visit, of how many")
+    last: Pair[int] | None = Field(description="the same at its last visit")
+    p: float | None = Field(description="of as large a change by chance alone (Fisher); null of one visit")
+    changes: int | None = Field(description="how often it changed between solved and not solved")
+    first_solved: int | None = Field(description="a step")
+    last_solved: int | None = Field(description="a step")
+    cells: list[MapCell]
+
+
+class TaskMap(Numbered[MapLine]):
+    """Tasks against steps."""
+
+    columns: list[Column]
+    counts: dict[str, int] = Field(description="tasks by kind")
+    by_chance: dict[str, float] = Field(description="forgotten and learned tasks that there would be by chance alone")
+
+
+class Tokens(BaseModel):
+    """The tokens of a rollout as columns, or why there are none."""
+
+    why: str
+    prompt: list[int] = []
+    ids: list[int] = []
+    sampled: list[int] = []
+    learned: list[int] = []
+    logprob: list[float | None] = []
+    entropy: list[float | None] = []
+    ratio: list[float | None] = []
+    advantage: float | list[float] | None = None
+    spelling: dict[str, Pair[str | bool]] = {}

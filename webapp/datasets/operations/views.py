@@ -16,10 +16,9 @@ from training.data.making.dataset import matching
 from training.data.options import FilterOptions
 from webapp.common.pages import add_errors
 from webapp.datasets.models import Dataset, DatasetExport, DatasetState, ExportState
-from webapp.datasets.operations.exports import OPEN, export_order
+from webapp.datasets.operations.exports import OPEN, ExportOptions, export_order
 from webapp.datasets.operations.forms import FORMS, ExportForm, FilterForm
 from webapp.datasets.operations.services import operation_order
-from webapp.datasets.operations.targets import ExportOptions
 from webapp.datasets.selectors import datasets_of
 from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.models import Project, Role, User

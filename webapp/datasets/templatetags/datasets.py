@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django import template
 
-from webapp.datasets.words import lost_words
+from webapp.datasets.quality import lost_words
 
 register = template.Library()
 register.filter("lost_words", lost_words)

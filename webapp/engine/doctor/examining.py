@@ -12,30 +12,154 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import Case, Exists, F, OuterRef, Q, QuerySet, When
+from django.db.models import Case, Exists, F, Max, OuterRef, Q, QuerySet, When
 from django.db.models.functions import Coalesce, Now
 from django.utils import timezone
 
+from envs.wire import Message
+from training.algorithms.checkpoints import pin
 from training.config import METHODS
+from training.doctor.digest import KEPT, PARTS
 from training.doctor.doctor import Advisory as Found
 from training.doctor.doctor import Doctor
+from training.doctor.facts import RolloutFact, StepFacts
+from training.doctor.reading import manner_of, success_in
 from training.doctor.rules import RULES
-from webapp.engine.doctor.reacting import react
+from training.words import sentence
+from webapp.common.state_reasons import PAUSED_BY_DOCTOR
 from webapp.engine.doctor.rules import Rules, rules_of
-from webapp.engine.doctor.steps import CHUNK_STEPS, steps_between
+from webapp.engine.services import run_pause
 from webapp.people.notifications.events import notify
 from webapp.people.notifications.models import Kind
 from webapp.runs.advisories.models import Advisory, Examination, Reaction
+from webapp.runs.advisories.selectors import checkpoint_before
+from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Attempt, Run
-from webapp.runs.rollouts.models import Rollout
+from webapp.runs.registry.models import Checkpoint
+from webapp.runs.rollouts.models import Rollout, RolloutStatus, Turn
 from webapp.runs.states import TERMINAL, RunState
 
+# --- Steps ----------------------------------------------------------------------------------------------------------
+# A run's recorded steps as the doctor's facts.
+
+CHUNK_STEPS = 10
+_LOOKED_AT = Q(name__in=KEPT) | Q(name__startswith=PARTS)
+
+
+def steps_between(run: Run, after: int, upto: int) -> Iterator[StepFacts]:
+    """The steps above ``after`` up to ``upto`` that have figures, in order; of two attempts at one the later counts.
+
+    Rollouts that were played since the step before belong to the next one that has figures.
+    """
+    numbers = MetricPoint.objects.filter(_LOOKED_AT, run=run, step__gt=after, step__lte=upto)
+    found = list(numbers.order_by("step").values_list("step", flat=True).distinct())  # not a row for each figure
+    for start in range(0, len(found), CHUNK_STEPS):
+        yield from _step_facts(run, after if start == 0 else found[start - 1], found[start : start + CHUNK_STEPS])
+
+
+def _step_facts(run: Run, after: int, steps: Sequence[int]) -> Iterator[StepFacts]:
+    figures: dict[int, dict[str, float]] = {step: {} for step in steps}
+    points = MetricPoint.objects.filter(_LOOKED_AT, run=run, step__in=steps).order_by("attempt")
+    for step, name, value in points.values_list("step", "name", "value"):
+        figures[step][name] = value
+    rollouts = _rollout_facts_by_step(run, after, steps[-1])
+    for step in steps:
+        played = [fact for number in range(after + 1, step + 1) for fact in rollouts.get(number, [])]
+        yield StepFacts(step, figures[step], played, _stage_of_step(run, step))
+        after = step
+
+
+def _rollout_facts_by_step(run: Run, after: int, upto: int) -> dict[int, list[RolloutFact]]:
+    rows = Rollout.objects.filter(run=run, step__gt=after, step__lte=upto, held_out=False)
+    newest = dict(rows.values_list("step").annotate(newest=Max("attempt")).values_list("step", "newest"))
+    ended = rows.exclude(status=RolloutStatus.RUNNING).defer("task").order_by("step", "group", "index")
+    counted = [row for row in ended if row.attempt == newest[row.step]]
+    said = _policy_messages([row.pk for row in counted if row.status != RolloutStatus.EXCLUDED])
+    return {
+        step: [_rollout_fact(row, said.get(row.pk)) for row in found]
+        for step, found in groupby(counted, attrgetter("step"))
+    }
+
+
+def _policy_messages(ids: Sequence[UUID]) -> dict[UUID, list[Message]]:
+    """What the policy wrote, by rollout."""
+    found: dict[UUID, list[Message]] = {}
+    turns = Turn.objects.filter(rollout_id__in=ids, number__gt=0).order_by("rollout_id", "number")
+    for rollout, messages in turns.values_list("rollout_id", "messages").iterator(chunk_size=500):
+        own = [Message.model_validate(each) for each in messages if each.get("role") == "assistant"]
+        found.setdefault(rollout, []).extend(own)
+    return found
+
+
+def _rollout_fact(row: Rollout, said: Sequence[Message] | None) -> RolloutFact:
+    repeats, loops = manner_of(said) if said else (None, None)
+    return RolloutFact(
+        name=str(row.pk),
+        group=row.group,
+        reward=row.reward,
+        success=success_in(row.parts, row.env_parts),
+        tokens=row.tokens,
+        turns=row.turns,
+        seconds=row.seconds,
+        truncated=row.status == RolloutStatus.TRUNCATED,
+        excluded=row.status == RolloutStatus.EXCLUDED,
+        parse_errors=row.parse_errors,
+        calls=row.calls,
+        failed_calls=row.failed_calls,
+        repetition=repeats,
+        loops=loops,
+    )
+
+
+def _stage_of_step(run: Run, step: int) -> int:
+    """The stage that the step was trained in; 1 where a run has none."""
+    stages = run.health.get("stages", [])
+    return max((each["stage"] for each in stages if each["began"] < step), default=1)
+
+
+# --- Reacting -------------------------------------------------------------------------------------------------------
+# What a project's rules do when an advisory opens: a checkpoint from before it is kept, and the run paused.
+
 logger = logging.getLogger(__name__)
+MOST_KEPT = 5
+"""Checkpoints kept for one run, so that advisories never fill the disk."""
+
+
+def react(run: Run, row: Advisory, reaction: Reaction) -> None:
+    """Do what the project's rule says, and note it in the row. A pause also keeps the checkpoint, to go back to."""
+    if reaction == Reaction.NOTIFY:
+        return
+    row.kept = _pin_checkpoint_before(run, row.first)
+    if reaction == Reaction.PAUSE and run.state in (RunState.PREPARING, RunState.RUNNING):
+        reason = sentence(PAUSED_BY_DOCTOR, advisory=sentence(RULES[row.code].title))
+        row.paused = run_pause(run=run, reason=reason).state == RunState.PAUSING
+    row.save(update_fields=["kept", "paused"])
+
+
+def _pin_checkpoint_before(run: Run, first: int) -> Checkpoint | None:
+    """The newest checkpoint from before the step ``first``, which retention leaves from now on."""
+    found = checkpoint_before(run, first)
+    if found is None:
+        return None
+    others = set(Advisory.objects.filter(run=run, kept__isnull=False).values_list("kept", flat=True))
+    if found.pk not in others and len(others) >= MOST_KEPT:
+        return None
+    try:
+        pin(found.folder)
+    except OSError as exc:
+        logger.warning("not kept", extra={"action": "advisories", "run_id": run.pk, "error": repr(exc)[:200]})
+        return None
+    return found if found.folder.is_dir() else None  # retention may have deleted it meanwhile
+
+
 RUNS_AT_ONCE = 20
 BUDGET_S = 20.0
 LOOK_S = 2.0

@@ -14,15 +14,18 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 from urllib.parse import parse_qs
+from uuid import UUID
 
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
-from django.core.exceptions import ValidationError
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import connection
+from django.http import Http404
 from django.utils import translation
 from django.utils.translation import gettext as _
 
@@ -36,11 +39,55 @@ from webapp.environments.playground import commands as c
 from webapp.environments.playground.episode import Played
 from webapp.environments.playground.play import Play, PlayRefused, reach_of
 from webapp.environments.playground.saves import save
-from webapp.environments.playground.seats import authorise, leave, take
 from webapp.environments.playground.tasks import start_of
-from webapp.live.frames import encode
-from webapp.live.watching import BAD_FRAME, TOO_MANY, Closed
-from webapp.people.teams.models import User
+from webapp.live.snapshot import encode
+from webapp.live.watching import BAD_FRAME, FORBIDDEN, GONE, LOGIN, TOO_MANY, Closed, user_now
+from webapp.people.teams.access import object_for
+from webapp.people.teams.models import Role, User
+
+# --- Seats ----------------------------------------------------------------------------------------------------------
+# Who may play, and how much at once. Counted in this process: the web server is one.
+
+PLAYS_MAX = 4
+_by_person: Counter[UUID] = Counter()
+_taken: set[tuple[UUID, UUID]] = set()
+
+
+def authorise(scope: dict[str, Any], environment_id: UUID, *, again: bool) -> tuple[User, Environment]:
+    """The person and the environment, or ``Closed`` with the code that says why not."""
+    user = user_now(scope)
+    if not user.is_authenticated:
+        raise Closed(LOGIN)
+    try:
+        within = Environment.objects.select_related("project")
+        return user, object_for(user, Environment, environment_id, need=Role.EDITOR, within=within)  # type: ignore[return-value]
+    except PermissionDenied as exc:
+        raise Closed(FORBIDDEN) from exc
+    except Http404 as exc:
+        raise Closed(FORBIDDEN if again else GONE) from exc
+
+
+def take(person: UUID, environment: UUID) -> bool:
+    """Count one tab: one for each environment, and ``PLAYS_MAX`` for each person. Returns whether there was room."""
+    if _by_person[person] >= PLAYS_MAX or (person, environment) in _taken:
+        return False
+    _by_person[person] += 1
+    _taken.add((person, environment))
+    return True
+
+
+def leave(person: UUID, environment: UUID) -> None:
+    """Count one tab out."""
+    _taken.discard((person, environment))
+    _by_person[person] -= 1
+    if _by_person[person] <= 0:
+        del _by_person[person]
+
+
+def seats_taken() -> int:
+    """How many tabs play now."""
+    return len(_taken)
+
 
 logger = logging.getLogger(__name__)
 IDLE_S, KEEP_S, RECHECK_S, WATCH_S, SEND_LIMIT_S = 600.0, 3600.0, 25.0, 1.0, 30.0

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from webapp.datasets.categories import categories_in_file
+from webapp.datasets.rows import categories_in_file
 from webapp.evaluation.comparison.contestants import Contestant
 
 READ_BYTES = 256 << 20

@@ -14,8 +14,8 @@ from training.metrics import METRICS
 from webapp.common.static_files import PLOTLY
 from webapp.common.text import translated
 from webapp.evaluation.comparison.contestants import Contestant
-from webapp.evaluation.comparison.sheets import same_rewards
-from webapp.runs.differences import flat
+from webapp.evaluation.comparison.figures import same_rewards
+from webapp.runs.config import flat
 from webapp.runs.metrics.selectors import curves_of
 from webapp.runs.records.axes import STEP_TIME, axes, played
 

@@ -2,18 +2,211 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from threading import Lock
+from typing import Any, NamedTuple
+from uuid import UUID
 
+import numpy as np
 from django.utils.translation import gettext as _
 
-from training.evaluation.figures import PART, Sheet
-from training.evaluation.intervals import Interval
+from training.config import RewardComponent
+from training.evaluation.figures import PART, Sheet, Try, Values, intervals_of, sheet_of
+from training.evaluation.intervals import Interval, mean_intervals
+from training.evaluation.paired import Paired, paired_columns
+from training.rollout.figures import SUCCESS_PART
 from webapp.common.figures import duration, figure, percent
-from webapp.evaluation.comparison.contestants import Contestant
-from webapp.evaluation.comparison.numbers import Numbers
-from webapp.evaluation.comparison.sheets import Spec
+from webapp.common.text import finite
+from webapp.evaluation.comparison.categories import categories_of
+from webapp.evaluation.comparison.contestants import Contestant, tasks_sets
+from webapp.evaluation.rescoring.columns import columns_of_runs, versions_of
+from webapp.evaluation.rescoring.scale import Lacks, Scale
 from webapp.runs.config import component_titles
+from webapp.runs.rollouts.models import RolloutStatus
+from webapp.runs.rollouts.selectors import latest_rollouts
+
+# --- Sheets ---------------------------------------------------------------------------------------------------------
+# The results of each contestant by task, from the rollouts in the database; weighed by one reward spec for all.
+
+FIELDS = (
+    "pk", "row", "status", "reward", "parts", "env_parts", "turns", "tokens", "seconds",
+    "parse_errors", "calls", "failed_calls", "cost",
+)  # fmt: skip
+
+
+class Spec(NamedTuple):
+    """The components of rewards; ``name`` is the spec's."""
+
+    name: str
+    components: list[RewardComponent]
+
+
+class Weighing(NamedTuple):
+    """A contestant's values under a spec, and what is missing of components that it has not recorded."""
+
+    sheet: Sheet
+    lacks: Lacks
+
+
+def sheets_for(contestants: Sequence[Contestant]) -> list[Sheet]:
+    """The values of each contestant with the rewards that it recorded, in two queries for all."""
+    rows, sets = _rollouts_by_run(contestants), tasks_sets(contestants)
+    return [
+        sheet_of([_try_of_row(row, row["reward"], row["parts"]) for row in rows.get(item.run.pk, [])], tasks)
+        for item, tasks in zip(contestants, sets, strict=True)
+    ]
+
+
+def weighed_sheets(contestants: Sequence[Contestant], spec: Spec) -> list[Weighing]:
+    """The values of each with the rewards that this spec would have given, from what was recorded and computed; in
+    three queries for all.
+
+    A try without a value of a counted component has no reward under it; an excluded try is not weighed.
+    """
+    rows, sets = _rollouts_by_run(contestants), tasks_sets(contestants)
+    computed = columns_of_runs([item.run for item in contestants], spec.components)
+    found = []
+    for item, tasks in zip(contestants, sets, strict=True):
+        scale = Scale(spec.components, item.components, computed.get(item.run.pk, {}))
+        tries = [_weighed_try(row, scale) for row in rows.get(item.run.pk, [])]
+        found.append(Weighing(sheet_of(tries, tasks), scale.lacks))
+    return found
+
+
+def _weighed_try(row: dict[str, Any], scale: Scale) -> Try:
+    if row["status"] == RolloutStatus.EXCLUDED:
+        return _try_of_row(row, None, {})
+    return _try_of_row(row, *scale.weigh(row["pk"], row["reward"], row["parts"]))
+
+
+def same_rewards(first: Sequence[RewardComponent], second: Sequence[RewardComponent]) -> bool:
+    """Whether two specs give the same rewards."""
+    return [item.model_dump() for item in first] == [item.model_dump() for item in second]
+
+
+def _rollouts_by_run(contestants: Sequence[Contestant]) -> dict[UUID, list[dict[str, Any]]]:
+    """The finished rollouts of each run, in one query."""
+    found: dict[UUID, list[dict[str, Any]]] = {}
+    for row in latest_rollouts(*(item.run for item in contestants)).values("run_id", *FIELDS):
+        found.setdefault(row["run_id"], []).append(row)
+    return found
+
+
+def _try_of_row(row: dict[str, Any], reward: float | None, parts: Mapping[str, float | None]) -> Try:
+    return Try(
+        task=row["row"] if row["row"] is not None else -1,
+        excluded=row["status"] == RolloutStatus.EXCLUDED,
+        success=row["env_parts"].get(SUCCESS_PART),
+        reward=finite(reward),
+        parts=parts,
+        turns=row["turns"],
+        tokens=row["tokens"],
+        seconds=row["seconds"],
+        parse_errors=row["parse_errors"],
+        calls=row["calls"] or 0,
+        failed_calls=row["failed_calls"] or 0,
+        truncated=row["status"] == RolloutStatus.TRUNCATED,
+        cost=row["cost"],
+    )
+
+
+# --- Numbers --------------------------------------------------------------------------------------------------------
+# The figures behind a comparison, in no language yet. They take a second for 8 × 500 × 4, so the last few stay.
+
+KEPT_BYTES = 64 << 20
+FIGURE = "success"
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Of each contestant, in order: its sheet, its figures' intervals, and those of its success by category. ``pairs``
+    are those that played the same tasks. ``categories`` are of tasks, empty where not all played the same ones.
+    ``lacks`` say what a contestant has not recorded of the spec; empty without one."""
+
+    sheets: list[Sheet]
+    lacks: list[Lacks]
+    intervals: list[dict[str, Interval]]
+    pairs: dict[tuple[int, int], Paired]
+    categories: dict[int, str]
+    by_category: list[dict[str, Interval]]
+
+    @property
+    def bytes(self) -> int:
+        """Roughly how many bytes it holds."""
+        columns = [values for sheet in self.sheets for values in sheet.columns.values()]
+        return sum(values.nbytes for values in columns) + 200 * sum(len(sheet.tasks) for sheet in self.sheets)
+
+
+_kept: OrderedDict[Hashable, Numbers] = OrderedDict()
+_lock = Lock()
+
+
+def numbers_of(playing: Sequence[Contestant], spec: Spec | None) -> Numbers:
+    """The present figures of evaluations, with rewards weighed by ``spec`` if there is one."""
+    weighed: str = ""
+    computed: tuple[tuple[str, str, int], ...] = ()
+    if spec is not None:
+        weighed = json.dumps([item.model_dump(mode="json") for item in spec.components], sort_keys=True)
+        computed = versions_of([item.run for item in playing], spec.components)
+    key = (tuple((item.run.pk, item.run.seq, item.run.state) for item in playing), weighed, computed)
+    with _lock:
+        if key in _kept:
+            _kept.move_to_end(key)
+            return _kept[key]
+    made = _compute_numbers(playing, spec)
+    with _lock:
+        _kept[key] = made
+        while len(_kept) > 1 and sum(item.bytes for item in _kept.values()) > KEPT_BYTES:
+            _kept.popitem(last=False)
+    return made
+
+
+def same_tasks(a: Contestant, b: Contestant) -> bool:
+    """Whether a task's number means the same task for both."""
+    return a.played is not None and a.played == b.played
+
+
+def _compute_numbers(playing: Sequence[Contestant], spec: Spec | None) -> Numbers:
+    if spec is not None:
+        weighings = weighed_sheets(playing, spec)
+    else:
+        weighings = [Weighing(sheet, Lacks()) for sheet in sheets_for(playing)]
+    sheets = [item.sheet for item in weighings]
+    tasks = sorted({task for sheet in sheets for task in sheet.tasks})
+    pairs = [(a, b) for a, b in combinations(range(len(playing)), 2) if same_tasks(playing[a], playing[b])]
+    success = np.column_stack([_success_on(tasks, sheet) for sheet in sheets])
+    found = paired_columns(success, pairs) if pairs else []
+    all_same = all(same_tasks(playing[0], item) for item in playing)
+    categories = categories_of(playing[0], tasks) if all_same else {}
+    return Numbers(
+        sheets,
+        [item.lacks for item in weighings],
+        intervals_of(sheets),
+        {pair: value for pair, value in zip(pairs, found, strict=True) if value.tasks},
+        categories,
+        _by_category(tasks, success, categories),
+    )
+
+
+def _success_on(tasks: Sequence[int], sheet: Sheet) -> Values:
+    values = dict(zip(sheet.tasks, sheet.of(FIGURE), strict=True))
+    return np.array([values.get(task, np.nan) for task in tasks])
+
+
+def _by_category(tasks: Sequence[int], success: Values, categories: dict[int, str]) -> list[dict[str, Interval]]:
+    names = sorted(set(categories.values()))
+    if len(names) < 2:
+        return []
+    of = np.array([categories.get(task, "") for task in tasks])
+    columns = [np.where(of == name, success[:, place], np.nan) for place in range(success.shape[1]) for name in names]
+    found = mean_intervals(np.column_stack(columns))
+    return [
+        dict(zip(names, found[start : start + len(names)], strict=True)) for start in range(0, len(found), len(names))
+    ]
 
 
 class Column(NamedTuple):

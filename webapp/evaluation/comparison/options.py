@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from webapp.evaluation.comparison.contestants import Contestant
-from webapp.runs.differences import flat, plain
+from webapp.runs.config import flat, plain
 
 
 class OptionRow(NamedTuple):

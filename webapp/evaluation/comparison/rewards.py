@@ -11,9 +11,8 @@ from training.errors import ConfigError
 from webapp.common.pages import newest_only
 from webapp.engine.resolve import components_meant
 from webapp.evaluation.comparison.contestants import Contestant
+from webapp.evaluation.comparison.figures import Numbers, Spec, numbers_of, same_rewards
 from webapp.evaluation.comparison.lacking import computed_sentences, missing_sentences
-from webapp.evaluation.comparison.numbers import Numbers, numbers_of
-from webapp.evaluation.comparison.sheets import Spec, same_rewards
 from webapp.people.teams.models import Project
 from webapp.rewards.selectors import specs_of
 

@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 from training.evaluation.figures import Sheet
 from training.evaluation.intervals import Interval
 from webapp.evaluation.comparison.contestants import Contestant
-from webapp.evaluation.comparison.numbers import Numbers
+from webapp.evaluation.comparison.figures import Numbers
 from webapp.runs.rollouts.models import Rollout
 
 SOLVED_FROM = 0.5

@@ -13,7 +13,7 @@ from django.utils.translation import ngettext
 
 from training.evaluation.paired import ALPHA, FLOOR, Paired, holm
 from webapp.evaluation.comparison.contestants import Contestant
-from webapp.evaluation.comparison.numbers import Numbers, same_tasks
+from webapp.evaluation.comparison.figures import Numbers, same_tasks
 from webapp.launch.learned.overlap import Overlap, overlaps_of
 
 

@@ -32,13 +32,12 @@ from training.rewards.model_based import REWARD_MODEL
 from training.rewards.model_based.model import FOLDERS_VARIABLE
 from training.words import Sentence, sentence
 from webapp.common.work import Claim
-from webapp.engine.trainer import access_env
-from webapp.engine.trainer_variables import judge_keys
+from webapp.engine.trainer import access_env, judge_keys
 from webapp.evaluation.rescoring.columns import Mark, column_merge, values_of_function
 from webapp.evaluation.rescoring.models import Rescoring, RescoringState
-from webapp.evaluation.rescoring.plans import Plan, plan_of
-from webapp.rewards.lab.child import ONE_THREAD, ScoringFailed, computing_env, score_in_child
-from webapp.rewards.lab.recorded import Rows, found_in
+from webapp.evaluation.rescoring.services import Plan, plan_of
+from webapp.rewards.lab.building import Rows, found_in
+from webapp.rewards.lab.scoring import ONE_THREAD, ScoringFailed, computing_env, score_in_child
 from webapp.runs.config import config_of
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout

@@ -22,9 +22,9 @@ from django.views.decorators.http import require_safe
 from webapp.evaluation.comparison.figures import Line
 from webapp.evaluation.comparison.options import OptionGroup, OptionRow
 from webapp.evaluation.comparison.standalone import as_file
-from webapp.evaluation.sharing.links import link_count, link_open
 from webapp.evaluation.sharing.models import SharedLink
 from webapp.evaluation.sharing.queries import opened
+from webapp.evaluation.sharing.services import link_count, link_open
 from webapp.people.teams.throttle import guess_wait_s, open_wait_s
 
 View = Callable[..., HttpResponse]

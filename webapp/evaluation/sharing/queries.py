@@ -12,9 +12,9 @@ from django.utils.translation import gettext as _
 
 from webapp.common.text import clean_text
 from webapp.evaluation.comparison.contestants import LEAST, MOST, Contestant, contestants_of
-from webapp.evaluation.comparison.page import Comparison, compare
 from webapp.evaluation.comparison.rewards import spec_named
 from webapp.evaluation.comparison.tasks import GROUPS
+from webapp.evaluation.comparison.views import Comparison, compare
 from webapp.evaluation.sharing.models import SavedComparison
 from webapp.people.teams.models import Project
 from webapp.rewards.selectors import specs_of

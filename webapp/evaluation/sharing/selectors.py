@@ -8,8 +8,8 @@ from typing import NamedTuple
 from django.db.models import Count, Q, QuerySet
 from django.utils import timezone
 
-from webapp.evaluation.sharing.links import maker_may_share
 from webapp.evaluation.sharing.models import Comment, SavedComparison, SharedLink
+from webapp.evaluation.sharing.services import maker_may_share
 from webapp.people.teams.models import Project
 from webapp.runs.models import Run
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import URLPattern, path
 
-from webapp.evaluation.sharing import link_views, views
+from webapp.evaluation.sharing import views
 
 urlpatterns: list[URLPattern] = [
     path("saved/new/", views.comparison_new, name="compare-save"),
@@ -12,8 +12,8 @@ urlpatterns: list[URLPattern] = [
     path("saved/<uuid:pk>/rename/", views.comparison_rename, name="compare-rename"),
     path("saved/<uuid:pk>/delete/", views.comparison_delete, name="compare-delete"),
     path("saved/<uuid:pk>/comments/", views.comment_new, name="compare-comment"),
-    path("saved/<uuid:pk>/links/", link_views.link_list, name="compare-links"),
+    path("saved/<uuid:pk>/links/", views.link_list, name="compare-links"),
     path("comments/<uuid:pk>/edit/", views.comment_edit, name="compare-comment-edit"),
     path("comments/<uuid:pk>/delete/", views.comment_delete, name="compare-comment-delete"),
-    path("links/<uuid:pk>/revoke/", link_views.link_revoke_now, name="compare-link-revoke"),
+    path("links/<uuid:pk>/revoke/", views.link_revoke_now, name="compare-link-revoke"),
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 from uuid import UUID
 
+from django import forms
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied, ValidationError
@@ -12,17 +13,70 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from webapp.common.ids import name_validator
 from webapp.common.pages import add_errors
 from webapp.evaluation.comparison.contestants import contestants_of
 from webapp.evaluation.sharing import services
-from webapp.evaluation.sharing.forms import CommentForm, NameForm, SaveForm
-from webapp.evaluation.sharing.models import Comment, SavedComparison
+from webapp.evaluation.sharing.models import MAX_COMMENT_CHARS, Comment, SavedComparison, SharedLink
 from webapp.evaluation.sharing.queries import opened, query_of
-from webapp.evaluation.sharing.selectors import comments_of, comparisons_of, links_open
+from webapp.evaluation.sharing.selectors import comments_of, comparisons_of, link_lines, links_of, links_open
+from webapp.evaluation.sharing.services import link_create, link_revoke, own_or_owned
 from webapp.people.teams.access import can_edit, object_for, project_for
 from webapp.people.teams.models import Project, Role, User
+from webapp.people.teams.sudo import Act, ask
+
+# --- Forms ----------------------------------------------------------------------------------------------------------
+# Forms of saved comparisons.
+
+
+class NameForm(forms.Form):
+    """The name of a comparison."""
+
+    name = forms.CharField(
+        label=gettext_lazy("Name"),
+        max_length=80,
+        validators=[name_validator],
+        help_text=gettext_lazy("What it shows, in a few words. The team finds it under this name."),
+        widget=forms.TextInput(attrs={"autocomplete": "off"}),
+    )
+
+
+class SaveForm(NameForm):
+    """A comparison to save: its name, and the query of its page."""
+
+    address = forms.CharField(widget=forms.HiddenInput, required=False, strip=False)
+
+
+class LinkForm(forms.Form):
+    """A link to make."""
+
+    days = forms.TypedChoiceField(
+        label=gettext_lazy("Valid for"),
+        coerce=int,
+        choices=[
+            (1, gettext_lazy("1 day")),
+            (7, gettext_lazy("7 days")),
+            (30, gettext_lazy("30 days")),
+            (90, gettext_lazy("90 days")),
+        ],
+        initial=7,
+        help_text=gettext_lazy("It can be revoked at any time before."),
+    )
+
+
+class CommentForm(forms.Form):
+    """A comment. Its length is checked where it is written, line ends counted once."""
+
+    text = forms.CharField(
+        label=gettext_lazy("Comment"),
+        required=False,
+        strip=False,
+        widget=forms.Textarea(attrs={"rows": 3, "maxlength": MAX_COMMENT_CHARS}),
+    )
 
 
 def saved_for(request: HttpRequest, slug: str, pk: UUID, need: Role = Role.VIEWER) -> tuple[Project, SavedComparison]:
@@ -201,3 +255,50 @@ def _render_refused(
     """A form that was refused, alone on a page, with what was typed."""
     context = {"project": project, "saved": saved, "form": form, "act": act}
     return render(request, "sharing/again.html", context, status=422)
+
+
+# --- Link views -----------------------------------------------------------------------------------------------------
+# The page of the links that share a comparison.
+
+
+@never_cache
+@login_required
+@require_http_methods(["GET", "POST"])
+def link_list(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """The links of a comparison, and a new one, whose address is shown in this answer and never again."""
+    posted = request.method == "POST"
+    project, saved = saved_for(request, slug, pk, Role.EDITOR if posted else Role.VIEWER)
+    form, status, shown = LinkForm(request.POST if posted else None), 200, cast(dict[str, Any], {})
+    if posted:
+        status = 422
+        if form.is_valid():
+            ask(request, Act.SHARE)
+            try:
+                made, secret = link_create(saved=saved, user=cast(User, request.user), days=form.cleaned_data["days"])
+            except ValidationError as exc:
+                add_errors(form, exc)
+            else:
+                address = request.build_absolute_uri(reverse("shared", args=[secret]))
+                shown, status, form = {"made": made, "address": address}, 201, LinkForm()
+    context = {
+        "project": project,
+        "saved": saved,
+        "form": form,
+        "lines": link_lines(links_of(saved)),
+        "may_write": can_edit(project),
+        "owner": getattr(project, "role", "") == Role.OWNER,
+    }
+    return render(request, "sharing/links.html", context | shown, status=status)
+
+
+@login_required
+@require_POST
+def link_revoke_now(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """End a link."""
+    project = project_for(request.user, slug)
+    within = SharedLink.objects.filter(comparison__project=project).select_related("comparison__project")
+    link = object_for(request.user, SharedLink, pk, within=within)
+    own_or_owned(request.user, link)
+    link_revoke(link)
+    messages.success(request, _("The link is revoked and no longer opens the report."))
+    return redirect("compare-links", slug, link.comparison_id)

@@ -15,8 +15,15 @@ from training.evaluation.paired import ALPHA, holm
 from training.evaluation.suites import Score, Values, better_by, joined
 from webapp.evaluation.comparison.boards import interval_of, mark_of, report_of_run
 from webapp.evaluation.comparison.contestants import Contestant
-from webapp.evaluation.comparison.figures import Cell, Column, cell, known_columns, left_out_text
-from webapp.evaluation.comparison.numbers import numbers_of, same_tasks
+from webapp.evaluation.comparison.figures import (
+    Cell,
+    Column,
+    cell,
+    known_columns,
+    left_out_text,
+    numbers_of,
+    same_tasks,
+)
 from webapp.evaluation.comparison.verdicts import at_floor, p_text
 from webapp.evaluation.suites.contestants import pages_of, title_of_contestant
 from webapp.evaluation.suites.models import SuiteEvaluation, SuiteVersion

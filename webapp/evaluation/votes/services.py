@@ -18,9 +18,8 @@ from webapp.common.text import clean_text
 from webapp.evaluation.comparison.contestants import LEAST, Contestant
 from webapp.evaluation.comparison.rewards import Evaluations
 from webapp.evaluation.comparison.tasks import texts_of
-from webapp.evaluation.votes.drawing import Drawn, draw
+from webapp.evaluation.votes.drawing import Drawn, Pool, Try, draw, expected_of, pool_of
 from webapp.evaluation.votes.models import Answer, Ballot, RoundContestant, RoundVoter, Vote, VoteRound
-from webapp.evaluation.votes.pool import Pool, Try, expected_of, pool_of
 from webapp.evaluation.votes.selectors import playable
 from webapp.people.notifications.events import notify
 from webapp.people.notifications.models import Kind

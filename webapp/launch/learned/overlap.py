@@ -17,8 +17,8 @@ from training.data.identity import held_out, known
 from training.errors import CannotContinue
 from training.evaluation.tasks import drawn_tasks
 from training.rollout.past import read_past
-from webapp.datasets.identities import identities_of
 from webapp.datasets.models import Dataset
+from webapp.datasets.rows import identities_of
 from webapp.launch.learned.ancestry import trainers_of
 from webapp.people.teams.models import Project
 from webapp.runs.config import config_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -141,3 +141,26 @@ def last_mail(user: User) -> Delivery | None:
     """The last mail that was tried for a person."""
     rows = Delivery.objects.filter(user=user, tried_at__isnull=False).select_related("event__project")
     return rows.order_by("-tried_at").first()
+
+
+# --- Reader ---------------------------------------------------------------------------------------------------------
+# The reader of a page, and what every page shows of them; read once for each page.
+
+
+class PageReader(NamedTuple):
+    """The reader's projects, by name, and how many of their notifications are unread."""
+
+    projects: Sequence[PageProject]
+    unread: int
+
+
+def reader_of_page(context: dict[str, Any]) -> PageReader:
+    """The reader of the page that a template draws; without projects where it has none."""
+    request = context.get("request")
+    user = getattr(request, "user", None)
+    if request is None or user is None or not user.is_authenticated:
+        return PageReader([], 0)
+    found: PageReader | None = getattr(request, "page_reader", None)
+    if found is None:
+        found = request.page_reader = PageReader(*projects_and_unread(user))
+    return found

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from webapp.common.work import Kind, register
 from webapp.people.notifications.delivering import delivery_failed, delivery_run, reader_failed, reader_test
+from webapp.people.notifications.events import event_failed, event_spread
 from webapp.people.notifications.models import Delivery, Event, Reader
-from webapp.people.notifications.recipients import event_failed, event_spread
 
 register(Kind(Event, event_spread, event_failed))
 register(Kind(Delivery, delivery_run, delivery_failed))

@@ -13,11 +13,10 @@ from django.views.decorators.http import require_POST
 
 from webapp.common.pages import add_errors
 from webapp.people.teams.access import project_for
-from webapp.people.teams.forms import HubTokenForm
 from webapp.people.teams.hub_token import hub_token_remove, hub_token_set
 from webapp.people.teams.models import Role
 from webapp.people.teams.sudo import Act, ask
-from webapp.people.teams.views import settings_page
+from webapp.people.teams.views import HubTokenForm, settings_page
 
 
 @login_required

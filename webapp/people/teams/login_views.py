@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import math
+import threading
+from smtplib import SMTPException
 from typing import cast
 
 from django.conf import settings
@@ -12,6 +15,7 @@ from django.contrib.auth.decorators import login_required
 from django.contrib.auth.forms import PasswordChangeForm, SetPasswordForm
 from django.contrib.auth.password_validation import password_validators_help_texts
 from django.contrib.auth.views import LoginView
+from django.core.mail import EmailMessage
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -24,13 +28,47 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from webapp.common.pages import own_address
 from webapp.people.teams.audit import audit
-from webapp.people.teams.forms import ForgottenForm, LoginForm, MailForm
-from webapp.people.teams.login_links import login_link_use
-from webapp.people.teams.mail import link_mail
+from webapp.people.teams.login_links import login_link_create, login_link_use
 from webapp.people.teams.models import AuditAction, User
 from webapp.people.teams.selectors import login_link_usable
 from webapp.people.teams.sudo import Act, ask
+from webapp.people.teams.throttle import mail_allowed
 from webapp.people.teams.tokens import tokens_of
+from webapp.people.teams.views import ForgottenForm, LoginForm, MailForm
+
+# --- Mail -----------------------------------------------------------------------------------------------------------
+# Login links by mail, where the operator named a mail server.
+
+logger = logging.getLogger(__name__)
+
+
+def link_mail(request: HttpRequest, username: str) -> None:
+    """Send a one-time link to the mail address of this account, if it has one and is no administrator's.
+
+    The mail leaves in a thread of its own: the time of the answer must not show who has an account.
+    """
+    allowed = mail_allowed(username, request.META.get("REMOTE_ADDR", ""))
+    user = User.objects.filter(username__iexact=username, is_active=True, is_staff=False, is_superuser=False).first()
+    if not allowed or user is None or not user.email:
+        logger.info("no reset mail", extra={"action": "link_mail", "allowed": allowed, "known": user is not None})
+        return
+    # The origin is ours: a Host header, even an allowed one, must not choose where the link leads.
+    link = settings.TRUSTED_ORIGINS[0] + reverse("login-link", args=[login_link_create(user=user)])
+    audit(AuditAction.LINK_MAILED, user, by=user)
+    text = _(
+        "A person, most likely you, asked for a link to log in to Tiltyard as %(name)s.\n\n%(link)s\n\nIt logs in "
+        "once, within 24 hours. If it was not you, do nothing: your password does not change."
+    ) % {"name": user.username, "link": link}
+    message = EmailMessage(_("Log in to Tiltyard"), text, settings.DEFAULT_FROM_EMAIL, [user.email])
+    threading.Thread(target=_send_mail, args=[message], name="reset-mail", daemon=True).start()
+
+
+def _send_mail(message: EmailMessage) -> None:
+    try:
+        message.send()
+    except (SMTPException, OSError) as exc:
+        logger.error("the mail server refused a mail", extra={"action": "link_mail", "error": repr(exc)[:200]})
+
 
 BY_LINK = "logged_in_by_link"
 THEME_AGE_S = 365 * 24 * 3600

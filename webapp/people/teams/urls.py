@@ -6,7 +6,7 @@ from django.contrib.auth.views import LogoutView
 from django.urls import URLPattern, path
 from django.views.i18n import set_language
 
-from webapp.people.teams import hub_views, login_views, machine_views, site_views, token_views, views
+from webapp.people.teams import hub_views, login_views, site_views, token_views, views
 
 urlpatterns: list[URLPattern] = [
     path("login/", login_views.Login.as_view(), name="login"),
@@ -32,21 +32,21 @@ urlpatterns: list[URLPattern] = [
     path("p/<slug:slug>/settings/hub-token/remove/", hub_views.hub_token_forget, name="hub-token-remove"),
     path("p/<slug:slug>/settings/tokens/", token_views.project_tokens, name="team-tokens"),
     path("p/<slug:slug>/settings/tokens/<uuid:pk>/revoke/", token_views.project_token_revoke, name="team-token-revoke"),
-    path("p/<slug:slug>/settings/machines/", machine_views.machine_list, name="team-machines"),
-    path("p/<slug:slug>/settings/machines/<uuid:pk>/end/", machine_views.machine_end, name="team-machine-end"),
+    path("p/<slug:slug>/settings/machines/", token_views.machine_list, name="team-machines"),
+    path("p/<slug:slug>/settings/machines/<uuid:pk>/end/", token_views.machine_end, name="team-machine-end"),
     path(
         "p/<slug:slug>/settings/machines/<uuid:pk>/tokens/",
-        machine_views.machine_token_new,
+        token_views.machine_token_new,
         name="team-machine-token",
     ),
     path(
         "p/<slug:slug>/settings/machines/<uuid:pk>/tokens/<uuid:machine_token>/replace/",
-        machine_views.machine_token_replace,
+        token_views.machine_token_replace,
         name="team-machine-token-replace",
     ),
     path(
         "p/<slug:slug>/settings/machines/<uuid:pk>/tokens/<uuid:machine_token>/revoke/",
-        machine_views.machine_token_end,
+        token_views.machine_token_end,
         name="team-machine-token-revoke",
     ),
     path("p/<slug:slug>/settings/members/", views.member_new, name="member-new"),

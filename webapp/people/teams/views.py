@@ -2,25 +2,248 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
+from django import forms
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
+from django.contrib.auth.forms import AuthenticationForm
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from webapp.common.figures import duration
+from webapp.common.ids import name_validator
 from webapp.common.pages import add_errors
 from webapp.people.teams import services, sudo
-from webapp.people.teams.access import project_for
-from webapp.people.teams.forms import HubTokenForm, MemberForm, ProjectForm, RoleForm
+from webapp.people.teams.access import project_for, projects_of
 from webapp.people.teams.hub_token import hub_token_since
-from webapp.people.teams.models import Membership, Project, Role, User
+from webapp.people.teams.models import Membership, Project, Role, Team, TokenScope, User
 from webapp.people.teams.selectors import member_rows, membership_in, teams_owned
+from webapp.people.teams.throttle import login_succeeded, login_wait_s
+
+# --- Forms ----------------------------------------------------------------------------------------------------------
+# Forms of people, teams and projects.
+
+
+class LoginForm(AuthenticationForm):
+    """Name and password; every failure reads the same, and too many of them wait (``wait_s`` seconds)."""
+
+    wait_s = 0.0
+
+    error_messages = {
+        **AuthenticationForm.error_messages,
+        "invalid_login": gettext_lazy("That name and password do not match an account."),
+        "inactive": gettext_lazy("That name and password do not match an account."),
+        "throttled": gettext_lazy(
+            "Too many failed tries. Try again in %(wait)s, or ask an owner of your team for a link that logs in once."
+        ),
+    }
+
+    def clean(self) -> dict[str, Any]:
+        """Authenticate, unless this address or account has failed too often."""
+        account = str(self.cleaned_data.get("username") or "")
+        address = self.request.META.get("REMOTE_ADDR", "") if self.request else ""
+        wait_s = self.wait_s = login_wait_s(account, address)
+        if wait_s:
+            params = {"wait": duration(wait_s)}
+            raise forms.ValidationError(self.error_messages["throttled"], code="throttled", params=params)
+        cleaned = super().clean()
+        login_succeeded(account, address)
+        return dict(cleaned)
+
+
+class ConfirmForm(forms.Form):
+    """The person's own password once more; too many wrong ones wait, as at the login."""
+
+    wait_s = 0.0
+
+    password = forms.CharField(
+        label=gettext_lazy("Password"),
+        strip=False,
+        widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}),
+    )
+
+    def __init__(self, *args: Any, request: HttpRequest, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._request = request
+
+    def clean_password(self) -> str:
+        """Compare it with the account's."""
+        user, password = cast(User, self._request.user), str(self.cleaned_data["password"])
+        address = self._request.META.get("REMOTE_ADDR", "")
+        wait_s = self.wait_s = login_wait_s(user.username, address)
+        if wait_s:
+            params = {"wait": duration(wait_s)}
+            raise forms.ValidationError(
+                gettext_lazy("Too many failed tries. Try again in %(wait)s."), code="throttled", params=params
+            )
+        if not user.check_password(password):
+            raise forms.ValidationError(gettext_lazy("That is not your password."))
+        login_succeeded(user.username, address)
+        return password
+
+
+class MailForm(forms.ModelForm):  # type: ignore[type-arg]
+    """Where a reset link may be sent."""
+
+    class Meta:
+        model = User
+        fields = ["email"]
+        labels = {"email": gettext_lazy("Mail address")}
+        help_texts = {"email": gettext_lazy("If you forget your password, a link that logs you in once is sent there.")}
+
+
+class ForgottenForm(forms.Form):
+    """Whose password was forgotten."""
+
+    username = forms.CharField(
+        label=gettext_lazy("User name"),
+        max_length=150,
+        widget=forms.TextInput(attrs={"autocomplete": "username", "autocapitalize": "none", "spellcheck": "false"}),
+    )
+
+
+class MemberForm(forms.Form):
+    """Who joins the team, and as what."""
+
+    username = forms.CharField(
+        label=gettext_lazy("User name"),
+        max_length=150,
+        validators=User._meta.get_field("username").validators,
+        help_text=gettext_lazy(
+            "Someone with an account joins at once. A new name gets an account and a one-time login link."
+        ),
+        widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}),
+    )
+    role = forms.ChoiceField(label=gettext_lazy("Role"), choices=Role.choices, initial=Role.EDITOR)
+
+
+class HubTokenForm(forms.Form):
+    """A project's Hugging Face token; it is only ever written."""
+
+    token = forms.CharField(
+        label=gettext_lazy("Token"),
+        max_length=500,
+        widget=forms.PasswordInput(attrs={"autocomplete": "off"}),
+        help_text=gettext_lazy(
+            "A token with read access is enough. It is kept in a file, never shown again, and given only to trainers "
+            "of this project."
+        ),
+    )
+
+
+class RoleForm(forms.Form):
+    """A member's role."""
+
+    role = forms.ChoiceField(label=gettext_lazy("Role"), choices=Role.choices)
+
+
+class ProjectForm(forms.Form):
+    """A new project in one of the teams that the person owns."""
+
+    name = forms.CharField(
+        label=gettext_lazy("Name"),
+        max_length=80,
+        validators=[name_validator],
+        help_text=gettext_lazy("What this project trains, in a few words."),
+    )
+    team = forms.ModelChoiceField(label=gettext_lazy("Team"), queryset=Team.objects.none(), empty_label=None)
+
+    def __init__(self, *args: Any, teams: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        field = self.fields["team"]
+        assert isinstance(field, forms.ModelChoiceField)  # noqa: S101 - for the type checker
+        field.queryset = teams
+        if len(teams) == 1:
+            field.widget = forms.HiddenInput()
+            field.initial = teams[0].pk
+
+
+DAYS = [
+    (7, gettext_lazy("7 days")),
+    (30, gettext_lazy("30 days")),
+    (90, gettext_lazy("90 days")),
+    (365, gettext_lazy("one year")),
+    (0, gettext_lazy("no limit")),
+]
+METRICS_TOLD = gettext_lazy("read runs and their metrics: no transcripts, datasets or chats")
+INGEST_TOLD = gettext_lazy("send in datasets and runs of other trainers, and read nothing")
+
+
+class TokenDaysForm(forms.Form):
+    """For how long a token is valid."""
+
+    days = forms.TypedChoiceField(label=gettext_lazy("Valid for"), coerce=int, choices=DAYS, initial=90)
+
+
+class MachineForm(TokenDaysForm):
+    """A machine account and its first token."""
+
+    name = forms.CharField(
+        label=gettext_lazy("Name"),
+        max_length=80,
+        validators=User._meta.get_field("username").validators,
+        help_text=gettext_lazy("Runs and the audit show it, such as nightly-ci. It cannot log in."),
+        widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}),
+    )
+    may = forms.ChoiceField(
+        label=gettext_lazy("What it may do"),
+        choices=[
+            (TokenScope.METRICS, METRICS_TOLD),
+            (TokenScope.INGEST, INGEST_TOLD),
+            (Role.VIEWER, gettext_lazy("read")),
+            (Role.EDITOR, gettext_lazy("read, create and run")),
+        ],
+        initial=Role.EDITOR,
+        help_text=gettext_lazy("Never what only owners may do: a person does that."),
+    )
+    everywhere = forms.TypedChoiceField(label=gettext_lazy("Only in"), coerce=lambda chosen: chosen == "yes")
+    field_order = ("name", "may", "everywhere", "days")
+
+    def __init__(self, *args: Any, project: Project, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        places = [("no", project.name), ("yes", gettext_lazy("all projects of the team"))]
+        self.fields["everywhere"].choices = places  # type: ignore[attr-defined]
+
+
+class TokenForm(TokenDaysForm):
+    """What a new token may do, and for how long."""
+
+    name = forms.CharField(
+        label=gettext_lazy("Name"),
+        max_length=80,
+        validators=[name_validator],
+        help_text=gettext_lazy("Where it is used, such as night-jobs."),
+    )
+    role = forms.ChoiceField(
+        label=gettext_lazy("What it may do"),
+        choices=[
+            (TokenScope.METRICS, METRICS_TOLD),
+            (TokenScope.INGEST, INGEST_TOLD),
+            (Role.VIEWER, gettext_lazy("read")),
+            (Role.EDITOR, gettext_lazy("read, create and run")),
+            (Role.OWNER, gettext_lazy("everything that you may, deleting included")),
+        ],
+        initial=Role.EDITOR,
+        help_text=gettext_lazy("Never more than you may do yourself."),
+    )
+    project = forms.ModelChoiceField(
+        label=gettext_lazy("Only in"),
+        queryset=Project.objects.none(),
+        required=False,
+        empty_label=gettext_lazy("all your projects"),
+    )
+    field_order = ("name", "role", "project", "days")
+
+    def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["project"].queryset = projects_of(user)  # type: ignore[attr-defined]
 
 
 @login_required

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from django.db.models import Q
 
-from webapp.datasets.categories import Categories, categories_in_file
-from webapp.datasets.of_runs import dataset_of_step
+from webapp.datasets.recorded import dataset_of_step
+from webapp.datasets.rows import Categories, categories_in_file
 from webapp.reading.inspector.scope import Scope
 from webapp.runs.config import config_of
 from webapp.runs.models import Run

@@ -16,7 +16,7 @@ from django.utils.translation import ngettext
 from webapp.common.failures import failure
 from webapp.common.figures import figure
 from webapp.common.outcomes import Outcome
-from webapp.reading.inspector.figures import Figures, Histogram
+from webapp.reading.inspector.figures import Figures, Histogram, Snippet, snippets
 from webapp.reading.inspector.filters import (
     CHOICES,
     MEASURES,
@@ -30,11 +30,9 @@ from webapp.reading.inspector.filters import (
 )
 from webapp.reading.inspector.finding import Count, View
 from webapp.reading.inspector.scope import Scope
-from webapp.reading.inspector.snippets import Snippet, snippets
 from webapp.runs.config import all_components, component_titles, config_of
+from webapp.runs.rollouts.figures import Signal, judge_functions, signal_of
 from webapp.runs.rollouts.models import Rollout, RolloutGroup
-from webapp.runs.rollouts.outcome import judge_functions
-from webapp.runs.rollouts.signal import Signal, signal_of
 
 PER_PAGE = 50
 BAR_WIDTH, BAR_HEIGHT = 10, 48

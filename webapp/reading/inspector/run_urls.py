@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from django.urls import URLPattern, path
 
-from webapp.reading.inspector import saving_views, views
+from webapp.reading.inspector import views
 
 urlpatterns: list[URLPattern] = [
     path("<uuid:pk>/rollouts/", views.rollout_list, name="run-rollouts"),
     path("<uuid:pk>/rollouts/fresh/", views.rollouts_fresh, name="run-rollouts-fresh"),
-    path("<uuid:pk>/rollouts/save/", saving_views.rollouts_save, name="run-rollouts-save"),
+    path("<uuid:pk>/rollouts/save/", views.rollouts_save, name="run-rollouts-save"),
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -16,17 +16,59 @@ from django.utils.translation import gettext_lazy
 from webapp.common.pages import clean_name
 from webapp.datasets.models import Dataset
 from webapp.datasets.pairs import pairs_order
-from webapp.datasets.rollout_rows import Use
+from webapp.datasets.recorded import Use, dataset_of_step, rows_at
 from webapp.datasets.rollouts import MOST, rollouts_order
 from webapp.people.teams.models import User
-from webapp.reading.inspector.cases import cases_from
 from webapp.reading.inspector.finding import View
 from webapp.reading.inspector.page import chips
 from webapp.reading.inspector.saved_views import view_save
 from webapp.rewards.cases import reward_case_create
 from webapp.rewards.lab.sets import rollout_set_create
-from webapp.rewards.models import SetKind
+from webapp.rewards.models import RewardCase, SetKind
+from webapp.rewards.paid import origin_of
+from webapp.runs.config import config_of
 from webapp.runs.models import Run
+from webapp.runs.rollouts.episodes import episode_of
+from webapp.runs.rollouts.models import Rollout, Turn
+
+# --- Cases ----------------------------------------------------------------------------------------------------------
+# Rollouts as reward test cases: the episode, the dataset's row, and the reward that it got.
+
+SLACK = 1e-6
+
+
+def cases_from(rollouts: Sequence[Rollout], name: str, view: str) -> list[RewardCase]:
+    """A case for each rollout that has a prompt, not saved; several are numbered. ``view`` says how they were found."""
+    made = []
+    for number, rollout in enumerate(rollouts, start=1):
+        turns = list(Turn.objects.filter(rollout=rollout).defer("words").order_by("number"))
+        if turns and rollout.reward is not None:
+            case = case_of(rollout, turns, view)
+            case.name = name if len(rollouts) == 1 else f"{name[:75]}-{number}"
+            made.append(case)
+    return made
+
+
+def case_of(rollout: Rollout, turns: list[Turn], view: str = "") -> RewardCase:
+    """A case without a name, not saved: the episode with the reward that it got."""
+    source = dataset_of_step(rollout.run, rollout.step, rollout.part)
+    row = {}
+    if source is not None and rollout.row is not None:
+        row = rows_at(source.rows_path, [rollout.row]).get(rollout.row, {})
+    episode, config = episode_of(rollout, turns, row), config_of(rollout.run)
+    reward = float(rollout.reward or 0.0)
+    return RewardCase(
+        environment=(config.environment.name if config else "")[:80],
+        messages=[message.model_dump(mode="json", exclude_none=True) for message in episode.messages],
+        prompt_length=episode.prompt_length,
+        row=row,
+        env_reward=episode.env_reward,
+        env_parts=dict(episode.env_parts),
+        truncated=episode.truncated,
+        total=[reward - SLACK, reward + SLACK],
+        origin=origin_of(rollout, view),
+    )
+
 
 CASES_MOST = 20
 LEAST_GAP = 1e-6  # any difference

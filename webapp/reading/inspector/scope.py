@@ -55,7 +55,7 @@ def address_of(project: Project, run: Run | None, name: str = "rollouts") -> str
 
 
 def carried(run: Run | None, pairs: Sequence[tuple[str, str]]) -> str:
-    """The query string that says in which view a rollout was found (``webapp.reading.found`` reads it), so that its
+    """The query string that says in which view a rollout was found (``webapp.reading.views`` reads it), so that its
     page leads to the next one there."""
     return "?" + urlencode([("found", urlencode(pairs)), *([] if run else [("in", "project")])])
 

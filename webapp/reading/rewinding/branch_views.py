@@ -6,6 +6,7 @@ from typing import Any, Literal, cast, get_args
 from urllib.parse import urlencode
 from uuid import UUID
 
+from django import forms
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import ValidationError
@@ -28,14 +29,30 @@ from webapp.reading.access import own_rollout
 from webapp.reading.rewinding.beside import MOST_COLUMNS, beside, chosen_of
 from webapp.reading.rewinding.continuations import MAX_TIMES, USUAL_TIMES, continuation_create
 from webapp.reading.rewinding.continuing import rollout_continue
-from webapp.reading.rewinding.forms import ContinuationForm
 from webapp.reading.rewinding.models import Branch
 from webapp.reading.rewinding.played import continuing
-from webapp.reading.rewinding.selectors import branch_of, branches_of
-from webapp.reading.rewinding.services import MAX_BRANCHES, branch_delete, branch_save
+from webapp.reading.rewinding.services import MAX_BRANCHES, branch_delete, branch_of, branch_save, branches_of
 from webapp.runs.registry.selectors import registered_as
 from webapp.runs.rollouts.models import Rollout
 from webapp.runs.rollouts.selectors import rollout_view
+
+# --- Forms ----------------------------------------------------------------------------------------------------------
+# The form that lets a contestant continue.
+
+
+class ContinuationForm(forms.Form):
+    """Who continues, from which turn, how often; without a temperature at that of the recorded run."""
+
+    contestant = forms.CharField(max_length=200)
+    turn = forms.IntegerField(min_value=1, max_value=2**31 - 1)
+    times = forms.IntegerField(min_value=1, max_value=MAX_TIMES)
+    temperature = forms.FloatField(required=False, min_value=0.01, max_value=5)
+
+    @property
+    def problem(self) -> str:
+        """What is wrong, in one sentence for each field."""
+        return " ".join(f"{name}: {error}" for name, errors in self.errors.items() for error in errors)
+
 
 MAX_NAMES = 200
 STARTER = "starter"

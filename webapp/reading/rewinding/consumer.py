@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import Http404
+from pydantic import Field, TypeAdapter
 
 from training.rollout.rewinding import Rewound
 from webapp.environments.models import Environment
+from webapp.environments.playground.commands import MAX_SEED, Command, Playing
 from webapp.environments.playground.consumer import PlayConsumer
 from webapp.environments.playground.episode import Played
 from webapp.live.watching import FORBIDDEN, GONE, LOGIN, Closed, user_now
 from webapp.people.teams.models import Role, User
 from webapp.reading.access import rollout_for
-from webapp.reading.rewinding.commands import REWINDING, Rewind
 from webapp.reading.rewinding.models import Branch
-from webapp.reading.rewinding.scene import Scene, environment_of, scene_of
-from webapp.reading.rewinding.scoring import scored
+from webapp.reading.rewinding.played import check_view
+from webapp.reading.rewinding.scene import Scene, environment_of, scene_of, scored
 from webapp.reading.rewinding.services import Took, branch_keep
-from webapp.reading.rewinding.replay_view import check_view
 from webapp.runs.rollouts.models import Rollout
+
+# --- Commands -------------------------------------------------------------------------------------------------------
+# The commands of a rewound rollout's socket: those of the playground, and where to begin.
+
+
+class Rewind(Command):
+    """Bring the environment to its state before the policy's ``turn``; an episode that is open ends."""
+
+    type: Literal["rewind"]
+    turn: int = Field(ge=1, le=MAX_SEED)
+
+
+REWINDING: TypeAdapter[Any] = TypeAdapter(Annotated[Playing | Rewind, Field(discriminator="type")])
 
 
 class RewindConsumer(PlayConsumer):

@@ -19,8 +19,8 @@ from webapp.people.teams.models import User
 from webapp.reading.parts import config_for
 from webapp.reading.rewinding import scene as scenes
 from webapp.reading.rewinding.models import Branch
-from webapp.reading.rewinding.replaying import REPLAY_LIMIT_S, seated
-from webapp.reading.rewinding.scoring import scored
+from webapp.reading.rewinding.played import REPLAY_LIMIT_S, seated
+from webapp.reading.rewinding.scene import scored
 from webapp.reading.rewinding.services import Took, branch_keep
 from webapp.runs.rollouts.models import Rollout
 

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from django.core.exceptions import ValidationError
 from django.db.models import Count, F, Q, QuerySet
 from django.utils.translation import gettext as _
 
+from training.errors import EnvironmentTimeout
+from training.rollout.rewinding import Rewound
 from webapp.common.failures import failure
 from webapp.common.text import finite
+from webapp.environments.models import Environment
+from webapp.environments.playground.consumer import leave, take
+from webapp.environments.playground.play import Play, PlayRefused, Reach, reach_of
 from webapp.evaluation.suites.contestants import title_of_contestant
+from webapp.people.teams.models import User
 from webapp.reading.rewinding.models import Branch, Continuation
-from webapp.reading.rewinding.scene import recorded_messages
+from webapp.reading.rewinding.scene import Scene, recorded_messages, scene_of
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout, RolloutStatus, Turn
 from webapp.runs.states import TERMINAL
@@ -128,3 +137,80 @@ def _turn_place(messages: Messages, turn: int) -> int:
 def _missing_parts(played: Rollout) -> dict[str, str]:
     told = failure(played.error)
     return {_("excluded"): f"{told.title} {told.detail}".strip()} if told is not None else {}
+
+
+# --- Replay view ----------------------------------------------------------------------------------------------------
+# What a replay found, as the socket, the API and pages show it.
+
+TEXT_MAX = 4_000
+
+
+def check_view(found: Rewound) -> dict[str, Any]:
+    """The turns that were taken again, whether their answers are the recorded ones, and else the first other one."""
+    other = found.difference
+    return {
+        "turns": found.turns,
+        "checked": found.checked,
+        "over": found.over,
+        "seconds": found.seconds,
+        "differing": found.differing,
+        "difference": None
+        if other is None
+        else {
+            "turn": other.turn,
+            "what": other.what,
+            "recorded": _shorten(other.recorded),
+            "now": _shorten(other.now),
+        },
+    }
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= TEXT_MAX else f"{text[:TEXT_MAX]} … (+{len(text) - TEXT_MAX})"
+
+
+# --- Replaying ------------------------------------------------------------------------------------------------------
+# One replay of a rollout without a continuation: to see whether its environment still answers as it did.
+
+REPLAY_LIMIT_S = 60.0
+
+
+def replay(rollout: Rollout, user: User, turn: int | None = None) -> dict[str, Any]:
+    """Play a rollout again up to a turn of the policy, or whole, and give the session back.
+
+    Raises ``ValidationError`` where that cannot be done, and environment errors.
+    """
+    scene = scene_of(rollout)
+    kept = len(scene.recording.turns) if turn is None else scene.kept(turn)
+    with seated(scene.environment, user) as reach:
+        return asyncio.run(_replay_once(reach, scene, kept))
+
+
+@contextmanager
+def seated(environment: Environment, user: User) -> Iterator[Reach]:
+    """A person's seat at an environment as long as the block lasts. Raises ``ValidationError``."""
+    try:
+        reach = reach_of(environment)
+    except PlayRefused as refused:
+        raise ValidationError(str(refused)) from refused
+    if not take(user.pk, environment.pk):
+        said = _("You play this environment already, or four environments at once; end one of them first.")
+        raise ValidationError(said)
+    try:
+        yield reach
+    finally:
+        leave(user.pk, environment.pk)
+
+
+async def _replay_once(reach: Reach, scene: Scene, kept: int) -> dict[str, Any]:
+    play = Play(reach, scene.environment.name)
+    try:
+        async with asyncio.timeout(REPLAY_LIMIT_S):
+            found = await play.rewind(scene.recording, kept, tools=scene.tools, origin=scene.origin, again=False)
+    except TimeoutError as exc:
+        raise EnvironmentTimeout(f"The replay was not finished within {REPLAY_LIMIT_S:g} s.") from exc
+    finally:
+        await play.end()
+    episode = play.episode
+    messages = [] if episode is None else [message.model_dump(mode="json") for message in episode.messages]
+    return {"environment": scene.environment.name, "messages": messages, **check_view(found)}

@@ -1,5 +1,6 @@
 """A recorded rollout as something that can be played again: the present registration of its environment, and its
-calls."""
+calls.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +15,19 @@ from pydantic import ValidationError as ShapeError
 from envs.wire import Message, ResetRequest
 from training.config import JobConfig, RewardComponent
 from training.data.schema import Row, RowError, row_from_dict
+from training.rewards.base import Episode
+from training.rewards.combining import counts_for, terms_of, total_of
+from training.rewards.scorer.wire import Asked
 from training.rollout.rewinding import Recording, Taken
 from training.rollout.tokens import Tools
+from training.rows import categories_of
+from webapp.common.errors import TooMany
+from webapp.common.text import in_words
 from webapp.environments.models import Environment
 from webapp.reading.facts import seeds_of
 from webapp.reading.parts import config_for, spec_of, weighed_at
 from webapp.reading.rows import task_row
+from webapp.rewards.scorers.asking import scorers, unscored
 from webapp.runs.config import of_step
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout, RolloutStatus, Turn
@@ -151,3 +159,32 @@ def _registered_environment(run: Run, step: int, part: str) -> Environment:
         said = _("The environment “%(name)s” is not registered in this project; register it under this name again.")
         raise ValidationError(said % {"name": name[:80] or "–"})
     return found
+
+
+# --- Scoring --------------------------------------------------------------------------------------------------------
+# A branch's reward by the spec that scored the rollout: each component by itself, so that the failure of one does not
+# affect others.
+
+SCORE_LIMIT_S = 5.0
+
+
+class Scored(NamedTuple):
+    """Values by component, ``None`` where one is missing, and why; ``reward`` is missing where one of them is."""
+
+    parts: dict[str, float | None]
+    missing: dict[str, str]
+    reward: float | None
+
+
+def scored(episode: Episode, components: Sequence[RewardComponent], step: int, user_id: object) -> Scored:
+    """Score within ``SCORE_LIMIT_S``. Judges, reward models and custom code are not asked: they are missing."""
+    counted = [part for part in components if counts_for(part, categories_of(episode.row))]
+    asked = [Asked(episode=episode, components=counted, weighed=True)]
+    try:
+        (said,) = scorers.ask(user_id, asked, SCORE_LIMIT_S)
+    except TooMany as exc:  # the branch is kept also without a score
+        (said,) = unscored(asked, str(exc))
+    missing = {name: in_words(one.why) for name, one in said.items() if one.value is None}
+    known = {name: one.value for name, one in said.items() if one.value is not None}
+    reward = total_of(terms_of(known, counted, step), counted) if counted and not missing else None
+    return Scored({name: one.value for name, one in said.items()}, missing, reward)

@@ -14,14 +14,22 @@ from training.config import JobConfig
 from training.metrics import METRICS
 from webapp.common.figures import duration, figure, percent
 from webapp.common.text import translated
-from webapp.results.model_pages.lineage import Fact, base_words, revision_of, trained_on
-from webapp.results.model_pages.origins import Origins, Stage, components_of, origins_of
+from webapp.results.model_pages.lineage import (
+    Fact,
+    Origins,
+    Stage,
+    base_words,
+    components_of,
+    origins_of,
+    revision_of,
+    trained_on,
+)
 from webapp.results.model_pages.scores import Score, scores, tries_words
 from webapp.runs.config import config_of, title_of
 from webapp.runs.metrics.selectors import values_at
 from webapp.runs.models import Run
-from webapp.runs.registry.describing import SECTIONS
 from webapp.runs.registry.models import ModelKind, RegisteredModel
+from webapp.runs.registry.weights import SECTIONS
 
 SHOWN_AS = {"figure": figure, "percent": percent, "duration": duration}
 

@@ -8,14 +8,14 @@ from typing import Any
 from django import forms
 from django.utils.translation import gettext_lazy
 
-from webapp.runs.registry.describing import (
+from webapp.runs.registry.models import RegisteredModel
+from webapp.runs.registry.weights import (
     MAX_NOTES_CHARS,
     MAX_SECTION_CHARS,
     MAX_TAG_CHARS,
     MAX_TAGS,
     SECTIONS,
 )
-from webapp.runs.registry.models import RegisteredModel
 
 HELP = {
     "intended_use": gettext_lazy("What it is for, and for whom."),

@@ -17,8 +17,7 @@ from webapp.people.teams.access import can_edit
 from webapp.people.teams.models import Project
 from webapp.results.model_pages.card import card_text
 from webapp.results.model_pages.forms import AboutForm, CardForm, PushForm
-from webapp.results.model_pages.lineage import children, lineage
-from webapp.results.model_pages.origins import Origins, origins_of, origins_of_checkpoint
+from webapp.results.model_pages.lineage import Origins, children, lineage, origins_of, origins_of_checkpoint
 from webapp.results.model_pages.scores import Score, headline, scores, scores_of
 from webapp.results.model_pages.serving import ways
 from webapp.runs.models import Run

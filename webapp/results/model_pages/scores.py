@@ -16,7 +16,7 @@ from webapp.evaluation.comparison.contestants import LEAST, MOST, Contestant, Pl
 from webapp.evaluation.comparison.figures import Cell, Column, cell, known_columns, left_out_text
 from webapp.launch.learned.overlap import Overlap, overlap_of
 from webapp.people.teams.models import Project
-from webapp.results.model_pages.origins import Origins, dataset_words, environment_name
+from webapp.results.model_pages.lineage import Origins, dataset_words, environment_name
 from webapp.runs.config import config_of
 from webapp.runs.models import Run
 from webapp.runs.registry.models import RegisteredModel

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from django.utils.translation import gettext as _
 
-from webapp.results.model_pages.origins import Origins
+from webapp.results.model_pages.lineage import Origins
 from webapp.runs.registry.models import ModelKind, RegisteredModel
 from webapp.runs.registry.weights import weights_of_run
 

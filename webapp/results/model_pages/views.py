@@ -23,11 +23,11 @@ from webapp.people.teams.sudo import Act, ask
 from webapp.results.model_pages.card import card_of
 from webapp.results.model_pages.forms import AboutForm, CardForm, PushForm
 from webapp.results.model_pages.page import page_data
-from webapp.runs.registry.describing import model_describe, model_mark
 from webapp.runs.registry.download import README
 from webapp.runs.registry.models import ModelMark, RegisteredModel
 from webapp.runs.registry.pushing import push_order
 from webapp.runs.registry.selectors import models_of
+from webapp.runs.registry.weights import model_describe, model_mark
 
 
 def own_model(

@@ -10,7 +10,9 @@ from uuid import UUID
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from django.urls import reverse
+from django.utils.functional import Promise
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from pydantic import ValidationError as ShapeError
 
 from training.data.reader import read_records
@@ -112,3 +114,71 @@ def rows_at(run: Run, rollouts: Sequence[Rollout]) -> dict[int, dict[str, Any]]:
         return {place: record.row.raw for place, record in records if place in wanted and record.row is not None}
     except DataError:
         return {}
+
+
+# --- Examples -------------------------------------------------------------------------------------------------------
+# Short pieces of code to start from. Their comments are in the reader's language.
+
+
+class Example(NamedTuple):
+    """One example: its name in addresses, its title, a comment, and code with a placeholder for the comment."""
+
+    key: str
+    title: Promise | str
+    comment: Promise | str
+    body: str
+
+    @property
+    def code(self) -> str:
+        """The code with its comment."""
+        return f"# {self.comment}\n{self.body}"
+
+
+EXAMPLES = (
+    Example(
+        "contains",
+        gettext_lazy("The answer contains the truth"),
+        gettext_lazy("1 if the final answer contains the row's answer, else 0."),
+        """def reward(episode):
+    truth = str(episode["row"].get("answer", "")).strip()
+    return 1.0 if truth and truth in episode["final_answer"] else 0.0
+""",
+    ),
+    Example(
+        "errors",
+        gettext_lazy("Few failed tool calls"),
+        gettext_lazy("The share of tool calls that worked; 1 when nothing was called."),
+        """def reward(episode):
+    calls = episode["calls"]
+    failed = sum(call["error"] is not None for call in calls)
+    return 1.0 - failed / len(calls) if calls else 1.0
+""",
+    ),
+    Example(
+        "number",
+        gettext_lazy("A number close to the truth"),
+        gettext_lazy("1 for the exact number, falling to 0 when the error reaches twice the number."),
+        """import re
+
+
+def reward(episode):
+    found = re.findall(r"-?\\d+(?:\\.\\d+)?", episode["final_answer"])
+    truth = float(episode["row"]["answer"])
+    if not found:
+        return 0.0
+    off = abs(float(found[-1]) - truth)
+    return max(0.0, 1.0 - off / (2 * abs(truth) or 1.0))
+""",
+    ),
+    Example(
+        "short",
+        gettext_lazy("Solved, and in few turns"),
+        gettext_lazy("The environment's reward, less 0.05 for each model turn after the first."),
+        """def reward(episode):
+    after = episode["messages"][episode["prompt_length"]:]
+    turns = sum(message["role"] == "assistant" for message in after)
+    return (episode["env_reward"] or 0.0) - 0.05 * max(0, turns - 1)
+""",
+    ),
+)
+BY_KEY = {example.key: example for example in EXAMPLES}

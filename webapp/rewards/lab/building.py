@@ -2,33 +2,139 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from django.db.models import Max, Q
+from django.db.models import Max, Q, QuerySet
 from django.utils.translation import gettext_noop
 from pydantic import ValidationError as ShapeError
 
 from envs.wire import Message
 from training.config import RewardComponent
+from training.data.reader import read_records
 from training.errors import Boundary, DataError, ErrorInfo, TiltyardError
 from training.rewards.base import Episode
 from training.rewards.lab.table import COLUMNS_NAME, EPISODES_NAME, META_NAME, ROWS_NAME
-from training.rewards.lab.writing import MAX_ROLLOUTS, Recorded, SetWriter
+from training.rewards.lab.writing import MAX_ROLLOUTS, Recorded, SetWriter, message_head
 from webapp.common.work import Claim
+from webapp.datasets.recorded import dataset_of_step
 from webapp.rewards.cases import cases_of
 from webapp.rewards.lab.pasted import TEXT_NAME, conversations_of, grouped
-from webapp.rewards.lab.recorded import Found, Rows, found_in
 from webapp.rewards.lab.sets import recorded_rollouts
 from webapp.rewards.models import RolloutSet, SetKind, SetState
-from webapp.runs.config import common_components, config_of
+from webapp.runs.config import common_components, config_of, stage_at
 from webapp.runs.models import Run
-from webapp.runs.rollouts.groups import groups_read
+from webapp.runs.rollouts.episodes import BATCH, episodes_of
+from webapp.runs.rollouts.figures import groups_read
+from webapp.runs.rollouts.models import Rollout, RolloutStatus
+
+# --- Recorded -------------------------------------------------------------------------------------------------------
+# A run's records, as episodes that can be scored, with the rows of its dataset: streamed, so of any size.
+
+Place = tuple[int, str]
+"""The number of a stage, and the name of a part of a mix."""
+Found = Iterator[tuple[Recorded, Episode | None]]
+
+
+def found_in(rollouts: QuerySet[Rollout], rows: Rows) -> Found:
+    """The rollouts in their order, each with its episode; ``None`` where no transcript is stored."""
+    batch: list[Rollout] = []
+    for rollout in rollouts.iterator(chunk_size=BATCH):
+        batch.append(rollout)
+        if len(batch) == BATCH:
+            yield from _episodes_of_batch(batch, rows)
+            batch = []
+    yield from _episodes_of_batch(batch, rows)
+
+
+def _episodes_of_batch(batch: list[Rollout], rows: Rows) -> Found:
+    episodes: dict[uuid.UUID, Episode] = {}
+    for place, some in groupby(batch, key=rows.place_of):
+        alike = list(some)
+        held = {item.row: rows.get(place, item.row) for item in alike if item.row is not None}
+        episodes |= {rollout.pk: episode for rollout, episode in episodes_of(alike, held)}
+    for rollout in batch:
+        episode = episodes.get(rollout.pk)
+        yield _recorded_of(rollout, episode), episode
+
+
+def _recorded_of(rollout: Rollout, episode: Episode | None) -> Recorded:
+    """The record of a rollout. One whose reward alone failed is not excluded: another reward can still be computed."""
+    error = ""
+    if rollout.status == RolloutStatus.EXCLUDED and (rollout.error or {}).get("boundary") != Boundary.REWARD:
+        error = str(
+            (rollout.error or {}).get("message") or gettext_noop("It was already excluded when it was recorded.")
+        )
+    prompt = episode.messages[: episode.prompt_length] if episode else []
+    return Recorded(
+        rollout.pk,
+        step=rollout.step,
+        group=rollout.group,
+        index=rollout.index,
+        policy=rollout.policy,
+        status=rollout.status,
+        reward=rollout.reward,
+        parts={name: value for name, value in rollout.parts.items() if value is not None},
+        error=error,
+        task=rollout.task or message_head(prompt),
+        row=rollout.row,
+        turn_rewards=rollout.turn_rewards,
+    )
+
+
+class Rows:
+    """The rows of the run's dataset, or of its stages' or parts' datasets, that its rollouts played: on disk, not in
+    memory."""
+
+    def __init__(self, file: BinaryIO, run: Run, rollouts: QuerySet[Rollout], tick: Callable[[], None]) -> None:
+        self._file, self._run = file, run
+        self._places: dict[tuple[Place, int], int] = {}
+        wanted: dict[Place, tuple[int, set[int]]] = {}
+        for step, part, row in rollouts.order_by().values_list("step", "part", "row").distinct():
+            if row is not None:
+                wanted.setdefault((stage_at(run, step), part), (step, set()))[1].add(row)
+        for place, (step, rows) in wanted.items():
+            self._keep_rows(place, dataset_path(run, step, place[1]), rows, tick)
+
+    def _keep_rows(self, place: Place, path: Path | None, wanted: set[int], tick: Callable[[], None]) -> None:
+        if path is None:
+            return
+        last = max(wanted)
+        for number, record in enumerate(read_records(path)):
+            if number % 1000 == 0:
+                tick()
+            if number in wanted and record.row is not None:
+                self._places[place, number] = self._file.tell()
+                self._file.write(json.dumps(record.row.raw, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
+            if number == last:
+                break
+
+    def place_of(self, rollout: Rollout) -> Place:
+        """The number of the stage that a rollout was played in, 0 without stages, and the part of a mix."""
+        return stage_at(self._run, rollout.step), rollout.part
+
+    def get(self, place: Place, row: int) -> dict[str, Any]:
+        """A row of the dataset of a stage or part; empty where the dataset is gone."""
+        at = self._places.get((place, row))
+        if at is None:
+            return {}
+        self._file.seek(at)
+        return dict(json.loads(self._file.readline()))
+
+
+def dataset_path(run: Run, step: int, part: str = "") -> Path | None:
+    """The rows that a step, or a part of its mix, was trained on, if they are those of a dataset of its project: no
+    other path is read."""
+    known = dataset_of_step(run, step, part)
+    return known.rows_path if known else None
+
 
 TOO_MANY = "A rollout set holds at most {limit:,} rollouts; these steps have {total:,}."
 
@@ -115,7 +221,9 @@ def _case_rollouts(rollout_set: RolloutSet) -> Found:
         )
 
 
-def _rollouts_of_run(rollout_set: RolloutSet, run: Run, folder: Path, report: Callable[[int, int | None], None]) -> Found:
+def _rollouts_of_run(
+    rollout_set: RolloutSet, run: Run, folder: Path, report: Callable[[int, int | None], None]
+) -> Found:
     """The finished rollouts of each step as its newest attempt played it."""
     rollouts = recorded_rollouts(run, rollout_set.first_step, rollout_set.last_step)
     if rollout_set.groups_path.exists():

@@ -15,8 +15,8 @@ from training.rewards.registry import FAMILIES
 from webapp.common.fields import LinesField, fields_of
 from webapp.common.ids import name_validator
 from webapp.common.pages import newest_only
-from webapp.rewards.forms import FAMILY_TITLES
 from webapp.rewards.models import SetKind
+from webapp.rewards.views import FAMILY_TITLES
 from webapp.runs.models import Run
 
 MAX_STEP = 1_000_000

@@ -2,34 +2,275 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, NamedTuple, TypeVar, cast
+from urllib.parse import urlencode
 from uuid import UUID
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import ValidationError
 from django.core.paginator import Paginator
+from django.db.models import Exists, OuterRef, QuerySet
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic import ValidationError as ShapeError
 
+from training.config import JobConfig, RewardComponent
+from training.errors import DataError
+from training.rewards.registry import COMPONENTS, form_components, starting_components
+from training.rewards.scoring import validate_components
 from webapp.common.errors import error_body
 from webapp.common.failures import failure
+from webapp.common.fields import error_sentence
 from webapp.common.pages import add_errors, errors_by_field, page_number
+from webapp.common.text import in_words, translated
 from webapp.people.teams.access import can_edit, object_for, project_for
 from webapp.people.teams.models import Project, Role, User
-from webapp.rewards.lab import page, selectors, sets
+from webapp.rewards.lab import sets
 from webapp.rewards.lab.forms import PLACE, SetForm, editors
-from webapp.rewards.lab.requests import Components
+from webapp.rewards.lab.requests import Components, RolloutRequest, ScoreRequest
+from webapp.rewards.lab.sets import rollout_sets_of
+from webapp.rewards.lab.spans import rollout_reply
 from webapp.rewards.lab.strings import lab_strings
-from webapp.rewards.models import RolloutSet, SetKind, SetState
-from webapp.rewards.services import reward_spec_save
+from webapp.rewards.lab.view import Pending, score_reply
+from webapp.rewards.models import RewardSpec, RolloutSet, SetKind, SetState
+from webapp.rewards.selectors import latest_specs, specs_of
+from webapp.rewards.services import custom_refusal, reward_spec_save
 from webapp.rewards.shape import ShapeForm
+from webapp.runs.config import config_of
 from webapp.runs.models import Run
+from webapp.runs.rollouts.models import Rollout
+
+# --- Page -----------------------------------------------------------------------------------------------------------
+# The contents of the lab's pages: runs that a set can be made of, specs to choose from, and the launch address.
+
+MAX_SPECS = 60
+MAX_NAME = 80
+AS_LAUNCHED, STARTING = "run", "start"
+"""Keys of the two choices that are no saved spec: the components of the set's run, and the usual start."""
+
+
+class Choice(NamedTuple):
+    """A spec that can be chosen in the lab; ``key`` is in the address."""
+
+    key: str
+    label: str
+    name: str
+    reference: str
+    components: list[dict[str, Any]]
+
+
+def runs_with_rollouts(project: Project) -> QuerySet[Run]:
+    """Runs that a set can be made from, newest first."""
+    recorded = Rollout.objects.filter(run=OuterRef("pk"))
+    return Run.objects.filter(Exists(recorded), project=project).order_by("-created_at")
+
+
+def choices_for(project: Project, rollout_set: RolloutSet, asked: list[str]) -> list[Choice]:
+    """First the components of the set's run, then the newest version of each spec and those that the address names."""
+    config = _config_of(rollout_set)
+    own = _spec_named(project, config.rewards.spec) if config else None
+    launched = _launched_components(rollout_set, config) if config and own is None else []
+    found = {spec.pk: spec for spec in [*([own] if own else []), *latest_specs(project)[:MAX_SPECS]]}
+    wanted = [key for key in map(_parse_uuid, asked) if key is not None and key not in found]
+    found |= {spec.pk: spec for spec in specs_of(project).filter(pk__in=wanted)}
+    as_launched = _("as launched by %(run)s") % {"run": rollout_set.run_name}
+    first = [Choice(AS_LAUNCHED, as_launched, "", "", _components_json(launched))] if launched else []
+    saved = [_choice_of(spec) for spec in found.values()]
+    form = Choice(STARTING, _("the five tool-calling components"), "", "", _components_json(form_components()))
+    if config is not None and own is None and not launched:  # runs without a spec were scored so before 0.2
+        return [form, *saved]
+    start = Choice(STARTING, _("the components of a new spec"), "", "", _components_json(starting_components()))
+    return [*first, *saved, start]
+
+
+def _launched_components(rollout_set: RolloutSet, config: JobConfig) -> list[RewardComponent]:
+    """The components that the set's run was launched with: its own, else those that were filled in."""
+    filled = config_of(rollout_set.run) if rollout_set.run is not None else None
+    return config.rewards.components or (filled.rewards.components if filled is not None else [])
+
+
+def _spec_named(project: Project, reference: str) -> RewardSpec | None:
+    """The version that a run's config names."""
+    name, _at, version = reference.removeprefix("reward:").rpartition("@")
+    if not version.isascii() or not version.isdigit() or len(version) > 9:
+        return None
+    return specs_of(project).filter(name=name, version=int(version)).first()
+
+
+def _choice_of(spec: RewardSpec) -> Choice:
+    return Choice(str(spec.pk), str(spec), spec.name, spec.reference, spec.components)
+
+
+def spec_named(project: Project, key: str) -> RewardSpec | None:
+    """The saved spec that an address names; ``None`` where it names none of this project."""
+    found = _parse_uuid(key)
+    return specs_of(project).filter(pk=found).first() if found else None
+
+
+def _parse_uuid(text: str) -> UUID | None:
+    try:
+        return UUID(text)
+    except ValueError:
+        return None
+
+
+def _config_of(rollout_set: RolloutSet) -> JobConfig | None:
+    if rollout_set.run is None:
+        return None
+    try:
+        return JobConfig.model_validate(rollout_set.run.config)
+    except ShapeError:
+        return None
+
+
+def _components_json(components: list[RewardComponent]) -> list[dict[str, Any]]:
+    return [part.model_dump(mode="json", exclude_defaults=True) | {"params": part.params} for part in components]
+
+
+def chosen_of(choices: list[Choice], key: str) -> Choice:
+    """The choice that the address names, else the first one."""
+    return next((item for item in choices if item.key == key), choices[0])
+
+
+def functions() -> dict[str, dict[str, Any]]:
+    """The facts that a script needs of each registered component."""
+    return {
+        item.name: {
+            "title": translated(item.title),
+            "help": translated(item.help),
+            "warning": translated(item.warning),
+            "outside": item.outside,
+            "weight": item.default_weight,
+        }
+        for item in COMPONENTS.values()
+    }
+
+
+def set_name(kind: str, run: Run | None, first: int | None, last: int | None) -> str:
+    """A name for a set whose maker gave none: its source and steps."""
+    if run is not None and kind == SetKind.RUN:
+        steps = "" if first is None and last is None else f" {first or 0}-{'' if last is None else last}"
+        return run.name[: MAX_NAME - len(steps)] + steps
+    label = _("Test cases") if kind == SetKind.CASES else _("Pasted")
+    return f"{label} {timezone.localtime():%Y-%m-%d %H-%M}"
+
+
+def launch_address(project: Project, rollout_set: RolloutSet) -> str:
+    """The form of a new run; of a set made from a run with all of that run's config, whose spec the page replaces."""
+    config, run = _config_of(rollout_set), rollout_set.run
+    known: dict[str, str] = {}
+    if run is not None and config is not None and run.imported_from:  # its trainer's options are not ours
+        known = {"dataset": config.data.train, "environment": config.environment.name, "model": config.model.source}
+    elif run is not None and config is not None:
+        known = {"from": str(run.pk)}
+    given = urlencode({key: value for key, value in known.items() if value})
+    return reverse("run-new", args=[project.slug]) + (f"?{given}" if given else "")
+
+
+def problems_of(exc: ShapeError) -> dict[str, list[str]]:
+    """The model's errors for posted components, by the place of the component; "" where it is about none."""
+    found: dict[str, list[str]] = {}
+    for error in exc.errors(include_url=False, include_input=False):
+        place = error["loc"][1] if len(error["loc"]) > 1 and error["loc"][0] == "components" else ""
+        found.setdefault(str(place), []).append(error_sentence(error))
+    return found
+
+
+# --- Api views ------------------------------------------------------------------------------------------------------
+# The lab's two JSON answers: a set scored by a spec, and one rollout with what earned its reward.
+
+R = TypeVar("R", bound=BaseModel)
+MAX_BODY_BYTES = 512 * 1024
+
+
+class _Refused(Exception):
+    """An answer in the one error shape."""
+
+    def __init__(self, status: int, code: str, message: str = "", detail: Any = None) -> None:
+        super().__init__(message)
+        self.status, self.code, self.message, self.detail = status, code, message, detail
+
+    def answer(self, request: HttpRequest) -> JsonResponse:
+        return JsonResponse(error_body(request, self.code, self.message, self.detail), status=self.status)
+
+
+@login_required
+@require_POST
+def lab_score(request: HttpRequest, slug: str, pk: UUID) -> JsonResponse:
+    """Score a set by the posted components; nothing is stored, so viewers may too.
+
+    202 with ``computing`` while values are still being computed: the same request again finds them.
+    """
+    found = _set_of(request, slug, pk)
+    try:
+        asked = _posted_body(request, found, ScoreRequest)
+        reply = score_reply(found, asked)
+    except _Refused as exc:
+        return exc.answer(request)
+    except DataError as exc:
+        return _Refused(410, "not_found", f"{in_words(exc.message)} {in_words(exc.hint)}").answer(request)
+    if isinstance(reply, Pending):
+        computing = {"components": reply.job.names, **reply.job.progress}
+        return JsonResponse({"computing": computing}, status=202)
+    return JsonResponse(reply, json_dumps_params={"allow_nan": False})
+
+
+@login_required
+@require_POST
+def lab_rollout(request: HttpRequest, slug: str, pk: UUID, rollout: UUID) -> JsonResponse:
+    """One rollout of a set with its messages, parts and the spans that earned them."""
+    found = _set_of(request, slug, pk)
+    try:
+        reply = rollout_reply(found, rollout, _posted_body(request, found, RolloutRequest), cast(User, request.user))
+    except _Refused as exc:
+        return exc.answer(request)
+    except DataError as exc:
+        return _Refused(410, "not_found", f"{in_words(exc.message)} {in_words(exc.hint)}").answer(request)
+    if reply is None:
+        return _Refused(404, "not_found").answer(request)
+    return JsonResponse(reply, json_dumps_params={"allow_nan": False})
+
+
+def _set_of(request: HttpRequest, slug: str, pk: UUID) -> RolloutSet:
+    project = project_for(request.user, slug)
+    return object_for(request.user, RolloutSet, pk, within=rollout_sets_of(project))
+
+
+def _posted_body(request: HttpRequest, found: RolloutSet, model: type[R]) -> R:
+    """The posted body, if the set is ready and its components can score. Raises ``_Refused``."""
+    if found.state != SetState.READY:
+        raise _Refused(409, "conflict", _("This rollout set is not ready."))
+    if int(request.META.get("CONTENT_LENGTH") or 0) > MAX_BODY_BYTES:
+        raise _Refused(413, "too_large")
+    try:
+        asked = model.model_validate_json(request.body)
+    except ShapeError as exc:
+        problems = exc.errors(include_url=False, include_input=False)
+        detail = {".".join(map(str, error["loc"])): _(error_sentence(error)) for error in problems[:20]}
+        raise _Refused(422, "invalid", detail=detail) from exc
+    wrong = {
+        name: found_wrong
+        for name in ("components", "against")
+        if (found_wrong := _component_problems(found.project, getattr(asked, name, None)))
+    }
+    if wrong:
+        raise _Refused(422, "invalid", " ".join(text for texts in wrong.values() for text in texts), wrong)
+    return asked
+
+
+def _component_problems(project: Project, components: list[RewardComponent] | None) -> list[str]:
+    """Why a set cannot be scored by these. Posted code runs only if it was tested in the project."""
+    if not components:
+        return []
+    refusal = custom_refusal(project, components)
+    return [in_words(text) for text in validate_components(components)] + ([refusal] if refusal else [])
+
 
 SETS_PER_PAGE = 50
 
@@ -37,7 +278,7 @@ SETS_PER_PAGE = 50
 def _own_set(request: HttpRequest, slug: str, pk: UUID, *, need: Role = Role.VIEWER) -> tuple[Project, RolloutSet]:
     project = project_for(request.user, slug, need=need)
     return project, object_for(
-        request.user, RolloutSet, pk, need=need, within=selectors.rollout_sets_of(project), project=project
+        request.user, RolloutSet, pk, need=need, within=sets.rollout_sets_of(project), project=project
     )
 
 
@@ -50,15 +291,15 @@ def lab(request: HttpRequest, slug: str) -> HttpResponse:
     project = project_for(request.user, slug)
     if request.GET.get("run"):
         return _open_run(request, project, request.GET["run"])
-    return _render_list(request, project, SetForm(runs=page.runs_with_rollouts(project)))
+    return _render_list(request, project, SetForm(runs=runs_with_rollouts(project)))
 
 
 def _create_set(request: HttpRequest, project: Project) -> HttpResponse:
-    form = SetForm(request.POST, runs=page.runs_with_rollouts(project))
+    form = SetForm(request.POST, runs=runs_with_rollouts(project))
     if form.is_valid():
         given = form.cleaned_data
         if not given["name"]:
-            given["name"] = page.set_name(given["kind"], given["run"], given["first_step"], given["last_step"])
+            given["name"] = set_name(given["kind"], given["run"], given["first_step"], given["last_step"])
         try:
             made = sets.rollout_set_create(project=project, user=cast(User, request.user), **given)
         except ValidationError as exc:
@@ -71,10 +312,10 @@ def _create_set(request: HttpRequest, project: Project) -> HttpResponse:
 def _open_run(request: HttpRequest, project: Project, key: str) -> HttpResponse:
     """Where a run's rollouts can be scored: its newest set, or one that is made now."""
     run = object_for(request.user, Run, key, within=Run.objects.filter(project=project).select_related("project"))
-    found = selectors.rollout_sets_of(project).filter(run=run).exclude(state=SetState.FAILED).first()
+    found = sets.rollout_sets_of(project).filter(run=run).exclude(state=SetState.FAILED).first()
     if found is not None:
         return _to_set(request, project, found)
-    form = SetForm(runs=page.runs_with_rollouts(project), initial={"run": run.pk})
+    form = SetForm(runs=runs_with_rollouts(project), initial={"run": run.pk})
     if not can_edit(project):
         messages.info(request, _("No rollout set of %(run)s has been made yet; ask an editor.") % {"run": run.name})
         return _render_list(request, project, form)
@@ -84,7 +325,7 @@ def _open_run(request: HttpRequest, project: Project, key: str) -> HttpResponse:
             user=cast(User, request.user),
             kind=SetKind.RUN,
             run=run,
-            name=page.set_name(SetKind.RUN, run, None, None),
+            name=set_name(SetKind.RUN, run, None, None),
         )
     except ValidationError as exc:
         messages.error(request, " ".join(exc.messages))
@@ -93,13 +334,13 @@ def _open_run(request: HttpRequest, project: Project, key: str) -> HttpResponse:
 
 
 def _to_set(request: HttpRequest, project: Project, rollout_set: RolloutSet) -> HttpResponse:
-    spec = page.spec_named(project, request.GET.get("spec", ""))
+    spec = spec_named(project, request.GET.get("spec", ""))
     kept = f"?spec={spec.pk}" if spec else ""
     return redirect(reverse("lab-set", args=[project.slug, rollout_set.pk]) + kept)
 
 
 def _render_list(request: HttpRequest, project: Project, form: SetForm, status: int = 200) -> HttpResponse:
-    rows = selectors.rollout_sets_of(project).select_related(None).select_related("created_by")
+    rows = sets.rollout_sets_of(project).select_related(None).select_related("created_by")
     found = Paginator(rows, SETS_PER_PAGE)
     shown = found.get_page(page_number(request.GET.get("page")))
     context = {
@@ -107,9 +348,9 @@ def _render_list(request: HttpRequest, project: Project, form: SetForm, status: 
         "page": shown,
         "form": form,
         "can_edit": can_edit(project),
-        "rows": [(item, selectors.percent_of(item)) for item in shown],
+        "rows": [(item, sets.percent_of(item)) for item in shown],
         "building": any(item.state == SetState.BUILDING for item in shown),
-        "spec": page.spec_named(project, request.GET.get("spec", "")),
+        "spec": spec_named(project, request.GET.get("spec", "")),
     }
     return render(request, "rewards/lab/list.html", context, status=status)
 
@@ -123,9 +364,9 @@ def lab_set(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     if rollout_set.state != SetState.READY:
         return render(request, "rewards/lab/waiting.html", context)
     asked = [request.GET.get("spec", ""), request.GET.get("against", "")]
-    choices = page.choices_for(project, rollout_set, asked)
-    chosen = page.chosen_of(choices, asked[0])
-    spec = page.spec_named(project, chosen.key)
+    choices = choices_for(project, rollout_set, asked)
+    chosen = chosen_of(choices, asked[0])
+    spec = spec_named(project, chosen.key)
     context |= {
         "choices": choices,
         "chosen": chosen,
@@ -138,9 +379,7 @@ def lab_set(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     return render(request, "rewards/lab/set.html", context)
 
 
-def _script_facts(
-    project: Project, rollout_set: RolloutSet, choices: list[page.Choice], chosen: page.Choice
-) -> dict[str, Any]:
+def _script_facts(project: Project, rollout_set: RolloutSet, choices: list[Choice], chosen: Choice) -> dict[str, Any]:
     """The data that the page's script starts with."""
     of_set = [project.slug, rollout_set.pk]
     nobody = UUID(int=0)
@@ -148,7 +387,7 @@ def _script_facts(
         "set": {"id": str(rollout_set.pk), "rollouts": rollout_set.rollouts, "groups": rollout_set.groups},
         "spec": chosen.key,
         "choices": [item._asdict() for item in choices],
-        "functions": page.functions(),
+        "functions": functions(),
         "can_edit": can_edit(project),
         "urls": {
             "score": reverse("lab-score", args=of_set),
@@ -157,7 +396,7 @@ def _script_facts(
             "recorded": reverse("rollout-detail", args=[project.slug, nobody]).removesuffix(f"{nobody}/")
             if rollout_set.run
             else None,
-            "launch": page.launch_address(project, rollout_set),
+            "launch": launch_address(project, rollout_set),
         },
     }
 
@@ -166,7 +405,7 @@ def _state_context(rollout_set: RolloutSet) -> dict[str, Any]:
     """The context of the changing part of the page."""
     return {
         "set": rollout_set,
-        "percent": selectors.percent_of(rollout_set),
+        "percent": sets.percent_of(rollout_set),
         "States": SetState,
         "failure": failure(rollout_set.error),
     }
@@ -217,7 +456,7 @@ def lab_save(request: HttpRequest, slug: str) -> JsonResponse:
             project=project, user=cast(User, request.user), name=asked.name, components=asked.components
         )
     except ShapeError as exc:
-        return JsonResponse(error_body(request, "invalid", detail=page.problems_of(exc)), status=422)
+        return JsonResponse(error_body(request, "invalid", detail=problems_of(exc)), status=422)
     except ValidationError as exc:
         found = errors_by_field(exc)
         sentence = " ".join(text for texts in found.values() for text in texts)

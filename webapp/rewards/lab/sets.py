@@ -20,9 +20,9 @@ from webapp.people.teams.models import AuditAction, Project, User
 from webapp.rewards.cases import cases_of
 from webapp.rewards.lab.cache import cache
 from webapp.rewards.lab.pasted import TEXT_NAME, conversations_of
-from webapp.rewards.models import RolloutSet, SetKind
+from webapp.rewards.models import RolloutSet, SetKind, SetState
 from webapp.runs.models import Run
-from webapp.runs.rollouts.groups import groups_write
+from webapp.runs.rollouts.figures import groups_write
 from webapp.runs.rollouts.models import Rollout, RolloutStatus
 
 logger = logging.getLogger(__name__)
@@ -110,3 +110,23 @@ def rollout_set_delete(*, rollout_set: RolloutSet) -> None:
         audit(AuditAction.SET_DELETED, rollout_set)
         rollout_set.delete()
         transaction.on_commit(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+# --- Selectors ------------------------------------------------------------------------------------------------------
+# Reading rollout sets.
+
+
+def rollout_sets_of(project: Project) -> QuerySet[RolloutSet]:
+    """All rollout sets of a project, newest first."""
+    return RolloutSet.objects.filter(project=project).select_related("project", "run", "created_by")
+
+
+def set_of_run(run: Run) -> RolloutSet | None:
+    """The newest set of a run that can be used, of all groups of its steps."""
+    return rollout_sets_of(run.project).filter(run=run, state=SetState.READY, found_by="").first()
+
+
+def percent_of(rollout_set: RolloutSet) -> int:
+    """How far the building has come, 0 to 100."""
+    total = int(rollout_set.progress.get("total") or 0)
+    return min(100, round(100 * int(rollout_set.progress.get("done") or 0) / total)) if total else 0

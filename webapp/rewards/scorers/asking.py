@@ -5,21 +5,59 @@ from __future__ import annotations
 import atexit
 import logging
 import signal
+import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
+from training.child_env import bare_env, known
 from training.errors import RewardTimeout, ScorerDied
-from training.rewards.scorer.wire import Asked, Job, Said, job_line
+from training.limited import limit_child
+from training.piped import Piped
+from training.rewards.custom import SWITCH_VARIABLE
+from training.rewards.scorer.wire import READY, Asked, Job, Said, job_line, said_of
 from training.words import Sentence, sentence
 from webapp.common.askers import when_asker_leaves
-from webapp.rewards.scorers.child import Child
 from webapp.rewards.scorers.places import Places, Turn
+
+# --- Child ----------------------------------------------------------------------------------------------------------
+# One scoring process as its parent sees it.
+
+START_LIMIT_S = 20.0  # loading takes half a second of processor time; a machine that trains may be slow
+MEMORY_BYTES = 1 << 30
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+class Child(Piped):
+    """A process that loads in advance, and then answers one job after another."""
+
+    def __init__(self) -> None:
+        """Start it. Raises ``OSError``."""
+        env = bare_env(**ONE_THREAD, **known((SWITCH_VARIABLE,)))
+        super().__init__([sys.executable, "-P", "-m", "training.rewards.scorer"], env=env)
+        limit_child(self.pid, {"RLIMIT_AS": MEMORY_BYTES, "RLIMIT_CORE": 0})
+        self._ready = False
+
+    def ready(self) -> bool:
+        """Whether it has loaded; waited for, but not longer than ``START_LIMIT_S``."""
+        if not self._ready:
+            first = next(self.lines(b"", time.monotonic() + START_LIMIT_S), b"")
+            self._ready = first == READY
+        return self._ready
+
+    def answers(self, job: bytes, deadline: float) -> Iterator[Said]:
+        """Its answers, as they come; ends early at the deadline, at the process's end, or at an invalid answer."""
+        for line in self.lines(job, deadline):
+            try:
+                yield said_of(line)
+            except ValueError:
+                return
+
 
 logger = logging.getLogger(__name__)
 DIED = gettext_noop("The scoring process ended ({how}); a new one replaces it.")

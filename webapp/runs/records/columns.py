@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from django.utils.translation import gettext_noop as _
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop, ngettext
 
+from webapp.common.figures import NOTHING, duration, figure, percent
+from webapp.common.text import translated
+from webapp.common.ui.templatetags.ui import ago, coarse, sparkline
 from webapp.people.teams.models import Project, User
 from webapp.runs.models import RunColumns
+from webapp.runs.records.listing import RunRow
+from webapp.runs.states import RunState
 
 
 class Column(NamedTuple):
@@ -34,21 +42,21 @@ class Column(NamedTuple):
 COLUMNS = {
     column.key: column
     for column in (
-        Column("state", _("State"), "state"),
-        Column("success", _("Task success"), "-success", figure=True),
-        Column("heldout", _("Held-out success"), "-heldout", figure=True),
-        Column("reward", _("Reward"), "-reward", figure=True),
-        Column("trend", _("Trend")),
-        Column("spec", _("Reward spec"), "spec"),
-        Column("model", _("Model"), "model"),
-        Column("dataset", _("Dataset"), "dataset"),
-        Column("tags", _("Tags")),
-        Column("owner", _("Owner"), "owner"),
-        Column("step", _("Step"), "-step", figure=True),
-        Column("duration", _("Duration"), "-duration", figure=True),
-        Column("device", _("Device time"), "-device", figure=True),
-        Column("started", _("Started"), "-started"),
-        Column("created", _("Created"), "-created"),
+        Column("state", gettext_noop("State"), "state"),
+        Column("success", gettext_noop("Task success"), "-success", figure=True),
+        Column("heldout", gettext_noop("Held-out success"), "-heldout", figure=True),
+        Column("reward", gettext_noop("Reward"), "-reward", figure=True),
+        Column("trend", gettext_noop("Trend")),
+        Column("spec", gettext_noop("Reward spec"), "spec"),
+        Column("model", gettext_noop("Model"), "model"),
+        Column("dataset", gettext_noop("Dataset"), "dataset"),
+        Column("tags", gettext_noop("Tags")),
+        Column("owner", gettext_noop("Owner"), "owner"),
+        Column("step", gettext_noop("Step"), "-step", figure=True),
+        Column("duration", gettext_noop("Duration"), "-duration", figure=True),
+        Column("device", gettext_noop("Device time"), "-device", figure=True),
+        Column("started", gettext_noop("Started"), "-started"),
+        Column("created", gettext_noop("Created"), "-created"),
     )
 }
 USUAL = ("state", "success", "heldout", "reward", "trend", "tags", "owner", "step", "created")
@@ -84,3 +92,97 @@ def columns_keep(*, project: Project, user: User, keys: Iterable[str]) -> list[C
         return columns_named(USUAL)
     RunColumns.objects.update_or_create(project=project, user=user, defaults={"columns": chosen})
     return found
+
+
+# --- Cells ----------------------------------------------------------------------------------------------------------
+# The columns of the table of runs as a page names them, and the contents of a cell; ``rows.py`` draws the rows.
+
+
+class Head(NamedTuple):
+    """A column as a page names it."""
+
+    key: str
+    title: str
+    column: Column
+
+
+def heads(columns: Iterable[Column]) -> list[Head]:
+    """The columns with their titles in the reader's language."""
+    return [Head(column.key, translated(column.title), column) for column in columns]
+
+
+def _state_cell(row: RunRow) -> SafeString:
+    state = row.run.state
+    shown = '<span><span class="badge" data-state="{}">{}</span>{}{}</span>'
+    return format_html(shown, state, RunState(state).label, _state_note(row), _open_advisories(row))
+
+
+def _open_advisories(row: RunRow) -> SafeString:
+    """A badge with how many advisories are open, or nothing; the run's page lists them."""
+    if not row.advisories:
+        return SafeString("")
+    told = ngettext("%(n)d advisory", "%(n)d advisories", row.advisories) % {"n": row.advisories}
+    return format_html('<span class="cell-sub"><span class="badge" data-state="warning">{}</span></span>', told)
+
+
+def _state_note(row: RunRow) -> SafeString:
+    """The small line below a state: why it failed, what it waits for, or that it is silent."""
+    small, found = '<span class="cell-sub">{}</span>', row.failure
+    if found is not None:
+        told = f"{found.title} {found.hint} {found.detail} ({found.code})"
+        return format_html('<span class="cell-sub truncate" title="{}">{}</span>', told, found.title)
+    if row.held:
+        return format_html(small, row.held)
+    if row.stalled:
+        silent = _("No progress for %(t)s") % {"t": coarse(row.view["progress_age_seconds"])}
+        return format_html(small, format_html('<span class="badge" data-state="stale">{}</span>', silent))
+    if row.run.state == RunState.DRAFT and row.view["phase"]:
+        return format_html(small, _("being checked"))
+    if row.view["waiting_for_state"] == RunState.CANCELLED:
+        return format_html(small, _("after %(name)s, which was stopped") % {"name": row.view["waiting_for"]})
+    if row.view["waiting_for"]:
+        return format_html(small, _("after %(name)s") % {"name": row.view["waiting_for"]})
+    return SafeString("")
+
+
+def _success_cell(row: RunRow) -> str:
+    between = " – ".join(map(percent, row.success_range or ()))
+    return _with_sub(percent(row.success), between) if between else percent(row.success)
+
+
+def _reward_cell(row: RunRow) -> str:
+    reward = row.view["last_reward"]
+    if reward is None:
+        return NOTHING
+    spec = row.spec or (_("own components") if row.own_parts else _("default components"))
+    return _with_sub(figure(reward), spec, _("Rewards of different specs cannot be compared."))
+
+
+def _with_sub(text: str, sub: str, about: str = "") -> SafeString:
+    return format_html('<span>{}<span class="cell-sub truncate" title="{}">{}</span></span>', text, about, sub)
+
+
+def _step_cell(row: RunRow) -> SafeString:
+    step, total, bar = row.run.step, row.run.total_steps, SafeString("")
+    if row.run.state == RunState.RUNNING:
+        drawn = '<progress class="progress progress-cell" max="{}" value="{}" aria-hidden="true"></progress>'
+        bar = format_html(drawn, total or 1, step)
+    return format_html('<span>{}<span class="muted"> / {}</span>{}</span>', step, total, bar)
+
+
+DRAWN: dict[str, Callable[[RunRow], str]] = {
+    "state": _state_cell,
+    "success": _success_cell,
+    "heldout": lambda row: percent(row.heldout),
+    "reward": _reward_cell,
+    "trend": lambda row: sparkline(row.sparkline),
+    "spec": lambda row: row.spec or NOTHING,
+    "model": lambda row: row.model or NOTHING,
+    "dataset": lambda row: row.dataset or NOTHING,
+    "owner": lambda row: row.owner or NOTHING,
+    "step": _step_cell,
+    "duration": lambda row: duration(row.duration_seconds),
+    "device": lambda row: duration(row.device_seconds),
+    "started": lambda row: ago(row.run.started_at),
+    "created": lambda row: ago(row.run.created_at),
+}

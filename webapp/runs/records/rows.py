@@ -16,7 +16,7 @@ from webapp.common.pages import addresses_of
 from webapp.common.text import translated
 from webapp.common.ui.templatetags.ui import icon
 from webapp.runs.models import Run
-from webapp.runs.records.cells import DRAWN, Head
+from webapp.runs.records.columns import DRAWN, Head
 from webapp.runs.records.listing import RunRow
 
 NOTES_SHOWN = 70

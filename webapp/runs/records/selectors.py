@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 from django.conf import settings
 from django.db import connection
-from django.db.models import DurationField, ExpressionWrapper, F, QuerySet
+from django.db.models import DurationField, Exists, ExpressionWrapper, F, OuterRef, QuerySet
 from django.db.models.functions import Greatest, Now
+from django.http import HttpRequest
 
 from webapp.common.text import finite
+from webapp.people.teams.access import object_for, project_for
+from webapp.people.teams.models import Project, Role, User
 from webapp.runs.metrics import selectors as metrics
 from webapp.runs.metrics.models import MetricPoint
-from webapp.runs.models import Run, RunEvent
+from webapp.runs.models import Run, RunEvent, RunStar
 from webapp.runs.numbering import by_number, changed, changed_sql
 from webapp.runs.registry.models import Checkpoint
 from webapp.runs.rollouts.models import Rollout, RolloutGroup, Turn
@@ -209,3 +212,15 @@ def run_changes_after(run: Run, seq: int, limit: int = 2000) -> Changes:
         found[key] = rows
     shown = {key: [view(row) for row in found[key] if row.seq <= upto] for key, _model, view in _SOURCES}
     return Changes(run, upto, shown, more=upto < run.seq)
+
+
+# --- Access ---------------------------------------------------------------------------------------------------------
+# The run of an address, if the person may see it.
+
+
+def own_run(request: HttpRequest, slug: str, pk: UUID, *, need: Role = Role.VIEWER) -> tuple[Project, Run]:
+    """A run of the project, if the person may see it."""
+    project = project_for(request.user, slug, need=need)
+    within = runs_with_ages().filter(project=project).select_related("project", "after", "parent", "created_by")
+    within = within.annotate(starred=Exists(RunStar.objects.filter(run=OuterRef("pk"), user=cast(User, request.user))))
+    return project, object_for(request.user, Run, pk, need=need, within=within, project=project)

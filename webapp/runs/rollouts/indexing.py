@@ -14,9 +14,8 @@ from uuid import UUID
 from django.db import connection, transaction
 from django.db.models import Q
 
+from webapp.runs.rollouts.figures import Played, note, surprises
 from webapp.runs.rollouts.models import Rollout, Turn
-from webapp.runs.rollouts.noting import note
-from webapp.runs.rollouts.surprise import Played, surprises
 from webapp.runs.rollouts.words import numbers_of
 
 AT_ONCE = 500  # turns that name the rollouts of a batch

@@ -1,5 +1,6 @@
 """Is this installation well? For load balancers and monitors, which have no login: they show no name, no address,
-and no counts but those of waiting work."""
+and no counts but those of waiting work.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +12,34 @@ import redis
 from django.conf import settings
 from django.core.cache import cache
 from django.db import connection
+from django.db.models import F
+from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 
 from training.machine import write_refusal
 from webapp.common.errors import DATABASE_AWAY
-from webapp.site.home.clock import clock_age, is_late
+from webapp.runs.models import ReaperMark
 from webapp.site.home.places import all_loads
+
+# --- Clock ----------------------------------------------------------------------------------------------------------
+# The age of the clockwork's last look at leases, which it notes itself.
+
+LATE_S = 30.0
+"""The clockwork looks every five seconds; a busy machine delays it by some."""
+
+
+def clock_age() -> float | None:
+    """Seconds since it looked for expired leases; ``None`` where it never did."""
+    found = ReaperMark.objects.order_by().values_list(Now() - F("ran_at"), flat=True).first()
+    return max(0.0, found.total_seconds()) if found is not None else None
+
+
+def is_late(age_s: float | None) -> bool:
+    """Whether the clockwork is so late that runs of lost workers are not given back."""
+    return age_s is None or age_s > LATE_S
+
 
 KEPT_S = 1.0
 """For how many seconds an answer is reused."""

@@ -14,12 +14,11 @@ from django.views.decorators.http import require_GET
 from webapp.common.pages import url_or_none
 from webapp.common.static_files import PLOTLY
 from webapp.people.teams.access import project_for
-from webapp.people.teams.forms import MemberForm
 from webapp.people.teams.models import User
 from webapp.people.teams.selectors import teams_owned
-from webapp.runs.pins.selectors import pins_shown
-from webapp.runs.records.cells import heads
-from webapp.runs.records.columns import SHORT, columns_named
+from webapp.people.teams.views import MemberForm
+from webapp.runs.pins.services import pins_shown
+from webapp.runs.records.columns import SHORT, columns_named, heads
 from webapp.runs.records.listing import run_list
 from webapp.runs.records.rows import table_rows
 from webapp.site.home.selectors import demo_is_pending, home_projects, project_counts, shelves

@@ -20,8 +20,8 @@ from webapp.engine.resuming import whole_checkpoints
 from webapp.evaluation.comparison.boards import interval_of
 from webapp.evaluation.comparison.figures import Cell, Column, cell, known_columns
 from webapp.runs.models import Run, RunEvent
-from webapp.runs.records.access import own_run
 from webapp.runs.records.reports import event_text
+from webapp.runs.records.selectors import own_run
 from webapp.runs.registry.models import Checkpoint
 from webapp.runs.rollouts.models import Rollout
 

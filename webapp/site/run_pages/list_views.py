@@ -22,8 +22,8 @@ from django.utils.translation import ngettext
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from training.config import METHODS
-from webapp.common.csv_text import CsvResponse, csv_lines
 from webapp.common.pages import errors_by_field, page_number, url_or_none
+from webapp.common.streams import CsvResponse, csv_lines
 from webapp.common.text import translated
 from webapp.launch.checked import CHECKING
 from webapp.launch.preparing import preparation_lines
@@ -31,9 +31,9 @@ from webapp.people.teams.access import project_for
 from webapp.people.teams.models import Project, Role, User
 from webapp.rewards.selectors import specs_of
 from webapp.runs.models import Run
-from webapp.runs.records import cells, columns, listing, marks
-from webapp.runs.records.access import own_run
+from webapp.runs.records import columns, listing, marks
 from webapp.runs.records.rows import star, table_rows
+from webapp.runs.records.selectors import own_run
 from webapp.runs.states import TERMINAL, RunState
 from webapp.runs.tags import LONGEST, MOST
 
@@ -63,7 +63,7 @@ def run_list_page(request: HttpRequest, slug: str) -> HttpResponse:
     htmx = getattr(request, "htmx", None)
     part = bool(htmx and not htmx.history_restore_request)
     filters, sort, asked = _filters_of(request), _sort_of(request), request.GET.get("cols", "")
-    shown = cells.heads(columns.columns_for(project, user, asked))
+    shown = columns.heads(columns.columns_for(project, user, asked))
     trends, number = any(head.key == "trend" for head in shown), page_number(request.GET.get("page"))
     found = listing.run_list(project, filters, sort, number, PER_PAGE, user=user, trends=trends)
     preparations, beside = preparation_lines(project), listing.around(project)
@@ -84,7 +84,7 @@ def run_list_page(request: HttpRequest, slug: str) -> HttpResponse:
     }
     if not part:
         chosen = {head.key for head in shown}
-        offered = [(head, head.key in chosen) for head in cells.heads(columns.COLUMNS.values())]
+        offered = [(head, head.key in chosen) for head in columns.heads(columns.COLUMNS.values())]
         context |= _toolbar_choices(project) | {"owners": beside.owners, "offered": offered, "asked": asked}
     response = render(request, "runs/_list.html" if part else "runs/list.html", context)
     patch_vary_headers(response, ["HX-Request"])

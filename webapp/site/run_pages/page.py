@@ -31,13 +31,11 @@ from webapp.common.storage import attempt_dir
 from webapp.common.text import clean_text, in_words, translated
 from webapp.engine.recovery import promise
 from webapp.engine.resolve import components_meant
-from webapp.engine.resuming import GoingOn
-from webapp.engine.room import disk_text, fault_text
+from webapp.engine.resuming import GoingOn, disk_text, fault_text
 from webapp.engine.trainer import output_tail
-from webapp.foreign.figure_exports import has_ended
-from webapp.foreign.report import import_report
-from webapp.runs.config import all_components, component_titles, config_of, of_step, stack_weights
-from webapp.runs.differences import Changed, differences
+from webapp.foreign.figure_files import has_ended
+from webapp.foreign.reading import import_report
+from webapp.runs.config import Changed, all_components, component_titles, config_of, differences, of_step, stack_weights
 from webapp.runs.metrics.selectors import metric_names, newest_values
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.records.reports import REPORT_KINDS, event_text, report_text

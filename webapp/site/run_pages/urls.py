@@ -6,7 +6,7 @@ from django.urls import URLPattern, URLResolver, include, path
 
 from webapp.foreign import export_views, figure_views
 from webapp.reading.urls import run_urlpatterns as reading
-from webapp.site.run_pages import curve_table, held_out, list_views, pairs, views
+from webapp.site.run_pages import held_out, list_views, views
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("webapp.launch.urls")),
@@ -22,7 +22,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("<uuid:pk>/held-out/", held_out.run_held_out, name="run-held-out"),
     path("<uuid:pk>/held-out/<int:step>/", held_out.run_held_out_step, name="run-held-out-step"),
     path("<uuid:pk>/bfcl-scores.zip", views.run_score_files, name="run-score-files"),
-    path("<uuid:pk>/curves.csv", curve_table.run_curves_csv, name="run-curves-csv"),
+    path("<uuid:pk>/curves.csv", views.run_curves_csv, name="run-curves-csv"),
     path("<uuid:pk>/parts/", views.run_parts, name="run-parts"),
     path("<uuid:pk>/advisories/", views.run_advisories, name="run-advisories"),
     path("<uuid:pk>/spend/", views.run_spending, name="run-spend"),
@@ -33,7 +33,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("<uuid:pk>/log/", views.run_log, name="run-log"),
     path("<uuid:pk>/log/older/", views.run_log_older, name="run-log-older"),
     path("<uuid:pk>/log/output/", views.run_output, name="run-output"),
-    path("<uuid:pk>/pairs/", pairs.run_pairs, name="run-pairs"),
+    path("<uuid:pk>/pairs/", views.run_pairs, name="run-pairs"),
     path("<uuid:pk>/config/", views.run_config, name="run-config"),
     path("<uuid:pk>/verl/", export_views.run_verl, name="run-verl"),
     path("<uuid:pk>/export/", figure_views.metrics_page, name="run-export"),

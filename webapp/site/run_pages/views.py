@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 from urllib.parse import urlencode
 from uuid import UUID
 
+from django import forms
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.http import HttpRequest, HttpResponse
+from django.core.exceptions import ValidationError
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.text import slugify
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_GET, require_POST
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from training.errors import ConfigError
 from webapp.common.failures import failure
-from webapp.common.pages import url_or_none
+from webapp.common.ids import name_validator
+from webapp.common.pages import add_errors, url_or_none
+from webapp.common.streams import CsvResponse, csv_lines
+from webapp.datasets.pairs import BOUNDS, MAX_GAP, counts, gaps_of, pairs_order, pairs_problem
 from webapp.endpoints.selectors import run_spend
 from webapp.engine.resuming import GoingOn, saved_checkpoints, whole_among, whole_checkpoints
 from webapp.engine.services import run_pause, run_resume, run_stop
 from webapp.environments.selectors import baseline_short
 from webapp.evaluation.comparison.boards import own_figures
 from webapp.evaluation.comparison.official import bfcl_score_files, official_of
-from webapp.foreign.report import import_report
+from webapp.foreign.reading import import_report
 from webapp.launch.checked import check_view
 from webapp.launch.testbed import policy_table
 from webapp.people.teams.access import can_edit
@@ -33,12 +39,12 @@ from webapp.people.teams.models import Project, Role, User
 from webapp.results.model_pages.page import model_of_run
 from webapp.results.summary.summary import ENDED, summary_of
 from webapp.runs.advisories.selectors import Advised, advised
+from webapp.runs.metrics.selectors import curves, metric_names
 from webapp.runs.models import Run
-from webapp.runs.records.access import own_run
 from webapp.runs.records.family import family_of
 from webapp.runs.records.marks import ARCHIVABLE
 from webapp.runs.records.reports import held_text, report_lines
-from webapp.runs.records.selectors import run_view, stalled
+from webapp.runs.records.selectors import own_run, run_view, stalled
 from webapp.runs.registry.models import Checkpoint
 from webapp.runs.rollouts.selectors import newest_rollouts, rollout_view
 from webapp.runs.states import RunState
@@ -319,3 +325,81 @@ def run_events(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     project, run = own_run(request, slug, pk)
     events, older = page.events_before(run, _seq_before(request))
     return render(request, "runs/_events.html", {"project": project, "run": run, "events": events, "older": older})
+
+
+# --- Curve table ----------------------------------------------------------------------------------------------------
+# The curves of a chart as a table: every point that counts, none thinned.
+
+NAME_MAX = 120
+EVERY = 2**31
+
+
+@login_required
+@require_GET
+def run_curves_csv(request: HttpRequest, slug: str, pk: UUID) -> CsvResponse:
+    """A row for each step, a column for each metric that is named (all, where none is), an empty cell where there is no
+    finite figure."""
+    _project, run = own_run(request, slug, pk)
+    asked = list(dict.fromkeys(request.GET.getlist("name"))) or metric_names(run)
+    names = [name for name in asked if 0 < len(name) <= NAME_MAX and name.isprintable()]
+    if asked and not names:
+        raise Http404
+    return CsvResponse(
+        csv_lines(["step", *names], _table_rows(run, names)), f"{slugify(run.name) or run.pk}-curves.csv"
+    )
+
+
+def _table_rows(run: Run, names: Sequence[str]) -> Iterator[tuple[int | float | None, ...]]:
+    found = curves(run, names, EVERY)
+    known = [
+        dict(zip(found[name]["steps"], found[name]["values"], strict=True)) if name in found else {} for name in names
+    ]
+    for step in sorted(set().union(*known)):
+        yield (step, *(each.get(step) for each in known))
+
+
+# --- Pairs ----------------------------------------------------------------------------------------------------------
+# The page on which a run's rollouts become preference pairs.
+
+DEFAULT_GAP = 0.5
+
+
+class PairsForm(forms.Form):
+    """The new dataset's name, and the least difference of the two rewards."""
+
+    min_gap = forms.FloatField(
+        label=gettext_lazy("Minimum gap"),
+        min_value=0,
+        max_value=MAX_GAP,
+        initial=DEFAULT_GAP,
+        help_text=gettext_lazy("Reward of the better rollout minus that of the worse one. A small gap may be noise."),
+    )
+    name = forms.CharField(
+        label=gettext_lazy("Name"),
+        max_length=80,
+        validators=[name_validator],
+        help_text=gettext_lazy("If the name exists, a new version is created; earlier versions do not change."),
+    )
+
+    def __init__(self, run: Run, data: Any = None) -> None:
+        super().__init__(data)
+        self.fields["name"].initial = f"{run.name[:73]}-pairs"
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def run_pairs(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """Order pairs; they are made in the background, as a dataset."""
+    project, run = own_run(request, slug, pk, need=Role.EDITOR)
+    form = PairsForm(run, request.POST if request.method == "POST" else None)
+    if form.is_valid():
+        try:
+            made = pairs_order(run=run, user=cast(User, request.user), **form.cleaned_data)
+        except ValidationError as exc:
+            add_errors(form, exc)
+        else:
+            return redirect("dataset-detail", slug=slug, pk=made.pk)
+    gaps = gaps_of(run)
+    context = {"project": project, "run": run, "form": form, "problem": pairs_problem(run)}
+    context |= {"groups": len(gaps), "counts": counts(gaps, BOUNDS)}
+    return render(request, "runs/pairs.html", context, status=422 if form.errors else 200)

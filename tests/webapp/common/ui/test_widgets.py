@@ -12,11 +12,11 @@ from django.forms.renderers import DjangoTemplates, get_default_renderer
 
 from training.config import JobConfig
 from webapp.common.ui.widgets import DRAWN, Renderer
-from webapp.datasets.forms import DatasetForm
+from webapp.datasets.views import DatasetForm
 from webapp.launch.forms import RunForm
 from webapp.people.teams.models import Project
-from webapp.rewards.forms import RewardSpecForm
-from webapp.runs.registry.forms import ModelForm
+from webapp.rewards.views import RewardSpecForm
+from webapp.runs.registry.views import ModelForm
 
 HOSTILE = "\"><script>alert(1)</script>&'`"
 

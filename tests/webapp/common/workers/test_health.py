@@ -17,7 +17,7 @@ from webapp.common import work
 from webapp.datasets.models import Dataset
 from webapp.people.teams.models import Project, User
 from webapp.runs.models import ReaperMark, RunImport
-from webapp.site.home import clock, health
+from webapp.site.home import health
 
 pytestmark = pytest.mark.django_db
 
@@ -111,7 +111,7 @@ def test_the_page_says_whether_the_clockwork_looks(
 ) -> None:
     page = "/workers/"
     assert "The clockwork has not checked yet" in client_for(rita).get(page).content.decode()
-    looked(clock.LATE_S - 2)
+    looked(health.LATE_S - 2)
     text = client_for(rita).get(page).content.decode()
     assert "The clockwork" not in text and "0 of 2" in text
     looked(125)

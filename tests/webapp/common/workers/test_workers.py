@@ -17,7 +17,7 @@ from django.utils import timezone
 from webapp.common.workers import beating
 from webapp.common.workers.identity import folder_identity, folder_problem, identity_file
 from webapp.common.workers.models import DataFolder, Worker
-from webapp.engine import reaper, recovery
+from webapp.engine import recovery
 from webapp.engine.lease import claim
 from webapp.engine.outcome import WORKER_CLOSING, attempt_end
 from webapp.engine.supervisor import supervise
@@ -76,7 +76,7 @@ def test_a_worker_with_another_folder_claims_nothing(folder: Path, make_run: Any
     full = make_run(state=RunState.PAUSED, attempt=1, error={"code": "storage_full"})
     lost = make_run(state=RunState.RUNNING, attempt=1, lease_owner="gone", lease_beat_at=timezone.now() - timedelta(1))
     supervise(run.pk)
-    assert reaper.reap() == 0 and reaper.reap() == 0 and recovery.resume_where_over() == 0
+    assert recovery.reap() == 0 and recovery.reap() == 0 and recovery.resume_where_over() == 0
     states = dict(Run.objects.values_list("pk", "state"))
     assert (states[run.pk], states[full.pk], states[lost.pk]) == ("queued", "paused", "running")
     run.refresh_from_db()

@@ -13,7 +13,7 @@ from tests.webapp.site.run_pages.test_resume_pages import _saved
 from training.algorithms.checkpoints import outdated
 from webapp.common.storage import attempt_dir
 from webapp.common.text import in_words
-from webapp.engine.doctor import reacting
+from webapp.engine.doctor import examining
 from webapp.engine.doctor.examining import look
 from webapp.people.notifications.models import Event
 from webapp.people.notifications.words import words_of
@@ -139,11 +139,11 @@ def test_five_checkpoints_of_a_run_at_most(running: Run, saved: list[Checkpoint]
     more = [_saved(running, step) for step in (50, 60, 70)]
     rows = [advised(point.step + 1) for point in [*saved, *more]]
     for row in rows:
-        reacting.react(running, row, reacting.Reaction.KEEP)
+        examining.react(running, row, examining.Reaction.KEEP)
     assert [row.kept.step if row.kept else None for row in rows] == [10, 20, 30, 40, 50, None, None]
     again = advised(12)
-    reacting.react(running, again, reacting.Reaction.KEEP)
+    examining.react(running, again, examining.Reaction.KEEP)
     assert again.kept == saved[0], "which is kept already"
     none = advised(9)
-    reacting.react(running, none, reacting.Reaction.KEEP)
+    examining.react(running, none, examining.Reaction.KEEP)
     assert none.kept is None

@@ -15,7 +15,7 @@ from tests.webapp.live.conftest import Wire
 from training.starter import build_starter
 from webapp.common import database_threads
 from webapp.environments.models import Environment
-from webapp.environments.playground.seats import seats_taken
+from webapp.environments.playground.consumer import seats_taken
 from webapp.people.teams.models import User
 from webapp.sockets import websocket_urlpatterns
 

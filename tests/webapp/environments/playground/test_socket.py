@@ -20,7 +20,7 @@ from webapp.asgi import application
 from webapp.common.host.embedded import free_port
 from webapp.environments.models import Environment
 from webapp.environments.playground import commands, consumer, play
-from webapp.environments.playground.seats import seats_taken
+from webapp.environments.playground.consumer import seats_taken
 from webapp.people.teams.models import Membership
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -19,11 +19,11 @@ from django.urls import reverse
 from tests.evaluations import play
 from tests.growth import MOST_QUERIES
 from webapp.datasets.models import Dataset
-from webapp.evaluation.comparison import numbers
+from webapp.evaluation.comparison import figures as figures_module
 from webapp.evaluation.comparison.contestants import contestants_of
-from webapp.evaluation.comparison.page import Comparison, compare
 from webapp.evaluation.comparison.transcripts import played
 from webapp.evaluation.comparison.verdicts import p_text
+from webapp.evaluation.comparison.views import Comparison, compare
 from webapp.people.teams.models import Project, User
 from webapp.rewards.models import RewardSpec
 from webapp.runs.models import Run
@@ -282,11 +282,11 @@ def test_eight_are_compared_in_few_queries(
     task = reverse("compare-task", args=[project.slug, 1]) + "?" + _address(project, *runs).partition("?")[2]
     for address in (_address(project, *runs), task):
         client.get(address)
-        monkeypatch.setattr(numbers, "_kept", OrderedDict())
+        monkeypatch.setattr(figures_module, "_kept", OrderedDict())
         with CaptureQueriesContext(connection) as caught:
             page = client.get(address).content.decode()
         assert len(caught) <= MOST_QUERIES and all(run.name in page for run in runs), len(caught)
-    assert len(numbers._kept) == 0  # the task reads no figures
+    assert len(figures_module._kept) == 0  # the task reads no figures
 
 
 def test_of_a_place_that_was_played_twice_the_later_try_is_shown(project: Project, evaluation: Evaluation) -> None:

@@ -22,7 +22,7 @@ from webapp.evaluation.rescoring import scoring, services
 from webapp.evaluation.rescoring.models import ComputedColumn, Rescoring, RescoringState
 from webapp.evaluation.rescoring.services import rescoring_cancel
 from webapp.people.teams.models import AuditAction, AuditEntry, Project, SiteSwitch, User
-from webapp.rewards.lab import child
+from webapp.rewards.lab import scoring as scoring_module
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout, Turn
 
@@ -229,7 +229,7 @@ def test_what_was_computed_before_it_ended_is_kept(
     def dies(*args: Any, **more: Any) -> None:
         calls.append(args)
         if len(calls) == 2:
-            monkeypatch.setattr(child, "MEMORY_BYTES", 16 << 20)
+            monkeypatch.setattr(scoring_module, "MEMORY_BYTES", 16 << 20)
         compute(*args, **more)
 
     monkeypatch.setattr(scoring, "score_in_child", dies)
@@ -237,7 +237,7 @@ def test_what_was_computed_before_it_ended_is_kept(
     assert failed.state == RescoringState.FAILED and failed.error["code"] == "rescoring_failed"
     assert "too little memory" in failed.error["message"]
     assert rewards(read(two, reference)) == [[1.5, 0.0, 0.0, 0.75], [None] * 4]
-    monkeypatch.setattr(child, "MEMORY_BYTES", 4 << 30)
+    monkeypatch.setattr(scoring_module, "MEMORY_BYTES", 4 << 30)
     again = done(begun(two, reference))
     assert (again.state, again.rollouts) == (RescoringState.DONE, 7) and again.pk != failed.pk
 
@@ -249,7 +249,7 @@ def test_what_a_process_had_found_before_it_died_is_kept(
 
     def dies_late(*args: Any, **more: Any) -> None:
         compute(*args, **more)
-        raise child.ScoringFailed("", late=True)
+        raise scoring_module.ScoringFailed("", late=True)
 
     monkeypatch.setattr(scoring, "score_in_child", dies_late)
     reference = spec(OWN, SOLVED)

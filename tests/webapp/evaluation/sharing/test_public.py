@@ -14,10 +14,9 @@ from django.utils import timezone
 
 from training.redaction import redact
 from webapp.common.logs import LineFormatter, RedactFilter
-from webapp.evaluation.sharing.links import link_create, link_revoke
 from webapp.evaluation.sharing.models import SavedComparison
 from webapp.evaluation.sharing.queries import Query
-from webapp.evaluation.sharing.services import comment_add, comparison_save
+from webapp.evaluation.sharing.services import comment_add, comparison_save, link_create, link_revoke
 from webapp.people.teams import throttle
 from webapp.people.teams.models import Project, User
 from webapp.runs.deletion.services import remove

@@ -307,7 +307,7 @@ def test_the_page_says_when_it_is_tried_again(
 def test_tests_are_limited_in_a_minute(
     client_for: Callable[..., Client], alice: User, make_channel: Callable[..., Channel], monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("webapp.people.notifications.channel_views.probe_allowed", lambda user: False)
+    monkeypatch.setattr("webapp.people.notifications.views.probe_allowed", lambda user: False)
     assert client_for(alice).post(f"{CHANNELS}{make_channel().pk}/test/").status_code == 429
 
 

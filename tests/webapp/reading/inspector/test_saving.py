@@ -20,7 +20,7 @@ from webapp.datasets.operations.lineage import lineage_of
 from webapp.people.teams.models import AuditEntry, User
 from webapp.reading.inspector import finding
 from webapp.reading.inspector.models import SavedView
-from webapp.rewards.lab.selectors import set_of_run
+from webapp.rewards.lab.sets import set_of_run
 from webapp.rewards.models import RewardCase, RolloutSet
 from webapp.runs.models import Run
 from webapp.runs.rollouts.ids import rollout_id

@@ -20,7 +20,7 @@ from training.rollout.seeds import mix_seed
 from webapp.common import database_threads
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment
-from webapp.environments.playground.seats import seats_taken
+from webapp.environments.playground.consumer import seats_taken
 from webapp.people.teams.models import User
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout, Turn

@@ -28,7 +28,7 @@ from webapp.reading.rewinding.continuations import continuation_create
 from webapp.reading.rewinding.models import Branch, Continuation
 from webapp.reading.rewinding.played import continuing
 from webapp.reading.rewinding.scene import scene_of
-from webapp.reading.rewinding.selectors import branches_of
+from webapp.reading.rewinding.services import branches_of
 from webapp.runs.models import Run
 from webapp.runs.registry.models import Checkpoint, RegisteredModel
 from webapp.runs.rollouts.models import Rollout, Turn

@@ -9,7 +9,7 @@ import pytest
 
 from tests.webapp.environments.playground.conftest import sessions
 from webapp.environments.models import Environment
-from webapp.environments.playground.seats import leave, seats_taken, take
+from webapp.environments.playground.consumer import leave, seats_taken, take
 from webapp.people.teams.models import User
 from webapp.reading.rewinding import continuing
 from webapp.reading.rewinding.models import Branch

@@ -7,7 +7,7 @@ import pytest
 from envs.wire import Message
 from training.config import RewardComponent
 from training.rewards.base import Episode
-from webapp.reading.rewinding.scoring import scored
+from webapp.reading.rewinding.scene import scored
 from webapp.rewards.scorers.asking import scorers
 from webapp.rewards.scorers.places import Places
 

@@ -17,8 +17,8 @@ from tests.webapp.results.model_pages.conftest import COMMIT, Past
 from webapp.people.teams.models import Project, User
 from webapp.results.model_pages.card import card_of, table
 from webapp.runs.models import Run
-from webapp.runs.registry.describing import model_describe
 from webapp.runs.registry.models import ModelKind, RegisteredModel
+from webapp.runs.registry.weights import model_describe
 
 pytestmark = pytest.mark.django_db
 

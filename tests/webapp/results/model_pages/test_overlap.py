@@ -14,7 +14,7 @@ from django.urls import reverse
 from tests.webapp.results.model_pages.conftest import Past
 from training.config import JobConfig
 from training.data.identity import IDENTITIES_NAME
-from webapp.datasets import identities
+from webapp.datasets import rows
 from webapp.datasets.models import Dataset
 from webapp.datasets.tasks import identify
 from webapp.evaluation.comparison.boards import boards
@@ -24,7 +24,7 @@ from webapp.evaluation.suites.services import suite_create
 from webapp.launch.learned.overlap import Overlap, overlap_of, overlap_of_held_out, overlaps_of
 from webapp.people.teams.models import User
 from webapp.results.model_pages.card import card_of
-from webapp.results.model_pages.origins import origins_of
+from webapp.results.model_pages.lineage import origins_of
 from webapp.results.model_pages.scores import scores
 from webapp.runs.models import Run
 
@@ -188,10 +188,10 @@ def test_a_large_file_is_read_by_a_worker_and_not_where_a_page_asks(
 ) -> None:
     sent: list[Any] = []
     cache.clear()
-    monkeypatch.setattr(identities.current_app, "send_task", lambda name, **over: sent.append((name, over["args"])))
+    monkeypatch.setattr(rows.current_app, "send_task", lambda name, **over: sent.append((name, over["args"])))
     copy = make_dataset([task(1)], name="exam")
     run = played(past, evaluation, copy)
-    monkeypatch.setattr(identities, "AT_ONCE_BYTES", copy.rows_path.stat().st_size - 1)
+    monkeypatch.setattr(rows, "AT_ONCE_BYTES", copy.rows_path.stat().st_size - 1)
     assert overlaps_of([run])[run.pk].unknown == ("arithmetic@3", "chats@1")
     assert overlaps_of([run])[run.pk].unknown and sent == [("datasets.identify", [str(copy.pk)])]  # asked for once
     for dataset in (copy, past.tasks, past.chats):
@@ -204,10 +204,10 @@ def test_a_file_of_just_the_size_is_read_at_once(
     make_dataset: Callable[..., Dataset], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     copy = make_dataset([task(1), task(2)], name="exam")
-    monkeypatch.setattr(identities, "AT_ONCE_BYTES", copy.rows_path.stat().st_size)
-    found = identities.identities_of(copy.rows_path)
+    monkeypatch.setattr(rows, "AT_ONCE_BYTES", copy.rows_path.stat().st_size)
+    found = rows.identities_of(copy.rows_path)
     assert found is not None and found.shape == (2, 4)
-    assert identities.identities_of(tmp_path / "none.jsonl") is None
+    assert rows.identities_of(tmp_path / "none.jsonl") is None
 
 
 def test_what_no_trained_model_plays_was_learned_by_nobody(past: Past) -> None:

@@ -17,8 +17,7 @@ from training.config import JobConfig
 from webapp.evaluation.comparison.boards import boards
 from webapp.launch.preflight import preflight
 from webapp.people.teams.models import Project, User
-from webapp.results.model_pages.lineage import children, lineage
-from webapp.results.model_pages.origins import origins_of
+from webapp.results.model_pages.lineage import children, lineage, origins_of
 from webapp.results.model_pages.scores import scores
 from webapp.runs.models import Run
 from webapp.runs.registry.models import Checkpoint, ModelKind, RegisteredModel

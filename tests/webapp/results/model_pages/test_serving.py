@@ -19,7 +19,7 @@ from tests.webapp.results.model_pages.conftest import Past
 from training.data.schema import Message, Row
 from training.starter import build_starter
 from webapp.people.teams.models import Project, User
-from webapp.results.model_pages.origins import origins_of
+from webapp.results.model_pages.lineage import origins_of
 from webapp.results.model_pages.serving import Way, ways
 from webapp.runs.registry.models import ModelKind, RegisteredModel
 

@@ -18,7 +18,7 @@ from training.rewards.custom.params import code_hash
 from training.rewards.lab.scoring import score_set
 from training.rewards.lab.values import column_path, component_key
 from webapp.people.teams.models import AuditAction, AuditEntry, Project, SiteSwitch
-from webapp.rewards.lab import child, scoring
+from webapp.rewards.lab import scoring
 from webapp.rewards.lab.cache import Cache
 from webapp.rewards.models import RolloutSet
 from webapp.rewards.scorers.asking import scorers
@@ -158,10 +158,10 @@ def test_slow_values_answer_with_progress_and_failures_with_a_sentence(
     assert answer.json() == {"computing": {"components": ["task_success", "numeric_match"], "done": 0, "total": 0}}
     monkeypatch.setattr(scoring, "WAIT_S", 20.0)
     assert scored(made, SPEC)["summary"]["excluded"] == 2
-    monkeypatch.setattr(child, "MEMORY_BYTES", 16 << 20)
+    monkeypatch.setattr(scoring, "MEMORY_BYTES", 16 << 20)
     failed = scored(made, [{"name": "coherence", "weight": 1}])
     assert "ended early" in failed["missing"][0]["reason"] and failed["summary"]["excluded"] == 8
-    monkeypatch.setattr(child, "MEMORY_BYTES", 4 << 30)
+    monkeypatch.setattr(scoring, "MEMORY_BYTES", 4 << 30)
     assert "ended early" in scored(made, [{"name": "coherence", "weight": 1}])["missing"][0]["reason"]  # for a while
 
 

@@ -13,8 +13,7 @@ from tests.working import claimed, perform
 from training.rewards.lab import writing
 from training.rewards.lab.table import episode_at, table_load
 from webapp.people.teams.models import Project
-from webapp.rewards.lab.selectors import set_of_run
-from webapp.rewards.lab.sets import rollout_set_create, rollout_set_delete
+from webapp.rewards.lab.sets import rollout_set_create, rollout_set_delete, set_of_run
 from webapp.rewards.models import RewardCase, RolloutSet
 
 pytestmark = pytest.mark.django_db

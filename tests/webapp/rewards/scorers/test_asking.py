@@ -22,9 +22,8 @@ from training.rewards.base import Episode
 from training.rewards.scorer.wire import Asked, Job, Said, job_line
 from webapp.common.askers import Askers, when_asker_leaves
 from webapp.common.errors import TooMany
-from webapp.rewards.scorers import child as children
-from webapp.rewards.scorers.asking import Answers, Scorers
-from webapp.rewards.scorers.child import Child
+from webapp.rewards.scorers import asking
+from webapp.rewards.scorers.asking import Answers, Child, Scorers
 from webapp.rewards.scorers.places import JOBS_PER_PERSON
 
 LONG_S = 60.0
@@ -166,7 +165,7 @@ def test_one_that_was_killed_while_it_waited_costs_nobody_anything(scorers: Watc
 
 
 def test_one_that_has_too_little_memory_ends_alone(scorers: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(children, "MEMORY_BYTES", 400 << 20)
+    monkeypatch.setattr(asking, "MEMORY_BYTES", 400 << 20)
     large = Asked(episode=episode(text="z" * (150 << 20)), components=[pattern("four", "4")])
     (said,) = scorers.ask("a", [large], LONG_S)
     assert (said["four"].value, said["four"].code) == (None, "scorer_died")

@@ -16,12 +16,11 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
-from webapp.common.csv_text import CsvResponse, csv_lines
+from webapp.common.streams import CsvResponse, csv_lines
 from webapp.people.teams.models import AuditEntry, Project
 from webapp.runs.models import Attempt, Run, RunColumns, RunStar
-from webapp.runs.records import cells
-from webapp.runs.records.cells import DRAWN
-from webapp.runs.records.columns import USUAL, columns_for, columns_keep, columns_named
+from webapp.runs.records import columns
+from webapp.runs.records.columns import DRAWN, USUAL, columns_for, columns_keep, columns_named
 from webapp.runs.records.listing import run_list, run_tags
 from webapp.runs.records.marks import run_label, run_star, runs_archive, runs_tag
 from webapp.runs.records.rows import table_rows
@@ -308,7 +307,7 @@ def test_a_row_holds_and_escapes_what_people_wrote(project: Any, make_run: Any, 
     evil = '"><script>alert(1)</script>'
     run = make_run(name=evil, kind="grpo", tags=["a/b&c"], notes=evil, success=0.5)
     make_run(name="plain", kind="sft", notes="x" * 80 + evil)
-    shown = cells.heads(columns_named(["success", "tags"]))
+    shown = columns.heads(columns_named(["success", "tags"]))
     of = {row.run.name: row for row in run_list(project).rows}
 
     def drawn(name: str, csrf: str = "") -> str:

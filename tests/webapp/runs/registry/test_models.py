@@ -18,10 +18,10 @@ from django.utils import timezone
 from training.config import JobConfig
 from webapp.launch.forms import RunForm
 from webapp.people.teams.models import Project, User
-from webapp.runs.registry.forms import ModelForm
 from webapp.runs.registry.models import Checkpoint, RegisteredModel
 from webapp.runs.registry.selectors import model_folders
 from webapp.runs.registry.services import model_register
+from webapp.runs.registry.views import ModelForm
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from training import events
 from webapp.engine.batch import Batch, rollout_id
 from webapp.engine.projection import close_rows
 from webapp.runs.models import Run
+from webapp.runs.rollouts.figures import judge_functions
 from webapp.runs.rollouts.models import Rollout
-from webapp.runs.rollouts.outcome import judge_functions
 
 migration = importlib.import_module("webapp.runs.rollouts.migrations.0008_outcomes")
 RENAMED = {"rewards": {"components": [{"name": "right", "function": "exact_match", "weight": 1.0}]}}

@@ -7,8 +7,7 @@ from typing import Any
 from django import template
 
 from webapp.common.text import in_words
-from webapp.people.notifications.reader import reader_of_page
-from webapp.people.notifications.selectors import MOST_COUNTED
+from webapp.people.notifications.selectors import MOST_COUNTED, reader_of_page
 
 register = template.Library()
 register.filter("in_words", in_words)

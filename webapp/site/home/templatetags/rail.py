@@ -11,7 +11,7 @@ from django.utils.translation import gettext_lazy
 
 from webapp.common.pages import addresses_of, url_or_none
 from webapp.common.ui.templatetags.ui import icon
-from webapp.people.notifications.reader import reader_of_page
+from webapp.people.notifications.selectors import reader_of_page
 from webapp.people.teams.models import Project
 
 register = template.Library()

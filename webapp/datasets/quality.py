@@ -1,15 +1,24 @@
-"""The quality report of a dataset as plots: bars with their numbers, drawn by the server."""
+"""Bad rows and remarks, one by one: as a list that can be filtered, and as a CSV file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any, NamedTuple
 
 from django.utils.translation import gettext as _
 
+from training.data.limits import MAX_REASON_CHARS
+from training.data.making.losses import COLUMN
 from training.data.problems import PROBLEMS
+from webapp.common.streams import csv_lines
 from webapp.common.text import in_words, translated
-from webapp.datasets.choice_forms import remark_words
+from webapp.datasets.choices import remark_words
+from webapp.datasets.models import Dataset
+
+# --- Plots ----------------------------------------------------------------------------------------------------------
+# The quality report of a dataset as plots: bars with their numbers, drawn by the server.
 
 MOST_BARS = 12
 
@@ -174,3 +183,102 @@ def code_filters(report: dict[str, Any]) -> list[tuple[str, str, int]]:
     codes: Iterable[tuple[str, int]] = (report.get("codes") or {}).items()
     ordered = sorted(codes, key=lambda item: (item[0] in PROBLEMS and not PROBLEMS[item[0]].drops, -item[1]))
     return [(code, code_words(code), count) for code, count in ordered]
+
+
+# --- Words ----------------------------------------------------------------------------------------------------------
+# The sentences of a dataset's check about files and rows, in the reader's language.
+
+
+def finding_sentence(finding: dict[str, Any]) -> str:
+    """The sentence of a finding, without its end stop."""
+    problem = PROBLEMS.get(str(finding.get("code")))
+    if problem is None:
+        return str(finding.get("reason", ""))
+    text = in_words({"template": problem.template, "values": finding.get("values") or {}})
+    return text if len(text) <= MAX_REASON_CHARS else text[: MAX_REASON_CHARS - 1] + "…"
+
+
+def suggestion_of(code: str) -> str:
+    """The advice for a problem."""
+    return translated(PROBLEMS[code].suggestion) if code in PROBLEMS else ""
+
+
+def ignored_of(report: dict[str, Any]) -> list[str]:
+    """Columns that were left out of all rows, each with its reason and count."""
+    return [in_words(item.get("told")) for item in report.get("ignored") or []]
+
+
+def lost_words(name: str) -> str:
+    """The name of something that a format cannot hold: a part of a row, or a column."""
+    if name.startswith(COLUMN):
+        return _("column %(name)s") % {"name": name.removeprefix(COLUMN)}
+    return translated(name)
+
+
+def evidence_of(report: dict[str, Any]) -> list[str]:
+    """The evidence for a file's recognised format."""
+    form = report.get("format") or {}
+    return [in_words(found) for found in form.get("told") or []] or [str(text) for text in form.get("evidence") or []]
+
+
+PER_PAGE = 100
+MAX_PAGES = 50
+MAX_LINE_BYTES = 64 << 10
+
+
+class Found(NamedTuple):
+    """One finding as it is shown. ``kept``: the row is used anyway."""
+
+    line: int
+    code: str
+    reason: str
+    suggestion: str
+    kept: bool
+
+
+class Page(NamedTuple):
+    """Some findings, and whether there are more before and after them."""
+
+    items: list[Found]
+    number: int
+    has_next: bool
+
+
+def findings_of(dataset: Dataset, code: str = "") -> Iterator[Found]:
+    """Every bad row and the remarks that were written down, in the order of the file."""
+    for item in _stored_findings(dataset):
+        if not code or item.get("code") == code:
+            name = str(item.get("code", ""))
+            refused = name in (dataset.checking.get("refuse") or [])
+            kept = name in PROBLEMS and not PROBLEMS[name].drops and not refused
+            reason = finding_sentence(item)
+            yield Found(int(item.get("line") or 0), name, reason, suggestion_of(name), kept)
+
+
+def _stored_findings(dataset: Dataset) -> Iterator[dict[str, Any]]:
+    try:
+        with dataset.findings_path.open("rb") as file:
+            while line := file.readline(MAX_LINE_BYTES):
+                item = json.loads(line)
+                if isinstance(item, dict):
+                    yield item
+    except (FileNotFoundError, ValueError):  # checked before findings were kept, or cut off
+        yield from (dataset.report.get("bad") or []) + (dataset.report.get("findings") or [])
+
+
+def findings_page(dataset: Dataset, code: str, number: int) -> Page:
+    """One page of the list."""
+    number = max(1, min(number, MAX_PAGES))
+    start = (number - 1) * PER_PAGE
+    found = list(islice(findings_of(dataset, code), start, start + PER_PAGE + 1))
+    return Page(found[:PER_PAGE], number, len(found) > PER_PAGE and number < MAX_PAGES)
+
+
+def findings_csv(dataset: Dataset, code: str = "") -> Iterator[str]:
+    """The list as lines of CSV."""
+    header = [_("line"), _("code"), _("row"), _("what is wrong"), _("what to do")]
+    rows = (
+        (item.line, item.code, _("kept") if item.kept else _("left out"), item.reason, item.suggestion)
+        for item in findings_of(dataset, code)
+    )
+    return csv_lines(header, rows)

@@ -9,6 +9,7 @@ dataset that they played, each once, unchanged.
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -22,14 +23,63 @@ from training.data.making.dataset import Made
 from training.data.schema import RowError, check_tree, row_from_dict
 from training.errors import DataError
 from training.events import GroupScored
-from training.journal import parse_event
-from webapp.common.storage import dataset_dir
+from training.exports.pairs import PairsMade, write_pairs
+from training.journal import JOURNAL_NAME, parse_event
+from webapp.common.storage import attempt_dir, dataset_dir
 from webapp.datasets.models import Dataset
-from webapp.datasets.of_runs import dataset_of_step
-from webapp.datasets.pair_rows import journals_of
+from webapp.runs.config import config_at
 from webapp.runs.models import Run
+from webapp.runs.rollouts.figures import groups_read
 from webapp.runs.rollouts.ids import rollout_id
 from webapp.runs.rollouts.models import Rollout, RolloutStatus, Turn
+
+# --- Of runs --------------------------------------------------------------------------------------------------------
+# The dataset version that a run's steps drew their tasks from.
+
+
+def dataset_of_step(run: Run, step: int, part: str = "") -> Dataset | None:
+    """The version whose rows a step, or a ``part`` of its mix, was played on, if it is one of the run's project and
+    still there."""
+    config = config_at(run, step, part)
+    path = Path(config.data.train) if config else Path()
+    try:
+        known = Dataset.objects.filter(pk=uuid.UUID(path.parent.name), project=run.project_id).first()
+    except ValueError:
+        return None
+    return known if known and known.rows_path == path and path.is_file() else None
+
+
+# --- Pair rows ------------------------------------------------------------------------------------------------------
+# Making the file of a dataset of preference pairs from the journals of the run whose rollouts they are.
+
+PAIRS = "pairs"
+"""The operation, as a lineage names it."""
+
+
+def pairs_make(dataset: Dataset, target: Path) -> PairsMade:
+    """Write the file of a dataset of pairs. Raises ``DataError`` where there is nothing to write."""
+    options = dataset.lineage["options"]
+    run = Run.objects.filter(project=dataset.project_id, pk=options["run_id"]).first()
+    journals = journals_of(run) if run is not None else []
+    if not journals:
+        raise DataError(_("The run %(name)s, whose rollouts these are, was deleted.") % {"name": options["run"]})
+    file = groups_path(dataset)
+    groups = groups_read(file) if options.get("chosen") else None
+    return write_pairs(
+        journals, target, float(options["min_gap"]), limit_bytes=settings.MAX_UPLOAD_BYTES, groups=groups
+    )
+
+
+def groups_path(dataset: Dataset) -> Path:
+    """The file with the groups that pairs are made of, where a person chose them."""
+    return dataset_dir(dataset.id) / "groups.json"
+
+
+def journals_of(run: Run) -> list[Path]:
+    """The journals of the run's attempts, oldest first."""
+    paths = (attempt_dir(run.pk, number) / JOURNAL_NAME for number in range(1, run.attempt + 1))
+    return [path for path in paths if path.is_file()]
+
 
 ROLLOUTS = "rollouts"
 """The operation, as a lineage names it."""
