@@ -9,6 +9,7 @@ from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import ValidationError
 from django.core.paginator import Paginator
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -24,7 +25,7 @@ from webapp.common.pages import errors_by_field, page_number
 from webapp.common.strings import run_strings
 from webapp.datasets.selectors import latest_datasets
 from webapp.environments.selectors import environments_of
-from webapp.people.teams.access import can_edit, object_for, project_for
+from webapp.people.teams.access import can_edit, own, project_for
 from webapp.people.teams.models import Project, Role, User
 
 # --- Strings --------------------------------------------------------------------------------------------------------
@@ -170,17 +171,15 @@ def _chosen_contestants(values: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"source": values.get("hub", "").strip() if source == "hub" else source} for source in found if source]
 
 
-def _own_chat(request: HttpRequest, slug: str, pk: UUID, need: Role = Role.VIEWER) -> tuple[Project, Chat]:
-    project = project_for(request.user, slug, need=need)
-    within = selectors.chats_of(project).select_related("environment")
-    return project, object_for(request.user, Chat, pk, need=need, within=within)
+def _with_environments(project: Project) -> QuerySet[Chat]:
+    return selectors.chats_of(project).select_related("environment")
 
 
 @login_required
 @require_GET
 def chat_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """The page of one chat; its messages come over its socket."""
-    project, chat = _own_chat(request, slug, pk)
+    project, chat = own(request, slug, Chat, pk, within=_with_environments)
     page = {
         "id": str(chat.pk),
         "socket": f"/ws/chats/{chat.pk}/",
@@ -209,6 +208,6 @@ def chat_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @require_POST
 def chat_delete(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Delete a chat."""
-    _project, chat = _own_chat(request, slug, pk, need=Role.EDITOR)
+    _project, chat = own(request, slug, Chat, pk, need=Role.EDITOR, within=_with_environments)
     services.chat_delete(chat=chat)
     return redirect("chat-list", slug)

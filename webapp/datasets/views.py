@@ -67,7 +67,7 @@ from webapp.datasets.rereading import IN_PLACE, can_read_again, dataset_read_aga
 from webapp.datasets.rows import row_of
 from webapp.datasets.selectors import datasets_of, preview_of
 from webapp.datasets.services import files_clean, packed, too_large_sentence
-from webapp.people.teams.access import can_edit, object_for, project_for
+from webapp.people.teams.access import can_edit, own, project_for
 from webapp.people.teams.models import Project, Role, User
 from webapp.people.teams.sudo import Act, ask
 
@@ -135,19 +135,12 @@ WAIT_FOR_OTHERS_S = 10.0
 _looks = threading.BoundedSemaphore(AT_ONCE)
 
 
-def _own_dataset(request: HttpRequest, slug: str, pk: UUID, *, need: Role = Role.VIEWER) -> tuple[Project, Dataset]:
-    project = project_for(request.user, slug, need=need)
-    return project, object_for(
-        request.user, Dataset, pk, need=need, within=selectors.datasets_of(project), project=project
-    )
-
-
 @csrf_exempt
 @login_required
 @require_http_methods(["GET", "POST"])
 def dataset_read(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Choose how a file that is here is read and checked. Its companions are counted like any upload."""
-    project, dataset = _own_dataset(request, slug, pk, need=Role.EDITOR)
+    project, dataset = own(request, slug, Dataset, pk, need=Role.EDITOR, within=datasets_of)
     if request.method == "POST":
         request.upload_handlers.insert(0, CountingUploadHandler(request, settings.MAX_UPLOAD_BYTES))
     return _dataset_read(request, project, dataset)
@@ -199,7 +192,7 @@ def _read_context(project: Project, dataset: Dataset, form: ReadForm) -> dict[st
 @require_POST
 def dataset_read_preview(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """The first rows as the choices of the form would make them, as a fragment."""
-    _project, dataset = _own_dataset(request, slug, pk, need=Role.EDITOR)
+    _project, dataset = own(request, slug, Dataset, pk, need=Role.EDITOR, within=datasets_of)
     form = form_of(request, dataset)
     errors = [] if form.is_valid() else [str(error) for found in form.errors.values() for error in found]
     context: dict[str, Any] = {"errors": errors}
@@ -244,7 +237,7 @@ def _preview_context(found: Preview) -> dict[str, Any]:
 @require_GET
 def dataset_quality(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """The counts of the check, as plots."""
-    project, dataset = _own_dataset(request, slug, pk)
+    project, dataset = own(request, slug, Dataset, pk, within=datasets_of)
     context = {
         "project": project,
         "dataset": dataset,
@@ -260,7 +253,7 @@ def dataset_quality(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @require_GET
 def dataset_findings(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Bad rows and remarks one by one; ``code`` chooses one kind."""
-    project, dataset = _own_dataset(request, slug, pk)
+    project, dataset = own(request, slug, Dataset, pk, within=datasets_of)
     code = _problem_code(request)
     page = findings_page(dataset, code, page_number(request.GET.get("page")))
     context = {
@@ -279,7 +272,7 @@ def dataset_findings(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @require_GET
 def dataset_findings_csv(request: HttpRequest, slug: str, pk: UUID) -> CsvResponse:
     """All of them as CSV."""
-    _project, dataset = _own_dataset(request, slug, pk)
+    _project, dataset = own(request, slug, Dataset, pk, within=datasets_of)
     lines = findings_csv(dataset, _problem_code(request))
     return CsvResponse(lines, f"rows-to-fix-{dataset.pk}.csv")
 
@@ -297,8 +290,7 @@ def _problem_code(request: HttpRequest) -> str:
 @require_GET
 def dataset_row(request: HttpRequest, slug: str, pk: UUID, number: int) -> HttpResponse:
     """Row ``number`` (from 1) with its messages, tools and other columns, and links to the rows before and after."""
-    project = project_for(request.user, slug)
-    dataset = object_for(request.user, Dataset, pk, within=datasets_of(project), project=project)
+    project, dataset = own(request, slug, Dataset, pk, within=datasets_of)
     row = row_of(dataset, number)
     if row is None:
         raise Http404
@@ -409,7 +401,7 @@ def _state_context(dataset: Dataset) -> dict[str, Any]:
 @require_GET
 def dataset_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """One version: its check while that lasts, then its contents."""
-    project, dataset = _own_dataset(request, slug, pk)
+    project, dataset = own(request, slug, Dataset, pk, within=datasets_of)
     context = _state_context(dataset) | {
         "project": project,
         "can_edit": can_edit(project),
@@ -436,7 +428,7 @@ def _format_name(dataset: Dataset) -> str:
 @require_GET
 def dataset_progress(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """The progress of a check as a fragment; makes HTMX load the page again once the check has ended."""
-    project, dataset = _own_dataset(request, slug, pk)
+    project, dataset = own(request, slug, Dataset, pk, within=datasets_of)
     response = render(request, "datasets/_progress.html", _state_context(dataset) | {"project": project})
     if dataset.state != DatasetState.CHECKING:
         response["HX-Refresh"] = "true"
@@ -447,7 +439,7 @@ def dataset_progress(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @require_POST
 def dataset_keep(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Keep the dataset without the bad rows."""
-    _project, dataset = _own_dataset(request, slug, pk, need=Role.EDITOR)
+    _project, dataset = own(request, slug, Dataset, pk, need=Role.EDITOR, within=datasets_of)
     try:
         services.dataset_keep_good_rows(dataset=dataset)
         messages.success(request, _("%(name)s is ready without its bad rows.") % {"name": dataset})
@@ -460,7 +452,7 @@ def dataset_keep(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @require_POST
 def dataset_remove(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Delete one version."""
-    _project, dataset = _own_dataset(request, slug, pk, need=Role.EDITOR)
+    _project, dataset = own(request, slug, Dataset, pk, need=Role.EDITOR, within=datasets_of)
     ask(request, Act.DELETE_DATASET, reverse("dataset-detail", args=[slug, pk]))
     try:
         services.dataset_delete(dataset=dataset)

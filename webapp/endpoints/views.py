@@ -22,7 +22,7 @@ from webapp.endpoints import selectors
 from webapp.endpoints.models import Endpoint, ToolFormat
 from webapp.endpoints.services import CHANGED, MAX_KEY_CHARS, endpoint_change, endpoint_create, endpoint_delete, has_key
 from webapp.endpoints.testing import endpoint_test, findings_of
-from webapp.people.teams.access import can_edit, object_for, project_for
+from webapp.people.teams.access import can_edit, own, project_for
 from webapp.people.teams.models import Project, Role, User
 from webapp.people.teams.sudo import Act, ask
 
@@ -118,12 +118,6 @@ class EndpointForm(forms.Form):
         return given | {"key": "" if data.get("remove_key") else data["key"] or None}
 
 
-def _own_endpoint(request: HttpRequest, slug: str, pk: UUID, *, need: Role = Role.VIEWER) -> tuple[Project, Endpoint]:
-    """The endpoint of an address, for a person whose role reaches ``need``."""
-    project = project_for(request.user, slug, need=need)
-    return project, object_for(request.user, Endpoint, pk, need=need, within=selectors.endpoints_of(project))
-
-
 @login_required
 @require_GET
 def endpoint_list(request: HttpRequest, slug: str) -> HttpResponse:
@@ -138,7 +132,7 @@ def endpoint_list(request: HttpRequest, slug: str) -> HttpResponse:
 @require_GET
 def endpoint_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """One endpoint: its last test, its limits, its spending by day, the runs that ask it."""
-    project, endpoint = _own_endpoint(request, slug, pk)
+    project, endpoint = own(request, slug, Endpoint, pk, within=selectors.endpoints_of)
     return render(request, "endpoints/detail.html", _page_context(project, endpoint))
 
 
@@ -197,7 +191,7 @@ def endpoint_new(request: HttpRequest, slug: str) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 def endpoint_edit(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Change an endpoint, replace its key or remove it."""
-    project, endpoint = _own_endpoint(request, slug, pk, need=Role.EDITOR)
+    project, endpoint = own(request, slug, Endpoint, pk, need=Role.EDITOR, within=selectors.endpoints_of)
     posted = request.POST if request.method == "POST" else None
     form = EndpointForm(posted, endpoint=endpoint, keyed=has_key(endpoint.pk))
     if request.method == "POST" and form.is_valid():
@@ -228,7 +222,7 @@ def _reloaded(endpoint: Endpoint) -> Endpoint:
 @require_POST
 def endpoint_try(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Test an endpoint: one tiny chat with a tool."""
-    project, endpoint = _own_endpoint(request, slug, pk, need=Role.EDITOR)
+    project, endpoint = own(request, slug, Endpoint, pk, need=Role.EDITOR, within=selectors.endpoints_of)
     if not probe_allowed(request.user):
         messages.error(request, _("Too many checks in one minute; wait a moment."))
         return redirect("endpoint-detail", slug=slug, pk=pk)
@@ -242,7 +236,7 @@ def endpoint_try(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @require_POST
 def endpoint_remove(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Delete an endpoint with its key; runs keep their records."""
-    _project, endpoint = _own_endpoint(request, slug, pk, need=Role.EDITOR)
+    _project, endpoint = own(request, slug, Endpoint, pk, need=Role.EDITOR, within=selectors.endpoints_of)
     try:
         endpoint_delete(endpoint=endpoint)
     except ValidationError as exc:

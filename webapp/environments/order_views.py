@@ -21,11 +21,11 @@ from webapp.environments.builtin import BuiltIn
 from webapp.environments.models import Environment
 from webapp.environments.options import OptionsForm
 from webapp.environments.orders import order_create
-from webapp.environments.selectors import argument_texts, order_rows
+from webapp.environments.selectors import argument_texts, environments_of, order_rows
 from webapp.environments.services import environment_change
 from webapp.environments.strings import OptionText, command_text
-from webapp.environments.views import EnvironmentEditForm, own_environment
-from webapp.people.teams.access import can_edit
+from webapp.environments.views import EnvironmentEditForm
+from webapp.people.teams.access import can_edit, own
 from webapp.people.teams.models import Role, User
 
 # --- Order form -----------------------------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ class OrderForm(OptionsForm):
 @require_http_methods(["GET", "POST"])
 def environment_edit(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Change limits and options; the replicas restart with them."""
-    project, environment = own_environment(request, slug, pk, need=Role.EDITOR)
+    project, environment = own(request, slug, Environment, pk, need=Role.EDITOR, within=environments_of)
     if not environment.launched:
         messages.error(request, _("This server was started elsewhere, so it cannot be started or stopped here."))
         return redirect("environment-detail", slug=slug, pk=pk)
@@ -103,7 +103,7 @@ def environment_edit(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 def order_new(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Ask a built-in environment for a dataset; it is written in the background."""
-    project, environment = own_environment(request, slug, pk, need=Role.EDITOR)
+    project, environment = own(request, slug, Environment, pk, need=Role.EDITOR, within=environments_of)
     program = environment.built_in
     if program is None or not program.datasets:
         messages.error(request, _("Only environments that come with Tiltyard can generate datasets."))
@@ -126,6 +126,6 @@ def order_new(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @require_GET
 def order_list(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """The datasets that were asked for; the part polls while one is under way."""
-    project, environment = own_environment(request, slug, pk)
+    project, environment = own(request, slug, Environment, pk, within=environments_of)
     context: dict[str, Any] = {"project": project, "item": environment, "can_edit": can_edit(project)}
     return render(request, "environments/_orders.html", context | order_rows(environment))

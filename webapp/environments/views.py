@@ -46,7 +46,7 @@ from webapp.environments.services import (
     environment_restart,
     environment_scale,
 )
-from webapp.people.teams.access import can_edit, object_for, project_for
+from webapp.people.teams.access import can_edit, own, project_for
 from webapp.people.teams.models import Project, Role, User
 
 # --- Forms ----------------------------------------------------------------------------------------------------------
@@ -254,16 +254,6 @@ class EnvironmentEditForm(LimitsForm):
         }
 
 
-def own_environment(
-    request: HttpRequest, slug: str, pk: UUID, *, need: Role = Role.VIEWER
-) -> tuple[Project, Environment]:
-    """The environment of an address, for a person whose role reaches ``need``."""
-    project = project_for(request.user, slug, need=need)
-    return project, object_for(
-        request.user, Environment, pk, need=need, within=environments_of(project), project=project
-    )
-
-
 @login_required
 @require_GET
 def environment_list(request: HttpRequest, slug: str) -> HttpResponse:
@@ -350,7 +340,7 @@ def live_context(project: Project, environment: Environment) -> dict[str, Any]:
 @require_GET
 def environment_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """One environment; its live part polls every few seconds."""
-    project, environment = own_environment(request, slug, pk)
+    project, environment = own(request, slug, Environment, pk, within=environments_of)
     context = live_context(project, environment)
     if request.headers.get("HX-Request") == "true":
         return render(request, "environments/_live.html", context)
@@ -364,7 +354,7 @@ def environment_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpRespons
 @require_GET
 def environment_history(request: HttpRequest, slug: str, pk: UUID) -> JsonResponse:
     """The load of the last day, for the charts."""
-    _project, environment = own_environment(request, slug, pk)
+    _project, environment = own(request, slug, Environment, pk, within=environments_of)
     return JsonResponse(history(environment))
 
 
@@ -372,7 +362,7 @@ def environment_history(request: HttpRequest, slug: str, pk: UUID) -> JsonRespon
 @require_GET
 def replica_log_page(request: HttpRequest, slug: str, pk: UUID, number: int) -> HttpResponse:
     """The last lines that one replica printed; what it prints is escaped as text."""
-    project, environment = own_environment(request, slug, pk)
+    project, environment = own(request, slug, Environment, pk, within=environments_of)
     replica = next((item for item in environment.replicas.all() if item.number == number), None)
     if replica is None:
         raise Http404
@@ -413,11 +403,11 @@ def _live_response(
 @require_POST
 def environment_recheck(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Check one environment now, and have it validate itself."""
-    project, environment = own_environment(request, slug, pk, need=Role.EDITOR)
+    project, environment = own(request, slug, Environment, pk, need=Role.EDITOR, within=environments_of)
     if not probe_allowed(request.user):
         return HttpResponse(_("Too many checks in one minute; wait a moment."), status=429)
     environment_check(environment=environment)
-    _project, environment = own_environment(request, slug, pk, need=Role.EDITOR)
+    _project, environment = own(request, slug, Environment, pk, need=Role.EDITOR, within=environments_of)
     if request.GET.get("part") == "row":
         context = {"project": project, "item": environment, "health": health_view(environment), "can_edit": True}
         return render(request, "environments/_row.html", context)
@@ -430,7 +420,7 @@ def environment_recheck(request: HttpRequest, slug: str, pk: UUID) -> HttpRespon
 @require_POST
 def environment_scale_view(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Set how many replicas are wanted (``wanted``), or how many more (``add``, also negative)."""
-    project, environment = own_environment(request, slug, pk, need=Role.EDITOR)
+    project, environment = own(request, slug, Environment, pk, need=Role.EDITOR, within=environments_of)
     wanted, more = _parse_count(request.POST.get("wanted", "")), _parse_count(request.POST.get("add", ""))
     if more is not None:
         wanted = min(MAX_REPLICAS, max(0, environment.wanted + more))
@@ -448,7 +438,7 @@ def environment_scale_view(request: HttpRequest, slug: str, pk: UUID) -> HttpRes
 @require_POST
 def environment_restart_view(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Restart one replica (``number``), or all."""
-    project, environment = own_environment(request, slug, pk, need=Role.EDITOR)
+    project, environment = own(request, slug, Environment, pk, need=Role.EDITOR, within=environments_of)
     try:
         count = environment_restart(environment=environment, number=_parse_count(request.POST.get("number", "")))
     except ValidationError as exc:
@@ -461,7 +451,7 @@ def environment_restart_view(request: HttpRequest, slug: str, pk: UUID) -> HttpR
 @require_POST
 def environment_remove(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Delete one environment."""
-    _project, environment = own_environment(request, slug, pk, need=Role.EDITOR)
+    _project, environment = own(request, slug, Environment, pk, need=Role.EDITOR, within=environments_of)
     try:
         environment_delete(environment=environment)
     except ValidationError as exc:

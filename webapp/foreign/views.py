@@ -25,7 +25,7 @@ from webapp.common.uploads import upload_accepted, upload_count, upload_refused,
 from webapp.datasets.services import too_large_sentence
 from webapp.foreign import reading as foreign
 from webapp.foreign.reading import import_view
-from webapp.people.teams.access import can_edit, object_for, project_for
+from webapp.people.teams.access import can_edit, own, project_for
 from webapp.people.teams.models import Project, Role, User
 from webapp.runs.models import ImportState, RunImport
 
@@ -77,11 +77,6 @@ class ImportForm(forms.Form):
 
 
 RECENT = 10
-
-
-def _own_import(request: HttpRequest, slug: str, pk: UUID) -> tuple[Project, RunImport]:
-    project = project_for(request.user, slug)
-    return project, object_for(request.user, RunImport, pk, within=foreign.imports_of(project))
 
 
 @csrf_exempt
@@ -152,7 +147,7 @@ def _too_large(request: HttpRequest, project: Project) -> HttpResponse:
 @require_GET
 def import_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """One import: how far it is, then what was read."""
-    project, item = _own_import(request, slug, pk)
+    project, item = own(request, slug, RunImport, pk, within=foreign.imports_of)
     context = _detail_context(project, item) | {"report": import_view(item.report), "can_edit": can_edit(project)}
     return render(request, "runs/import_detail.html", context)
 
@@ -161,7 +156,7 @@ def import_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @require_GET
 def import_progress(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """The progress as a fragment; makes HTMX load the page again once the files are read."""
-    project, item = _own_import(request, slug, pk)
+    project, item = own(request, slug, RunImport, pk, within=foreign.imports_of)
     response = render(request, "runs/_import_progress.html", _detail_context(project, item))
     if item.state != ImportState.READING:
         response["HX-Refresh"] = "true"

@@ -39,7 +39,7 @@ from webapp.launch.memory import (
 )
 from webapp.launch.start import Chosen
 from webapp.launch.yaml_text import YamlProblem, config_from_text
-from webapp.people.teams.access import can_edit, object_for, project_for
+from webapp.people.teams.access import can_edit, own, project_for
 from webapp.people.teams.models import Project, User
 from webapp.rewards.paid import Paid, paid_for
 from webapp.runs.models import MemoryEstimate
@@ -294,8 +294,7 @@ def run_memory(request: HttpRequest, slug: str) -> HttpResponse:
 @require_GET
 def run_memory_part(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """How far an estimate is; the card asks for this until it is done."""
-    project = project_for(request.user, slug)
-    row = object_for(request.user, MemoryEstimate, pk, within=project.memory_estimates.all())
+    project, row = own(request, slug, MemoryEstimate, pk)
     return _render_card(request, project, row_view(row, _shown_estimate(project, request.GET.get("shown", ""))))
 
 

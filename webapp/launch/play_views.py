@@ -22,9 +22,10 @@ from webapp.launch.checked import check_record, launch_checked
 from webapp.launch.findings import Outcome
 from webapp.launch.forms import reference_choices, suggested_name
 from webapp.launch.preflight import preflight
+from webapp.people.teams.access import own
 from webapp.people.teams.models import Project, Role, User
 from webapp.rewards.models import RewardSpec
-from webapp.rewards.views import own_spec
+from webapp.rewards.selectors import specs_of
 from webapp.runs.models import Run
 
 # --- Play forms -----------------------------------------------------------------------------------------------------
@@ -158,7 +159,7 @@ def reward_sample(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 
 
 def _play_page(request: HttpRequest, slug: str, pk: UUID, kind: type[BedForm]) -> HttpResponse:
-    project, spec = own_spec(request, slug, pk, need=Role.EDITOR)
+    project, spec = own(request, slug, RewardSpec, pk, need=Role.EDITOR, within=specs_of)
     form = kind(request.POST if request.method == "POST" else None, project=project, spec=spec)
     context: dict[str, Any] = {
         "project": project,

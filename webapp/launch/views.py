@@ -26,7 +26,7 @@ from webapp.launch.preflight import preflight
 from webapp.launch.preparing import preparation_drop, preparation_ended, preparation_open, preset_page
 from webapp.launch.start import cards, chosen_of, start_of
 from webapp.launch.yaml_text import YamlProblem, config_from_text, options_of, yaml_set
-from webapp.people.teams.access import can_edit, object_for, project_for
+from webapp.people.teams.access import can_edit, own, project_for
 from webapp.people.teams.models import Project, Role, User
 from webapp.runs.models import Preparation, PreparationState, Run
 
@@ -122,8 +122,7 @@ def run_preflight(request: HttpRequest, slug: str) -> HttpResponse:
 @require_POST
 def run_launch(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Check a draft and queue it; with ``anyway`` only what needs a change stops it."""
-    project = project_for(request.user, slug, need=Role.EDITOR)
-    run = object_for(request.user, Run, pk, need=Role.EDITOR, within=project.runs.all())
+    _project, run = own(request, slug, Run, pk, need=Role.EDITOR)
     try:
         begun = check_begin(run=run, user=cast(User, request.user), anyway=request.POST.get("anyway") == "yes")
     except ConfigError as exc:  # what it refers to is no longer there
@@ -139,8 +138,7 @@ def run_launch(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @require_GET
 def run_check(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """The check of a run, as a part of its page that polls while it lasts."""
-    project = project_for(request.user, slug)
-    run = object_for(request.user, Run, pk, within=project.runs.all())
+    project, run = own(request, slug, Run, pk)
     context = {"project": project, "run": run, "check": check_view(run), "can_edit": can_edit(project)}
     return render(request, "runs/_launch_check.html", context)
 
@@ -237,8 +235,7 @@ def run_needs(request: HttpRequest, slug: str) -> HttpResponse:
 @require_POST
 def preparation_leave(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Stop a preparation, or hide its failure."""
-    project = project_for(request.user, slug, need=Role.EDITOR)
-    item = object_for(request.user, Preparation, pk, need=Role.EDITOR, within=project.preparations.all())
+    project, item = own(request, slug, Preparation, pk, need=Role.EDITOR)
     preparation_drop(item=item)
     if request.POST.get("stay") == "yes":
         return redirect(preset_page(project, item.preset, item.size))

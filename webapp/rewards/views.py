@@ -33,7 +33,7 @@ from webapp.common.errors import TooMany
 from webapp.common.fields import error_sentence, fields_of
 from webapp.common.ids import name_validator
 from webapp.common.pages import add_errors, page_number
-from webapp.people.teams.access import can_edit, object_for, project_for
+from webapp.people.teams.access import can_edit, own, project_for
 from webapp.people.teams.models import Project, Role, User
 from webapp.people.teams.switches import custom_rewards_on
 from webapp.rewards import cases, selectors, services
@@ -307,15 +307,6 @@ class TryForm(forms.Form):
 ROWS_PER_PAGE = 50
 
 
-def own_spec(request: HttpRequest, slug: str, pk: UUID, *, need: Role = Role.VIEWER) -> tuple[Project, RewardSpec]:
-    """The project and its spec, for a person whose role is at least ``need``. Raises ``Http404`` or
-    ``PermissionDenied``."""
-    project = project_for(request.user, slug, need=need)
-    return project, object_for(
-        request.user, RewardSpec, pk, need=need, within=selectors.specs_of(project), project=project
-    )
-
-
 def _components_of(spec: RewardSpec) -> list[RewardComponent]:
     return [RewardComponent.model_validate(part) for part in spec.components]
 
@@ -343,7 +334,7 @@ def reward_new(request: HttpRequest, slug: str) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 def reward_edit(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Make the next version from this one."""
-    project, spec = own_spec(request, slug, pk, need=Role.EDITOR)
+    project, spec = own(request, slug, RewardSpec, pk, need=Role.EDITOR, within=selectors.specs_of)
     return _edit_spec(request, project, spec)
 
 
@@ -400,7 +391,7 @@ def _detail_context(request: HttpRequest, project: Project, spec: RewardSpec, **
 @require_GET
 def reward_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """One version: its components, what it changed, who uses it, and a box to try it."""
-    project, spec = own_spec(request, slug, pk)
+    project, spec = own(request, slug, RewardSpec, pk, within=selectors.specs_of)
     return render(request, "rewards/detail.html", _detail_context(request, project, spec))
 
 
@@ -408,7 +399,7 @@ def reward_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @require_POST
 def reward_try(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Score a pasted conversation. Nothing is stored, so viewers may too."""
-    project, spec = own_spec(request, slug, pk)
+    project, spec = own(request, slug, RewardSpec, pk, within=selectors.specs_of)
     form, tried, wait_s = TryForm(request.POST), None, 0
     if form.is_valid():
         try:
@@ -435,7 +426,7 @@ def reward_try(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @require_POST
 def reward_remove(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Delete one version."""
-    _project, spec = own_spec(request, slug, pk, need=Role.EDITOR)
+    _project, spec = own(request, slug, RewardSpec, pk, need=Role.EDITOR, within=selectors.specs_of)
     try:
         services.reward_spec_delete(spec=spec)
     except ValidationError as exc:
@@ -449,8 +440,7 @@ def reward_remove(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @require_POST
 def reward_case_remove(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Delete one test case; back to the page that showed it."""
-    project = project_for(request.user, slug, need=Role.EDITOR)
-    case = object_for(request.user, RewardCase, pk, need=Role.EDITOR, within=cases.cases_of(project))
+    project, case = own(request, slug, RewardCase, pk, need=Role.EDITOR, within=cases.cases_of)
     cases.reward_case_delete(case=case)
     messages.success(request, _("The test case %(name)s was deleted.") % {"name": case.name})
     spec = selectors.specs_of(project).filter(pk=_parse_uuid(request.POST.get("spec"))).first()

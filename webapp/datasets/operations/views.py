@@ -20,22 +20,17 @@ from webapp.datasets.operations.exports import OPEN, ExportOptions, export_order
 from webapp.datasets.operations.forms import FORMS, ExportForm, FilterForm
 from webapp.datasets.operations.services import operation_order
 from webapp.datasets.selectors import datasets_of
-from webapp.people.teams.access import object_for, project_for
-from webapp.people.teams.models import Project, Role, User
+from webapp.people.teams.access import own
+from webapp.people.teams.models import Role, User
 
 COUNT_LIMIT_S = 0.4
-
-
-def _own_dataset(request: HttpRequest, slug: str, pk: UUID, need: Role) -> tuple[Project, Dataset]:
-    project = project_for(request.user, slug, need=need)
-    return project, object_for(request.user, Dataset, pk, need=need, within=datasets_of(project), project=project)
 
 
 @login_required
 @require_http_methods(["GET", "POST"])
 def operation_new(request: HttpRequest, slug: str, pk: UUID, operation: str) -> HttpResponse:
     """Ask for a split, a subset, a filter, a mix or a cut; it is made in the background."""
-    project, dataset = _own_dataset(request, slug, pk, Role.EDITOR)
+    project, dataset = own(request, slug, Dataset, pk, need=Role.EDITOR, within=datasets_of)
     if operation not in FORMS:
         raise Http404
     form = FORMS[operation](dataset, request.POST if request.method == "POST" else None)
@@ -60,7 +55,7 @@ def operation_new(request: HttpRequest, slug: str, pk: UUID, operation: str) -> 
 @require_GET
 def filter_count(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """How many rows a filter would keep, of the first rows that can be read in an instant."""
-    _project, dataset = _own_dataset(request, slug, pk, Role.EDITOR)
+    _project, dataset = own(request, slug, Dataset, pk, need=Role.EDITOR, within=datasets_of)
     form = FilterForm(dataset, request.GET)
     context: dict[str, Any] = {"dataset": dataset}
     form.full_clean()
@@ -77,7 +72,7 @@ def filter_count(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 def export_page(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Ask for a file in another format, and see those that were asked for."""
-    project, dataset = _own_dataset(request, slug, pk, Role.VIEWER)
+    project, dataset = own(request, slug, Dataset, pk, within=datasets_of)
     form = ExportForm(request.POST if request.method == "POST" else None)
     if form.is_valid():
         try:
@@ -94,7 +89,7 @@ def export_page(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @require_GET
 def export_list(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """The files; the part polls while one is being written."""
-    project, dataset = _own_dataset(request, slug, pk, Role.VIEWER)
+    project, dataset = own(request, slug, Dataset, pk, within=datasets_of)
     return render(request, "components/exports.html", {"project": project, **_exports_context(dataset)})
 
 
@@ -112,7 +107,7 @@ def _exports_context(dataset: Dataset) -> dict[str, Any]:
 @require_GET
 def export_file(request: HttpRequest, slug: str, pk: UUID, export_id: UUID) -> HttpResponseBase:
     """The file itself."""
-    _project, dataset = _own_dataset(request, slug, pk, Role.VIEWER)
+    _project, dataset = own(request, slug, Dataset, pk, within=datasets_of)
     export = DatasetExport.objects.filter(pk=export_id, dataset=dataset, state=ExportState.DONE).first()
     if export is None or not export.path.is_file():
         raise Http404

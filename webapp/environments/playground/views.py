@@ -20,8 +20,8 @@ from webapp.datasets.selectors import latest_datasets, ready_datasets
 from webapp.environments.models import Environment
 from webapp.environments.playground.tasks import start_of_row
 from webapp.environments.selectors import health_view
-from webapp.people.teams.access import object_for, project_for
-from webapp.people.teams.models import Project, Role
+from webapp.people.teams.access import object_for, own
+from webapp.people.teams.models import Role
 from webapp.rewards.selectors import component_titles
 
 # --- Strings --------------------------------------------------------------------------------------------------------
@@ -101,20 +101,14 @@ def _saving_strings() -> dict[str, str]:
 
 MAX_DATASETS = 200
 MAX_ROW_DIGITS = 9
-
-
-def _own_environment(request: HttpRequest, slug: str, pk: UUID) -> tuple[Project, Environment]:
-    """Playing takes a slot, so it needs the role that may launch runs."""
-    project = project_for(request.user, slug, need=Role.EDITOR)
-    within = Environment.objects.filter(project=project).select_related("project")
-    return project, object_for(request.user, Environment, pk, need=Role.EDITOR, within=within)
+NEEDED = Role.EDITOR  # playing takes a slot, so it needs the role that may launch runs
 
 
 @login_required
 @require_GET
 def playground(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """The page to play an environment by hand; the episode's frames come over the socket."""
-    project, environment = _own_environment(request, slug, pk)
+    project, environment = own(request, slug, Environment, pk, need=NEEDED)
     page = {
         "socket": f"/ws/environments/{environment.pk}/play/?language={get_language() or ''}",
         "row": reverse("environment-play-row", args=[slug, pk]),
@@ -136,7 +130,7 @@ def playground(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @require_GET
 def playground_row(request: HttpRequest, slug: str, pk: UUID) -> JsonResponse:
     """One row of a dataset, as an episode would begin with it."""
-    project, _environment = _own_environment(request, slug, pk)
+    project, _environment = own(request, slug, Environment, pk, need=NEEDED)
     number = request.GET.get("row", "1")
     if not (number.isascii() and number.isdigit() and len(number) <= MAX_ROW_DIGITS):
         return JsonResponse(error_body(request, "invalid", _("A row's number is a whole number from 1.")), status=422)

@@ -32,7 +32,7 @@ from webapp.evaluation.rescoring.services import (
     rescoring_create,
     rescorings_of,
 )
-from webapp.people.teams.access import object_for, project_for
+from webapp.people.teams.access import own, project_for
 from webapp.people.teams.models import Project, Role, User
 
 
@@ -172,17 +172,11 @@ def _state_context(project: Project, rescoring: Rescoring) -> dict[str, Any]:
     }
 
 
-def _rescoring_of(request: HttpRequest, slug: str, pk: UUID, need: Role = Role.VIEWER) -> tuple[Project, Rescoring]:
-    project = project_for(request.user, slug, need=need)
-    within = rescorings_of(project)
-    return project, object_for(request.user, Rescoring, pk, need=need, within=within, project=project)
-
-
 @login_required
 @require_GET
 def rescoring_progress(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """How far it is, as a fragment; makes htmx load the page again once it has ended."""
-    project, rescoring = _rescoring_of(request, slug, pk)
+    project, rescoring = own(request, slug, Rescoring, pk, within=rescorings_of)
     response = render(request, "comparison/_rescoring.html", _state_context(project, rescoring))
     if rescoring.state not in Rescoring.OPEN:
         response["HX-Refresh"] = "true"
@@ -193,7 +187,7 @@ def rescoring_progress(request: HttpRequest, slug: str, pk: UUID) -> HttpRespons
 @require_POST
 def rescoring_end(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Cancel it; what was scored until then is kept."""
-    project, rescoring = _rescoring_of(request, slug, pk, need=Role.EDITOR)
+    project, rescoring = own(request, slug, Rescoring, pk, need=Role.EDITOR, within=rescorings_of)
     rescoring_cancel(rescoring=rescoring, user=cast(User, request.user))
     if getattr(request, "htmx", False):
         response = render(request, "comparison/_rescoring.html", _state_context(project, rescoring))

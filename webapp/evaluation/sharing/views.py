@@ -9,6 +9,7 @@ from django import forms
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied, ValidationError
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -25,7 +26,7 @@ from webapp.evaluation.sharing.models import MAX_COMMENT_CHARS, Comment, SavedCo
 from webapp.evaluation.sharing.queries import opened, query_of
 from webapp.evaluation.sharing.selectors import comments_of, comparisons_of, link_lines, links_of, links_open
 from webapp.evaluation.sharing.services import link_create, link_revoke, own_or_owned
-from webapp.people.teams.access import can_edit, object_for, project_for
+from webapp.people.teams.access import can_edit, own, project_for
 from webapp.people.teams.models import Project, Role, User
 from webapp.people.teams.sudo import Act, ask
 
@@ -79,12 +80,6 @@ class CommentForm(forms.Form):
     )
 
 
-def saved_for(request: HttpRequest, slug: str, pk: UUID, need: Role = Role.VIEWER) -> tuple[Project, SavedComparison]:
-    """The project of the address and its saved comparison, if the person's role reaches ``need``."""
-    project = project_for(request.user, slug, need=need)
-    return project, object_for(request.user, SavedComparison, pk, need=need, within=comparisons_of(project))
-
-
 @login_required
 @require_http_methods(["GET", "POST"])
 def comparison_new(request: HttpRequest, slug: str) -> HttpResponse:
@@ -123,7 +118,7 @@ def _contestants_at(project: Project, address: str) -> list[Any]:
 @require_GET
 def comparison_page(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """A saved comparison as it is now."""
-    project, saved = saved_for(request, slug, pk)
+    project, saved = own(request, slug, SavedComparison, pk, within=comparisons_of)
     found = opened(saved, request.GET)
     context = {
         "opened": found,
@@ -157,7 +152,7 @@ def _is_owner(project: Project) -> bool:
 @require_POST
 def comparison_rename(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Rename it."""
-    project, saved = saved_for(request, slug, pk)
+    project, saved = own(request, slug, SavedComparison, pk, within=comparisons_of)
     services.own_or_owned(request.user, saved)
     form = NameForm(request.POST)
     if form.is_valid():
@@ -173,7 +168,7 @@ def comparison_rename(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse
 @require_POST
 def comparison_delete(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Delete it with its comments and links."""
-    _project, saved = saved_for(request, slug, pk)
+    _project, saved = own(request, slug, SavedComparison, pk, within=comparisons_of)
     services.own_or_owned(request.user, saved)
     name = saved.name
     services.comparison_delete(saved)
@@ -186,7 +181,7 @@ def comparison_delete(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse
 @require_POST
 def comment_new(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Add a comment below a comparison."""
-    project, saved = saved_for(request, slug, pk, Role.EDITOR)
+    project, saved = own(request, slug, SavedComparison, pk, need=Role.EDITOR, within=comparisons_of)
     form = CommentForm(request.POST)
     if form.is_valid():
         try:
@@ -201,7 +196,7 @@ def comment_new(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @require_POST
 def comment_edit(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Change one's own comment."""
-    project, comment = _own_comment(request, slug, pk)
+    project, comment = own(request, slug, Comment, pk, within=_comments_in)
     project_for(request.user, slug, need=Role.EDITOR)
     if comment.created_by_id != request.user.pk:
         raise PermissionDenied(_("Only the person who wrote a comment can change it."))
@@ -219,16 +214,15 @@ def comment_edit(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @require_POST
 def comment_delete(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Delete a comment."""
-    project, comment = _own_comment(request, slug, pk)
+    project, comment = own(request, slug, Comment, pk, within=_comments_in)
     services.own_or_owned(request.user, comment)
     services.comment_delete(comment)
     return _comments_response(request, project, comment.comparison)
 
 
-def _own_comment(request: HttpRequest, slug: str, pk: UUID) -> tuple[Project, Comment]:
-    project = project_for(request.user, slug)
-    within = Comment.objects.filter(comparison__project=project).select_related("comparison__project", "created_by")
-    return project, object_for(request.user, Comment, pk, within=within)
+def _comments_in(project: Project) -> QuerySet[Comment]:
+    found = Comment.objects.filter(comparison__project=project)
+    return found.select_related("comparison__project", "created_by")
 
 
 def _comments_response(
@@ -267,7 +261,8 @@ def _render_refused(
 def link_list(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """The links of a comparison, and a new one, whose address is shown in this answer and never again."""
     posted = request.method == "POST"
-    project, saved = saved_for(request, slug, pk, Role.EDITOR if posted else Role.VIEWER)
+    need = Role.EDITOR if posted else Role.VIEWER
+    project, saved = own(request, slug, SavedComparison, pk, need=need, within=comparisons_of)
     form, status, shown = LinkForm(request.POST if posted else None), 200, cast(dict[str, Any], {})
     if posted:
         status = 422
@@ -291,13 +286,15 @@ def link_list(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     return render(request, "sharing/links.html", context | shown, status=status)
 
 
+def _links_in(project: Project) -> QuerySet[SharedLink]:
+    return SharedLink.objects.filter(comparison__project=project).select_related("comparison__project")
+
+
 @login_required
 @require_POST
 def link_revoke_now(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """End a link."""
-    project = project_for(request.user, slug)
-    within = SharedLink.objects.filter(comparison__project=project).select_related("comparison__project")
-    link = object_for(request.user, SharedLink, pk, within=within)
+    _project, link = own(request, slug, SharedLink, pk, within=_links_in)
     own_or_owned(request.user, link)
     link_revoke(link)
     messages.success(request, _("The link is revoked and no longer opens the report."))

@@ -25,7 +25,7 @@ from webapp.evaluation.suites.contestants import contestants_offered, may_play
 from webapp.evaluation.suites.models import Suite, SuiteVersion
 from webapp.evaluation.suites.results import SuiteBoard, board_of
 from webapp.launch.forms import reference_choices
-from webapp.people.teams.access import can_edit, object_for, project_for
+from webapp.people.teams.access import can_edit, own, project_for
 from webapp.people.teams.models import Project, Role, User
 from webapp.runs.config import config_of
 from webapp.runs.models import Run
@@ -231,10 +231,6 @@ def is_uuid(text: str) -> bool:
 SHOWN = 100
 
 
-def _suite_of(request: HttpRequest, project: Project, pk: UUID, need: Role = Role.VIEWER) -> Suite:
-    return object_for(request.user, Suite, pk, need=need, within=Suite.objects.filter(project=project), project=project)
-
-
 @login_required
 @require_GET
 def suite_list(request: HttpRequest, slug: str) -> HttpResponse:
@@ -265,8 +261,8 @@ def suite_new(request: HttpRequest, slug: str) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 def suite_edit(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Change a suite: other parts make a new version."""
-    project = project_for(request.user, slug, need=Role.EDITOR)
-    version = _version_of(_suite_of(request, project, pk, Role.EDITOR), "")
+    project, suite = own(request, slug, Suite, pk, need=Role.EDITOR)
+    version = _version_of(suite, "")
     if request.method == "POST":
         return _save_suite(request, project, version)
     common, rows = rows_of_version(version)
@@ -324,8 +320,8 @@ def _version_of(suite: Suite, raw: str) -> SuiteVersion:
 @require_GET
 def suite_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """A version of a suite with its leaderboard."""
-    project = project_for(request.user, slug)
-    suite, asked = _suite_of(request, project, pk), request.GET.get("version", "")
+    project, suite = own(request, slug, Suite, pk)
+    asked = request.GET.get("version", "")
     versions = list(suite.versions.order_by("-number")[:SHOWN])
     listed = (item for item in versions if asked in ("", str(item.number)))
     version = next(listed, None) or _version_of(suite, asked)
@@ -360,8 +356,7 @@ def _compare_links(project: Project, board: SuiteBoard) -> list[tuple[str, str]]
 @require_POST
 def suite_evaluate_view(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Have a contestant play the newest version."""
-    project = project_for(request.user, slug, need=Role.EDITOR)
-    suite = _suite_of(request, project, pk, Role.EDITOR)
+    _project, suite = own(request, slug, Suite, pk, need=Role.EDITOR)
     contestant = request.POST.get("contestant", "")[:200]
     version = _version_of(suite, "")
     try:
@@ -382,8 +377,7 @@ def suite_evaluate_view(request: HttpRequest, slug: str, pk: UUID) -> HttpRespon
 @require_POST
 def suite_delete_view(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Delete a suite; the runs that played it stay."""
-    project = project_for(request.user, slug, need=Role.EDITOR)
-    suite = _suite_of(request, project, pk, Role.EDITOR)
+    _project, suite = own(request, slug, Suite, pk, need=Role.EDITOR)
     services.suite_delete(suite=suite)
     messages.success(request, _("%(name)s is deleted; the runs that played it stay.") % {"name": suite.name})
     return redirect("suite-list", slug=slug)

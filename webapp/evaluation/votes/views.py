@@ -28,7 +28,7 @@ from webapp.evaluation.votes.models import Ballot, BallotKind, Vote, VoteRound
 from webapp.evaluation.votes.results import results_of
 from webapp.evaluation.votes.selectors import members_of, next_name
 from webapp.evaluation.votes.services import BALLOTS, MOST_BALLOTS, MOST_INSTRUCTIONS
-from webapp.people.teams.access import object_for, project_for
+from webapp.people.teams.access import own, project_for
 from webapp.people.teams.models import Project, Role, User
 
 # --- Forms ----------------------------------------------------------------------------------------------------------
@@ -280,8 +280,7 @@ def vote_round_delete(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse
 
 
 def _round_of(request: HttpRequest, slug: str, pk: UUID) -> VoteRound:
-    project: Project = project_for(request.user, slug)
-    made = object_for(request.user, VoteRound, pk, within=selectors.rounds_of(project))
+    project, made = own(request, slug, VoteRound, pk, within=selectors.rounds_of)
     made.project = project
     return made
 

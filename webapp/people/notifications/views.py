@@ -29,7 +29,7 @@ from webapp.people.notifications.delivering import PAUSE_AFTER
 from webapp.people.notifications.mailing import has_server
 from webapp.people.notifications.models import Channel, ChannelKind, Kind, Notification, Reader, ReaderState, Scope
 from webapp.people.notifications.selectors import Choice
-from webapp.people.teams.access import project_for, projects_of
+from webapp.people.teams.access import own, project_for, projects_of
 from webapp.people.teams.models import Project, Role, User
 from webapp.people.teams.sudo import Act, ask
 
@@ -298,19 +298,11 @@ def _channel_line(channel: Channel, last: dict[UUID, Any]) -> dict[str, Any]:
     return {"channel": channel, "kinds": kinds, "last": delivery, "told": told}
 
 
-def _own_channel(request: HttpRequest, slug: str, pk: UUID) -> tuple[Project, Channel]:
-    project = project_for(request.user, slug, need=Role.OWNER)
-    channel = channels.channels_of(project).filter(pk=pk).first()
-    if channel is None:
-        raise Http404
-    return project, channel
-
-
 @login_required
 @require_http_methods(["GET", "POST"])
 def channel_edit(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Change a channel; its address and secret stay where nothing is entered."""
-    project, channel = _own_channel(request, slug, pk)
+    project, channel = own(request, slug, Channel, pk, need=Role.OWNER)
     form = ChannelForm(request.POST if request.method == "POST" else None, channel=channel)
     if form.is_valid():
         values = form.values()
@@ -333,7 +325,7 @@ def channel_edit(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @require_POST
 def channel_test(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Post a test message now; this answer shows what the server said."""
-    project, channel = _own_channel(request, slug, pk)
+    project, channel = own(request, slug, Channel, pk, need=Role.OWNER)
     if not probe_allowed(request.user):
         return HttpResponse(_("Too many tests in one minute; wait a moment."), status=429)
     verdict = channels.channel_test(channel)
@@ -345,7 +337,7 @@ def channel_test(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @require_POST
 def channel_resume(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Post to a paused channel again."""
-    _project, channel = _own_channel(request, slug, pk)
+    _project, channel = own(request, slug, Channel, pk, need=Role.OWNER)
     count = channels.channel_resume(channel)
     told = ngettext(
         "%(name)s is used again; %(n)d message that was held follows.",
@@ -360,7 +352,7 @@ def channel_resume(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @require_POST
 def channel_delete(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Delete a channel."""
-    _project, channel = _own_channel(request, slug, pk)
+    _project, channel = own(request, slug, Channel, pk, need=Role.OWNER)
     channels.channel_delete(channel)
     messages.success(request, _("%(name)s is deleted; nothing is posted there any more.") % {"name": channel.name})
     return redirect("channel-list", slug=slug)

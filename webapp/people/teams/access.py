@@ -6,7 +6,7 @@ A stranger gets ``Http404`` (they must not learn that the object exists), a memb
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -88,8 +88,9 @@ def project_for(user: User | AnonymousUser, slug: str, *, need: Role = Role.VIEW
     """The project with this slug, if the person's role is at least ``need``. Its ``role`` attribute is that role."""
     if not user.is_authenticated or not user.is_active:
         raise Http404
-    own = Membership.objects.filter(team_id=OuterRef("team_id"), user_id=user.pk).values("role")[:1]
-    project = _one_or_none(Project.objects.select_related("team").annotate(membership=Subquery(own)).filter(slug=slug))
+    roles = Membership.objects.filter(team_id=OuterRef("team_id"), user_id=user.pk).values("role")[:1]
+    rows = Project.objects.select_related("team").annotate(membership=Subquery(roles))
+    project = _one_or_none(rows.filter(slug=slug))
     role = _within_token(user, project, project.membership) if project else None  # type: ignore[attr-defined]
     if project is None or role is None:
         raise Http404
@@ -119,11 +120,29 @@ def object_for(
     if found is None:
         raise Http404
     role = getattr(project, "role", None)
-    if project is not None and role is not None and found.project_id == project.pk:  # type: ignore[union-attr]
+    if project is not None and role is not None and getattr(found, "project_id", None) == project.pk:
         _require_role(role, need)
         return found
     project_for(user, found.project.slug, need=need)  # type: ignore[union-attr]
     return found
+
+
+def own(
+    request: HttpRequest,
+    slug: str,
+    model: type[M],
+    pk: UUID | str,
+    *,
+    need: Role = Role.VIEWER,
+    within: Callable[[Project], QuerySet[M]] | None = None,
+) -> tuple[Project, M]:
+    """The project of an address and its object with this id, if the person's role in it is at least ``need``.
+
+    ``within`` gives the rows of the project to look in (for ``select_related``), else these are all of the model.
+    """
+    project = project_for(request.user, slug, need=need)
+    rows = model._default_manager.filter(project=project) if within is None else within(project)
+    return project, object_for(request.user, model, pk, need=need, within=rows, project=project)
 
 
 def object_of_team(user: User | AnonymousUser, model: type[M], pk: UUID, *, need: Role) -> M:

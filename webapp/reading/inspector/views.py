@@ -10,6 +10,7 @@ from django import forms
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import ValidationError
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.cache import patch_vary_headers
@@ -21,7 +22,7 @@ from webapp.common.ids import name_validator
 from webapp.common.outcomes import Outcome
 from webapp.common.pages import add_errors
 from webapp.datasets.pairs import MAX_GAP
-from webapp.people.teams.access import can_edit, object_for, project_for
+from webapp.people.teams.access import can_edit, own, project_for
 from webapp.people.teams.models import Project, Role, User
 from webapp.reading.inspector import page
 from webapp.reading.inspector.categories import categories_in
@@ -219,17 +220,15 @@ def rollouts_save(request: HttpRequest, slug: str, pk: UUID | None = None) -> Ht
     return render(request, "inspector/save.html", context, status=422 if form.errors else 200)
 
 
-def _own_saved_view(request: HttpRequest, slug: str, pk: UUID, need: Role = Role.VIEWER) -> tuple[Project, SavedView]:
-    project = project_for(request.user, slug, need=need)
-    within = SavedView.objects.filter(project=project).select_related("project", "run")
-    return project, object_for(request.user, SavedView, pk, need=need, within=within, project=project)
+def _views_of(project: Project) -> QuerySet[SavedView]:
+    return SavedView.objects.filter(project=project).select_related("project", "run")
 
 
 @login_required
 @require_GET
 def view_open(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """The rollouts of a named view: its address stays when its filters change."""
-    project, view = _own_saved_view(request, slug, pk)
+    project, view = own(request, slug, SavedView, pk, within=_views_of)
     scope = run_scope(project, view.run) if view.run is not None else scope_of(request, slug, None)
     return redirect(f"{address_of(scope.project, scope.run)}?{view.query}")
 
@@ -238,7 +237,7 @@ def view_open(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @require_POST
 def view_delete_page(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Delete a named view; rollouts and datasets stay."""
-    project, view = _own_saved_view(request, slug, pk, need=Role.EDITOR)
+    project, view = own(request, slug, SavedView, pk, need=Role.EDITOR, within=_views_of)
     scope = run_scope(project, view.run) if view.run is not None else scope_of(request, slug, None)
     view_delete(view=view)
     return redirect(address_of(scope.project, scope.run))

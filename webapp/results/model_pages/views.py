@@ -9,6 +9,7 @@ from django import forms
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import ValidationError
+from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -17,7 +18,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from webapp.common.pages import add_errors
-from webapp.people.teams.access import object_for, project_for
+from webapp.people.teams.access import own, project_for
 from webapp.people.teams.models import Project, Role, User
 from webapp.people.teams.sudo import Act, ask
 from webapp.results.model_pages.card import card_of
@@ -30,22 +31,18 @@ from webapp.runs.registry.selectors import models_of
 from webapp.runs.registry.weights import model_describe, model_mark
 
 
-def own_model(
-    request: HttpRequest, slug: str, pk: UUID, *, need: Role = Role.VIEWER
-) -> tuple[Project, RegisteredModel]:
-    """A model of the project, if the person may see it."""
-    project = project_for(request.user, slug, need=need)
-    within = models_of(project).select_related(
+def _models_in_full(project: Project) -> QuerySet[RegisteredModel]:
+    found = models_of(project).select_related(
         "project", "created_by", "checkpoint__run__parent", "checkpoint__run__resume_checkpoint"
     )
-    return project, object_for(request.user, RegisteredModel, pk, need=need, within=within.defer(None), project=project)
+    return found.defer(None)
 
 
 @login_required
 @require_GET
 def model_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """The page of one model: its facts, lineage and scores."""
-    project, model = own_model(request, slug, pk)
+    project, model = own(request, slug, RegisteredModel, pk, within=_models_in_full)
     return render(request, "model_pages/detail.html", page_data(request, project, model))
 
 
@@ -64,7 +61,7 @@ def model_named(request: HttpRequest, slug: str, model_name: str) -> HttpRespons
 @require_POST
 def model_mark_view(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Mark a model, or take its mark away."""
-    _project, model = own_model(request, slug, pk, need=Role.EDITOR)
+    _project, model = own(request, slug, RegisteredModel, pk, need=Role.EDITOR, within=_models_in_full)
     try:
         model_mark(model=model, mark=request.POST.get("mark", ""))
     except ValidationError as exc:
@@ -92,7 +89,7 @@ def model_card(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """The model card as a file; by POST, the team's own sections of it."""
     if request.method == "POST":
         return _save_and_show(request, slug, pk, "card", CardForm(request.POST))
-    _project, model = own_model(request, slug, pk)
+    _project, model = own(request, slug, RegisteredModel, pk, within=_models_in_full)
     answer = HttpResponse(card_of(model), content_type="text/markdown; charset=utf-8")
     answer["Content-Disposition"] = content_disposition_header(True, README) or "attachment"
     answer["X-Content-Type-Options"] = "nosniff"
@@ -103,7 +100,7 @@ def model_card(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @require_POST
 def model_push(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Have the model's files sent to the hub."""
-    project, model = own_model(request, slug, pk, need=Role.EDITOR)
+    project, model = own(request, slug, RegisteredModel, pk, need=Role.EDITOR, within=_models_in_full)
     form = PushForm(request.POST)
     if form.is_valid():
         ask(request, Act.PUSH, reverse("model-detail", args=[slug, pk]))
@@ -119,7 +116,7 @@ def model_push(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 
 def _save_and_show(request: HttpRequest, slug: str, pk: UUID, part: str, form: Any) -> HttpResponse:
     """Save a form's texts on a model; with mistakes the page is shown again, with the form open."""
-    project, model = own_model(request, slug, pk, need=Role.EDITOR)
+    project, model = own(request, slug, RegisteredModel, pk, need=Role.EDITOR, within=_models_in_full)
     if form.is_valid() and _save_form(model, form):
         messages.success(request, _("Saved."))
         return redirect("model-detail", slug=slug, pk=pk)

@@ -29,7 +29,7 @@ from webapp.common.failures import failure
 from webapp.common.fields import error_sentence
 from webapp.common.pages import add_errors, errors_by_field, page_number
 from webapp.common.text import in_words, translated
-from webapp.people.teams.access import can_edit, object_for, project_for
+from webapp.people.teams.access import can_edit, object_for, own, project_for
 from webapp.people.teams.models import Project, Role, User
 from webapp.rewards.lab import sets
 from webapp.rewards.lab.forms import PLACE, SetForm, editors
@@ -207,7 +207,7 @@ def lab_score(request: HttpRequest, slug: str, pk: UUID) -> JsonResponse:
 
     202 with ``computing`` while values are still being computed: the same request again finds them.
     """
-    found = _set_of(request, slug, pk)
+    _project, found = own(request, slug, RolloutSet, pk, within=rollout_sets_of)
     try:
         asked = _posted_body(request, found, ScoreRequest)
         reply = score_reply(found, asked)
@@ -225,7 +225,7 @@ def lab_score(request: HttpRequest, slug: str, pk: UUID) -> JsonResponse:
 @require_POST
 def lab_rollout(request: HttpRequest, slug: str, pk: UUID, rollout: UUID) -> JsonResponse:
     """One rollout of a set with its messages, parts and the spans that earned them."""
-    found = _set_of(request, slug, pk)
+    _project, found = own(request, slug, RolloutSet, pk, within=rollout_sets_of)
     try:
         reply = rollout_reply(found, rollout, _posted_body(request, found, RolloutRequest), cast(User, request.user))
     except _Refused as exc:
@@ -235,11 +235,6 @@ def lab_rollout(request: HttpRequest, slug: str, pk: UUID, rollout: UUID) -> Jso
     if reply is None:
         return _Refused(404, "not_found").answer(request)
     return JsonResponse(reply, json_dumps_params={"allow_nan": False})
-
-
-def _set_of(request: HttpRequest, slug: str, pk: UUID) -> RolloutSet:
-    project = project_for(request.user, slug)
-    return object_for(request.user, RolloutSet, pk, within=rollout_sets_of(project))
 
 
 def _posted_body(request: HttpRequest, found: RolloutSet, model: type[R]) -> R:
@@ -273,13 +268,6 @@ def _component_problems(project: Project, components: list[RewardComponent] | No
 
 
 SETS_PER_PAGE = 50
-
-
-def _own_set(request: HttpRequest, slug: str, pk: UUID, *, need: Role = Role.VIEWER) -> tuple[Project, RolloutSet]:
-    project = project_for(request.user, slug, need=need)
-    return project, object_for(
-        request.user, RolloutSet, pk, need=need, within=sets.rollout_sets_of(project), project=project
-    )
 
 
 @login_required
@@ -359,7 +347,7 @@ def _render_list(request: HttpRequest, project: Project, form: SetForm, status: 
 @require_GET
 def lab_set(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """The lab; while the set is built its progress, and what to do when that failed."""
-    project, rollout_set = _own_set(request, slug, pk)
+    project, rollout_set = own(request, slug, RolloutSet, pk, within=rollout_sets_of)
     context = _state_context(rollout_set) | {"project": project, "can_edit": can_edit(project)}
     if rollout_set.state != SetState.READY:
         return render(request, "rewards/lab/waiting.html", context)
@@ -415,7 +403,7 @@ def _state_context(rollout_set: RolloutSet) -> dict[str, Any]:
 @require_GET
 def lab_set_progress(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """How far the building has come, as a fragment; makes HTMX load the page again once it has ended."""
-    project, rollout_set = _own_set(request, slug, pk)
+    project, rollout_set = own(request, slug, RolloutSet, pk, within=rollout_sets_of)
     response = render(request, "rewards/lab/_progress.html", _state_context(rollout_set) | {"project": project})
     if rollout_set.state != SetState.BUILDING:
         response["HX-Refresh"] = "true"
@@ -426,7 +414,7 @@ def lab_set_progress(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @require_POST
 def lab_set_remove(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Delete a set; the run that it was made of keeps its rollouts."""
-    project, rollout_set = _own_set(request, slug, pk, need=Role.EDITOR)
+    project, rollout_set = own(request, slug, RolloutSet, pk, need=Role.EDITOR, within=rollout_sets_of)
     try:
         sets.rollout_set_delete(rollout_set=rollout_set)
     except ValidationError as exc:

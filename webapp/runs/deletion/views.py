@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST
 
 from webapp.common.pages import own_address
-from webapp.people.teams.access import object_for, object_of_team, project_for
+from webapp.people.teams.access import object_of_team, own, project_for
 from webapp.people.teams.models import Project, Role
 from webapp.people.teams.sudo import Act, ask
 from webapp.runs.deletion.services import forecast, remove
@@ -35,8 +35,7 @@ DELETES: dict[type, Act] = {
 @require_http_methods(["GET", "POST"])
 def run_delete(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Delete a run with all that it recorded."""
-    project = project_for(request.user, slug, need=Role.OWNER)
-    run = object_for(request.user, Run, pk, need=Role.OWNER, within=Run.objects.filter(project=project))
+    project, run = own(request, slug, Run, pk, need=Role.OWNER)
     return _delete_page(request, project, run, reverse("run-detail", args=[slug, pk]), reverse("run-list", args=[slug]))
 
 
@@ -44,8 +43,7 @@ def run_delete(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 def checkpoint_delete(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Delete one checkpoint's files."""
-    project = project_for(request.user, slug, need=Role.OWNER)
-    item = object_for(request.user, Checkpoint, pk, need=Role.OWNER, within=checkpoints_of(project))
+    project, item = own(request, slug, Checkpoint, pk, need=Role.OWNER, within=checkpoints_of)
     models = reverse("model-list", args=[slug])
     return _delete_page(request, project, item, models, models)
 

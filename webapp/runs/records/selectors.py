@@ -15,7 +15,7 @@ from django.db.models.functions import Greatest, Now
 from django.http import HttpRequest
 
 from webapp.common.text import finite
-from webapp.people.teams.access import object_for, project_for
+from webapp.people.teams.access import own
 from webapp.people.teams.models import Project, Role, User
 from webapp.runs.metrics import selectors as metrics
 from webapp.runs.metrics.models import MetricPoint
@@ -220,7 +220,10 @@ def run_changes_after(run: Run, seq: int, limit: int = 2000) -> Changes:
 
 def own_run(request: HttpRequest, slug: str, pk: UUID, *, need: Role = Role.VIEWER) -> tuple[Project, Run]:
     """A run of the project, if the person may see it."""
-    project = project_for(request.user, slug, need=need)
-    within = runs_with_ages().filter(project=project).select_related("project", "after", "parent", "created_by")
-    within = within.annotate(starred=Exists(RunStar.objects.filter(run=OuterRef("pk"), user=cast(User, request.user))))
-    return project, object_for(request.user, Run, pk, need=need, within=within, project=project)
+
+    def within(project: Project) -> QuerySet[Run]:
+        rows = runs_with_ages().filter(project=project).select_related("project", "after", "parent", "created_by")
+        stars = RunStar.objects.filter(run=OuterRef("pk"), user=cast(User, request.user))
+        return rows.annotate(starred=Exists(stars))
+
+    return own(request, slug, Run, pk, need=need, within=within)

@@ -20,7 +20,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from webapp.common.ids import name_validator
 from webapp.common.pages import add_errors, newest_only, page_number
-from webapp.people.teams.access import can_edit, object_for, project_for
+from webapp.people.teams.access import can_edit, own, project_for
 from webapp.people.teams.models import Project, Role, User
 from webapp.people.teams.sudo import Act, ask
 from webapp.runs.registry import selectors, services
@@ -167,8 +167,7 @@ def model_new(request: HttpRequest, slug: str) -> HttpResponse:
 @require_POST
 def model_remove(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Delete one registered model; its files stay."""
-    project = project_for(request.user, slug, need=Role.EDITOR)
-    model = object_for(request.user, RegisteredModel, pk, need=Role.EDITOR, within=selectors.models_of(project))
+    _project, model = own(request, slug, RegisteredModel, pk, need=Role.EDITOR, within=selectors.models_of)
     ask(request, Act.DELETE_MODEL, reverse("model-list", args=[slug]))
     try:
         services.model_delete(model=model)

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import AnonymousUser
 from django.core.exceptions import PermissionDenied
-from django.http import Http404
+from django.http import Http404, HttpRequest
 
-from webapp.people.teams.access import can_edit, object_for, object_of_team, project_for, projects_of, role_in
+from webapp.evaluation.sharing.models import Comment, SavedComparison
+from webapp.people.teams.access import can_edit, object_for, object_of_team, own, project_for, projects_of, role_in
 from webapp.people.teams.models import Membership, Project, Role, User
 from webapp.runs.models import Run
 from webapp.runs.removal.models import Removal
@@ -87,6 +88,69 @@ def test_an_object_needs_the_role_and_the_given_queryset(
     assert object_for(bob, Run, run.pk, within=Run.objects.filter(pk=run.pk)) == run
     with pytest.raises(Http404):
         object_for(bob, Run, run.pk, within=Run.objects.filter(pk=other.pk))
+
+
+def asked_by(user: Any) -> HttpRequest:
+    request = HttpRequest()
+    request.user = user
+    return request
+
+
+def test_a_projects_own_object_needs_the_role_in_it(
+    project: Project, alice: User, bob: User, rita: User, charlie: User, make_run: Any
+) -> None:
+    run = make_run()
+    assert own(asked_by(rita), "joust", Run, run.pk) == (project, run)
+    reached, found = own(asked_by(bob), "joust", Run, str(run.pk), need=Role.EDITOR)
+    assert (reached, found, reached.role) == (project, run, Role.EDITOR)  # type: ignore[attr-defined]
+    with pytest.raises(PermissionDenied, match="this needs editor"):
+        own(asked_by(rita), "joust", Run, run.pk, need=Role.EDITOR)
+    with pytest.raises(PermissionDenied, match="this needs editor"):  # before the object is looked for
+        own(asked_by(rita), "joust", Run, uuid.uuid4(), need=Role.EDITOR)
+    for user, slug, pk in (
+        (charlie, "joust", run.pk),
+        (charlie, "elsewhere", run.pk),
+        (NOBODY, "joust", run.pk),
+        (alice, "nowhere", run.pk),
+        (alice, "joust", uuid.uuid4()),
+        (alice, "joust", "not-an-id"),
+    ):
+        with pytest.raises(Http404):
+            own(asked_by(user), slug, Run, pk)
+
+
+def test_a_projects_own_object_is_in_the_rows_to_look_in(project: Project, alice: User, make_run: Any) -> None:
+    run, hidden = make_run(), make_run()
+    archery = Project.objects.create(team=project.team, name="Archery", slug="archery")
+
+    def but_one(asked: Project) -> Any:
+        return Run.objects.filter(project=asked).exclude(pk=hidden.pk)
+
+    assert own(asked_by(alice), "joust", Run, run.pk, within=but_one) == (project, run)
+    with pytest.raises(Http404):
+        own(asked_by(alice), "joust", Run, hidden.pk, within=but_one)
+    with pytest.raises(Http404):  # the same person's, of another project
+        own(asked_by(alice), archery.slug, Run, run.pk)
+
+
+def test_a_role_is_read_once_for_an_object_with_a_project(
+    project: Project, bob: User, make_run: Any, django_assert_num_queries: Any
+) -> None:
+    run = make_run()
+    with django_assert_num_queries(2):
+        own(asked_by(bob), "joust", Run, run.pk, need=Role.EDITOR)
+
+
+def test_an_object_of_an_object_of_the_project_is_reached_too(project: Project, alice: User, rita: User) -> None:
+    saved = SavedComparison.objects.create(project=project, name="two", contestants=[], created_by=alice)
+    comment = Comment.objects.create(comparison=saved, created_by=alice, text="Look at this.")
+
+    def comments(asked: Project) -> Any:
+        return Comment.objects.filter(comparison__project=asked)
+
+    assert own(asked_by(rita), "joust", Comment, comment.pk, within=comments) == (project, comment)
+    with pytest.raises(PermissionDenied):
+        own(asked_by(rita), "joust", Comment, comment.pk, need=Role.OWNER, within=comments)
 
 
 def test_a_persons_projects_by_name(project: Project, alice: User, charlie: User) -> None:
