@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from training.config import JobConfig, config_load
 from training.errors import ConfigError, TiltyardError
 from training.floors import floors_broken
+from training.plain import number_in
 from training.words import complaint_of, option_of
 
 EXIT_USAGE = 2
@@ -315,8 +316,7 @@ def _refuse(exc: ConfigError | ValidationError) -> int:
 
 
 def _descriptor_from_environment() -> int | None:
-    text = os.environ.get(PARENT_VARIABLE, "")
-    return int(text) if text.isdigit() else None
+    return number_in(os.environ.get(PARENT_VARIABLE, ""))
 
 
 class Command(NamedTuple):

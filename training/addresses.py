@@ -16,6 +16,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from training.errors import EnvironmentRefused
+from training.plain import number_in
 from training.words import _, sentence
 
 MAX_URL_CHARS = 500
@@ -130,8 +131,8 @@ class AllowList:
             if "/" in entry:
                 with contextlib.suppress(ValueError):
                     self._networks.append(ipaddress.ip_network(entry.strip(), strict=False))
-            elif host and port.isdigit():
-                self._pairs.add((host.strip("[]").lower(), int(port)))
+            elif host and (number := number_in(port)) is not None:
+                self._pairs.add((host.strip("[]").lower(), number))
 
     def check(self, address: Address, host: str, port: int) -> None:
         """Refuse an address that is neither public nor allow-listed."""

@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 
 from training.errors import StorageFailed, StorageFull
+from training.plain import number_in
 from training.reasons import os_reason
 
 RESERVE_VARIABLE = "TILTYARD_DISK_RESERVE_MB"
@@ -36,8 +37,7 @@ def cores() -> int:
 
 def compute_threads() -> int:
     """Threads to compute with on a CPU: what the operator's ``OMP_NUM_THREADS`` says, else the cores."""
-    told = os.environ.get("OMP_NUM_THREADS", "").strip()
-    return int(told) if told.isdecimal() and int(told) > 0 else cores()
+    return number_in(os.environ.get("OMP_NUM_THREADS", "").strip()) or cores()
 
 
 def cgroup_cores(root: Path = CGROUP) -> float | None:
@@ -58,9 +58,9 @@ def cgroup_cores(root: Path = CGROUP) -> float | None:
 
 def reserve_bytes(path: Path) -> int:
     """What stays free on the disk of ``path``: ``TILTYARD_DISK_RESERVE_MB``, else 2 GiB but at most 5% of the disk."""
-    text = os.environ.get(RESERVE_VARIABLE, "").strip()
-    if text.isdigit():
-        return int(text) << 20
+    told = number_in(os.environ.get(RESERVE_VARIABLE, "").strip())
+    if told is not None:
+        return told << 20
     return min(RESERVE_BYTES_MAX, int(shutil.disk_usage(path).total * RESERVE_SHARE))
 
 

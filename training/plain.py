@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 MAX_DEPTH = 32
-_MAX_DIGITS = 4300
+_MAX_DIGITS = 4300  # of a text that int() reads
 _LARGE = re.compile(r"NaN|Infinity|[eE]\+?\d\d|\d{200}")
 """What the JSON of every number that is not finite has."""
 
@@ -34,10 +34,15 @@ def json_problem(value: Any, text: str | None = None, *, finite: bool = True) ->
     return None
 
 
+def number_in(text: str | bytes, digits: int = _MAX_DIGITS) -> int | None:
+    """The whole number that a text is, in 1 to ``digits`` ASCII digits; ``None`` for any other text."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= digits else None
+
+
 def whole(value: Any, most: int) -> int | None:
     """A whole number from 0 to ``most`` that others wrote, as a number or as its digits; ``None`` for anything else."""
-    if isinstance(value, str) and value.isascii() and value.isdigit():
-        value = int(value[:_MAX_DIGITS])
+    if isinstance(value, str):
+        value = number_in(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
         return None
     return int(value) if value == int(value) else None

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from training.plain import whole
+from training.plain import number_in, whole
 from training.rollout.client import _reported
 
 
@@ -35,6 +35,38 @@ from training.rollout.client import _reported
 )
 def test_a_whole_number_in_range_or_none(value: Any, found: int | None) -> None:
     assert whole(value, 100) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("0", 0),
+        ("7", 7),
+        ("007", 7),
+        ("999", 999),
+        ("1000", None),
+        ("0007", None),
+        ("", None),
+        ("-1", None),
+        ("+1", None),
+        ("1.0", None),
+        ("1_0", None),
+        (" 1", None),
+        ("1\n", None),
+        ("٧", None),
+        ("²", None),
+        (b"12", 12),
+        (b"-1", None),
+        (b"1234", None),
+    ],
+)
+def test_a_number_of_so_many_digits_or_none(text: str | bytes, found: int | None) -> None:
+    assert number_in(text, 3) == found
+
+
+def test_a_number_has_at_most_as_many_digits_as_python_reads() -> None:
+    assert number_in("9" * 4300) == 10**4300 - 1
+    assert number_in("9" * 4301) is None
 
 
 @pytest.mark.parametrize(

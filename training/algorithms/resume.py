@@ -16,6 +16,7 @@ from pathlib import Path
 from training.algorithms.checkpoints import PREFIX, Manifest, numbered, step_of, verify
 from training.events import VERIFIED
 from training.journal import JOURNAL_NAME
+from training.plain import number_in
 from training.tail import last_step
 from training.words import Sentence, sentence
 
@@ -73,7 +74,7 @@ def _attempts(place: Path) -> list[Path]:
 
 
 def _attempt(folder: Path) -> int:
-    return int(folder.name) if folder.name.isdigit() else 0
+    return number_in(folder.name) or 0
 
 
 def _trained(places: Sequence[Path]) -> int:

@@ -11,6 +11,7 @@ from django.http import Http404, QueryDict
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
+from training.plain import number_in
 from webapp.chat.contestants import CHECKPOINT
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.selectors import datasets_of, runs_using
@@ -55,16 +56,17 @@ def beginning_of(user: User, project: Project, asked: QueryDict) -> Beginning | 
     return _beginning_of_row(found, str(asked.get("row", "")))
 
 
-def _beginning_of_row(dataset: Dataset, number: str) -> Beginning:
-    if not (number.isascii() and number.isdigit() and len(number) < 12):
+def _beginning_of_row(dataset: Dataset, row: str) -> Beginning:
+    number = number_in(row, 11)
+    if number is None:
         raise ValidationError({"row": _("Say which row: a number from 1.")})
-    start = start_of_row(dataset, int(number))
+    start = start_of_row(dataset, number)
     made = Environment.objects.filter(pk__in=DatasetOrder.objects.filter(dataset=dataset).values("environment"))
     place = made.values_list("name", flat=True).first()
     if place is None:  # no environment wrote the rows: that of the newest run on them
         newest = runs_using(dataset).order_by("-created_at").first()
         place = _environment_of(newest) if newest is not None else ""
-    title = _("Row %(row)s of %(name)s") % {"row": number, "name": dataset}
+    title = _("Row %(row)s of %(name)s") % {"row": row, "name": dataset}
     url = reverse("dataset-detail", args=[dataset.project.slug, dataset.pk])
     messages = [message.model_dump() for message in start.messages]
     return Beginning(title, url, *_system_and_question(messages), environment=place)

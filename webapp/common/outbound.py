@@ -33,6 +33,7 @@ from training.addresses import MAX_URL_CHARS as MAX_URL_CHARS  # the registratio
 from training.addresses import Address, AddressRefused, AllowList, literal_address, parse_place, plain_address
 from training.connections import Access, HttpClient, HttpFailed, TooLarge, Why, reaching
 from training.errors import EnvironmentProtocolError, EnvironmentTimeout, EnvironmentUnreachable, TiltyardError
+from training.plain import number_in
 from training.redaction import without_bytes
 from webapp.common.text import in_words
 
@@ -372,8 +373,7 @@ def _checked_target(url: str) -> Target:
 
 def _keep_file(exchange: Exchange, path: Path, most: int, on_progress: OnProgress | None) -> None:
     """Write the body to a file next to its place, and then move it there."""
-    length = exchange.headers.get("content-length", "")
-    total = int(length) if length.isdigit() else 0
+    total = number_in(exchange.headers.get("content-length", "")) or 0
     path.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
     part = path.with_name(path.name + ".part")
     try:

@@ -16,6 +16,7 @@ from django.urls import NoReverseMatch, reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext as _
 
+from training.plain import number_in
 from webapp.common.ids import name_validator
 
 PROBES_PER_MINUTE = 20
@@ -61,8 +62,7 @@ def probe_allowed(user: AbstractBaseUser | AnonymousUser) -> bool:
 
 def page_number(raw: Any) -> int:
     """A page number from a query string; anything else is the first page."""
-    text = str(raw or "1")
-    return min(MAX_PAGE, max(1, int(text))) if text.isascii() and text.isdigit() and len(text) < 9 else 1
+    return min(MAX_PAGE, max(1, number_in(str(raw or ""), 8) or 1))
 
 
 def own_address(request: HttpRequest, asked: str, otherwise: str) -> str:

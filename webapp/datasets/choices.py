@@ -29,6 +29,7 @@ from training.data.formats.bfcl import CLASSES
 from training.data.formats.columns import USUAL
 from training.data.options import CUT_WORDS, CheckOptions, ColumnMapping, ReadOptions
 from training.data.problems import PROBLEMS
+from training.plain import number_in
 from webapp.common.fields import LinesField, error_sentence, help_text
 from webapp.common.storage import companion, inside, run_dir
 from webapp.common.text import translated
@@ -133,9 +134,9 @@ def dataset_named(project: Project, option: str, reference: Any) -> Dataset:
     """The dataset that a reference names. Raises ``ValidationError`` for the option."""
     text = str(reference)[:MAX_REFERENCE_CHARS]
     name, _at, version = text.removeprefix("dataset:").partition("@")
-    found = None
-    if text.startswith("dataset:") and version.isascii() and version.isdigit() and len(version) < 9:
-        found = Dataset.objects.filter(project=project, name=name, version=int(version)).first()
+    found, number = None, number_in(version, 8)
+    if text.startswith("dataset:") and number is not None:
+        found = Dataset.objects.filter(project=project, name=name, version=number).first()
     if found is None:
         raise ValidationError({option: _("There is no dataset “%s” in this project.") % text})
     if option == "other" and found.state != DatasetState.READY:

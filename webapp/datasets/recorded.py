@@ -25,6 +25,7 @@ from training.errors import DataError
 from training.events import GroupScored
 from training.exports.pairs import PairsMade, write_pairs
 from training.journal import JOURNAL_NAME, parse_event
+from training.plain import number_in
 from webapp.common.storage import attempt_dir, dataset_dir
 from webapp.datasets.models import Dataset
 from webapp.runs.config import config_at
@@ -175,7 +176,8 @@ def tools_of(runs: Iterable[Run], wanted: set[UUID]) -> dict[UUID, list[Value]]:
     found: dict[UUID, list[Value]] = {}
     for run in runs:
         for number, path in enumerate(journals_of(run), start=1):
-            attempt = int(path.parent.name) if path.parent.name.isdigit() else number
+            named = number_in(path.parent.name)
+            attempt = number if named is None else named
             known: dict[str, list[Value]] = {}
             for event in _journal_groups(path):
                 if event.tools is not None:

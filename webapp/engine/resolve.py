@@ -28,6 +28,7 @@ from training.config import (
 )
 from training.config.laid import Laid
 from training.errors import ConfigError
+from training.plain import number_in
 from training.rewards.defaults import with_rewards
 from webapp.common.storage import rewind_file
 from webapp.datasets.models import Dataset, DatasetState
@@ -143,9 +144,10 @@ def _refuse(option: str, sentence: str) -> NoReturn:
 
 def _name_and_version(option: str, reference: str, word: str) -> tuple[str, int | None]:
     name, at, version = reference.removeprefix(f"{word}:").partition("@")
-    if at and not (version.isascii() and version.isdigit() and len(version) < 9):
+    number = number_in(version, 8)
+    if at and number is None:
         _refuse(option, _("“%s” is not a version number.") % version[:40])
-    return name, int(version) if at else None
+    return name, number
 
 
 def _resolve_dataset(project: Project, reference: str, option: str = "data.train") -> str:

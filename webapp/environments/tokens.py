@@ -14,6 +14,7 @@ from uuid import UUID
 
 from django.conf import settings
 
+from training.plain import number_in
 from webapp.common.host.embedded import write_private
 from webapp.common.outbound import NOTHING, Pairs, target_of
 from webapp.common.storage import environment_dir
@@ -85,7 +86,8 @@ def ours(environment: Environment) -> Pairs:
     if not environment.launched:
         return NOTHING
     pairs = (replica.url.removeprefix("http://").rpartition(":") for replica in environment.replicas.all())
-    return frozenset((host, int(port)) for host, _colon, port in pairs if host and port.isdigit())
+    found = ((host, number_in(port)) for host, _colon, port in pairs if host)
+    return frozenset((host, port) for host, port in found if port is not None)
 
 
 def trainer_access(project: Project, *names: str) -> dict[str, str]:

@@ -19,6 +19,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from training.config import EnvironmentConfig
 from training.errors import TiltyardError
+from training.plain import number_in
 from webapp.common.ids import name_validator
 from webapp.common.outbound import MAX_URL_CHARS
 from webapp.common.pages import add_errors, probe_allowed
@@ -464,6 +465,7 @@ def environment_remove(request: HttpRequest, slug: str, pk: UUID) -> HttpRespons
 def _parse_count(text: str) -> int | None:
     """A small whole number, or ``None`` for anything else."""
     digits = text.removeprefix("-")
-    if not (digits.isascii() and digits.isdigit() and len(digits) < 4):
+    number = number_in(digits, 3)
+    if number is None:
         return None
-    return max(-TOO_MANY, min(TOO_MANY, int(text)))
+    return max(-TOO_MANY, min(TOO_MANY, number if text == digits else -number))

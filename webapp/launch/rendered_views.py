@@ -23,6 +23,7 @@ from training.config import JobConfig
 from training.data.rendered import Rendered, RenderedRow, why_words
 from training.errors import ConfigError
 from training.limited import limited_child
+from training.plain import number_in
 from webapp.common.text import in_words
 from webapp.engine.resolve import resolve
 from webapp.launch.forms import reference_choices
@@ -155,6 +156,5 @@ def run_rendered_of_form(request: HttpRequest, slug: str) -> HttpResponse:
 
 def _query_of(request: HttpRequest) -> tuple[str, str, int]:
     """The dataset, the model, and the number of the first row."""
-    first = request.GET.get("first", "")
-    number = int(first) if first.isascii() and first.isdigit() and len(first) < 9 else 1
-    return request.GET.get("dataset", ""), request.GET.get("model", ""), max(1, number)
+    number = number_in(request.GET.get("first", ""), 8) or 1
+    return request.GET.get("dataset", ""), request.GET.get("model", ""), number

@@ -14,6 +14,7 @@ from pydantic import ValidationError as ShapeError
 
 from training.config import JobConfig, config_to_yaml
 from training.config.text import yaml_bounded, yaml_nodes
+from training.plain import number_in
 from training.presets import Text
 from training.reasons import yaml_reason
 from training.words import option_of
@@ -130,8 +131,9 @@ def _line_of_path(node: Any, path: list[str]) -> int:
         found = None
         if isinstance(node, yaml.MappingNode):
             found = next(((key, value) for key, value in node.value if getattr(key, "value", None) == part), None)
-        elif isinstance(node, yaml.SequenceNode) and part.isdigit() and int(part) < len(node.value):
-            found = (node.value[int(part)], node.value[int(part)])
+        elif isinstance(node, yaml.SequenceNode):
+            place = number_in(part)
+            found = (node.value[place], node.value[place]) if place is not None and place < len(node.value) else None
         if found is None:
             break
         line, node = found[0].start_mark.line + 1, found[1]

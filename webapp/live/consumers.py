@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 from uuid import UUID
 
+from training.plain import number_in
 from webapp.live.feed import Read, RunGone, feed
 from webapp.live.snapshot import CURVES_ASKED_MAX, NAME_MAX
 from webapp.live.watching import BAD_FRAME, GONE, TOO_MANY, Closed, Watcher
@@ -102,7 +103,7 @@ class RunConsumer(Watcher):
     def _address_number(self, name: str) -> int | None:
         """A number of the socket's address."""
         text = parse_qs(self.scope["query_string"].decode("ascii", "replace")).get(name, [""])[0]
-        return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+        return number_in(text, 18)
 
 
 def _client_frame(text: str | None) -> dict[str, Any] | None:

@@ -21,6 +21,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404, parse_cookie
 from django.urls import Resolver404, resolve
 
+from training.plain import number_in
 from webapp.common.askers import Message, Receive, Send
 from webapp.common.database_threads import in_database
 from webapp.common.errors import DATABASE_AWAY, error_body
@@ -53,8 +54,8 @@ class BodyLimit:
         except DATABASE_AWAY:
             await refuse(send, 503, "unavailable")
             return
-        declared = headers.get(b"content-length", b"")
-        if declared.isdigit() and int(declared) > limit:
+        declared = number_in(headers.get(b"content-length", b""))
+        if declared is not None and declared > limit:
             await refuse(send, 413, "too_large")
             return
         counted = _Counted(receive, send, limit)
@@ -87,8 +88,8 @@ class _Counted:
 async def _allowed_bytes(scope: Message, headers: dict[bytes, bytes]) -> int:
     """The largest body in bytes that this request may send."""
     small = int(settings.DATA_UPLOAD_MAX_MEMORY_SIZE) + OVERHEAD_BYTES
-    declared = headers.get(b"content-length", b"")
-    if declared.isdigit() and int(declared) <= small:
+    declared = number_in(headers.get(b"content-length", b""))
+    if declared is not None and declared <= small:
         return small
     if scope.get("method") != "POST" or not headers.get(b"content-type", b"").lower().startswith(b"multipart/"):
         return small

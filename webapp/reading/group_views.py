@@ -15,6 +15,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_POST
 
+from training.plain import number_in
 from webapp.common.pages import page_number
 from webapp.engine.orders import Act, rollout_order
 from webapp.evaluation.comparison.verdicts import p_text
@@ -92,8 +93,7 @@ def run_group(request: HttpRequest, slug: str, pk: UUID, step: int, group: int) 
 
 
 def _parse_place(raw: Any) -> int:
-    text = str(raw or "0")
-    return min(int(text), MAX_INT - 100) if text.isascii() and text.isdigit() and len(text) < 11 else 0
+    return min(number_in(str(raw or ""), 10) or 0, MAX_INT - 100)
 
 
 def _table_line(request: HttpRequest, found: Group, rollout: Rollout, shown: list[Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from training.config import JobConfig, RewardComponent
+from training.plain import number_in
 from training.rows import row_value
 from webapp.datasets.models import Dataset
 from webapp.datasets.rows import row_of
@@ -125,7 +126,7 @@ class Beside(NamedTuple):
 
 def chosen_of(members: Sequence[Member], asked: Sequence[str]) -> list[Member]:
     """The rollouts that an address names by index; without any the best and the worst of the group."""
-    indices = {int(text) for text in asked if text.isascii() and text.isdigit() and len(text) < 6}
+    indices = {number_in(text, 5) for text in asked}
     found = [member for member in members if member.rollout.index in indices][:MOST_COLUMNS]
     if found:
         return found

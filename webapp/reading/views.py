@@ -15,6 +15,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_POST
 
+from training.plain import number_in
 from webapp.common.failures import failure
 from webapp.common.pages import add_errors
 from webapp.people.teams.access import can_edit
@@ -209,8 +210,7 @@ def _was_played(rollout: Rollout) -> bool:
 
 def _parse_turn(raw: Any) -> int:
     """A turn's number of an address; anything else is the first one."""
-    text = str(raw or "0")
-    return min(int(text), MAX_TURN) if text.isascii() and text.isdigit() and len(text) < 11 else 0
+    return min(number_in(str(raw or ""), 10) or 0, MAX_TURN)
 
 
 def _case_form(rollout: Rollout, parts: list[Any], data: Any = None) -> CaseForm:

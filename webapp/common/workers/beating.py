@@ -25,6 +25,7 @@ from django.db.models.functions import Now
 
 from training.child_env import bare_env
 from training.limited import limited_child
+from training.plain import number_in
 from webapp.common.errors import DATABASE_AWAY
 from webapp.common.pools import TRAIN
 from webapp.common.workers.identity import folder_problem
@@ -87,9 +88,10 @@ def _parse_gpu(line: str) -> Gpu | None:
     name, mebibytes, capability = [""] * 3
     if line.count(",") >= 2:
         name, mebibytes, capability = (part.strip() for part in line.rsplit(",", 2))
-    if not name or not mebibytes.isdigit():
+    memory = number_in(mebibytes)
+    if not name or memory is None:
         return None
-    return Gpu(name[:80], int(mebibytes) << 20, capability if CAPABILITY.fullmatch(capability) else "")
+    return Gpu(name[:80], memory << 20, capability if CAPABILITY.fullmatch(capability) else "")
 
 
 def training_gpus() -> list[Gpu]:

@@ -10,6 +10,7 @@ from django.utils.translation import gettext as _t
 from django.utils.translation import gettext_lazy as _
 
 from training.data.options import Cut
+from training.plain import number_in
 from webapp.datasets.models import Dataset
 from webapp.datasets.operations.exports import targets
 from webapp.datasets.operations.form_base import OperationForm, name_field, named, seed_field
@@ -67,10 +68,11 @@ class FilterForm(OperationForm):
     def _rule(self, number: int, name: str, test: str, value: str) -> dict[str, Any] | None:
         negate = {"negate": True} if self.cleaned_data.get(f"negate_{number}") else {}
         if test in ("min_length", "max_length"):
-            if not (value.isascii() and value.isdigit()):
+            length = number_in(value)
+            if length is None:
                 self.add_error(f"value_{number}", _t("A length is a whole number."))
                 return None
-            return {"field": name, test: int(value), **negate}
+            return {"field": name, test: length, **negate}
         return {"field": name, test: _parse_scalar(value) if test == "equals" else value, **negate}
 
     def options(self) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
 from training.errors import EnvironmentFault
+from training.plain import number_in
 from training.redaction import redact
 from webapp.common.text import clean_text
 from webapp.environments.models import Environment, Replica
@@ -65,8 +66,7 @@ class Launcher(Protocol):
 
 def kept_port(replica: Replica) -> int:
     """The port that the replica had before, or 0."""
-    port = replica.url.rpartition(":")[2]
-    return int(port) if port.isdigit() else 0
+    return number_in(replica.url.rpartition(":")[2]) or 0
 
 
 def option_words(environment: Environment, place: Callable[[Option, Path], str] | None = None) -> list[str]:

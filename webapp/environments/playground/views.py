@@ -13,6 +13,7 @@ from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
+from training.plain import number_in
 from webapp.common.errors import error_body
 from webapp.common.strings import run_strings
 from webapp.datasets.models import Dataset
@@ -131,8 +132,8 @@ def playground(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 def playground_row(request: HttpRequest, slug: str, pk: UUID) -> JsonResponse:
     """One row of a dataset, as an episode would begin with it."""
     project, _environment = own(request, slug, Environment, pk, need=NEEDED)
-    number = request.GET.get("row", "1")
-    if not (number.isascii() and number.isdigit() and len(number) <= MAX_ROW_DIGITS):
+    number = number_in(request.GET.get("row", "1"), MAX_ROW_DIGITS)
+    if number is None:
         return JsonResponse(error_body(request, "invalid", _("A row's number is a whole number from 1.")), status=422)
     try:
         wanted = UUID(request.GET.get("dataset", ""))
@@ -140,7 +141,7 @@ def playground_row(request: HttpRequest, slug: str, pk: UUID) -> JsonResponse:
         return JsonResponse(error_body(request, "invalid", _("Choose a dataset first.")), status=422)
     dataset = object_for(request.user, Dataset, wanted, within=ready_datasets(project))
     try:
-        start = start_of_row(dataset, int(number))
+        start = start_of_row(dataset, number)
     except ValidationError as exc:
         return JsonResponse(error_body(request, "invalid", " ".join(exc.messages)), status=422)
     messages = [message.model_dump(mode="json", exclude_none=True) for message in start.messages]

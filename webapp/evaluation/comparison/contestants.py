@@ -14,6 +14,7 @@ from training.config import JobConfig, RewardComponent
 from training.data.reader import load_rows
 from training.errors import DataError
 from training.evaluation.tasks import DRAWN_TASKS, drawn_tasks, evaluated_places
+from training.plain import number_in
 from training.rewards.registry import form_components
 from webapp.datasets.models import Dataset
 from webapp.people.teams.models import Project
@@ -122,7 +123,7 @@ def _dataset_named(contestant: Contestant) -> tuple[str, int | None]:
     """Name and version of its dataset as the person wrote it; ``None`` means the newest."""
     reference = str(contestant.run.config.get("data", {}).get("train", ""))
     name, _at, version = reference.removeprefix("dataset:").partition("@")
-    return name, int(version) if version.isascii() and version.isdigit() else None
+    return name, number_in(version)
 
 
 def _tasks_set(contestant: Contestant, known: Sequence[Dataset]) -> list[int] | None:

@@ -10,6 +10,7 @@ from django.core.exceptions import TooManyFieldsSent, ValidationError
 from django.http import QueryDict
 from django.utils.translation import gettext as _
 
+from training.plain import number_in
 from webapp.common.text import clean_text
 from webapp.evaluation.comparison.contestants import LEAST, MOST, Contestant, contestants_of
 from webapp.evaluation.comparison.rewards import spec_named
@@ -76,8 +77,8 @@ def _pair_at(project: Project, runs: Sequence[str], places: str) -> list[str]:
     if not places:
         return []
     playing = [str(item.run.pk) for item in contestants_of(project, runs)[0] if item.evaluates]
-    numbers = [int(part) for part in places.split("-", 1) if part.isascii() and part.isdigit() and len(part) < 3]
-    found = list(dict.fromkeys(playing[number] for number in numbers if number < len(playing)))
+    numbers = [number_in(part, 2) for part in places.split("-", 1)]
+    found = list(dict.fromkeys(playing[number] for number in numbers if number is not None and number < len(playing)))
     return found if len(found) == 2 else []
 
 

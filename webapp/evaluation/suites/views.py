@@ -18,6 +18,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from training.config import JobConfig
 from training.errors import ConfigError
+from training.plain import number_in
 from webapp.common.ids import name_validator
 from webapp.common.pages import add_errors
 from webapp.evaluation.suites import services
@@ -215,8 +216,9 @@ def parts_from(
 def _base_config(project: Project, base: str, version: SuiteVersion | None) -> dict[str, Any]:
     """The options that the form does not show: of the part or the run that the row came from."""
     word, _colon, value = base.partition(":")
-    if word == "part" and version is not None and value.isdigit() and int(value) < len(version.parts):
-        return dict(version.parts[int(value)]["config"])
+    if word == "part" and version is not None:
+        place = number_in(value)
+        return dict(version.parts[place]["config"]) if place is not None and place < len(version.parts) else {}
     if word == "run":
         run = Run.objects.filter(project=project, pk=value).first() if is_uuid(value) else None
         return dict(run.config) if run is not None else {}
@@ -310,7 +312,8 @@ def _render_form(
 
 def _version_of(suite: Suite, raw: str) -> SuiteVersion:
     rows = suite.versions.order_by("-number")
-    found = rows.filter(number=int(raw)).first() if raw.isascii() and raw.isdigit() and len(raw) < 9 else rows.first()
+    number = number_in(raw, 8)
+    found = rows.first() if number is None else rows.filter(number=number).first()
     if found is None:
         raise Http404
     return found

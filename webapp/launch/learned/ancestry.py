@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from training.plain import number_in
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment
 from webapp.people.teams.models import Project
@@ -83,9 +84,9 @@ def _stages_before(run: Run | None, step: int | None, gave: Weights | None) -> O
 
 def _run_of(later: Run, weights: Weights) -> tuple[Run | None, int | None]:
     """The run that left these weights, and the step of the checkpoint; the run alone where retention took it since."""
-    attempt = weights.at.partition("/")[0]
+    attempt = number_in(weights.at.partition("/")[0])
     kept = Checkpoint.objects.filter(run=UUID(weights.name), path=weights.at, project=later.project_id)
-    kept = kept.filter(attempt=int(attempt)) if attempt.isdigit() else kept
+    kept = kept if attempt is None else kept.filter(attempt=attempt)
     found = kept.select_related("run__parent", "run__resume_checkpoint").first()
     if found is not None and found.run.removed_at is None:
         return found.run, found.step

@@ -16,6 +16,7 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from training.plain import number_in
 from webapp.common.outcomes import Outcome
 
 TEXT_MAX = 200
@@ -234,7 +235,7 @@ def _parse_choices(params: Params, problems: list[str]) -> dict[str, tuple[str, 
         values = [value.strip()[:NAME_MAX] for value in params.getlist(choice.name)[:MOST_VALUES] if value.strip()]
         unknown = [value for value in values if choice.values and value not in choice.values]
         problems += [_unknown_value(choice, value) for value in unknown[:1]]
-        if choice.name == "stage" and values and not (values[-1].isascii() and values[-1].isdigit()):
+        if choice.name == "stage" and values and number_in(values[-1]) is None:
             problems.append(_unknown_value(choice, values[-1]))
             values = []
         known = [value for value in dict.fromkeys(values) if value not in unknown]

@@ -18,6 +18,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from training.plain import number_in
 from webapp.common.ids import name_validator
 from webapp.common.outcomes import Outcome
 from webapp.common.pages import add_errors
@@ -147,8 +148,7 @@ def _measure_field(filters: Filters, name: str, title: Any, about: Any) -> dict[
 def rollouts_fresh(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """How many rollouts of the view began or continued since the page was made; asked while a run is at work."""
     scope = scope_of(request, slug, pk)
-    raw = request.GET.get("since", "")
-    since = int(raw) if raw.isascii() and raw.isdigit() and len(raw) < 19 else 0
+    since = number_in(request.GET.get("since", ""), 18) or 0
     view = View(scope, filters_of(request.GET))
     number = changed(view.rows, since).order_by()[:1000].count() if view.searched is None else 0
     context = {

@@ -19,6 +19,7 @@ from django.views.decorators.http import require_GET, require_POST
 from training.config import Policy, RolloutConfig
 from training.config.rollout import POLICY_CHOICES
 from training.errors import ConfigError, TiltyardError
+from training.plain import number_in
 from webapp.common.failures import failure
 from webapp.common.text import in_words, translated
 from webapp.datasets.selectors import latest_datasets
@@ -107,7 +108,7 @@ def _error_sentence(error: TiltyardError) -> str:
 
 def _parse_turn(asked: str) -> int:
     """The turn that an address names; else the first one."""
-    return max(1, int(asked)) if asked.isascii() and asked.isdigit() and len(asked) < 6 else 1
+    return number_in(asked, 5) or 1
 
 
 def _plays_here(reference: str) -> bool:
@@ -160,13 +161,13 @@ def continuation_new(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 def branch_continue(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Let scripted policies continue from a turn."""
     project, rollout = own_rollout(request, slug, pk, need=Role.EDITOR)
-    turn = str(request.POST.get("turn", ""))
+    turn = number_in(str(request.POST.get("turn", "")), 5)
     policies = [name for name in get_args(Policy) if name in request.POST.getlist("policy")]
     try:
-        if not (turn.isascii() and turn.isdigit() and len(turn) < 6):
+        if turn is None:
             raise ValidationError(_("Say from which turn: a number from 1."))
         user = cast(User, request.user)
-        made = rollout_continue(rollout=rollout, user=user, turn=int(turn), policies=policies)
+        made = rollout_continue(rollout=rollout, user=user, turn=turn, policies=policies)
     except ValidationError as exc:
         return _branches_page(request, project, rollout, " ".join(exc.messages), status=422)
     except TiltyardError as exc:

@@ -14,6 +14,7 @@ from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
+from training.plain import number_in
 from webapp.datasets.selectors import latest_datasets
 from webapp.environments.playground.views import playground_strings
 from webapp.environments.selectors import health_view
@@ -84,8 +85,7 @@ def rollout_rewind(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     except ValidationError as exc:
         context["refused"] = " ".join(exc.messages)
         return render(request, "rewinding/rewind.html", context)
-    asked = str(request.GET.get("turn", "1"))
-    turn = int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 6 else 1
+    turn = number_in(request.GET.get("turn", ""), 5) or 1
     return render(request, "rewinding/rewind.html", context | _player_context(project, rollout, scene, turn))
 
 

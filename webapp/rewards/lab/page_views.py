@@ -22,6 +22,7 @@ from pydantic import ValidationError as ShapeError
 
 from training.config import JobConfig, RewardComponent
 from training.errors import DataError
+from training.plain import number_in
 from training.rewards.registry import COMPONENTS, form_components, starting_components
 from training.rewards.scoring import validate_components
 from webapp.common.errors import error_body
@@ -98,9 +99,8 @@ def _launched_components(rollout_set: RolloutSet, config: JobConfig) -> list[Rew
 def _spec_named(project: Project, reference: str) -> RewardSpec | None:
     """The version that a run's config names."""
     name, _at, version = reference.removeprefix("reward:").rpartition("@")
-    if not version.isascii() or not version.isdigit() or len(version) > 9:
-        return None
-    return specs_of(project).filter(name=name, version=int(version)).first()
+    number = number_in(version, 9)
+    return None if number is None else specs_of(project).filter(name=name, version=number).first()
 
 
 def _choice_of(spec: RewardSpec) -> Choice:

@@ -20,6 +20,7 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from training.errors import ConfigError
+from training.plain import number_in
 from webapp.common.failures import failure
 from webapp.common.ids import name_validator
 from webapp.common.pages import add_errors, url_or_none
@@ -206,14 +207,12 @@ def run_times(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 
 def _seq_before(request: HttpRequest) -> int | None:
     """The ``seq`` before which a page asks for older things."""
-    raw = request.GET.get("before", "")
-    return int(raw) if raw.isascii() and raw.isdigit() and len(raw) < 19 else None
+    return number_in(request.GET.get("before", ""), 18)
 
 
 def _step_rows(request: HttpRequest, run: Run) -> dict[str, Any]:
     """Rollouts of the wanted step for readers without scripts."""
-    raw = request.GET.get("step", "")
-    step = int(raw) if raw.isascii() and raw.isdigit() and len(raw) < 9 else None
+    step = number_in(request.GET.get("step", ""), 8)
     found = newest_rollouts(run, step)
     return {"step": found[0].step if found else step, "rollouts": [rollout_view(rollout) for rollout in found]}
 
