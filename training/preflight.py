@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel
 
 from training.config import TRACKERS, JobConfig, TrackerName
+from training.config.references import kind_in
 from training.errors import ConfigError, ModelError, TiltyardError
 from training.model_check import check_model_folder
 from training.policy.families import sampling_path
@@ -182,7 +183,7 @@ def _model(config: JobConfig) -> Sentence:
             )
         return sentence(_("A tiny model is built from the dataset's own words."))
     folder = _local_folder(config)
-    if source.startswith("run:"):
+    if kind_in(source) == "run":
         return sentence(_("It starts once %(source)s has finished training its model."), source=source)
     if folder is None:
         if source.startswith((".", "/", "~")) or source.count("/") != 1:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from training.config.curriculum import STAGE_GROUPS, CurriculumConfig, Stage, StageGoal
 from training.config.environment import EnvironmentConfig, Protocol
 from training.config.evaluation import EndpointConfig, EvaluateConfig
-from training.config.job import CONFIG_VERSION, ENDPOINT_REFERENCE, JobConfig
+from training.config.job import CONFIG_VERSION, JobConfig
 from training.config.learning import AdvantageScale, DpoConfig, GrpoConfig, RlooConfig, SftConfig
 from training.config.methods import DEFAULT_KIND, ENDPOINT_TILES, METHODS, Kind, Method, method_of
 from training.config.mix import MAX_PARTS, PART_GROUPS, MixConfig, Part
@@ -33,7 +33,6 @@ from training.config.text import config_from_yaml, config_load, config_to_yaml
 __all__ = [
     "CONFIG_VERSION",
     "DEFAULT_KIND",
-    "ENDPOINT_REFERENCE",
     "ENDPOINT_TILES",
     "MAX_PARTS",
     "METHODS",

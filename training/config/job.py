@@ -26,6 +26,7 @@ from training.config.model import DataConfig, ModelConfig
 from training.config.optim import BETA1, BETA2, EPSILON, OptimConfig
 from training.config.option import Group, option
 from training.config.ppo import PpoConfig
+from training.config.references import kind_in
 from training.config.report import ReportConfig
 from training.config.rewards import RewardsConfig
 from training.config.rollout import Policy, RolloutConfig, SampleConfig
@@ -35,7 +36,6 @@ from training.config.sampler_rules import check_quantized_sampling, check_vllm
 from training.words import OptionError, _, sentence
 
 CONFIG_VERSION = 1
-ENDPOINT_REFERENCE = "endpoint:"
 
 
 class JobConfig(Group):
@@ -325,7 +325,7 @@ class JobConfig(Group):
     @property
     def names_endpoint(self) -> bool:
         """Whether the model is given as an endpoint of the project, which only the web can look up."""
-        return self.model.source.startswith(ENDPOINT_REFERENCE)
+        return kind_in(self.model.source) == "endpoint"
 
     @property
     def needs_model(self) -> bool:

@@ -12,6 +12,7 @@ from django.utils.translation import gettext as _
 from ninja import Query, Router, Status
 from pydantic import Field
 
+from training.config.references import name_in
 from training.plain import number_in
 from webapp.api.answers import data as data_answers
 from webapp.api.answers.base import Page
@@ -126,7 +127,7 @@ def dataset_make(request: HttpRequest, dataset_id: UUID, body: OperationIn) -> S
 
 
 def _dataset_named(dataset: Dataset, reference: str) -> Dataset:
-    name, _at, version = reference.removeprefix("dataset:").rpartition("@")
+    name, _at, version = name_in("dataset", reference).rpartition("@")
     found = datasets_of(dataset.project).filter(name=name, version=number_in(version, 8) or 0).first()
     if found is None:
         raise ValidationError({"others": _("There is no dataset %(name)s.") % {"name": reference[:100]}})

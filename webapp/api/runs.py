@@ -12,6 +12,7 @@ from ninja import Query, Router, Status
 from ninja.errors import HttpError
 
 from training.config import JobConfig
+from training.config.references import name_in
 from training.errors import ConfigError
 from webapp.api.answers import people as people_answers
 from webapp.api.answers import runs
@@ -90,7 +91,7 @@ def runs_list(
         "kind": kind,
         "owner": owner,
         "tags": tag,
-        "spec": spec.removeprefix("reward:"),
+        "spec": name_in("reward", spec),
         "starred": starred,
         "archived": archived,
     }

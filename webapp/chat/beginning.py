@@ -11,8 +11,8 @@ from django.http import Http404, QueryDict
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
+from training.config.references import name_in
 from training.plain import number_in
-from webapp.chat.contestants import CHECKPOINT
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.selectors import datasets_of, runs_using
 from webapp.environments.models import DatasetOrder, Environment
@@ -91,7 +91,7 @@ def _beginning_of_rollout(project: Project, pk: str) -> Beginning:
         reverse("rollout-detail", args=[project.slug, rollout.pk]),
         *_system_and_question(turn.messages if turn is not None else []),
         environment=_environment_of(rollout.run),
-        model=f"{CHECKPOINT}{left.pk}" if left is not None else "",
+        model=left.reference if left is not None else "",
     )
 
 
@@ -104,5 +104,5 @@ def _system_and_question(messages: list[dict[str, Any]]) -> tuple[str, str]:
 
 def _environment_of(run: Run) -> str:
     """The environment that a run names, while the project has it."""
-    wanted = str((run.config.get("environment") or {}).get("name") or "").removeprefix("environment:")
+    wanted = name_in("environment", str((run.config.get("environment") or {}).get("name") or ""))
     return wanted if wanted and Environment.objects.filter(project=run.project_id, name=wanted).exists() else ""

@@ -11,7 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic import ValidationError as ShapeError
 
 from training.chat.wire import Open
-from training.config import ENDPOINT_REFERENCE, EndpointConfig, ModelConfig
+from training.config import EndpointConfig, ModelConfig
+from training.config.references import Reference, kind_in, name_in
 from training.errors import ConfigError, ModelError, TiltyardError
 from webapp.common.pages import newest_only
 from webapp.common.pools import ENDPOINT, TRAIN
@@ -25,7 +26,6 @@ from webapp.runs.registry.selectors import checkpoints_of, models_of
 
 MOST = 2
 MAX_CHOICES = 500
-CHECKPOINT = "checkpoint:"
 
 
 class Contestant(BaseModel):
@@ -40,7 +40,7 @@ class Contestant(BaseModel):
 
 def pool_of(source: str) -> str:
     """The pool whose places answers of this contestant take."""
-    return ENDPOINT if source.startswith(ENDPOINT_REFERENCE) else TRAIN
+    return ENDPOINT if kind_in(source) == "endpoint" else TRAIN
 
 
 class Choice(NamedTuple):
@@ -56,7 +56,7 @@ def choices(project: Project) -> list[tuple[str, list[Choice]]]:
     finished = checkpoints_of(project).filter(final=True).select_related(None).prefetch_related(None).defer(None)
     finished = finished.select_related("run").only("step", "run__name")
     models = [Choice(model.reference, model.name) for model in registered[:MAX_CHOICES]]
-    left = [Choice(f"{CHECKPOINT}{item.pk}", _checkpoint_title(item)) for item in finished[:MAX_CHOICES]]
+    left = [Choice(item.reference, _checkpoint_title(item)) for item in finished[:MAX_CHOICES]]
     asked = [Choice(item.reference, item.name) for item in endpoints_of(project)[:MAX_CHOICES]]
     groups = ((_("Registered"), models), (_("Trained here"), left), (_("Endpoints"), asked))
     return [(_group_label(label, found), found) for label, found in groups if found]
@@ -85,10 +85,12 @@ def contestant_of(project: Project, values: dict[str, Any]) -> Contestant:
 
 
 def _contestant_title(project: Project, contestant: Contestant) -> str:
-    source = contestant.source
-    if source.startswith(CHECKPOINT):
-        return _checkpoint_title(_checkpoint_of(project, source))
-    return source.partition(":")[2] if source.startswith(("model:", "run:", ENDPOINT_REFERENCE)) else source
+    match Reference.parse(contestant.source):
+        case Reference("checkpoint", pk):
+            return _checkpoint_title(_checkpoint_of(project, pk))
+        case Reference("model" | "run" | "endpoint", name):
+            return name
+    return contestant.source
 
 
 def open_of(project: Project, contestant: Contestant) -> Open:
@@ -98,10 +100,10 @@ def open_of(project: Project, contestant: Contestant) -> Open:
         return Open(endpoint=EndpointConfig.model_validate(asked_with(endpoint)))
     if contestant.source == "starter":
         raise ModelError(_("The starter is built again for each run: choose a model that a run has trained."))
-    if not contestant.source.startswith(CHECKPOINT):
+    if kind_in(contestant.source) != "checkpoint":
         source, revision = model_meant(project, contestant.source)
         return Open(model=ModelConfig(source=source, revision=revision))
-    checkpoint = _checkpoint_of(project, contestant.source)
+    checkpoint = _checkpoint_of(project, name_in("checkpoint", contestant.source))
     if not checkpoint.folder.is_dir():
         raise ModelError(_("The files of this checkpoint are gone."))
     return Open(model=ModelConfig(source=str(checkpoint.folder)))
@@ -111,17 +113,17 @@ def endpoint_meant(project: Project, contestant: Contestant) -> Endpoint | None:
     """The endpoint that a contestant is; ``None`` for a model. Raises ``ModelError``."""
     if pool_of(contestant.source) != ENDPOINT:
         return None
-    name = contestant.source.removeprefix(ENDPOINT_REFERENCE)
+    name = name_in("endpoint", contestant.source)
     found = endpoint_named(project, name)
     if found is None:
         raise ModelError(_("There is no endpoint “%s” in this project.") % name[:120])
     return found
 
 
-def _checkpoint_of(project: Project, source: str) -> Checkpoint:
+def _checkpoint_of(project: Project, pk: str) -> Checkpoint:
     """The checkpoint of a source. Raises ``ModelError``."""
     try:
-        found = checkpoints_of(project).filter(pk=UUID(source.removeprefix(CHECKPOINT))).first()
+        found = checkpoints_of(project).filter(pk=UUID(pk)).first()
     except ValueError:
         found = None
     if found is None:

@@ -12,6 +12,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 from django.utils.translation import gettext as _
 
+from training.config.references import name_in
 from webapp.chat.contestants import MOST, contestant_of, pool_of
 from webapp.chat.conversation import turns_of
 from webapp.chat.hints import hint, holders
@@ -50,7 +51,7 @@ def chat_create(
     given = parameters_of(parameters or {}).model_dump()
     place = None
     if environment:
-        place = Environment.objects.filter(project=project, name=environment.removeprefix("environment:")).first()
+        place = Environment.objects.filter(project=project, name=name_in("environment", environment)).first()
         if place is None:
             raise ValidationError({"environment": _("This environment is not in this project.")})
     if Chat.objects.filter(project=project).count() >= MAX_CHATS:

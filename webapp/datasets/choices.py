@@ -24,6 +24,7 @@ from django.utils.translation import gettext_lazy
 from pydantic import BaseModel
 from pydantic import ValidationError as ShapeError
 
+from training.config.references import kind_in, name_in
 from training.data.formats import FORMATS
 from training.data.formats.bfcl import CLASSES
 from training.data.formats.columns import USUAL
@@ -133,9 +134,9 @@ def documents_named(files: list[File[bytes]]) -> dict[str, File[bytes]]:
 def dataset_named(project: Project, option: str, reference: Any) -> Dataset:
     """The dataset that a reference names. Raises ``ValidationError`` for the option."""
     text = str(reference)[:MAX_REFERENCE_CHARS]
-    name, _at, version = text.removeprefix("dataset:").partition("@")
+    name, _at, version = name_in("dataset", text).partition("@")
     found, number = None, number_in(version, 8)
-    if text.startswith("dataset:") and number is not None:
+    if kind_in(text) == "dataset" and number is not None:
         found = Dataset.objects.filter(project=project, name=name, version=number).first()
     if found is None:
         raise ValidationError({option: _("There is no dataset “%s” in this project.") % text})
@@ -146,7 +147,7 @@ def dataset_named(project: Project, option: str, reference: Any) -> Dataset:
 
 def tokenizer_folder(project: Project, reference: Any) -> Path:
     """The folder of a registered model whose tokenizer counts. Raises ``ValidationError``."""
-    name = str(reference).removeprefix("model:")
+    name = name_in("model", str(reference))
     model = RegisteredModel.objects.filter(project=project, name=name).select_related("checkpoint").first()
     folder = _tokenizer_of(model) if model is not None else None
     if folder is None:
@@ -285,7 +286,7 @@ class ChoicesForm(forms.Form):
             [("rl", _("keep the answer separate, for rewards")), ("sft", _("make the answer the last turn, for SFT"))],
         )
         self._choices(
-            "model", [("", _("estimated")), *((f"model:{each.name}", each.name) for each in countable_models(project))]
+            "model", [("", _("estimated")), *((each.reference, each.name) for each in countable_models(project))]
         )
         ready = Dataset.objects.filter(project=project, state=DatasetState.READY).order_by("name", "-version")
         self._choices("other", [("", "–"), *((each.reference, str(each)) for each in ready[:MAX_OFFERED])])

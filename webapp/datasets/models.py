@@ -9,6 +9,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
+from training.config.references import Reference
 from webapp.common.ids import UuidModel, name_validator
 from webapp.common.pools import LONG, SHORT
 from webapp.common.storage import dataset_dir, export_file
@@ -82,7 +83,7 @@ class Dataset(UuidModel, Work):
     @property
     def reference(self) -> str:
         """How a job's config names this version."""
-        return f"dataset:{self.name}@{self.version}"
+        return str(Reference("dataset", f"{self.name}@{self.version}"))
 
     @property
     def upload_path(self) -> Path:

@@ -12,6 +12,7 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from training.config.references import Reference
 from webapp.common.ids import UuidModel, name_validator
 from webapp.people.teams.models import Project
 
@@ -61,7 +62,7 @@ class Endpoint(UuidModel):
     @property
     def reference(self) -> str:
         """How a job's config names this endpoint."""
-        return f"endpoint:{self.name}"
+        return str(Reference("endpoint", self.name))
 
     @property
     def priced(self) -> bool:

@@ -26,6 +26,7 @@ from django.utils.translation import gettext as _
 from pydantic import ValidationError
 
 from training.config import JobConfig
+from training.config.references import kind_in, name_in
 from training.errors import ConfigError
 from training.machine import write_refusal
 from training.words import Sentence, sentence
@@ -84,7 +85,7 @@ def _can_be_written(paused: Paused) -> Sentence | None:
 
 def _environments_answer(paused: Paused) -> Sentence | None:
     named = environments_of(JobConfig.model_validate(paused.run.config))
-    names = {name.removeprefix("environment:") for name in named if name.startswith("environment:")}
+    names = {name_in("environment", text) for text in named if kind_in(text) == "environment"}
     rows = Environment.objects.filter(project_id=paused.run.project_id, name__in=names)
     answer = rows.filter(healthy=True, checked_at__gt=paused.since).count()
     return sentence(ANSWERS_AGAIN) if names and answer == len(names) else None
@@ -95,7 +96,7 @@ def _may_spend(paused: Paused) -> Sentence | None:
     told = (paused.run.error or {}).get("told") or {}
     if told.get("template") not in BY_DAY:
         return None
-    name = (paused.run.config.get("endpoint") or {}).get("name", "").removeprefix("endpoint:")
+    name = name_in("endpoint", (paused.run.config.get("endpoint") or {}).get("name", ""))
     return None if day_over(paused.run.project_id, name) is not None else sentence(BUDGET_AGAIN)
 
 

@@ -19,7 +19,6 @@ from django.conf import settings
 from django.utils.translation import gettext as _
 
 from training.config import (
-    ENDPOINT_REFERENCE,
     CurriculumConfig,
     EnvironmentConfig,
     JobConfig,
@@ -27,6 +26,7 @@ from training.config import (
     RewardComponent,
 )
 from training.config.laid import Laid
+from training.config.references import Reference, kind_in, name_in
 from training.errors import ConfigError
 from training.plain import number_in
 from training.rewards.defaults import with_rewards
@@ -45,7 +45,6 @@ from webapp.runs.states import RunState
 
 # A run without an environment names ``none``, so that a forgotten choice is not taken for it.
 NO_ENVIRONMENT = "none"
-ROLLOUT_REFERENCE = "rollout:"  # and @ with the turn
 L = TypeVar("L", bound=Laid)
 MAX_CHAIN = 8  # runs that each begin with the model of the one before
 # https://huggingface.co/docs/hub: one optional namespace, no leading or doubled dots and dashes.
@@ -110,12 +109,12 @@ def _each_has(config: JobConfig, group: str, option: str) -> bool:
 
 def _resolve_continue_from(project: Project, config: JobConfig) -> None:
     """The file of the recorded turns that an evaluation continues from; no other kind of job reads the option."""
-    option, reference = "evaluate.continue_from", config.evaluate.continue_from
+    option = "evaluate.continue_from"
     if not config.method.evaluates:
         config.evaluate.continue_from = ""
     if not config.evaluate.continue_from:
         return
-    rollout_id, _at, turn = reference.removeprefix(ROLLOUT_REFERENCE).partition("@")
+    rollout_id, _at, turn = name_in("rollout", config.evaluate.continue_from).partition("@")
     try:
         found = Rollout.objects.filter(pk=UUID(rollout_id), run__project=project).only("run_id").first()
         file = rewind_file(found.run_id, found.pk, int(turn)) if found is not None else None
@@ -132,7 +131,7 @@ def base_meant(project: Project, config: JobConfig) -> str:
     plain = config.model_copy(deep=True)
     for _link in range(MAX_CHAIN):
         run = _resolve_model(project, plain)
-        if run is None or not plain.model.source.startswith("run:"):
+        if run is None or kind_in(plain.model.source) != "run":
             break
         plain.model.source = str(run.config.get("model", {}).get("source") or "")
     return plain.model.source
@@ -142,8 +141,8 @@ def _refuse(option: str, sentence: str) -> NoReturn:
     raise ConfigError(sentence, option=option)
 
 
-def _name_and_version(option: str, reference: str, word: str) -> tuple[str, int | None]:
-    name, at, version = reference.removeprefix(f"{word}:").partition("@")
+def _name_and_version(option: str, text: str) -> tuple[str, int | None]:
+    name, at, version = text.partition("@")
     number = number_in(version, 8)
     if at and number is None:
         _refuse(option, _("“%s” is not a version number.") % version[:40])
@@ -153,14 +152,15 @@ def _name_and_version(option: str, reference: str, word: str) -> tuple[str, int 
 def _resolve_dataset(project: Project, reference: str, option: str = "data.train") -> str:
     if not reference:
         _refuse(option, _("choose a dataset."))
-    if not reference.startswith("dataset:"):
+    asked = Reference.parse(reference)
+    if asked is None or asked.kind != "dataset":
         _refuse(option, _("choose a registered dataset; paths are not taken here."))
-    name, version = _name_and_version(option, reference, "dataset")
+    name, version = _name_and_version(option, asked.name)
     rows = Dataset.objects.filter(project=project, name=name)
     rows = rows.filter(version=version) if version is not None else rows.filter(state=DatasetState.READY)
     found = rows.order_by("-version").first()
     if found is None:
-        _refuse(option, _("there is no dataset “%s” in this project.") % reference.removeprefix("dataset:")[:120])
+        _refuse(option, _("there is no dataset “%s” in this project.") % asked.name[:120])
     if found.state != DatasetState.READY:
         _refuse(
             option,
@@ -176,10 +176,11 @@ def _resolve_model(project: Project, config: JobConfig) -> Run | None:
         return None
     if config.names_endpoint:
         _refuse(option, _("an endpoint can be evaluated and sampled, not trained."))
-    if source.startswith("run:"):
-        return _model_of_run(project, config, source.removeprefix("run:"))
-    if source.startswith("model:"):
-        name = source.removeprefix("model:")
+    asked = Reference.parse(source)
+    if asked is not None and asked.kind == "run":
+        return _model_of_run(project, config, asked.name)
+    if asked is not None and asked.kind == "model":
+        name = asked.name
         found = RegisteredModel.objects.filter(project=project, name=name).select_related("checkpoint").first()
         if found is None:
             _refuse(option, _("there is no model “%s” in this project.") % name[:120])
@@ -200,7 +201,7 @@ def _resolve_endpoint(project: Project, config: JobConfig) -> None:
         return
     if place.url:
         _refuse("endpoint.url", _("an endpoint of the project is chosen as the model: leave the address empty."))
-    name = config.model.source.removeprefix(ENDPOINT_REFERENCE)
+    name = name_in("endpoint", config.model.source)
     found = Endpoint.objects.filter(project=project, name=name).first()
     if found is None:
         _refuse("model.source", _("there is no endpoint “%s” in this project.") % name[:120])
@@ -248,12 +249,12 @@ def _resolve_environment(project: Project, config: JobConfig) -> Environment | N
         return None
     if not reference:
         _refuse(option, _("choose an environment, or `none`."))
-    if not reference.startswith("environment:"):
+    asked = Reference.parse(reference)
+    if asked is None or asked.kind != "environment":
         _refuse(option, _("choose a registered environment; register its server first."))
-    name = reference.removeprefix("environment:")
-    found = Environment.objects.filter(project=project, name=name).first()
+    found = Environment.objects.filter(project=project, name=asked.name).first()
     if found is None:
-        _refuse(option, _("there is no environment “%s” in this project.") % name[:120])
+        _refuse(option, _("there is no environment “%s” in this project.") % asked.name[:120])
     # Every registered value replaces what the config said: an address that was only typed was never checked.
     config.environment = config.environment.model_copy(update=found.job_values())
     return found
@@ -266,9 +267,10 @@ def components_meant(project: Project, config: JobConfig) -> list[RewardComponen
         from training.rewards.registry import form_components
 
         return config.rewards.components or form_components()
-    if not reference.startswith("reward:"):
+    asked = Reference.parse(reference)
+    if asked is None or asked.kind != "reward":
         _refuse(option, _("choose a registered reward spec."))
-    name, version = _name_and_version(option, reference, "reward")
+    name, version = _name_and_version(option, asked.name)
     rows = RewardSpec.objects.filter(project=project, name=name)
     found = (rows.filter(version=version) if version is not None else rows).order_by("-version").first()
     if found is None:

@@ -9,6 +9,7 @@ from django.core.validators import MaxValueValidator
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from training.config.references import Reference
 from webapp.common.ids import UuidModel, name_validator
 from webapp.common.work import Work
 from webapp.datasets.models import Dataset
@@ -77,7 +78,7 @@ class Environment(UuidModel):
     @property
     def reference(self) -> str:
         """How a job's config names this environment."""
-        return f"environment:{self.name}"
+        return str(Reference("environment", self.name))
 
     @property
     def launched(self) -> bool:

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from django.conf import settings
 
+from training.config.references import name_in
 from training.plain import number_in
 from webapp.common.host.embedded import write_private
 from webapp.common.outbound import NOTHING, Pairs, target_of
@@ -95,7 +96,7 @@ def trainer_access(project: Project, *names: str) -> dict[str, str]:
 
     Of several, no server is shown the token of another.
     """
-    wanted = {name.removeprefix("environment:") for name in names}
+    wanted = {name_in("environment", name) for name in names}
     found = list(Environment.objects.filter(project=project, name__in=wanted).order_by("name"))
     access = _token_variables(found)
     if pairs := {pair for environment in found for pair in ours(environment)}:

@@ -24,6 +24,7 @@ from pydantic import ValidationError as ShapeError
 from pydantic.fields import FieldInfo
 
 from training.config import DEFAULT_KIND, METHODS, JobConfig, Method, Part, RewardComponent, Stage
+from training.config.references import name_in
 from training.words import option_of
 from webapp.common.fields import YamlListField, error_sentence, fields_of, help_text
 from webapp.common.ids import name_validator
@@ -196,7 +197,7 @@ class RunForm(forms.Form):
 
     def _unlisted(self, value: str) -> str:
         """The label of a value that no list has: a run that is still training, or something from elsewhere."""
-        name = value.removeprefix("run:")
+        name = name_in("run", value)
         if name != value and Run.objects.filter(project=self.project, name=name).exclude(state__in=TERMINAL).exists():
             return _("%(name)s · still training") % {"name": name}
         return _("%(value)s (not in this project)") % {"value": value}
@@ -350,7 +351,7 @@ def model_choices(project: Project) -> list[tuple[str, str]]:
         for item in _option_rows(models_of(project).defer(None), "name", "kind")
     ]
     models += [
-        (f"run:{run.name}", _("%(name)s · final model of this run") % {"name": run.name})
+        (run.reference, _("%(name)s · final model of this run") % {"name": run.name})
         for run in _option_rows(unregistered_runs(project), "name")
     ]
     return models + [

@@ -320,7 +320,7 @@ def _need_of_run(project: Project, blank: Need, run: Run, preset: Preset) -> Nee
     url = reverse("run-detail", args=[project.slug, run.pk])
     note = "" if run.state == RunState.SUCCEEDED else _("still training; a run that starts from it waits for it")
     return blank._replace(
-        what=in_language(preset.title), state=FOUND, reference=f"run:{run.name}", name=run.name, url=url, note=note
+        what=in_language(preset.title), state=FOUND, reference=run.reference, name=run.name, url=url, note=note
     )
 
 

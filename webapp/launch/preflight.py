@@ -26,6 +26,7 @@ from django.utils.translation import gettext as _
 
 from training.child_env import CERTIFICATES, MODELS, PLACES, child_env
 from training.config import JobConfig, config_to_yaml
+from training.config.references import kind_in, name_in
 from training.errors import ConfigError, TiltyardError
 from training.limited import limited_child
 from training.policy.vllm_server import PYTHON_VARIABLE
@@ -198,19 +199,19 @@ def _played_environments(
         if name not in largest or needed > largest[name].resolved.rollouts_per_step:
             largest[name] = course
     for name, course in largest.items():
-        environment = environment_named(project, name.removeprefix("environment:"))
+        environment = environment_named(project, name_in("environment", name))
         if environment is not None:
             yield course, environment
 
 
 def _check_pull(project: Project, config: JobConfig) -> list[Check]:
     """A model that was fine-tuned has something to lose. The starter's chain has not, so nothing is said of it."""
-    run = Run.objects.filter(project=project, name=config.model.source.removeprefix("run:")).first()
+    run = Run.objects.filter(project=project, name=name_in("run", config.model.source)).first()
     if (
         config.gradient.beta
         or run is None
         or run.method.learns_from != "demonstrations"
-        or not config.model.source.startswith("run:")
+        or kind_in(config.model.source) != "run"
     ):
         return []
     if run.config.get("model", {}).get("source") == "starter":

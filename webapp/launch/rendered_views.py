@@ -20,6 +20,7 @@ from django.views.decorators.http import require_GET, require_POST
 from pydantic import ValidationError
 
 from training.config import JobConfig
+from training.config.references import kind_in
 from training.data.rendered import Rendered, RenderedRow, why_words
 from training.errors import ConfigError
 from training.limited import limited_child
@@ -124,7 +125,7 @@ def run_rendered(request: HttpRequest, slug: str) -> HttpResponse:
     context = {
         "project": project,
         "datasets": choices["data.train"],
-        "models": [choice for choice in choices["model.source"] if not choice[0].startswith("endpoint:")],
+        "models": [choice for choice in choices["model.source"] if kind_in(choice[0]) != "endpoint"],
         "dataset": dataset,
         "model": model,
         "query": urlencode(query),

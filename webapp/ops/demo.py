@@ -13,6 +13,7 @@ from typing import NamedTuple
 from django.conf import settings
 
 from training.config import JobConfig, RewardComponent
+from training.config.references import Reference
 from training.presets import presets
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.engine.services import run_create
@@ -56,7 +57,7 @@ def demo_create(*, project: Project, user: User, say: Callable[[str], None] = la
     say(f"{demonstrations.rows} demonstrations, {tasks.rows} tasks, {len(spec.components)} reward components")
     sft = presets()[SFT_PRESET].config_for("full")
     sft.model.source, sft.data.train = "starter", demonstrations.reference
-    grpo.model.source, grpo.data.train = f"run:{WARM_UP}", tasks.reference
+    grpo.model.source, grpo.data.train = str(Reference("run", WARM_UP)), tasks.reference
     grpo.environment.name, grpo.environment.url = environment.reference, ""
     grpo.rewards.spec, grpo.rewards.components = spec.reference, []
     return Demo(_demo_run(project, user, WARM_UP, sft), _demo_run(project, user, GRPO, grpo))

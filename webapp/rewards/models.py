@@ -8,6 +8,7 @@ from django.conf import settings
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from training.config.references import Reference
 from webapp.common.ids import UuidModel, name_validator
 from webapp.common.storage import rollout_set_dir
 from webapp.common.work import Work
@@ -35,7 +36,7 @@ class RewardSpec(UuidModel):
     @property
     def reference(self) -> str:
         """How a job's config names this version."""
-        return f"reward:{self.name}@{self.version}"
+        return str(Reference("reward", f"{self.name}@{self.version}"))
 
 
 class RewardCase(UuidModel):

@@ -8,6 +8,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from training.config import DEFAULT_KIND, Method, method_of
+from training.config.references import Reference
 from webapp.common.ids import Present, UuidModel, name_validator
 from webapp.common.pools import SHORT, TRAIN
 from webapp.common.work import Work
@@ -137,6 +138,11 @@ class Run(UuidModel):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def reference(self) -> str:
+        """How a job's config names the final model of this run."""
+        return str(Reference("run", self.name))
 
     @property
     def method(self) -> Method:

@@ -8,6 +8,7 @@ from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from training.config.references import name_in
 from training.data.options import FilterRule
 from webapp.datasets.models import Dataset
 
@@ -75,7 +76,7 @@ def lineage_of(dataset: Dataset) -> Lineage:
 
 
 def _parent_of(item: dict[str, Any], dataset: Dataset | None) -> Parent:
-    reference = str(item.get("reference", "")).removeprefix("dataset:")
+    reference = name_in("dataset", str(item.get("reference", "")))
     return Parent(reference, str(item.get("sha256", "")), int(item.get("rows") or 0), item.get("taken"), dataset)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from training.config.references import name_in
 from training.evaluation.intervals import Interval
 from training.evaluation.recorded import Report
 from webapp.evaluation.comparison.contestants import Contestant, Played
@@ -74,8 +75,8 @@ def _board_of(lines: Sequence[BoardLine], marks: dict[Weights, str], overlaps: d
     config = lines[0].contestant.run.config
     read = lines[0].contestant.config
     return Board(
-        str(config.get("data", {}).get("train", "")).removeprefix("dataset:"),
-        str(config.get("environment", {}).get("name", "")).removeprefix("environment:"),
+        name_in("dataset", str(config.get("data", {}).get("train", ""))),
+        name_in("environment", str(config.get("environment", {}).get("name", ""))),
         read.evaluate.share if read is not None else 0.0,
         columns,
         [

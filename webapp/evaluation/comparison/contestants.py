@@ -11,6 +11,7 @@ from uuid import UUID
 from django.utils.translation import gettext as _
 
 from training.config import JobConfig, RewardComponent
+from training.config.references import name_in
 from training.data.reader import load_rows
 from training.errors import DataError
 from training.evaluation.tasks import DRAWN_TASKS, drawn_tasks, evaluated_places
@@ -70,7 +71,7 @@ class Contestant:
     @property
     def spec(self) -> str:
         """Its reward spec by name, as the person wrote it; empty where the config has components."""
-        return str(self.run.config.get("rewards", {}).get("spec", "")).removeprefix("reward:")
+        return name_in("reward", str(self.run.config.get("rewards", {}).get("spec", "")))
 
     @property
     def played(self) -> Played | None:
@@ -122,7 +123,7 @@ def tasks_sets(contestants: Sequence[Contestant]) -> list[list[int] | None]:
 def _dataset_named(contestant: Contestant) -> tuple[str, int | None]:
     """Name and version of its dataset as the person wrote it; ``None`` means the newest."""
     reference = str(contestant.run.config.get("data", {}).get("train", ""))
-    name, _at, version = reference.removeprefix("dataset:").partition("@")
+    name, _at, version = name_in("dataset", reference).partition("@")
     return name, number_in(version)
 
 

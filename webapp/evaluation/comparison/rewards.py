@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from django.utils.translation import gettext as _
 
+from training.config.references import kind_in, name_in
 from training.errors import ConfigError
 from webapp.common.pages import newest_only
 from webapp.engine.resolve import components_meant
@@ -108,10 +109,10 @@ def spec_named(project: Project, playing: Sequence[Contestant], asked: str) -> S
         if asked == str(item.run.pk):
             return Spec(item.spec or item.run.name, item.components)
     config = playing[0].config if playing else None
-    if config is None or not asked.startswith("reward:"):
+    if config is None or kind_in(asked) != "reward":
         return None
     wanted = config.model_copy(update={"rewards": config.rewards.model_copy(update={"spec": asked[:200]})})
     try:
-        return Spec(asked.removeprefix("reward:"), components_meant(project, wanted))
+        return Spec(name_in("reward", asked), components_meant(project, wanted))
     except ConfigError:
         return None

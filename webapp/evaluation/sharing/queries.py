@@ -10,6 +10,7 @@ from django.core.exceptions import TooManyFieldsSent, ValidationError
 from django.http import QueryDict
 from django.utils.translation import gettext as _
 
+from training.config.references import kind_in, name_in
 from training.plain import number_in
 from webapp.common.text import clean_text
 from webapp.evaluation.comparison.contestants import LEAST, MOST, Contestant, contestants_of
@@ -120,10 +121,12 @@ def _spec_and_name(project: Project, playing: Sequence[Contestant], asked: str) 
     found = spec_named(project, playing, asked)
     if found is None or len(asked) > 200:
         raise ValidationError({"spec": _("There is no such reward spec, and none of the runs has that id.")})
-    if asked.startswith("reward:") and "@" not in asked:
-        newest = specs_of(project).filter(name=asked.removeprefix("reward:")).order_by("-version").first()
+    if kind_in(asked) != "reward":
+        return asked, found.name
+    if "@" not in asked:
+        newest = specs_of(project).filter(name=name_in("reward", asked)).order_by("-version").first()
         asked = newest.reference if newest else asked
-    return asked, asked.removeprefix("reward:") if asked.startswith("reward:") else found.name
+    return asked, name_in("reward", asked)
 
 
 def _checked_pair(playing: Sequence[Contestant], pair: Sequence[str]) -> list[str]:

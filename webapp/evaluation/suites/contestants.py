@@ -9,6 +9,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from training.config import EndpointConfig, JobConfig, ModelConfig
+from training.config.references import Reference, ReferenceKind
 from training.config.rollout import POLICY_CHOICES
 from webapp.common.text import translated
 from webapp.endpoints.models import Endpoint
@@ -17,15 +18,16 @@ from webapp.people.teams.models import Project
 from webapp.runs.models import Run
 from webapp.runs.registry.models import RegisteredModel
 
-POLICY, MODEL, RUN, ENDPOINT = "policy:", "model:", "run:", "endpoint:"
 FLOOR = ("claim_success", "empty", "copy_prompt", "one_tool")
 
 
 def with_contestant(config: JobConfig, reference: str) -> JobConfig:
     """The same evaluation played by another contestant. Of the model's options only how it is held in memory stays."""
     kept = {"dtype": config.model.dtype}
-    policy = reference.removeprefix(POLICY) if reference.startswith(POLICY) else "none"
-    source = "starter" if reference.startswith(POLICY) else reference
+    found = Reference.parse(reference)
+    policy, source = "none", reference
+    if found is not None and found.kind == "policy":
+        policy, source = found.name, "starter"
     groups = {
         "model": ModelConfig.model_validate(kept | {"source": source}),
         "endpoint": EndpointConfig(),
@@ -36,47 +38,45 @@ def with_contestant(config: JobConfig, reference: str) -> JobConfig:
 
 def contestants_offered(project: Project) -> list[tuple[str, str]]:
     """What a form offers: the project's models and endpoints, then a few policies as a floor."""
-    return model_choices(project) + [(POLICY + name, title_of_contestant(POLICY + name)) for name in FLOOR]
+    floor = [str(Reference("policy", name)) for name in FLOOR]
+    return model_choices(project) + [(reference, title_of_contestant(reference)) for reference in floor]
 
 
 def may_play(reference: str) -> bool:
     """Whether a reference has the form of a contestant's; launching looks up whether there is such a one."""
-    if reference.startswith(POLICY):
-        return reference.removeprefix(POLICY) in POLICY_CHOICES
-    return reference == "starter" or any(
-        reference.startswith(kind) and reference != kind for kind in (MODEL, RUN, ENDPOINT)
-    )
+    match Reference.parse(reference):
+        case Reference("policy", name):
+            return name in POLICY_CHOICES
+        case Reference("model" | "run" | "endpoint", name):
+            return name != ""
+    return reference == "starter"
 
 
 def title_of_contestant(reference: str) -> str:
     """A contestant as a table names it."""
-    if reference.startswith(POLICY):
-        return _("policy: %(name)s") % {"name": translated(_policy_title(reference))}
-    if reference.startswith(ENDPOINT):
-        return _("%(name)s (endpoint)") % {"name": reference.removeprefix(ENDPOINT)}
-    return reference.removeprefix(MODEL).removeprefix(RUN)
+    match Reference.parse(reference):
+        case Reference("policy", name):
+            return _("policy: %(name)s") % {"name": translated(POLICY_CHOICES.get(name, name))}
+        case Reference("endpoint", name):
+            return _("%(name)s (endpoint)") % {"name": name}
+        case Reference("model" | "run", name):
+            return name
+    return reference
 
 
 def pages_of(project: Project, references: Iterable[str]) -> dict[str, str]:
     """The addresses of those contestants that have a page of their own here."""
-    names: dict[str, set[str]] = {MODEL: set(), RUN: set(), ENDPOINT: set()}
-    for reference in references:
-        kind, colon, name = reference.partition(":")
-        names.get(kind + colon, set()).add(name)
-    pages: tuple[tuple[str, type[Model], str], ...] = (
-        (MODEL, RegisteredModel, "model-detail"),
-        (RUN, Run, "run-detail"),
-        (ENDPOINT, Endpoint, "endpoint-detail"),
+    asked = {Reference.parse(reference) for reference in references}
+    pages: tuple[tuple[ReferenceKind, type[Model], str], ...] = (
+        ("model", RegisteredModel, "model-detail"),
+        ("run", Run, "run-detail"),
+        ("endpoint", Endpoint, "endpoint-detail"),
     )
     found: dict[str, str] = {}
     for kind, model, page in pages:
-        if not names[kind]:
+        names = {each.name for each in asked if each is not None and each.kind == kind}
+        if not names:
             continue
-        rows = model._default_manager.filter(project=project, name__in=names[kind]).values_list("name", "pk")
-        found |= {kind + name: reverse(page, args=[project.slug, pk]) for name, pk in rows}
+        rows = model._default_manager.filter(project=project, name__in=names).values_list("name", "pk")
+        found |= {str(Reference(kind, name)): reverse(page, args=[project.slug, pk]) for name, pk in rows}
     return found
-
-
-def _policy_title(reference: str) -> str:
-    name = reference.removeprefix(POLICY)
-    return POLICY_CHOICES.get(name, name)

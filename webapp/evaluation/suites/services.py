@@ -12,6 +12,7 @@ from django.utils.translation import gettext as _
 from pydantic import ValidationError as ShapeError
 
 from training.config import JobConfig
+from training.config.references import name_in
 from training.errors import ConfigError
 from webapp.common.pages import clean_name
 from webapp.common.text import in_words
@@ -141,11 +142,10 @@ def _played_identity(part: Part) -> tuple[Any, ...]:
 def environments_of_parts(project: Project, parts: Sequence[Part]) -> list[dict[str, Any]]:
     """What the server of each part's environment reports of itself now: its name, version and tasks; empty where
     that is not known."""
-    names = {str(part["config"].get("environment", {}).get("name", "")).removeprefix("environment:") for part in parts}
+    names = [name_in("environment", str(part["config"].get("environment", {}).get("name", ""))) for part in parts]
     found = {item.name: item for item in Environment.objects.filter(project=project, name__in=names)}
     told = []
-    for part in parts:
-        name = str(part["config"].get("environment", {}).get("name", "")).removeprefix("environment:")
+    for name in names:
         health = found[name].health if name in found else {}
         told.append({key: health[key] for key in ("name", "version", "tasks") if health.get(key) is not None})
     return told

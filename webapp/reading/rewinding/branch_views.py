@@ -17,13 +17,14 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_POST
 
 from training.config import Policy, RolloutConfig
+from training.config.references import kind_in
 from training.config.rollout import POLICY_CHOICES
 from training.errors import ConfigError, TiltyardError
 from training.plain import number_in
 from webapp.common.failures import failure
 from webapp.common.text import in_words, translated
 from webapp.datasets.selectors import latest_datasets
-from webapp.evaluation.suites.contestants import POLICY, contestants_offered
+from webapp.evaluation.suites.contestants import contestants_offered
 from webapp.people.teams.access import can_edit
 from webapp.people.teams.models import Project, Role, User
 from webapp.reading.access import own_rollout
@@ -113,7 +114,7 @@ def _parse_turn(asked: str) -> int:
 
 def _plays_here(reference: str) -> bool:
     """Whether a contestant is worth a run: policies continue at once in the form below, the starter knows nothing."""
-    return not reference.startswith(POLICY) and reference != STARTER
+    return kind_in(reference) != "policy" and reference != STARTER
 
 
 def _default_contestant(rollout: Rollout) -> str:
@@ -121,8 +122,7 @@ def _default_contestant(rollout: Rollout) -> str:
     run = rollout.run
     if not run.method.trains:
         return str(run.config.get("model", {}).get("source", ""))
-    source = f"run:{run.name}"
-    return registered_as(run.project, source) or source
+    return registered_as(run.project, run.reference) or run.reference
 
 
 def _reward_gain(branch: Branch, rollout: Rollout) -> float | None:

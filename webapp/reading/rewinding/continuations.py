@@ -13,10 +13,10 @@ from django.db import transaction
 from django.utils.translation import gettext as _
 
 from training.config import EvaluateConfig, JobConfig, RewardComponent
+from training.config.references import Reference
 from training.rewards.combining import factor
 from training.rollout.past import Past, write_past
 from webapp.common.storage import rewind_file
-from webapp.engine.resolve import ROLLOUT_REFERENCE
 from webapp.engine.services import run_create
 from webapp.evaluation.suites.contestants import may_play, with_contestant
 from webapp.launch.forms import suggested_name
@@ -82,7 +82,7 @@ def _continuation_job(rollout: Rollout, scene: Scene, turn: int, times: int, tem
         "data": meant.data.model_copy(update={"train": dataset.reference if dataset is not None else ""}),
         "rewards": resolved.rewards.model_copy(update=spec),
         "rollout": meant.rollout.model_copy(update=sampling | asked),
-        "evaluate": EvaluateConfig(continue_from=f"{ROLLOUT_REFERENCE}{rollout.pk}@{turn}"),
+        "evaluate": EvaluateConfig(continue_from=str(Reference("rollout", f"{rollout.pk}@{turn}"))),
         "run": meant.run.model_copy(update={"seed": seed}),
     }
     return JobConfig.model_validate(JobConfig().model_copy(update=groups).model_dump())

@@ -14,6 +14,7 @@ from pydantic import ValidationError as ShapeError
 
 from envs.wire import Message, ResetRequest
 from training.config import JobConfig, RewardComponent
+from training.config.references import name_in
 from training.data.schema import Row, RowError, row_from_dict
 from training.rewards.base import Episode
 from training.rewards.combining import counts_for, terms_of, total_of
@@ -153,7 +154,7 @@ def _registered_environment(run: Run, step: int, part: str) -> Environment:
         named = of_step(run, JobConfig.model_validate(run.config), step, part).environment.name
     except ShapeError:
         named = ""
-    name = named.removeprefix("environment:")
+    name = name_in("environment", named)
     found = Environment.objects.filter(project=run.project_id, name=name).select_related("project").first()
     if found is None:
         said = _("The environment “%(name)s” is not registered in this project; register it under this name again.")

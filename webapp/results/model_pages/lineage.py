@@ -14,6 +14,7 @@ from django.utils.translation import gettext as _
 from pydantic import ValidationError
 
 from training.config import METHODS, RewardComponent
+from training.config.references import name_in
 from webapp.common.text import translated
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment
@@ -105,7 +106,7 @@ def _normalised_part(part: dict[str, Any]) -> dict[str, Any]:
 
 def dataset_words(run: Run) -> str:
     """The dataset as the config names it; empty where the environment draws the tasks."""
-    return str(run.config.get("data", {}).get("train") or "").removeprefix("dataset:")
+    return name_in("dataset", str(run.config.get("data", {}).get("train") or ""))
 
 
 def parts_words(run: Run) -> str:
@@ -120,12 +121,12 @@ def parts_words(run: Run) -> str:
 
 def spec_name(run: Run) -> str:
     """The reward spec as the config names it, with its version where it has one."""
-    return str(run.config.get("rewards", {}).get("spec") or "").removeprefix("reward:")
+    return name_in("reward", str(run.config.get("rewards", {}).get("spec") or ""))
 
 
 def environment_name(run: Run) -> str:
     """The environment as the config names it; empty where it was trained without one."""
-    name = str(run.config.get("environment", {}).get("name") or "").removeprefix("environment:")
+    name = name_in("environment", str(run.config.get("environment", {}).get("name") or ""))
     return "" if name == "none" else name
 
 
@@ -191,7 +192,7 @@ def _began_with(model: RegisteredModel, weights: Weights) -> Q:
     # A run that no worker has begun names the model, or the run that made it.
     names = [model.reference]
     if model.checkpoint is not None and model.checkpoint.final:
-        names.append(f"run:{model.checkpoint.run.name}")
+        names.append(model.checkpoint.run.reference)
     waiting = Q(started_at=None, config__model__source__in=names)
     # A run that continued a parent also has a model in its own config: that is where the parent began.
     fresh = Q(resume_step=None) & (runs_with([weights]) | waiting)

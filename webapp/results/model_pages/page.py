@@ -125,7 +125,7 @@ def model_of_run(run: Run, whole: Sequence[Checkpoint] | None = None) -> RunMode
         return None
     checkpoint.run = run
     found = scores_of(run.project, weights_of_checkpoint(checkpoint), origins_of_checkpoint(checkpoint))
-    source = model.reference if model is not None else f"run:{run.name}"
+    source = model.reference if model is not None else run.reference
     query = urlencode({"from": run.pk, "kind": "evaluate", "model": source})
     evaluate_url = f"{reverse('run-new', args=[run.project.slug])}?{query}"
     compare_url = next((item.base_url for item in found if item.base_url), "")

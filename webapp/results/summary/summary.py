@@ -76,7 +76,7 @@ def summary_of(
 def _model_reference(run: Run, made: RunModel | None) -> str:
     if made is None:
         return ""
-    return made.model.reference if made.model is not None else f"run:{run.name}"
+    return made.model.reference if made.model is not None else run.reference
 
 
 def summary_read(run: Run, *, editor: bool) -> Summary:

@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic import ValidationError as ShapeError
 
 from training.config import JobConfig, RewardComponent
+from training.config.references import name_in
 from training.errors import DataError
 from training.plain import number_in
 from training.rewards.registry import COMPONENTS, form_components, starting_components
@@ -98,7 +99,7 @@ def _launched_components(rollout_set: RolloutSet, config: JobConfig) -> list[Rew
 
 def _spec_named(project: Project, reference: str) -> RewardSpec | None:
     """The version that a run's config names."""
-    name, _at, version = reference.removeprefix("reward:").rpartition("@")
+    name, _at, version = name_in("reward", reference).rpartition("@")
     number = number_in(version, 9)
     return None if number is None else specs_of(project).filter(name=name, version=number).first()
 

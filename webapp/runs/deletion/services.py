@@ -148,7 +148,7 @@ def _starting_from(item: Run | Checkpoint, folder: Path) -> QuerySet[Run]:
     """Open runs whose weights lie in the folder, or that name the run."""
     named = Q(resolved__model__source__startswith=str(folder))
     if isinstance(item, Run):
-        named |= Q(config__model__source=f"run:{item.name}") | Q(resume_checkpoint__run=item)
+        named |= Q(config__model__source=item.reference) | Q(resume_checkpoint__run=item)
     else:
         named |= Q(resume_checkpoint=item)
     return Run.objects.filter(named, project=item.project_id).exclude(state__in=TERMINAL).exclude(pk=_run_id(item))

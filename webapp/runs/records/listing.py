@@ -27,6 +27,7 @@ from django.db.models.fields.json import KeyTextTransform, KeyTransform
 from django.db.models.functions import Cast, Coalesce, Now
 
 from training.config import Kind
+from training.config.references import Reference, ReferenceKind, name_in
 from webapp.common.failures import Failure, failure
 from webapp.common.text import finite
 from webapp.people.teams.models import Project, User
@@ -209,7 +210,7 @@ def filtered(rows: QuerySet[Run], filters: Mapping[str, Any], user: User | None 
     if owner:
         rows = rows.filter(created_by__username=owner)
     if spec:
-        rows = rows.filter(having("rewards", "spec", f"reward:{spec}"))
+        rows = rows.filter(having("rewards", "spec", str(Reference("reward", spec))))
     if tags := [tag for tag in map(_clean_filter, filters.get("tags") or []) if tag]:
         rows = rows.filter(tags__contains=tags[:20])
     if filters.get("starred") and user is not None:
@@ -258,10 +259,10 @@ def _run_row(run: Run, trend: list[float | None]) -> RunRow:
         success=finite(run.success if whole is None else whole),
         success_range=None if low is None or high is None else (low, high),
         heldout=finite(run.heldout_success),
-        spec=_config_name(run, "rewards", "spec", "reward:"),
+        spec=_config_name(run, "rewards", "spec", "reward"),
         own_parts=bool((run.config.get("rewards") or {}).get("components")),
-        model=_config_name(run, "model", "source", "model:"),
-        dataset=_config_name(run, "data", "train", "dataset:"),
+        model=_config_name(run, "model", "source", "model"),
+        dataset=_config_name(run, "data", "train", "dataset"),
         duration_seconds=seconds,
         device_seconds=None if device is None or run.imported_from else device.total_seconds(),
         sparkline=trend,
@@ -269,9 +270,9 @@ def _run_row(run: Run, trend: list[float | None]) -> RunRow:
     )
 
 
-def _config_name(run: Run, group: str, option: str, before: str) -> str:
-    """What the config names there, without the prefix ``before``."""
-    return str((run.config.get(group) or {}).get(option) or "").removeprefix(before)
+def _config_name(run: Run, group: str, option: str, kind: ReferenceKind) -> str:
+    """The object of this kind that the config names there, or what else it has there."""
+    return name_in(kind, str((run.config.get(group) or {}).get(option) or ""))
 
 
 def list_view(row: RunRow) -> dict[str, Any]:

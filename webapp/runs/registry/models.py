@@ -9,6 +9,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from training.algorithms.checkpoints import ADAPTER, FINAL
+from training.config.references import Reference
 from webapp.common.ids import UuidModel, name_validator
 from webapp.common.storage import inside, run_dir
 from webapp.common.work import Work
@@ -64,7 +65,7 @@ class RegisteredModel(UuidModel):
     @property
     def reference(self) -> str:
         """How a job's config names this model."""
-        return f"model:{self.name}"
+        return str(Reference("model", self.name))
 
     @property
     def folder(self) -> Path | None:
@@ -162,6 +163,11 @@ class Checkpoint(UuidModel):
 
     def __str__(self) -> str:
         return f"{self.run} · step {self.step}"
+
+    @property
+    def reference(self) -> str:
+        """How a chat names this checkpoint."""
+        return str(Reference("checkpoint", str(self.pk)))
 
     @property
     def folder(self) -> Path:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from django.conf import settings
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
+from training.config.references import kind_in, name_in
 from webapp.people.teams.models import Project
 from webapp.runs.models import Run
 from webapp.runs.registry.models import Checkpoint, CheckpointState, ModelKind, RegisteredModel
@@ -76,8 +77,8 @@ def unregistered_runs(project: Project) -> QuerySet[Run]:
 def registered_as(project: Project, source: str) -> str:
     """The registered model that this source of a config means as well: a run's finished model or an id of Hugging
     Face; empty where there is none."""
-    if source.startswith("run:"):
-        found = models_of(project).filter(checkpoint__final=True, checkpoint__run__name=source.removeprefix("run:"))
+    if kind_in(source) == "run":
+        found = models_of(project).filter(checkpoint__final=True, checkpoint__run__name=name_in("run", source))
     else:
         found = models_of(project).filter(kind=ModelKind.HUB, source=source, revision="")
     model = found.first()

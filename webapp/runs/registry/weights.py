@@ -21,6 +21,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from training.config.references import Reference, kind_in
 from webapp.common.text import clean_text
 from webapp.people.notifications.events import notify
 from webapp.people.notifications.models import Kind
@@ -65,13 +66,13 @@ def weights_of_run(run: Run) -> Weights | None:
     source, written = config.model.source, str(run.config.get("model", {}).get("source") or "")
     if found := _OF_RUN.search(source):
         return Weights(ModelKind.RUN, found[1], found[2])
-    if source.startswith(("model:", "run:")):
+    if kind_in(source) in ("model", "run"):
         return None
     if source == STARTER:
         return Weights(ModelKind.STARTER)
     if Path(source).is_absolute():
         # A folder that was registered; that of a removed kind, or of a moved MODELS_DIR, still has its name.
-        return Weights(ModelKind.FOLDER, Path(source).name) if written.startswith("model:") else None
+        return Weights(ModelKind.FOLDER, Path(source).name) if kind_in(written) == "model" else None
     return Weights(ModelKind.HUB, source, config.model.revision)
 
 
@@ -91,7 +92,8 @@ def _runs_with_weights(weights: Weights) -> Q:
         case ModelKind.RUN:
             return Q(resolved__model__source__endswith=f"/runs/{weights.name}/{weights.at}")
         case ModelKind.FOLDER:
-            return Q(resolved__model__source__endswith=f"/{weights.name}", config__model__source__startswith="model:")
+            a_model = str(Reference("model", ""))
+            return Q(resolved__model__source__endswith=f"/{weights.name}", config__model__source__startswith=a_model)
         case ModelKind.HUB:
             return Q(resolved__model__source=weights.name, resolved__model__revision=weights.at)
     return Q(resolved__model__source=STARTER)

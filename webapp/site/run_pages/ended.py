@@ -137,7 +137,7 @@ def _best_acts(run: Run, best: Best) -> Iterator[Act]:
     found, slug = best.checkpoint, run.project.slug
     if found is None or found.final or not best.kept:  # the model has a cell of its own
         return
-    chat = {"model": f"checkpoint:{found.pk}"}
+    chat = {"model": found.reference}
     yield Act(_("Chat"), f"{reverse('chat-new', args=[slug])}?{urlencode(chat)}", "chat")
     asked = {"kind": "run", "checkpoint": found.pk, "name": f"{run.name[:70]}-{found.step}"}
     yield Act(_("Register it"), f"{reverse('model-new', args=[slug])}?{urlencode(asked)}", "models")

@@ -14,6 +14,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from training.config import JobConfig
+from training.config.references import name_in
 from webapp.common.failures import failure
 from webapp.common.figures import duration, figure
 from webapp.common.outcomes import Outcome
@@ -112,7 +113,7 @@ def flight_of(run: Run, *, seen: bool = True) -> Flight | None:
 
 def environment_of(config: JobConfig | None) -> str:
     """The environment that the rollouts are played in, as the config names it; empty without one."""
-    name = config.environment.name.removeprefix("environment:") if config is not None else ""
+    name = name_in("environment", config.environment.name) if config is not None else ""
     return "" if name == "none" else name
 
 

@@ -120,8 +120,8 @@ def _by_state(project: Project, run: Run, found: Advised, whole: list[Checkpoint
     view, clone, going_on = run_view(run), url_or_none("run-new", project.slug), GoingOn(run, whole)
     editor, made = can_edit(project), model_of_run(run, whole)
     can = page.actions(going_on, editor=editor)
-    chat_url = f"{reverse('chat-new', args=[project.slug])}?{urlencode({'model': f'run:{run.name}'})}"
-    evaluate_url = f"{clone}?{urlencode({'from': run.pk, 'kind': 'evaluate', 'model': f'run:{run.name}'})}"
+    chat_url = f"{reverse('chat-new', args=[project.slug])}?{urlencode({'model': run.reference})}"
+    evaluate_url = f"{clone}?{urlencode({'from': run.pk, 'kind': 'evaluate', 'model': run.reference})}"
     ended: dict[str, Any] = {"summary": None}
     if run.state in ENDED:
         came = summary_of(
