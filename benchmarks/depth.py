@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import torch
 
 from training.memory import tracing
-from training.memory.known import KNOWN
+from training.memory.devices import KNOWN
 from training.memory.tracing import How, Precision, Shape, step_bytes
 
 MODELS = (

@@ -62,7 +62,7 @@ def toolbench_episode(number: int, told: Told) -> Iterator[dict[str, Any]]:
 
 @cache
 def _planned(number: int) -> list[dict[str, Any]]:
-    from envs.toolbench.world_tasks import draw_task, gold_calls
+    from envs.toolbench.world import draw_task, gold_calls
 
     return [{"id": "1", "name": call.function, "arguments": call.arguments} for call in gold_calls(draw_task(number))]
 

@@ -32,8 +32,7 @@ from training.data.schema import Row  # noqa: E402
 from training.dialects import DIALECTS, Parse  # noqa: E402
 from training.errors import TemplateError  # noqa: E402
 from training.policy.engine import EngineFigures, Sample  # noqa: E402
-from training.rollout.family import read_by  # noqa: E402
-from training.rollout.family_reference import templates  # noqa: E402
+from training.rollout.family import read_by, templates  # noqa: E402
 from training.rollout.replicas import Replicas  # noqa: E402
 from training.rollout.templates import use_training_template  # noqa: E402
 from training.rollout.tokens import ChatTemplate  # noqa: E402

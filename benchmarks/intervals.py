@@ -23,8 +23,14 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from training.evaluation.estimators import pass_all_k, pass_at_k
-from training.evaluation.intervals import Interval, change_intervals, mean_interval, mean_intervals
+from training.evaluation.intervals import (
+    Interval,
+    change_intervals,
+    mean_interval,
+    mean_intervals,
+    pass_all_k,
+    pass_at_k,
+)
 from training.evaluation.paired import mcnemar, paired_columns, tasks_needed
 from training.evaluation.suites import joined
 

@@ -40,9 +40,12 @@ from benchmarks.learning import DEMONSTRATIONS, TASKS, learned, make_data, train
 from tests.training.algorithms.test_sampler_check import by_length  # noqa: E402
 from tests.training.helpers import demonstration_rows, job_config, of_type, write_rows  # noqa: E402
 from training.algorithms import grpo, sampler  # noqa: E402
-from training.algorithms.ahead import Ahead  # noqa: E402
 from training.algorithms.job import Job  # noqa: E402
-from training.algorithms.rollouts import HANDOVER, Rollouts  # noqa: E402
+from training.algorithms.rollouts import (  # noqa: E402
+    HANDOVER,
+    Ahead,
+    Rollouts,
+)
 from training.config import JobConfig  # noqa: E402
 from training.journal import Journal  # noqa: E402
 from training.policy.check import SamplerCheck, Tolerance, tolerance_for  # noqa: E402

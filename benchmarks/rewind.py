@@ -34,7 +34,7 @@ from training.dialects.hermes import parse  # noqa: E402
 from training.events import TurnAdded  # noqa: E402
 from training.journal import JOURNAL_NAME, Journal, read_events  # noqa: E402
 from training.policy.engine import Sample  # noqa: E402
-from training.policy.scripted.words import END, WordTemplate  # noqa: E402
+from training.policy.scripted.speech import END, WordTemplate  # noqa: E402
 from training.rollout.endpoint import Answered  # noqa: E402
 from training.rollout.protocols import open_session  # noqa: E402
 from training.rollout.rewinding import Recording, Rewound, Taken, rewind  # noqa: E402

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from training.config import JobConfig, config_load
 from training.errors import ConfigError, TiltyardError
-from training.floors import floors_broken
+from training.machine import floors_broken
 from training.plain import number_in
 from training.words import complaint_of, option_of
 
@@ -257,7 +257,7 @@ def _pairs(runs: list[Path], output: Path, min_gap: float) -> int:
 def _template(folder: Path, *, as_json: bool) -> int:
     """Print what holds of a chat template. 1 where a run with tools could not use it."""
     from training.algorithms.loading import load_tokenizer
-    from training.rollout.template_check import NEEDED, facts_of
+    from training.rollout.templates import NEEDED, facts_of
     from training.rollout.tokens import ChatTemplate
 
     try:
@@ -334,7 +334,7 @@ PAGES = {
     "metrics": "training.metrics",
     "algorithms": "training.algorithms.reference",
     "doctor": "training.doctor.reference",
-    "families": "training.rollout.family_reference",
+    "families": "training.rollout.family",
 }
 """Pages of docs/ and the modules that they are made by."""
 COMMANDS = (

@@ -367,7 +367,7 @@ def _template(config: JobConfig) -> Sentence:
         )
     check_model_folder(folder)  # the tokenizer's files are as hostile as the weights until checked
     from training.algorithms.loading import load_tokenizer
-    from training.rollout.template_check import WITHOUT_CALLS, WITHOUT_TOOLS, call_problem, other_dialect
+    from training.rollout.templates import WITHOUT_CALLS, WITHOUT_TOOLS, call_problem, other_dialect
     from training.rollout.tokens import ChatTemplate
 
     tokenizer, note = load_tokenizer(folder)

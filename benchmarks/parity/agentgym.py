@@ -11,10 +11,9 @@ from typing import Any
 
 from benchmarks.parity.upstream import Tally, folder, importable, quiet
 from benchmarks.parity.webshop import CATALOGUE, Engine, open_engine
-from envs.webshop.actions import parse_action
 from envs.webshop.baseline import wanted_options
 from envs.webshop.catalogue import load_catalogue
-from envs.webshop.session import Session, Shop
+from envs.webshop.session import Session, Shop, parse_action
 from tests.envs.client import running_server
 
 EPISODES = 320

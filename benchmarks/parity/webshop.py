@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from benchmarks.parity.upstream import Skipped, Tally, folder, importable, quiet
 from envs.webshop.baseline import run_baseline
 from envs.webshop.catalogue import Product, load_catalogue
-from envs.webshop.nouns import nouns
+from envs.webshop.reward import nouns
 from envs.webshop.session import Shop
 
 CATALOGUE = ("seed4_webshop", "webshop_1000")

@@ -8,11 +8,10 @@ from typing import Any
 
 from envs.base import EnvironmentRefusal, ToolEnvironment
 from envs.bfcl import VERSION
+from envs.bfcl.calls import tool_schemas
 from envs.bfcl.execution import Errors
-from envs.bfcl.official import error_of, official_parts
+from envs.bfcl.official import error_of, official_parts, reward_parts
 from envs.bfcl.package import entries, installed_version
-from envs.bfcl.rewards import reward_parts
-from envs.bfcl.schemas import tool_schemas
 from envs.bfcl.speech import DIALECTS, Dialect, Speech
 from envs.bfcl.tasks import Task, TaskRow, read_row, resolve
 from envs.bfcl.turns import Episode, Round

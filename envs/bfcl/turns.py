@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 
 from envs.bfcl.calls import Call
 from envs.bfcl.execution import Errors, Toolbox, contains, failed, same_state
-from envs.bfcl.rewards import CALL, FAILED_CALL, UNREADABLE
+from envs.bfcl.official import CALL, FAILED_CALL, UNREADABLE
 from envs.bfcl.tasks import Task
 
 MAX_ATTEMPTS = 5

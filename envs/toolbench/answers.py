@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from envs.toolbench.cache import Responses, find_response
-from envs.toolbench.documents import Api, Parameter
+from envs.toolbench.documents import Api, ApiName, Parameter
 from envs.toolbench.endpoint import Endpoint, EndpointFailure
 from envs.toolbench.library import Library
-from envs.toolbench.names import ApiName
 from envs.toolbench.simulator import has_template, simulate
 from envs.toolbench.values import ValueFault, canonical
 

@@ -13,8 +13,7 @@ from envs.toolbench.endpoint import Endpoint, EndpointSettings
 from envs.toolbench.library import Library
 from envs.toolbench.queries import QueryFiles
 from envs.toolbench.tasks import TaskSet
-from envs.toolbench.world import world_library
-from envs.toolbench.world_tasks import WorldTasks
+from envs.toolbench.world import WorldTasks, world_library
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from envs.base.logs import log
-from envs.toolbench.names import ApiName
+from envs.toolbench.documents import ApiName
 from envs.toolbench.values import ValueFault, canonical, parse_key
 
 # Of JSON text kept parsed, which takes three to five times that in memory.

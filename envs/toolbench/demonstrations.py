@@ -16,8 +16,7 @@ from envs.toolbench.answers import Answerer
 from envs.toolbench.schemas import FINISH, GIVE_ANSWER, GIVE_UP
 from envs.toolbench.speech import DIALECTS
 from envs.toolbench.tasks import Difficulty, PlannedCall, Speech, Task
-from envs.toolbench.world import world_library
-from envs.toolbench.world_tasks import COUNT, draw_task, gold_calls, starter_indices
+from envs.toolbench.world import COUNT, draw_task, gold_calls, starter_indices, world_library
 
 CLAIM = "I think I know this without a call."
 

@@ -2,12 +2,84 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 
-from envs.toolbench.names import ApiName, change_name, plain_name, standardize
+# --- Names ----------------------------------------------------------------------------------------------------------
+# ToolBench's names: how categories, tools, APIs and functions are called in files, requests and prompts.
+
+MAX_FUNCTION_NAME = 64
+# A name becomes a file name, and those have at most 255 bytes.
+MAX_FILE_NAME_BYTES = 200
+
+_OUTSIDE = re.compile("[^\u4e00-\u9fa5a-zA-Z0-9_^]")
+_UNDERSCORES = re.compile("_+")
+_CATEGORY = re.compile(r"[\w^-]+")
+_RESERVED = frozenset({"from", "class", "return", "false", "true", "id", "and"})
+_CATEGORY_MARKS = str.maketrans({" ": "_", ",": "_", "/": "_"})
+
+
+def standardize(text: str) -> str:
+    """A tool's, API's or parameter's name as an identifier of Chinese characters, ``[a-z0-9_]`` and ``^``."""
+    name = _UNDERSCORES.sub("_", _OUTSIDE.sub("_", text)).lower().strip("_")
+    return f"get_{name}" if name[:1].isdigit() else name
+
+
+def change_name(name: str) -> str:
+    """A standardised name that Python or upstream's loader would take for a word of its own gets a prefix."""
+    return f"is_{name}" if name in _RESERVED else name
+
+
+def standardize_category(text: str) -> str:
+    """A category as its folder is called. Runs of marks are halved once, as upstream does it."""
+    return text.translate(_CATEGORY_MARKS).replace("__", "_")
+
+
+def function_name(api: str, tool: str) -> str:
+    """The function that a model calls: the last 64 characters of ``<api>_for_<tool>``, both standardised."""
+    return f"{api}_for_{tool}"[-MAX_FUNCTION_NAME:]
+
+
+class ApiName(NamedTuple):
+    """An API by its standardised names."""
+
+    category: str
+    tool: str
+    api: str
+
+    @property
+    def function(self) -> str:
+        """The name of its function."""
+        return function_name(self.api, self.tool)
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether the names may be looked up as files; a category is only replaced in three marks and may be ``..``."""
+        return (
+            bool(self.tool and self.api)
+            and _CATEGORY.fullmatch(self.category) is not None
+            and all(len(part.encode()) <= MAX_FILE_NAME_BYTES for part in (self.category + self.tool, self.api))
+        )
+
+
+def plain_name(category: str, tool: str, api: str) -> ApiName:
+    """The names of a document or a query."""
+    return ApiName(standardize_category(category), standardize(tool), change_name(standardize(api)))
+
+
+def requested_name(category: str, tool: str, api: str) -> ApiName:
+    """The names of a request: the tool may end with ``_for_<category>`` and the API with ``_for_<tool>``."""
+    standard_category = standardize_category(category)
+    standard_tool = standardize(tool.removesuffix(f"_for_{standard_category}"))
+    standard_api = change_name(standardize(api))
+    for ending in (tool, standard_tool):
+        if ending:
+            standard_api = standard_api.split(f"_for_{ending}")[0]
+    return ApiName(standard_category, standard_tool, change_name(standard_api))
+
 
 MAX_PARAMETERS = 128
 

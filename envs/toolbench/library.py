@@ -15,8 +15,7 @@ from pydantic import ValidationError
 from envs.base import SettingsError
 from envs.base.logs import log
 from envs.toolbench.cache import ResponseCache, Responses, indexed
-from envs.toolbench.documents import Api, ToolDocument
-from envs.toolbench.names import ApiName, change_name, standardize
+from envs.toolbench.documents import Api, ApiName, ToolDocument, change_name, standardize
 
 MAX_TOOL_FILE_BYTES = 8 * 1024 * 1024
 MAX_KEPT_TOOLS = 4096

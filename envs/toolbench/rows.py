@@ -8,7 +8,7 @@ from typing import Any
 
 from envs.toolbench.speech import DIALECTS
 from envs.toolbench.tasks import Speech, TaskSet
-from envs.toolbench.world_tasks import starter_indices
+from envs.toolbench.world import starter_indices
 
 
 def task_rows(tasks: TaskSet, count: int, start: int = 0, speech: Speech = "native") -> Iterator[dict[str, Any]]:

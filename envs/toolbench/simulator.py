@@ -14,8 +14,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from envs.toolbench.documents import Api
-from envs.toolbench.names import standardize
+from envs.toolbench.documents import Api, standardize
 
 MAX_ITEMS = 3
 MAX_NODES = 120

@@ -10,7 +10,7 @@ from envs.toolbench.bench import Bench, open_bench
 from envs.toolbench.schemas import FINISH, GIVE_ANSWER, GIVE_UP
 from envs.toolbench.server import DEFAULT_MAX_TURNS, ToolbenchEnvironment
 from envs.toolbench.tasks import Task
-from envs.toolbench.world_tasks import draw_task, gold_calls
+from envs.toolbench.world import draw_task, gold_calls
 from envs.wire import Observation, StepRequest, ToolCall
 
 MAX_BAD_SCORE = 0.1

@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from envs.base.frames import error_body
 from envs.base.settings import MAX_FRAME_BYTES
 from envs.toolbench.answers import INPUT_ERROR, OK, PARSE_ERROR, Answer, Answerer, failure
-from envs.toolbench.names import requested_name
+from envs.toolbench.documents import requested_name
 from envs.toolbench.values import ValueFault, load_json
 
 PATH = "/virtual"

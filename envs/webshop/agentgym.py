@@ -20,9 +20,8 @@ from starlette.exceptions import HTTPException
 
 from envs.base.frames import describe, error_body
 from envs.base.settings import MAX_FRAME_BYTES
-from envs.webshop.actions import parse_action
 from envs.webshop.rooms import Room, Rooms
-from envs.webshop.session import Session, Shop
+from envs.webshop.session import Session, Shop, parse_action
 
 PATHS = frozenset(
     {

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from envs.webshop.actions import Action
 from envs.webshop.catalogue import Product
 from envs.webshop.reward import Reward
-from envs.webshop.session import Session, Shop
+from envs.webshop.session import Action, Session, Shop
 
 
 @dataclass(frozen=True)

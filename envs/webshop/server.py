@@ -6,8 +6,7 @@ import random
 from typing import Any
 
 from envs.base import EnvironmentRefusal, ToolEnvironment
-from envs.webshop.actions import MAX_ARGUMENT_LENGTH, Action, find_action
-from envs.webshop.session import Session, Shop, Turn
+from envs.webshop.session import MAX_ARGUMENT_LENGTH, Action, Session, Shop, Turn, find_action
 from envs.webshop.tasks import TaskRow, opening, read_row
 from envs.wire import Message, Observation, StepRequest, ToolCall
 

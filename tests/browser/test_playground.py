@@ -295,8 +295,8 @@ def _webshop(table: Table) -> None:
 
 
 def _toolbench(table: Table) -> None:
-    from envs.toolbench.world_tasks import draw_task as draw  # type: ignore[import-not-found,unused-ignore]
-    from envs.toolbench.world_tasks import gold_calls
+    from envs.toolbench.world import draw_task as draw  # type: ignore[import-not-found,unused-ignore]
+    from envs.toolbench.world import gold_calls
 
     argv = [sys.executable, "-m", "envs.toolbench", "tasks", "--count", "1", "--output", "-"]
     row = json.loads(subprocess.run(argv, cwd=ROOT, check=True, capture_output=True, timeout=60).stdout)

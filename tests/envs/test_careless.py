@@ -20,7 +20,7 @@ from envs.toolbench import validate as proof
 from envs.toolbench.__main__ import main as toolbench
 from envs.toolbench.bench import Data, open_bench
 from envs.toolbench.demonstrations import careless_calls, generate_demonstrations
-from envs.toolbench.world_tasks import COUNT, draw_task, starter_indices
+from envs.toolbench.world import COUNT, draw_task, starter_indices
 from envs.webshop.__main__ import main as webshop
 from envs.webshop.demonstrations import generate_demonstrations as webshop_demonstrations
 from envs.webshop.generator import STARTER_KINDS, generated_catalogue

@@ -20,10 +20,9 @@ from envs.bfcl.server import BfclEnvironment, Defaults
 from envs.toolbench.bench import Bench, open_bench
 from envs.toolbench.server import Rules, ToolbenchEnvironment
 from envs.tools.server import ToolsEnvironment
-from envs.webshop.actions import parse_action
 from envs.webshop.generator import generated_catalogue
 from envs.webshop.server import WebshopEnvironment
-from envs.webshop.session import Shop
+from envs.webshop.session import Shop, parse_action
 from envs.wire import StepRequest, ToolCall
 from tests.growth import assert_linear, assert_quick
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from training.memory.devices import device_named
-from training.memory.known import KNOWN
+from training.memory.devices import KNOWN, device_named
 from training.memory.table import Model, memory_of
 from training.presets import Preset, presets
 from training.presets.reference import reference

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+from training.algorithms.drawing import reward_components, task_rows
 from training.algorithms.job import Job
 from training.algorithms.loading import STARTER
-from training.algorithms.tasks import reward_components, task_rows
 from training.chat_client import complete
 from training.config import RewardComponent
 from training.data.schema import Row
@@ -127,7 +127,7 @@ def _model(job: Job, rows: list[Row]) -> Iterator[Cast]:
     )
     from training.algorithms.sampler import JobSampler
     from training.policy.check import forward_logprobs
-    from training.rollout.template_check import require_calls
+    from training.rollout.templates import require_calls
     from training.rollout.tokens import ChatTemplate
 
     config = job.config

@@ -10,21 +10,21 @@ from __future__ import annotations
 from pathlib import Path
 
 from training.algorithms.cast import Cast, cast_of, prepare
+from training.algorithms.drawing import playable
 from training.algorithms.job import Job
-from training.algorithms.tasks import playable
 from training.config import JobConfig, RewardComponent
 from training.data.schema import Row
 from training.evaluation.recorded import REPORT_NAME, evaluation_of
-from training.evaluation.tasks import drawn_tasks, evaluated_places
+from training.evaluation.suites import drawn_tasks, evaluated_places
 from training.events import Metrics
 from training.garbage import few_collections
 from training.rewards.base import Episode, Score
 from training.rewards.combining import SCHEDULES_ENDED
 from training.rewards.scoring import score_episode
 from training.rollout.figures import sample_figures
-from training.rollout.finished import StepRollouts
 from training.rollout.past import read_past
 from training.rollout.streaming import StreamingCollector
+from training.rollout.trajectory import StepRollouts
 
 
 def run_evaluate(job: Job) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from training.algorithms.base import JournalCallback, common_arguments, one_device, train
+from training.algorithms.drawing import reward_components
 from training.algorithms.held_out import HeldOut, choose_tasks
 from training.algorithms.job import Job
 from training.algorithms.loading import (
@@ -29,20 +30,19 @@ from training.algorithms.rollouts import PARTS_FIELD, Prompts, Rollouts
 from training.algorithms.sampler import JobSampler
 from training.algorithms.stages import StageEnd, StageProgress
 from training.algorithms.task_memory import Drawing, Memory, entered, read_memory
-from training.algorithms.tasks import reward_components
 from training.algorithms.token_values import TokenRecord, speller
 from training.config import GrpoConfig, JobConfig, RewardComponent
 from training.data.schema import Row
 from training.events import PhaseChanged
-from training.policy.adapter import lora_config
 from training.policy.check import SamplerCheck, trainer_logprobs
 from training.policy.engine import Engine
 from training.policy.make import AUTOCAST
+from training.policy.vllm_weights import lora_config
 from training.rewards.combining import term_of
 from training.rollout.holding import wait_for_environment
 from training.rollout.protocols import check_environment
 from training.rollout.scoring import Scorer
-from training.rollout.template_check import require_calls
+from training.rollout.templates import require_calls
 from training.rollout.tokens import ChatTemplate
 
 Loss = Callable[[JobConfig], dict[str, Any]]
@@ -53,7 +53,7 @@ def run_grpo(job: Job, *, scorer: Scorer | None = None, engine: Engine | None = 
 
     ``scorer`` and ``engine`` replace the configured rewards and sampler, for tests.
     """
-    from training.algorithms.turn_credit import GroupTrainer
+    from training.algorithms.values import GroupTrainer
 
     run_on_rollouts(job, GroupTrainer, lambda config: loss_arguments(config.grpo), scorer=scorer, engine=engine)
 
@@ -296,8 +296,8 @@ def _make_trainer(
 
 def _join_rows(trainer: Any) -> None:
     """Let the rows of a micro batch follow each other. Raises ``ConfigError`` for a model that would mix them up."""
-    from training.algorithms.packing import require_apart
-    from training.policy.rows_attention import attend_by_rows
+    from training.algorithms.micro_batches import require_apart
+    from training.policy.attention import attend_by_rows
 
     trainer.join_rows = True
     for model in (trainer.model, trainer.ref_model):

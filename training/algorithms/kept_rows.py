@@ -33,11 +33,10 @@ from training.algorithms.contents import (
     following_reference,
     load_reference,
 )
-from training.algorithms.finite import FiniteUpdates
 from training.algorithms.micro_batches import Packed, dealt_by_length, in_micro_batches
 from training.algorithms.seam import GRPOTrainer
 from training.algorithms.token_values import PLACE
-from training.algorithms.update_figures import UpdateFigures
+from training.algorithms.update_figures import FiniteUpdates, UpdateFigures
 
 Rows = dict[str, Any]
 KEPT_SHARE = "kept_rows_a_mini_batch"

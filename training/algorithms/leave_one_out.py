@@ -17,10 +17,9 @@ from typing import Any
 
 import torch
 
-from training.algorithms.correction import Rows
 from training.algorithms.pull import PullInRewardTrainer
 from training.algorithms.rollouts import PARTS_FIELD
-from training.algorithms.turn_credit import over_turns
+from training.algorithms.values import Rows, over_turns
 
 
 class RlooTrainer(PullInRewardTrainer):

@@ -22,8 +22,7 @@ from training.config import JobConfig, RewardComponent
 from training.data.schema import Row
 from training.errors import ConfigError, TiltyardError
 from training.policy.engine import Engine
-from training.rollout.parts import Part
-from training.rollout.players import make_players
+from training.rollout.players import Part, make_players
 from training.rollout.scoring import Scorer
 from training.rollout.tokens import ChatTemplate
 from training.words import _, sentence

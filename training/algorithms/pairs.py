@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from training.algorithms.finite import FiniteUpdates
 from training.algorithms.seam import DPOTrainer
+from training.algorithms.update_figures import FiniteUpdates
 
 
 class PairTrainer(FiniteUpdates, DPOTrainer):  # type: ignore[misc]

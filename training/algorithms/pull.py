@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from training.algorithms.correction import CorrectedTrainer, Rows
 from training.algorithms.seam import disable_gradient_checkpointing
+from training.algorithms.values import CorrectedTrainer, Rows
 
 
 class PullInRewardTrainer(CorrectedTrainer):

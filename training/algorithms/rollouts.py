@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, NamedTuple, cast
 
-from training.algorithms.ahead import Ahead
 from training.algorithms.base import JournalCallback
 from training.algorithms.job import Job
 from training.algorithms.mix import Segment, parts_of
 from training.algorithms.task_memory import Drawing
-from training.algorithms.turn_credit import CREDIT_FIELD
+from training.algorithms.values import CREDIT_FIELD
 from training.config import RewardComponent
 from training.data.schema import Row
 from training.events import PhaseChanged
@@ -22,9 +21,58 @@ from training.policy.make import MEMORY_NOTE
 from training.rewards.scoring import score_episode
 from training.rollout.collector import Collector
 from training.rollout.credit import credit_figures, token_credit
-from training.rollout.finished import Rollout, StepRollouts
 from training.rollout.scoring import Scorer
 from training.rollout.tokens import ChatTemplate
+from training.rollout.trajectory import Rollout, StepRollouts
+
+# --- Ahead ----------------------------------------------------------------------------------------------------------
+# Rollouts of the next samplings, played in a thread while the trainer trains on the last one.
+#
+# 1. Samplings are played one after another, never two at once. That of step k begins when the trainer asks for the
+#    rollouts of the sampling ``most`` before it, so its weights miss at most ``most`` samplings' updates: nothing that
+#    is too old is ever played, and nothing has to be thrown away.
+# 2. What a sampling raises is raised when the trainer asks for it.
+# 3. ``settle`` waits until nothing is being played: an evaluation has the sampler for itself.
+#
+# See docs/adr/0006-overlap.md.
+
+Rows = Sequence[int]
+Collect = Callable[[int, Rows], StepRollouts]
+
+
+class Ahead:
+    """``collect`` plays the rows of a step; it is only called from one thread. ``abandon`` has it end soon."""
+
+    def __init__(self, collect: Collect, abandon: Callable[[], None]) -> None:
+        self._collect, self._abandon = collect, abandon
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rollouts")
+        self._begun: dict[int, tuple[Rows, Future[StepRollouts]]] = {}
+
+    def begin(self, step: int, rows: Rows) -> None:
+        """Play the rollouts of a step once those before it are played. One that has begun is not begun again."""
+        if step not in self._begun:
+            self._begun[step] = rows, self._thread.submit(self._collect, step, rows)
+
+    def has(self, step: int) -> bool:
+        """Whether the rollouts of a step were begun, and not taken yet."""
+        return step in self._begun
+
+    def take(self, step: int, rows: Rows) -> StepRollouts:
+        """The rollouts of a step that was begun, once they are played. Raises as ``collect`` does."""
+        began, played = self._begun.pop(step)
+        if list(began) != list(rows):
+            raise AssertionError(f"step {step} was played with other tasks than it trains on")
+        return played.result()
+
+    def settle(self) -> None:
+        """Wait until everything that was begun is played. What it raised is raised when it is taken."""
+        wait([played for _rows, played in self._begun.values()])
+
+    def close(self) -> None:
+        """Give up what is being played. Calling it twice does nothing."""
+        self._abandon()
+        self._thread.shutdown(wait=True, cancel_futures=True)
+
 
 PARTS_FIELD = "reward_parts"
 HANDOVER = "timing/handover"
@@ -49,11 +97,12 @@ class Prompts(NamedTuple):
 class Rollouts:
     """TRL's ``rollout_func``: plays the rows that the places it is given have, and hands back ids, masks and parts.
 
-    With ``rollout.max_staleness`` those of the next samplings are played meanwhile (``training/algorithms/ahead.py``);
-    ``prompts`` says which they are. New weights are then written while the old ones still play, and loaded and asked in
-    a thread of their own while the trainer goes on; the next sampling begins once they are there. What they answered is
-    judged before the first update that follows (``require_arrived``), when the trainer still has the weights that were
-    handed over: nothing is ever learned from rollouts whose weights were not proved.
+    With ``rollout.max_staleness`` those of the next samplings are played meanwhile
+    (``training/algorithms/rollouts.py``); ``prompts`` says which they are. New weights are then written while the old
+    ones still play, and loaded and asked in a thread of their own while the trainer goes on; the next sampling begins
+    once they are there. What they answered is judged before the first update that follows (``require_arrived``), when
+    the trainer still has the weights that were handed over: nothing is ever learned from rollouts whose weights were
+    not proved.
     """
 
     def __init__(

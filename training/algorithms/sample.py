@@ -7,8 +7,8 @@ later attempt goes on after the last step that an earlier one finished.
 from __future__ import annotations
 
 from training.algorithms.cast import Cast, cast_of, prepare
+from training.algorithms.drawing import playable
 from training.algorithms.job import Job, row_order
-from training.algorithms.tasks import playable
 from training.config import RewardComponent
 from training.data.schema import Row
 from training.events import Metrics

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from training.algorithms.base import JournalCallback, common_arguments, one_device, train
-from training.algorithms.finite import FiniteUpdates
 from training.algorithms.job import Job, checkpoint_step, row_order
 from training.algorithms.lessons import Encoded, encode_rows, remarks_of
 from training.algorithms.loading import (
@@ -19,12 +18,13 @@ from training.algorithms.loading import (
     load_tokenizer,
     prepare_device,
 )
+from training.algorithms.update_figures import FiniteUpdates
 from training.data.reader import load_rows
 from training.data.schema import Row
 from training.data.splitting import split_rows
 from training.errors import ConfigError
 from training.events import PhaseChanged
-from training.policy.adapter import lora_config
+from training.policy.vllm_weights import lora_config
 
 
 def run_sft(job: Job) -> None:
@@ -54,7 +54,7 @@ def run_sft(job: Job) -> None:
     job.check_stop()
     job.started(len(encoded.examples), device, checkpoint_step(checkpoint))
     if measured.examples:
-        from training.algorithms.held_out_loss import HeldOutLoss
+        from training.algorithms.held_out import HeldOutLoss
 
         size = trainer.args.per_device_train_batch_size
         callback.held_out = HeldOutLoss(job, trainer, measured.examples, trainer.data_collator, size)
@@ -102,7 +102,7 @@ def _make_trainer(
     dataset = Dataset.from_list(examples).select(order)
     packing: dict[str, Any] = {}
     if config.sft.packing:
-        from training.algorithms.packing import PackingCollator, require_apart
+        from training.algorithms.micro_batches import PackingCollator, require_apart
 
         packing = {"data_collator": PackingCollator(tokenizer.pad_token_id, config.sft.max_length)}
     trainer = Trainer(

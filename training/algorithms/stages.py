@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Literal
 
 from training.algorithms.checkpoints import StageMark, stage_of
+from training.algorithms.drawing import reward_components, task_rows
 from training.algorithms.job import Job, checkpoint_step
 from training.algorithms.mix import Segment, named, segments_of
-from training.algorithms.tasks import reward_components, task_rows
 from training.config import JobConfig, Stage
 from training.data.schema import Row
 from training.evaluation.recorded import Report

@@ -38,9 +38,9 @@ from training.algorithms.drawing import (
 from training.config import DataConfig
 from training.data.identity import identity_of
 from training.data.schema import Row
-from training.rollout.finished import Rollout
-from training.rollout.seeds import mix_seed
+from training.rollout.past import mix_seed
 from training.rollout.signal import outcomes_of
+from training.rollout.trajectory import Rollout
 
 TASKS_NAME = "tasks.json"
 _DRAWS = -2

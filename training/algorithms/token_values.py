@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from training.rollout.finished import Rollout, StepRollouts
+from training.rollout.trajectory import Rollout, StepRollouts
 from training.token_file import Spelling, TokenValues, flags_of, keep_newest, write_step
 
 PLACE = "place"

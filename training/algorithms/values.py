@@ -7,10 +7,13 @@ Tensors are (rows, tokens); ``mask`` is 1 for the model's own tokens.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+from training.algorithms.kept_rows import KeptRowsTrainer, Rows
 
 LEAST_VARIANCE = 1e-8
 """Below it returns are equal, and there is nothing to explain."""
@@ -105,3 +108,102 @@ def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> float |
     found, wanted = values[own].double(), returns[own].double()
     whole = float(wanted.var())
     return None if whole < LEAST_VARIANCE else 1.0 - float((wanted - found).var()) / whole
+
+
+# --- Correction -----------------------------------------------------------------------------------------------------
+# Importance correction: the loss of what another than the trainer's own arithmetic has sampled.
+#
+# vLLM, and bfloat16 where rows are batched otherwise, draw from a distribution that is close to the trainer's and not
+# the same. TRL weighs such samples by the ratio of both (truncated importance sampling: Yao et al. 2025), but only
+# where it runs vLLM itself. It samples through ``rollout_func`` here, so it is told that samples are like those of its
+# vLLM; what it would do with its own (hand over weights) is done by our engine.
+
+TRUNCATED = "sampling/truncated_share"
+
+
+class _OurEngineDoes:
+    """In the place of TRL's own vLLM."""
+
+    def sync_weights(self) -> None:
+        """``Engine.weights_changed`` has its own place, before the turns of a step."""
+
+
+class CorrectedTrainer(KeptRowsTrainer):
+    """A trainer that corrects for its sampler once it is told to."""
+
+    def correct(self) -> None:
+        """From now on what is sampled is weighed by the ratio of trainer and sampler."""
+        self.use_vllm = True
+        self.vllm_generation: Any = _OurEngineDoes()
+        self._last_loaded_step = -1  # TRL 1.16 sets it with its own vLLM only
+
+    def _generate_and_score_completions(self, inputs: Any) -> Rows:
+        output = super()._generate_and_score_completions(inputs)
+        most, mode = self.vllm_importance_sampling_clip_max, self.vllm_importance_sampling_mode
+        share = truncated_share(output, most, mode) if most is not None else None
+        if share is not None:
+            self.callback.extra[TRUNCATED] = share
+        return output
+
+
+def truncated_share(output: Rows, most: float, mode: str) -> float | None:
+    """The share of ratios that were above ``most``; None where nothing was corrected or nothing was sampled.
+
+    A ratio that was left out is 0, one that counts as the limit is ``most``. Ratios are (rows, tokens), or (rows, 1) of
+    whole rollouts; those of ids that the model did not sample are no ratios.
+    """
+    ratio = output.get("importance_sampling_ratio")
+    if ratio is None:
+        return None
+    mask = (output["completion_mask"] * output.get("tool_mask", 1)).bool()
+    kept = ratio[mask] if mode.startswith("token") else ratio[mask.any(-1)].flatten()
+    if not kept.numel():
+        return None
+    above = kept == 0 if mode.endswith("mask") else kept >= most
+    return float(above.float().mean())
+
+
+# --- Turn credit ----------------------------------------------------------------------------------------------------
+# Advantages of rollouts laid over the tokens of their turns, and rewards at the turns that earned them.
+#
+# ``training/rollout/credit.py`` says which turn has what; each row of a sampling carries that below ``CREDIT_FIELD``.
+
+CREDIT_FIELD = "turn_credit"
+Given = Sequence[dict[str, Any]]
+
+
+class GroupTrainer(CorrectedTrainer):
+    """TRL's GRPO trainer; with credit to turns each token has its turn's advantage."""
+
+    def _generate_and_score_completions(self, inputs: Any) -> Rows:
+        output = super()._generate_and_score_completions(inputs)
+        output["advantages"] = over_turns(output["advantages"], inputs, output["completion_ids"].shape[1])
+        return output
+
+
+def over_turns(advantages: Tensor, rows: Given, columns: int) -> Tensor:
+    """Advantages of rollouts (rows,) as those of their tokens (rows, columns); as they are without credit to turns."""
+    if CREDIT_FIELD not in rows[0]:
+        return advantages
+    taken = torch.zeros(len(rows), columns)
+    for row, given in enumerate(rows):
+        credit = given[CREDIT_FIELD]
+        if credit is not None:
+            for start, end, less in zip(credit["starts"], credit["ends"], credit["less"], strict=True):
+                taken[row, start:end] = less
+    return advantages[:, None] - taken.to(advantages.device)
+
+
+def paid_at_turns(rows: Given, mask: Tensor) -> Tensor:
+    """What the environment paid with each turn's answer, at the turn's last token: (rows, tokens), 0 elsewhere and
+    where ``mask`` is 0."""
+    found = torch.zeros(mask.shape)
+    for row, given in enumerate(rows):
+        credit = given.get(CREDIT_FIELD)
+        if credit is not None:
+            own = mask[row].nonzero().flatten().tolist()
+            for start, end, gain in zip(credit["starts"], credit["ends"], credit["gains"], strict=False):
+                place = max((column for column in own if start <= column < end), default=None)
+                if place is not None:
+                    found[row, place] = gain
+    return found.to(mask.device)

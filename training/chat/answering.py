@@ -23,10 +23,10 @@ from training.connections import Access, reaching
 from training.dialects import dialect_name
 from training.errors import PolicyFault, TiltyardError
 from training.rollout import protocols
-from training.rollout.conversation import heard, opening
-from training.rollout.seeds import mix_seed
+from training.rollout.past import mix_seed
 from training.rollout.session import Session
 from training.rollout.tokens import Tools
+from training.rollout.turns import heard, opening
 from training.words import _, sentence
 
 ANSWER_LIMIT_S = 900.0

@@ -7,9 +7,8 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from training.config.courses import check_each, check_ends, refuse_mix
 from training.config.credit import check_credit
-from training.config.curriculum import CurriculumConfig, Stage
+from training.config.curriculum import CurriculumConfig, Stage, check_each, check_ends, refuse_mix
 from training.config.environment import EnvironmentConfig
 from training.config.evaluation import EndpointConfig, EvaluateConfig
 from training.config.learning import (
@@ -31,8 +30,7 @@ from training.config.report import ReportConfig
 from training.config.rewards import RewardsConfig
 from training.config.rollout import Policy, RolloutConfig, SampleConfig
 from training.config.run import RunConfig
-from training.config.sampler import VllmConfig
-from training.config.sampler_rules import check_quantized_sampling, check_vllm
+from training.config.sampler import VllmConfig, check_quantized_sampling, check_vllm
 from training.words import OptionError, _, sentence
 
 CONFIG_VERSION = 1

@@ -6,7 +6,7 @@ from typing import Any
 
 from training.data.problems import RowError
 from training.data.strict import check_tree, strict_loads
-from training.literals import LiteralError, literal
+from training.plain import LiteralError, literal
 
 
 def decoded(value: Any, where: str, *, python: bool = False) -> Any:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, cast
 
 from envs.wire import Message, Role
-from training.data.calls import THOUGHT, bare_calls, call_of, calls_of, text_or_none
 from training.data.parts import parts_of
 from training.data.problems import RowError, kind, shown
+from training.data.tools import THOUGHT, bare_calls, call_of, calls_of, text_or_none
 from training.reasoning import REASONING
 
 ROLES = {

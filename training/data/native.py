@@ -16,11 +16,10 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from training.data.calls import THOUGHT, call_of
 from training.data.decoding import decoded
 from training.data.problems import RowError
 from training.data.schema import Message, Row, ToolCall, others_of
-from training.data.tools import tools_of
+from training.data.tools import THOUGHT, call_of, tools_of
 from training.dialects import FAMILY_DIALECTS, MARKED, Parse, ParsedTurn
 from training.dialects.bare_json import names_of
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from envs.wire import Message, ToolCall
-from training.data.calls import call_of, text_or_none
 from training.data.problems import RowError, kind, shown
+from training.data.tools import call_of, text_or_none
 
 TEXT = {"text", "input_text", "output_text"}
 """Types of parts that are text, in OpenAI's two APIs and elsewhere."""

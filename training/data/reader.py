@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from training.data.cutting import cut_row
 from training.data.files.containers import Opened, open_values
 from training.data.formats import choose, format_of
 from training.data.formats.base import DataFormat, Evidence
@@ -17,9 +17,35 @@ from training.data.problems import RowError
 from training.data.raw import Record, Sample
 from training.data.recognition import Recognition, recognition_of
 from training.data.run_files import refuse_events, refuse_run
-from training.data.schema import CONVERSATION_KEYS, Row
+from training.data.schema import CONVERSATION_KEYS, Row, make_row
 from training.errors import DataError
 from training.words import _, sentence
+
+# --- Cutting --------------------------------------------------------------------------------------------------------
+# Cut the conversation of a row where the model is to begin.
+
+
+def cut_row(row: Row, cut: Cut) -> Row:
+    """The row with the beginning of its conversation. Raises ``RowError`` where nothing would be left.
+
+    A row without an assistant turn has nothing to cut off and stays as it is.
+    """
+    turns = [number for number, message in enumerate(row.messages) if message.role == "assistant"]
+    if cut is Cut.NONE or not turns:
+        return row
+    end = turns[0] if cut is Cut.QUERY else turns[-1]
+    if not end:
+        raise RowError("conversation_empty", key=row.spelling.key)
+    return make_row(
+        row.messages[:end],
+        row.extra,
+        tools=row.tools,
+        others=row.others[:end] if row.others else None,
+        offered=row.offered,
+        notes=[],
+        facts=row.facts,
+        spelling=replace(row.spelling, roles=row.spelling.roles[:end], completion=0),
+    )
 
 
 class Source(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from training.dialects.base import Tools, Unreadable, json_decoder
-from training.literals import LiteralError, literal
+from training.plain import LiteralError, literal
 
 _WORDS = {"True": True, "False": False, "None": None}
 """How templates that print a value with Python's ``str`` write these."""

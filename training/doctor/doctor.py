@@ -13,8 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from training.doctor.detectors import learning, outside, parts, signal, text, updates, whole
-from training.doctor.digest import Digest, digest_of
-from training.doctor.facts import StepFacts
+from training.doctor.digest import Digest, StepFacts, digest_of
 from training.doctor.finding import Detector, Finding
 from training.doctor.history import History
 from training.doctor.options import DoctorOptions

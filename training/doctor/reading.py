@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from envs.wire import Message
+from training.doctor.digest import RolloutFact, StepFacts, repetition
 from training.doctor.doctor import Doctor
-from training.doctor.facts import RolloutFact, StepFacts, repetition
 from training.doctor.options import DoctorOptions
 from training.events import Event, Metrics, RolloutFinished, RolloutStarted, StageStarted, TurnAdded
 from training.journal import JOURNAL_NAME, read_events
 from training.rewards.base import Episode
 from training.rewards.lab.behaviour import behaviour_of
-from training.rewards.lab.outcome import OUTCOMES
+from training.rewards.lab.figures import OUTCOMES
 from training.rewards.lab.rules import LOOP_REPEATS, LOOP_SHARE
 from training.rollout.figures import SUCCESS_PART
 

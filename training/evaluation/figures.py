@@ -13,8 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from training.evaluation.estimators import pass_all_k, pass_at_k
-from training.evaluation.intervals import Interval, mean_intervals
+from training.evaluation.intervals import Interval, mean_intervals, pass_all_k, pass_at_k
 
 Values = NDArray[np.float64]
 PART = "rewards/"

@@ -32,7 +32,7 @@ def main(argv: list[str] | None = None) -> int:
     from training.data.files.archive import Given
     from training.errors import DataError
     from training.imports.read import REPORT_NAME, import_files
-    from training.imports.weights import weights_of
+    from training.imports.rows import weights_of
     from training.journal import JOURNAL_NAME
 
     if (args.output / JOURNAL_NAME).exists():

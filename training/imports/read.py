@@ -9,12 +9,14 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from training.config import JobConfig, config_to_yaml
 from training.data.checking.check import PROGRESS_EVERY_S, Progress
+from training.data.checking.runner import LOG_NAME, MAX_REPORT_BYTES, failure_sentence, run_limited
 from training.data.files.archive import (
     ALLOWANCE_BYTES,
     MAX_UNPACKED_BYTES,
@@ -33,11 +35,11 @@ from training.imports import mlflow
 from training.imports.axis import STEPS
 from training.imports.base import Figures, Notes, Reader, Shared
 from training.imports.gaps import Gaps
-from training.imports.kinds import LOGS, READERS, recognise
 from training.imports.recorder import Recorder
-from training.imports.report import FileRead, ImportReport
+from training.imports.report import LOGS, READERS, FileRead, ImportReport, recognise
+from training.imports.rows import KIND, weights_in
 from training.imports.trainer_state import TOOL
-from training.imports.weights import KIND, weights_in
+from training.journal import JOURNAL_NAME
 from training.words import Sentence, _, sentence
 
 REPORT_NAME = "import.json"
@@ -336,3 +338,64 @@ def _keep_output(logs: list[Given], output: Path) -> None:
     if size > OUTPUT_TAIL_BYTES:
         tail = tail.partition(b"\n")[2]
     (output / OUTPUT_NAME).write_bytes(_COLOUR.sub(b"", tail).replace(b"\0", b""))
+
+
+# --- Runner ---------------------------------------------------------------------------------------------------------
+# Import files in a limited child process and always come back with a report, as for the check of a dataset.
+
+
+def run_import(
+    files: Iterable[Given],
+    output: Path,
+    *,
+    limits: CheckLimits | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    run: str = "",
+) -> ImportReport:
+    """Read ``files`` into ``output``; ``run`` is the one that is meant, where a table holds several. ``on_progress``
+    runs in this thread; what it raises stops the child.
+
+    Raises ``OSError`` when ``output`` cannot be written.
+    """
+    limits = limits or CheckLimits()
+    output.mkdir(parents=True, exist_ok=True)
+    (output / REPORT_NAME).unlink(missing_ok=True)
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "training",
+        "import",
+        "--output",
+        str(output.absolute()),
+        "--max-rows",
+        str(limits.max_rows),
+        "--memory-mb",
+        str(limits.memory_bytes >> 20),
+        "--cpu-seconds",
+        str(limits.cpu_s),
+        "--open-files",
+        str(limits.open_files),
+        "--progress",
+        f"--run={run}",
+    ]
+    for given in files:  # paths are absolute and names follow a `=`, so none can look like a flag
+        command += ["--input", str(given.path.absolute()), f"--name={given.name}"]
+    code, in_time = run_limited(command, output / LOG_NAME, limits.wall_s, on_progress)
+    report = _read_report(output / REPORT_NAME) if in_time and code in (0, 2) else None
+    if report is None:
+        (output / JOURNAL_NAME).unlink(missing_ok=True)
+        report = ImportReport()
+        report.say(failure_sentence(code, in_time, limits))
+        (output / REPORT_NAME).write_text(report.model_dump_json(indent=1), encoding="utf-8")
+    return report
+
+
+def _read_report(path: Path) -> ImportReport | None:
+    """The child's report, or ``None`` when it left none that can be read."""
+    try:
+        if path.stat().st_size > MAX_REPORT_BYTES:
+            return None
+        return ImportReport.model_validate_json(path.read_bytes())
+    except (OSError, ValueError):
+        return None

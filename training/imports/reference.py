@@ -7,10 +7,10 @@ from training.data.limits import MAX_COLUMNS, MAX_DEPTH, MAX_LINE_BYTES, CheckLi
 from training.exports.verl_options import OPTIONS, SKIPPED, VERL, translated
 from training.imports.axis import STEPS
 from training.imports.groups import GROUP_KEYS
-from training.imports.kinds import READERS
 from training.imports.names import METRICS, PREFIX
 from training.imports.read import MAX_POINTS, MAX_ROLLOUTS
 from training.imports.recorder import COUNTERS
+from training.imports.report import READERS
 from training.imports.rollouts import EXPECTED, FIRST
 
 _INTRODUCTION = """# Runs from elsewhere, and ours to verl

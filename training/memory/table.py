@@ -18,8 +18,7 @@ import torch
 
 from training.config import JobConfig
 from training.errors import ModelError
-from training.memory.devices import Device
-from training.memory.known import KNOWN
+from training.memory.devices import KNOWN, Device
 from training.memory.need import NF4_BYTES, PROGRAM, Need, Term
 from training.memory.optimizers import Weight, kept_by
 from training.memory.sampling import cache_terms, vllm_terms
@@ -34,8 +33,8 @@ from training.memory.tracing import (
     step_bytes,
     trained_weights,
 )
-from training.policy.adapter import lora_config
 from training.policy.memory import RowCost
+from training.policy.vllm_weights import lora_config
 from training.starter import starter_config
 from training.words import _, sentence
 

@@ -12,17 +12,254 @@ row's own tokens instead; without gaps the two are the same.
 
 from __future__ import annotations
 
+import copy
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
+from transformers.cache_utils import (
+    DynamicCache,
+    DynamicLayer,
+    DynamicSlidingWindowLayer,
+    LinearAttentionCacheLayerMixin,
+)
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface, eager_mask, sdpa_mask
 
-from training.policy.rows_attention import PLAIN_OF
+from training.policy.vllm_weights import causal_of
+
+# --- Rows attention -------------------------------------------------------------------------------------------------
+# Attention over rows that stand one after another in a single long one, each for itself.
+#
+# Positions that begin again tell where a row begins. Each row goes through the model's own attention alone, so nothing
+# is computed between two rows and no mask over all of them exists: what varlen kernels do (Dao 2023,
+# *FlashAttention-2*), with whatever PyTorch has on the device. A model says beside each call over how many tokens a
+# sliding layer sees, as it does for FlashAttention; whether that is all which its masks know, only a trial shows
+# (``training.algorithms.micro_batches.require_apart``).
+
+PLAIN_OF = {"tiltyard_rows": "sdpa", "tiltyard_rows_eager": "eager"}
+"""Our attention by its name, and the model's own that each row goes through."""
+OURS = {plain: ours for ours, plain in PLAIN_OF.items()}
+Attention = Callable[..., tuple[Tensor, Any]]
+
+
+def attend_by_rows(model: Any) -> None:
+    """Have a model attend within rows where rows follow each other; what it does with others is unchanged. Of
+    FlashAttention, which does that by itself, nothing is changed."""
+    config = causal_of(model).config.get_text_config()
+    config._attn_implementation = OURS.get(config._attn_implementation, config._attn_implementation)
+
+
+def _of_rows(plain: Callable[[Any], Attention]) -> Attention:
+    def attend(
+        module: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        position_ids: Tensor | None = None,
+        sliding_window: int | None = None,
+        **given: Any,
+    ) -> tuple[Tensor, Any]:
+        """transformers' interface: ``query`` (1, heads, tokens, size), ``key`` and ``value`` (1, key heads, tokens,
+        size); gives (1, tokens, heads, size) and no weights. With a mask it is the model's own attention."""
+        own = plain(module)
+        if attention_mask is not None or query.shape[2] != key.shape[2]:
+            return own(module, query, key, value, attention_mask, sliding_window=sliding_window, **given)
+        found = []
+        for begin, end in pairwise(borders(position_ids, query.shape[2])):
+            row = [tensor[:, :, begin:end] for tensor in (query, key, value)]
+            mask = _mask(end - begin, sliding_window, query, always=own is not sdpa_attention_forward)
+            found.append(own(module, *row, mask, sliding_window=sliding_window, **given)[0])
+        return torch.cat(found, dim=1), None
+
+    return attend
+
+
+def borders(positions: Tensor | None, tokens: int) -> list[int]:
+    """Where each row begins, and where the last one ends; one row where positions (1, tokens) are not given."""
+    if positions is None:
+        return [0, tokens]
+    begins = (positions[0].diff() != 1).nonzero().flatten() + 1
+    return [0, *begins.tolist(), tokens]
+
+
+def _mask(tokens: int, window: int | None, like: Tensor, *, always: bool) -> Tensor | None:
+    """Which tokens of a row see which, (1, 1, tokens, tokens): boolean, or with ``always`` the numbers that are added.
+    ``None`` where every token sees all before it, which SDPA does by itself."""
+    narrow = window is not None and window < tokens
+    if not (narrow or always):
+        return None
+    seen = torch.ones(tokens, tokens, dtype=torch.bool, device=like.device).tril()
+    if narrow:
+        assert window is not None  # noqa: S101 - it is narrow
+        seen = seen.triu(1 - window)
+    if always:
+        return torch.zeros_like(seen, dtype=like.dtype).masked_fill(~seen, torch.finfo(like.dtype).min)[None, None]
+    return seen[None, None]
+
+
+def _eager(module: Any) -> Attention:
+    """The attention that the model's own file writes out."""
+    found: Attention = sys.modules[type(module).__module__].eager_attention_forward  # type: ignore[attr-defined]
+    return found
+
+
+def _no_mask_of_rows(make: Callable[..., Tensor | None]) -> Callable[..., Tensor | None]:
+    def mask(*, q_length: int, kv_length: int, attention_mask: Tensor | None = None, **given: Any) -> Tensor | None:
+        if attention_mask is None and q_length == kv_length:
+            return None
+        return make(q_length=q_length, kv_length=kv_length, attention_mask=attention_mask, **given)
+
+    return mask
+
+
+for _ours, _plain, _make in (
+    ("tiltyard_rows", lambda _module: sdpa_attention_forward, sdpa_mask),
+    ("tiltyard_rows_eager", _eager, eager_mask),
+):
+    AttentionInterface.register(_ours, _of_rows(_plain))
+    AttentionMaskInterface.register(_ours, _no_mask_of_rows(_make))
+
+
+# --- Layers ---------------------------------------------------------------------------------------------------------
+# Cache layers whose rows can be taken out and put together: what continuous batching needs of a cache.
+#
+# Attention layers keep keys and values, one column a token; layers with a state (linear attention, convolutions) keep
+# the same few tensors however long the row is; some layers have both. The keys and values of an attention layer are one
+# slab (rows, heads, columns, head size) with spare columns, so that a decode step writes one column instead of copying
+# the whole cache.
+
+SPARE_COLUMNS = 64
+_STATES = ("conv_states", "recurrent_states")
+
+
+class SlabLayer(DynamicLayer):
+    """An attention layer that appends in place while its slab has room; ``keys`` and ``values`` are views of the slab.
+
+    They are kept in the type ``kept``, the precision that attention computes in, where the model hands over another:
+    under bfloat16 autocast rotary embeddings give float32 keys, which every step would cast anew.
+    """
+
+    def __init__(self, kept: torch.dtype | None = None) -> None:
+        super().__init__()
+        self.keys: Tensor
+        self.values: Tensor
+        self._kept = kept
+        self._slabs: tuple[Tensor, Tensor] | None = None
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """See ``DynamicLayer.update``."""
+        if not self.is_initialized:
+            none = [states[:, :, :0].to(self._kept or states.dtype) for states in (key_states, value_states)]
+            self.hold(none[0], none[1])
+        before = self.keys.shape[-2]
+        after = before + key_states.shape[-2]
+        if self._slabs is None or after > self._slabs[0].shape[-2]:
+            self._slabs = _slab([self.keys], before, after), _slab([self.values], before, after)
+        for slab, states in zip(self._slabs, (key_states, value_states), strict=True):
+            slab[:, :, before:after] = states
+        self._show(after)
+        return self.keys, self.values
+
+    def hold(self, keys: Tensor, values: Tensor, columns: int | None = None) -> None:
+        """Hold these states: slabs of which the first ``columns`` are filled, or (``None``) states without room."""
+        self.lazy_initialization(keys, values)
+        self.keys, self.values, self._slabs = keys, values, None
+        if columns is not None:
+            self._slabs = keys, values
+            self._show(columns)
+
+    def _show(self, columns: int) -> None:
+        assert self._slabs is not None  # noqa: S101 - both callers have just set it
+        self.keys, self.values = (slab[:, :, :columns] for slab in self._slabs)
+
+
+def empty_cache(model: Any, kept: torch.dtype | None) -> DynamicCache:
+    """A cache for the model with a layer of the right kind for each of its own; windows are the mask's business."""
+    cache = DynamicCache(config=model.config)
+    attention = (DynamicLayer, DynamicSlidingWindowLayer)
+    cache.layers = [SlabLayer(kept) if type(layer) in attention else layer for layer in cache.layers]
+    return cache
+
+
+def take_rows(layer: Any, rows: Tensor, columns: Tensor | None) -> Any:
+    """A copy of the layer with these rows and, of their columns, the ones given (``None``: all)."""
+
+    def kept(states: Tensor) -> Tensor:
+        taken = states.index_select(0, rows)
+        return taken if columns is None else taken.index_select(2, columns)
+
+    taken = _with_states([layer], lambda states: states[0].index_select(0, rows))
+    if layer_columns(layer) is not None:
+        _fill(taken, kept(layer.keys), kept(layer.values), None)
+    return taken
+
+
+def join_rows(layers: list[Any], columns: int) -> Any:
+    """One layer with the rows of all in order, each padded on the left to so many columns."""
+    joined = _with_states(layers, torch.cat)
+    if layer_columns(layers[0]) is not None:
+        room = columns + SPARE_COLUMNS
+        keys, values = ([getattr(layer, name) for layer in layers] for name in ("keys", "values"))
+        _fill(joined, _slab(keys, columns, room), _slab(values, columns, room), columns)
+    return joined
+
+
+def layer_columns(layer: Any) -> int | None:
+    """Columns of an attention layer; ``None`` for one that keeps no keys, or that the model leaves unused."""
+    if not isinstance(layer, DynamicLayer) or not layer.is_initialized:
+        return None
+    return int(layer.keys.shape[2])  # type: ignore[union-attr]  # an initialised layer has keys
+
+
+def layer_bytes(layer: Any) -> tuple[int, int]:
+    """What one row of the layer takes: bytes a column, and bytes whatever its length."""
+    columns = layer_columns(layer)
+    states = [state for name in _STATES for state in getattr(layer, name, {}).values() if state is not None]
+    rows = [state[0].nbytes for state in states]
+    if columns is None or columns == 0:
+        return 0, sum(rows)
+    return (layer.keys[0].nbytes + layer.values[0].nbytes) // columns, sum(rows)
+
+
+def _with_states(layers: list[Any], combine: Callable[[list[Tensor]], Tensor]) -> Any:
+    """A copy of the first layer whose states, if it has any, are those of all layers combined."""
+    made = copy.copy(layers[0])
+    if isinstance(made, LinearAttentionCacheLayerMixin):
+        for name in _STATES:
+            kept = [getattr(layer, name) for layer in layers]
+            combined = {i: None if kept[0][i] is None else combine([states[i] for states in kept]) for i in kept[0]}
+            setattr(made, name, combined)
+    return made
+
+
+def _fill(layer: Any, keys: Tensor, values: Tensor, columns: int | None) -> None:
+    if isinstance(layer, SlabLayer):
+        layer.hold(keys, values, columns)
+        return
+    layer.keys, layer.values = keys[:, :, :columns], values[:, :, :columns]
+
+
+def _slab(parts: list[Tensor], columns: int, room: int) -> Tensor:
+    """A slab with the rows of all parts, each padded on the left to ``columns``, and room for as many as ``room``."""
+    first = parts[0]
+    shape = (sum(part.shape[0] for part in parts), first.shape[1], max(room, columns + SPARE_COLUMNS), first.shape[3])
+    slab, row = first.new_empty(shape), 0
+    for part in parts:
+        rows = slab[row : row + part.shape[0]]
+        padding = columns - part.shape[2]
+        rows[:, :, :padding] = 0  # masked, but a NaN in it would spread all the same
+        rows[:, :, padding:columns] = part
+        row += part.shape[0]
+    return slab
+
 
 GROUPED = "tiltyard_grouped_decode"
 MakeMask = Callable[..., Tensor | None]

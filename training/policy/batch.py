@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
-from training.policy.layers import empty_cache, join_rows, layer_bytes, take_rows
+from training.policy.attention import empty_cache, join_rows, layer_bytes, take_rows
 
 
 class DecodeBatch:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from training.errors import PolicyFault
 from training.policy.engine import Sample, Watch
-from training.policy.parking import Place
+from training.policy.memory import Place
 
 
 @dataclass(eq=False)

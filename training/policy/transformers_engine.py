@@ -35,12 +35,13 @@ from training.policy.engine import EngineFigures, Sample, SamplingParams, Watch
 from training.policy.memory import (
     BATCH_SHARE,
     PARKED_SHARE,
+    Parking,
     RowCost,
     free_bytes,
     is_out_of_memory,
     measure_row,
+    restore,
 )
-from training.policy.parking import Parking, restore
 from training.policy.requests import Request, answer, chunks
 from training.policy.sampling import draw_rows, uniform_draws
 

@@ -16,9 +16,9 @@ from pydantic import ValidationError
 from training.config import RewardComponent
 from training.errors import ConfigError, RewardFault, RewardTimeout, boundary
 from training.rewards.base import Component, Episode, Params, Score
-from training.rewards.bounds import MAX_REWARD, within_bounds
 from training.rewards.combining import counts_for, terms_of, total_of
 from training.rewards.registry import COMPONENTS
+from training.rewards.text import MAX_REWARD, within_bounds
 from training.rows import categories_of
 from training.words import _, complaint_of, option_of, sentence
 

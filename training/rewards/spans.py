@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from envs.wire import Message
 from training.rewards.base import Episode, Span
-from training.rewards.facts import Turn, turns_of
+from training.rewards.turns import Turn, turns_of
 
 
 def placed_turns(episode: Episode) -> Iterator[tuple[int, Turn]]:

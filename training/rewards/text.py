@@ -6,8 +6,11 @@ words, so runs of their characters are compared by overlapping n-grams instead. 
 
 from __future__ import annotations
 
+import math
 import re
 from itertools import chain, islice
+
+from envs.wire import MAX_REWARD
 
 HEAD_CHARS = 2000
 """Only this much of a tool result's beginning is searched for its key words."""
@@ -69,3 +72,48 @@ def literal_mentions(result: str, answer: str, *, words: int, min_chars: int) ->
     """The seed's own rule: the result's words as they stand, in the answer in lower case."""
     answer = answer.lower()
     return any(len(word) >= min_chars and word in answer for word in result[:HEAD_CHARS].split()[:words])
+
+
+# --- Numbers --------------------------------------------------------------------------------------------------------
+# The numbers in texts: ``1,053``, ``$12.50``, ``-3``, ``40%``; ``1/2`` is two.
+
+MAX_CHARS = 100_000
+# Not inside a word of Latin letters, but right after a Chinese character: "有25个".
+_NUMBER = re.compile(
+    r"(?<![A-Za-z0-9_.\u00c0-\u024f])[-−+]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d{1,100})(?:\.\d{1,100})?(?:[eE][-+]?\d{1,3})?"
+)
+
+
+def numbers(text: str) -> list[float]:
+    """The finite numbers of a text's last ``MAX_CHARS`` characters, in order."""
+    found = (_to_float(piece) for piece in _NUMBER.findall(text[-MAX_CHARS:]))
+    return [number for number in found if math.isfinite(number)]
+
+
+def last_number_at(text: str) -> tuple[int, int] | None:
+    """Where the last of ``numbers`` stands."""
+    skipped = max(0, len(text) - MAX_CHARS)
+    found = [match.span() for match in _NUMBER.finditer(text[skipped:]) if math.isfinite(_to_float(match[0]))]
+    return (found[-1][0] + skipped, found[-1][1] + skipped) if found else None
+
+
+def first_number(text: str) -> float | None:
+    """The first number of a text."""
+    match = _NUMBER.search(text[:MAX_CHARS])
+    number = _to_float(match[0]) if match else math.nan
+    return number if math.isfinite(number) else None
+
+
+def _to_float(piece: str) -> float:
+    return float(piece.replace(",", "").replace("−", "-"))
+
+
+# --- Bounds ---------------------------------------------------------------------------------------------------------
+# How large a reward may be: one bound for environments, components and what is recorded elsewhere.
+
+__all__ = ["MAX_REWARD", "within_bounds"]
+
+
+def within_bounds(value: float) -> bool:
+    """Whether a number can be a reward or a part of one: finite, and at most ``MAX_REWARD`` in size."""
+    return -MAX_REWARD <= value <= MAX_REWARD

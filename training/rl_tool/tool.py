@@ -22,9 +22,17 @@ from training.rl_tool.asking import (
     not_supported,
     parsed,
 )
-from training.rl_tool.jobs import ROWS_NAME, Ended, component_of, evaluation_job, job_run, training_job
+from training.rl_tool.jobs import (
+    ROWS_NAME,
+    Ended,
+    component_of,
+    dataset_load,
+    evaluation_job,
+    job_run,
+    rows_write,
+    training_job,
+)
 from training.rl_tool.outputs import checkpoints_drop, model_of, new_run, publish, salvage
-from training.rl_tool.rows import dataset_load, rows_write
 
 Answer = dict[str, Any]
 logger = logging.getLogger(__name__)

@@ -7,7 +7,7 @@
 4. A rollout that lost its environment, or never got it, waits until it is back and begins again with the same seeds
    (``training/rollout/holding.py``). One that loses it ``MAX_LOSSES`` times in mid-episode is excluded.
 5. A watcher looks at the stop flag every ``WATCH_S`` and cancels all tasks; ``StopRequested`` leaves ``collect``.
-6. Too many failures over too many steps in a row pause the run (``training/rollout/failures.py``).
+6. Too many failures over too many steps in a row pause the run (``training/rollout/holding.py``).
 7. A person may end a rollout, or mark it as failed (``training/rollout/orders.py``).
 8. A step's groups without spread may be played again with other tasks (``rollout.refill_rounds``).
 """
@@ -29,17 +29,14 @@ from training.events import Event, LogLine, PhaseChanged
 from training.journal import Journal
 from training.machine import disk_fault
 from training.rewards.registry import components_of
-from training.rollout.failures import FailureShare
 from training.rollout.figures import judge_figures, part_figures, step_figures
-from training.rollout.finished import Rollout, StepRollouts
-from training.rollout.holding import Hold
-from training.rollout.offered import Offered
+from training.rollout.holding import FailureShare, Hold
 from training.rollout.orders import ORDERS_NAME, Order, Orders
-from training.rollout.parts import Ground, Part, grounds_of
+from training.rollout.players import Ground, Offered, Part, grounds_of
 from training.rollout.refill import Refill
 from training.rollout.scoring import Scorer, Scoring
 from training.rollout.step import Step
-from training.rollout.trajectory import Player
+from training.rollout.trajectory import Player, Rollout, StepRollouts
 
 WATCH_S = 0.05
 

@@ -10,7 +10,7 @@ from training.config import JobConfig, RewardComponent
 from training.config.ppo import PpoConfig
 from training.rewards.advantages import GroupStatistics, mean_of
 from training.rewards.turns import gains_of, turn_credit
-from training.rollout.finished import Rollout
+from training.rollout.trajectory import Rollout
 
 TURN_SHARE, SILENT_SHARE = "credit/turn_share", "credit/silent_share"
 LEAST_SPREAD = 1e-12

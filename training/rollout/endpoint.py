@@ -30,7 +30,7 @@ from training.errors import BudgetSpent, EndpointAway, TiltyardError
 from training.events import Event, LogLine
 from training.plain import json_problem
 from training.policy.engine import Sample
-from training.policy.scripted.words import HEARD, WordTemplate, count
+from training.policy.scripted.speech import HEARD, WordTemplate, count
 from training.rollout.holding import Wait
 from training.rollout.replicas import Replicas
 from training.rollout.scripted import NoEngine

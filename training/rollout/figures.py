@@ -10,7 +10,7 @@ from training.config import RewardComponent
 from training.rewards.advantages import GroupStatistics, reward_std
 from training.rewards.combining import term_of
 from training.rewards.verdict import ENVIRONMENT
-from training.rollout.finished import Rollout
+from training.rollout.trajectory import Rollout
 
 SUCCESS_PART = ENVIRONMENT
 

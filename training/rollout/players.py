@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from training.config import JobConfig
+from training.events import Event
 from training.policy.engine import Engine
 from training.rollout.family import read_by
+from training.rollout.holding import Hold
 from training.rollout.replicas import Replicas
+from training.rollout.scoring import Scorer, Scoring
 from training.rollout.tokens import ChatTemplate
-from training.rollout.trajectory import Player
+from training.rollout.trajectory import Player, Rollout
 
 
 def make_players(configs: Sequence[JobConfig], engine: Engine, template: ChatTemplate) -> list[Player]:
@@ -37,3 +44,67 @@ def make_player(config: JobConfig, engine: Engine, template: ChatTemplate, serve
         environment=config.environment,
         open_session=(servers or Replicas(config.environment)).open if config.environment.url else None,
     )
+
+
+# --- Parts ----------------------------------------------------------------------------------------------------------
+# What the rollouts of one part of a mix are played with; a job without a mix has one part without a name.
+
+
+@dataclass(frozen=True)
+class Part:
+    """The rows from ``begin`` on, up to the next part's: ``player`` plays them, and ``scorer`` scores what was played.
+    ``config`` is that of the part as a job by itself."""
+
+    name: str
+    begin: int
+    config: JobConfig
+    player: Player
+    scorer: Scorer
+
+
+@dataclass(frozen=True)
+class Ground:
+    """A part while it is played: its environment may be away, and its scoring stuck, without the others'."""
+
+    name: str
+    begin: int
+    player: Player
+    hold: Hold
+    scoring: Scoring
+
+
+def grounds_of(parts: Sequence[Part], write: Callable[[Event], None]) -> list[Ground]:
+    """A ground for each part, in their order."""
+    return [
+        Ground(
+            part.name,
+            part.begin,
+            part.player,
+            Hold(part.config.environment, write, part.name),
+            Scoring(part.scorer, part.config.rewards.score_timeout_s),
+        )
+        for part in parts
+    ]
+
+
+# --- Offered --------------------------------------------------------------------------------------------------------
+# Which tools a group's prompts named, told once: the same list comes with thousands of groups.
+
+Tools = list[dict[str, Any]]
+
+
+class Offered:
+    """Remembers the lists of tools that an attempt's journal has."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+
+    def of(self, members: Sequence[Rollout]) -> dict[str, Any]:
+        """Fields of the group's event: the digest of its tools, with the list itself where the digest is new."""
+        tools = next((rollout.trajectory.tools for rollout in members if rollout.trajectory.tools), None)
+        if tools is None:
+            return {}
+        digest = hashlib.blake2b(json.dumps(tools, sort_keys=True).encode(), digest_size=8).hexdigest()
+        fresh = digest not in self._told
+        self._told.add(digest)
+        return {"tools_digest": digest, "tools": tools} if fresh else {"tools_digest": digest}

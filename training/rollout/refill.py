@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 
 from training.config import JobConfig
 from training.rewards.advantages import group_statistics
-from training.rollout.finished import Rollout
-from training.rollout.seeds import mix_seed
+from training.rollout.past import mix_seed
 from training.rollout.signal import teaches
+from training.rollout.trajectory import Rollout
 
 
 class Refill:

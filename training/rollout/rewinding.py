@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from envs.wire import Message, Observation, ResetRequest, StepRequest
-from training.rollout.conversation import heard, opening
 from training.rollout.session import Session
+from training.rollout.turns import heard, opening
 
 CLOSE_ENOUGH = 1e-9
 """Rewards that differ by less are the same: floats may come out of a database."""

@@ -10,7 +10,7 @@ from queue import SimpleQueue
 
 from training.errors import RewardFault, RewardTimeout, TiltyardError
 from training.rewards.base import Episode, Score
-from training.rewards.bounds import MAX_REWARD
+from training.rewards.text import MAX_REWARD
 
 MAX_STUCK_THREADS = 32
 Scorer = Callable[[Episode], Score]

@@ -43,7 +43,7 @@ class NoEngine:
 
 @dataclass(frozen=True)
 class ScriptedPlayer(Player):
-    """Plays the policy that each task names. Turns are counted in words (``training.policy.scripted.words``)."""
+    """Plays the policy that each task names. Turns are counted in words (``training.policy.scripted.speech``)."""
 
     template: WordTemplate
     dialect: str = "hermes"

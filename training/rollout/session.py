@@ -10,9 +10,11 @@ import asyncio
 import json
 import math
 import ssl
+import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from types import FrameType
 from typing import Any, Protocol
 
 from envs.wire import Observation, ResetRequest, StepRequest
@@ -28,7 +30,7 @@ from training.errors import (
 )
 from training.plain import json_problem
 from training.reasons import json_reason, os_reason
-from training.rewards.bounds import MAX_REWARD, within_bounds
+from training.rewards.text import MAX_REWARD, within_bounds
 
 CAUSES_MAX = 5  # how deep a client's exception is followed
 MAX_MESSAGE_BYTES = 4 << 20
@@ -229,3 +231,34 @@ def _refused(exc: BaseException) -> OSError | None:
             return cause
         cause = cause.__cause__ or cause.__context__ if cause is not None else None
     return None
+
+
+# --- Deadline -------------------------------------------------------------------------------------------------------
+# An end for code that others wrote and that runs in our own process: chat templates.
+
+
+class OutOfTime(BaseException):
+    """The block took longer than it may. No ``Exception``: nothing inside may take it for an error and go on."""
+
+
+@contextmanager
+def deadline(seconds: float, *, clock: Callable[[], float] = time.monotonic) -> Iterator[None]:
+    """Raise ``OutOfTime`` inside the block once it has taken so many seconds.
+
+    It is looked at before each line of Python that the block runs, in this thread alone, so no exception can come
+    later than the block's end. A template is compiled to Python, so its loops are lines too. A signal would need the
+    main thread, and a child process the tokenizer's libraries again.
+    """
+    end = clock() + seconds
+
+    def look(frame: FrameType, event: str, arg: object) -> Any:
+        if clock() > end:
+            raise OutOfTime
+        return look
+
+    before = sys.gettrace()
+    sys.settrace(look)
+    try:
+        yield
+    finally:
+        sys.settrace(before)

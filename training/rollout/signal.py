@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from training.config import Signal
 from training.rewards.advantages import ZERO_VARIANCE_TOLERANCE, GroupStatistics
 from training.rollout.figures import SUCCESS_PART
-from training.rollout.finished import Rollout
+from training.rollout.trajectory import Rollout
 
 
 def teaches(members: Sequence[Rollout], statistics: GroupStatistics, signal: Signal) -> bool:

@@ -23,14 +23,12 @@ from training.rewards.advantages import GroupStatistics, group_statistics, rewar
 from training.rewards.combining import advantages, terms_of, total_of
 from training.rewards.verdict import OUTCOMES
 from training.rollout.credit import give_credit, turn_advantages
-from training.rollout.finished import Rollout
 from training.rollout.holding import Hold
-from training.rollout.offered import Offered
 from training.rollout.orders import Order, Orders
-from training.rollout.parts import Ground
-from training.rollout.seeds import mix_seed
+from training.rollout.past import mix_seed
+from training.rollout.players import Ground, Offered
 from training.rollout.signal import teaches, without_signal
-from training.rollout.trajectory import PlayedTurn, Task, Trajectory
+from training.rollout.trajectory import PlayedTurn, Rollout, Task, Trajectory
 from training.words import _, sentence
 
 MAX_LOSSES = 3

@@ -19,13 +19,11 @@ from training.errors import DataError, StopRequested
 from training.events import GroupScored, RolloutStarted
 from training.rewards.combining import SCHEDULES_ENDED
 from training.rollout.collector import Collector
-from training.rollout.failures import BAD_STEP_S
 from training.rollout.figures import judge_figures, step_figures
-from training.rollout.finished import Rollout, StepRollouts
-from training.rollout.past import Past
-from training.rollout.seeds import mix_seed
+from training.rollout.holding import BAD_STEP_S
+from training.rollout.past import Past, mix_seed
 from training.rollout.step import HOPELESS, Step
-from training.rollout.trajectory import Task
+from training.rollout.trajectory import Rollout, StepRollouts, Task
 
 Steps = Iterable[tuple[int, Sequence[int]]]
 OnStep = Callable[[int, StepRollouts], None]

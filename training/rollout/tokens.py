@@ -20,8 +20,8 @@ from training.dialects import CALL_MARKS
 from training.dialects.thoughts import MARKS
 from training.errors import ModelError, TemplateError
 from training.reasoning import READ_BY_TEMPLATES
-from training.rollout.deadline import OutOfTime, deadline
 from training.rollout.family import Family, family_of, render_with_tools, turn_end
+from training.rollout.session import OutOfTime, deadline
 from training.words import _, sentence
 
 if TYPE_CHECKING:

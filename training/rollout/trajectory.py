@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -27,15 +27,16 @@ from training.errors import (
 )
 from training.events import RolloutStatus
 from training.policy.engine import Engine, Sample
+from training.rewards.advantages import GroupStatistics
 from training.rewards.base import Episode
-from training.rewards.facts import call_outcomes
+from training.rewards.turns import TurnCredit, call_outcomes
 from training.rewards.verdict import ENVIRONMENT
-from training.rollout.conversation import heard, opening
 from training.rollout.past import Past
 from training.rollout.protocols import STATELESS
 from training.rollout.rewinding import replay
 from training.rollout.session import Session
 from training.rollout.tokens import Template, Tools
+from training.rollout.turns import heard, opening
 
 RETRY_BASE_S = 0.25
 RETRY_CAP_S = 5.0
@@ -375,3 +376,37 @@ def _take_rewards(trajectory: Trajectory, answer: Observation) -> None:
     if answer.reward is not None:
         trajectory.env_reward = said[trajectory.turns] = answer.reward
     trajectory.env_parts.update(answer.reward_parts)
+
+
+# --- Finished -------------------------------------------------------------------------------------------------------
+# A finished rollout, and a step of them.
+
+
+@dataclass
+class Rollout:
+    """A finished rollout with its raw reward parts by component; both are ``None`` when it is excluded.
+
+    ``gains`` are what the environment paid with the answer to each turn but the last; ``None`` where it said nothing
+    before the end, or nobody asked. ``credit`` makes the turns' advantages of the rollout's.
+    """
+
+    name: str
+    row: int
+    trajectory: Trajectory
+    parts: dict[str, float] | None = None
+    reward: float | None = None
+    gains: list[float] | None = None
+    credit: TurnCredit | None = None
+
+
+@dataclass(repr=False)  # asyncio.Runner prints its task, result and all, to change the signal handler: 10 ms a step
+class StepRollouts:
+    """A step's rollouts in TRL's order (groups are consecutive), their groups' statistics and its figures.
+
+    ``played`` are all that were played, where some of them gave their place to others.
+    """
+
+    rollouts: list[Rollout]
+    groups: list[GroupStatistics]
+    figures: dict[str, float] = field(default_factory=dict)
+    played: Sequence[Rollout] = ()

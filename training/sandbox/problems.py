@@ -76,3 +76,41 @@ def clean(text: str) -> str:
     """Text of a stranger without control characters, shortened."""
     shown = "".join(char if char.isprintable() else " " for char in text[: 2 * MAX_TEXT])
     return " ".join(shown.split())[:MAX_TEXT]
+
+
+# --- Modules --------------------------------------------------------------------------------------------------------
+# Which modules a custom reward may import. They are loaded before the process is confined; nothing is after it.
+
+ALLOWED = (
+    "ast",
+    "bisect",
+    "calendar",
+    "cmath",
+    "collections",
+    "copy",
+    "dataclasses",
+    "datetime",
+    "decimal",
+    "difflib",
+    "enum",
+    "fractions",
+    "functools",
+    "heapq",
+    "html",
+    "itertools",
+    "json",
+    "keyword",
+    "math",
+    "numbers",
+    "operator",
+    "re",
+    "statistics",
+    "string",
+    "textwrap",
+    "types",
+    "typing",
+    "unicodedata",
+    "__future__",
+)
+# What those load at first use.
+LOADED_TOO = ("_strptime", "collections.abc", "html.entities", "json.decoder", "json.encoder")

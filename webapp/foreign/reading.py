@@ -20,10 +20,9 @@ from django.utils.translation import gettext as _
 from training.data.files.archive import Given
 from training.data.limits import CheckLimits
 from training.errors import TiltyardError
-from training.imports.kinds import READERS
 from training.imports.read import REPORT_NAME
-from training.imports.report import ImportReport
-from training.imports.runner import run_import as read_files
+from training.imports.read import run_import as read_files
+from training.imports.report import READERS, ImportReport
 from training.words import Sentence
 from webapp.common import work
 from webapp.common.pages import clean_name

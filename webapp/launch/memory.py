@@ -32,8 +32,7 @@ from training.child_env import PLACES, child_env
 from training.config import JobConfig, config_to_yaml
 from training.errors import ConfigError, DataError, TiltyardError
 from training.limited import limited_child
-from training.memory.devices import DEVICES
-from training.memory.known import KNOWN
+from training.memory.devices import DEVICES, KNOWN
 from training.presets import Preset
 from training.words import sentence
 from webapp.common import work

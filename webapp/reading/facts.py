@@ -10,8 +10,7 @@ from django.db.models import Case, F, FloatField, QuerySet, Sum, Value, When
 
 from training.config import JobConfig
 from training.errors import CannotContinue
-from training.rollout.past import read_past
-from training.rollout.seeds import mix_seed
+from training.rollout.past import mix_seed, read_past
 from webapp.runs.rollouts.models import Rollout, Turn
 
 

@@ -23,7 +23,6 @@ from webapp.people.teams.models import Project, Role, User
 from webapp.reading.access import own_rollout
 from webapp.reading.case_form import CaseForm
 from webapp.reading.facts import neighbours_of, phases_of, seeds_of, siblings_of
-from webapp.reading.forms import CaseForm
 from webapp.reading.inspector.filters import Filters, filters_of
 from webapp.reading.inspector.finding import View
 from webapp.reading.inspector.saving import case_of

@@ -27,7 +27,7 @@ import numpy as np
 from django.db import connection
 from django.db.models import Max, Min
 
-from training.evaluation.exact import LEVEL, changes, fisher
+from training.evaluation.intervals import LEVEL, changes, fisher
 from webapp.common.outcomes import Outcome
 from webapp.reading.courses import Courses
 from webapp.runs.models import Run

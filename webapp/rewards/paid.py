@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 
 from training.config import RewardComponent
 from training.rewards.combining import terms_of, total_of
-from training.rewards.lab.worth import worth_of
+from training.rewards.lab.figures import worth_of
 from training.rewards.verdict import ENVIRONMENT
 from training.shares import share_interval
 from webapp.common.figures import percent

@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 
 from training.config import RewardComponent
 from training.rewards.custom import CUSTOM
-from training.rewards.custom.params import code_hash
+from training.rewards.custom.episode import code_hash
 from training.rewards.registry import COMPONENTS
 from webapp.common.versions import latest_versions
 from webapp.people.teams.models import Project

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from envs.base import EnvironmentRefusal
+from envs.bfcl.calls import tool_schemas
 from envs.bfcl.package import MODULES, documents, entries, methods_of
-from envs.bfcl.schemas import tool_schemas
 from envs.bfcl.server import BfclEnvironment
 from envs.bfcl.tasks import REVEAL, read_row, resolve
 from envs.bfcl.validate import gold_steps, play

@@ -6,8 +6,7 @@ import pytest
 
 from envs.toolbench.answers import Answer, Answerer
 from envs.toolbench.bench import Bench
-from envs.toolbench.documents import Api
-from envs.toolbench.names import plain_name
+from envs.toolbench.documents import Api, plain_name
 from tests.envs.toolbench.builders import LONG_API
 
 WHERE = "Function executing from toolenv.tools.Data.weather_desk.api import {api} error...\n{api}() "

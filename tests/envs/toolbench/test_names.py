@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from envs.toolbench.names import change_name, plain_name, requested_name, standardize, standardize_category
+from envs.toolbench.documents import change_name, plain_name, requested_name, standardize, standardize_category
 from envs.toolbench.schemas import FINISH_SCHEMA, function_schema
 from tests.envs.toolbench.builders import api, parameter
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from envs.toolbench.bench import Bench, Data
-from envs.toolbench.names import plain_name
+from envs.toolbench.documents import plain_name
 from envs.toolbench.schemas import function_schema
 from envs.toolbench.simulator import read_template, simulate
 from envs.toolbench.tasks import Task

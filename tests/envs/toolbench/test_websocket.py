@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from envs.toolbench.validate import gold_steps
-from envs.toolbench.world_tasks import draw_task
+from envs.toolbench.world import draw_task
 from envs.wire import Observation
 from tests.envs.client import Server, error_code, run, session
 from tests.envs.conftest import TOKEN

@@ -13,8 +13,7 @@ from envs.toolbench.bench import Bench
 from envs.toolbench.demonstrations import generate_demonstrations
 from envs.toolbench.rewards import numbers
 from envs.toolbench.validate import validate
-from envs.toolbench.world import APIS, KINDS
-from envs.toolbench.world_tasks import draw_task
+from envs.toolbench.world import APIS, KINDS, draw_task
 from envs.wire import Message
 from tests.envs.client import ROOT
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from envs.webshop.actions import MAX_ARGUMENT_LENGTH, Action, find_action, parse_action
+from envs.webshop.session import MAX_ARGUMENT_LENGTH, Action, find_action, parse_action
 from tests.growth import assert_quick
 
 

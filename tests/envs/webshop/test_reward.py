@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from envs.webshop.nouns import nouns
-from envs.webshop.reward import normalize_color, score
+from envs.webshop.reward import normalize_color, nouns, score
 from tests.envs.webshop.builders import goal, product
 
 WANTED = product()

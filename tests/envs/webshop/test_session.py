@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from envs.webshop.actions import Action, parse_action
 from envs.webshop.pages import sub_page
-from envs.webshop.session import Session, Turn
+from envs.webshop.session import Action, Session, Turn, parse_action
 from tests.envs.webshop.builders import product, session
 
 

@@ -16,16 +16,14 @@ from tests.training.algorithms.conftest import MakeJob
 from tests.training.algorithms.test_sampler_check import by_length
 from tests.training.algorithms.test_vllm import GAP, vllm_job
 from tests.training.helpers import events, of_type
-from training.algorithms.ahead import Ahead
-from training.algorithms.correction import CorrectedTrainer
 from training.algorithms.grpo import run_grpo
-from training.algorithms.rollouts import Rollouts
+from training.algorithms.rollouts import Ahead, Rollouts
+from training.algorithms.values import CorrectedTrainer
 from training.config import JobConfig
 from training.errors import SamplerDied, SamplerDisagrees, StopRequested
 from training.policy.check import PROBE_TOKENS
 from training.policy.vllm_server import WEIGHTS_NAME
-from training.rollout.finished import Rollout, StepRollouts
-from training.rollout.trajectory import Trajectory
+from training.rollout.trajectory import Rollout, StepRollouts, Trajectory
 from training.words import complaint_of, option_of
 
 pytestmark = pytest.mark.usefixtures("no_health")

@@ -14,9 +14,9 @@ from tests.training.algorithms.test_grpo import COMPONENTS, by_length
 from tests.training.algorithms.test_kept_rows import norm, watch_gradients
 from tests.training.helpers import of_type, scripted_server
 from training.algorithms import rollouts
-from training.algorithms.correction import TRUNCATED, truncated_share
 from training.algorithms.grpo import run_grpo
 from training.algorithms.sampler import JobSampler
+from training.algorithms.values import TRUNCATED, truncated_share
 
 pytestmark = pytest.mark.usefixtures("no_health")
 

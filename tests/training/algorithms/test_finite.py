@@ -12,9 +12,9 @@ import torch
 from tests.training.algorithms.conftest import MakeJob
 from tests.training.algorithms.test_grpo import COMPONENTS, by_length, parameters_of
 from tests.training.helpers import events, of_type, scripted_server
-from training.algorithms.finite import FiniteUpdates, Still
 from training.algorithms.grpo import run_grpo
 from training.algorithms.sft import run_sft
+from training.algorithms.update_figures import FiniteUpdates, Still
 from training.errors import NoGradient, NotFinite
 from training.rewards.base import Episode, Score
 

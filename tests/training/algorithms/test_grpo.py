@@ -18,12 +18,11 @@ from training.algorithms.job import row_order
 from training.algorithms.rollouts import PARTS_FIELD, trl_batch
 from training.config import JobConfig
 from training.errors import ConfigError, EnvironmentUnreachable, RewardFault
-from training.policy.adapter import lora_config
+from training.policy.vllm_weights import lora_config
 from training.rewards.advantages import GroupStatistics
 from training.rewards.base import Episode, Score
 from training.rewards.combining import terms_of, total_of
-from training.rollout.finished import Rollout, StepRollouts
-from training.rollout.trajectory import Trajectory
+from training.rollout.trajectory import Rollout, StepRollouts, Trajectory
 
 COMPONENTS = [{"name": "tool_call_correctness", "weight": 0.25}, {"name": "task_success", "weight": 0.75}]
 NAMES = {
@@ -181,7 +180,7 @@ def test_shaped_rewards_are_trained_as_they_are_journalled(
 def test_a_step_without_a_single_rollout_leaves_the_weights_alone(
     make_job: MakeJob, broken: str, starter_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("training.rollout.failures.BAD_STEP_S", 0.0)  # the wait has its own test
+    monkeypatch.setattr("training.rollout.holding.BAD_STEP_S", 0.0)  # the wait has its own test
 
     async def refuse(socket: Any, frame: dict[str, Any], turn: int) -> str:
         return error("EXECUTION_ERROR") if frame["type"] == "step" else await echo_behaviour(socket, frame, turn)

@@ -14,8 +14,7 @@ from tests.training.algorithms.test_grpo import by_length, parameters_of
 from tests.training.algorithms.test_ppo import PPO, every_third_fails, rewards_of, sampled
 from tests.training.algorithms.test_values import by_steps
 from tests.training.helpers import of_type, scripted_server
-from training.algorithms.actor_critic import ActorCriticTrainer
-from training.algorithms.head_start import Sums, warm_up
+from training.algorithms.actor_critic import ActorCriticTrainer, Sums, warm_up
 from training.algorithms.micro_batches import Joined, Packed
 from training.algorithms.ppo import run_ppo
 from training.algorithms.pull import own_tokens

@@ -16,7 +16,7 @@ from training.algorithms.grpo import run_grpo
 from training.algorithms.kept_rows import KEPT_SHARE, _longest, dealt
 from training.errors import RewardFault
 from training.rewards.base import Episode, Score
-from training.rollout.finished import StepRollouts
+from training.rollout.trajectory import StepRollouts
 
 pytestmark = pytest.mark.usefixtures("no_health")
 

@@ -12,8 +12,7 @@ from tests.training.algorithms.test_grpo import parameters_of
 from tests.training.algorithms.test_resume import SFT, after_update, resumed_run
 from tests.training.helpers import job_config, of_type
 from training.algorithms import optimizers
-from training.algorithms.moments import SmallAdamW, rounded_at_random
-from training.algorithms.optimizers import optimizer_arguments
+from training.algorithms.optimizers import SmallAdamW, optimizer_arguments, rounded_at_random
 from training.algorithms.sft import run_sft
 from training.errors import ConfigError
 

@@ -17,14 +17,12 @@ from tests.training.policy.families import FAMILIES, tiny_model
 from training.algorithms import kept_rows, loading
 from training.algorithms.base import IGNORED
 from training.algorithms.grpo import run_grpo
-from training.algorithms.micro_batches import Joined, dealt_by_length, in_micro_batches
-from training.algorithms.packing import PROBE, WINDOW, require_apart
+from training.algorithms.micro_batches import PROBE, WINDOW, Joined, dealt_by_length, in_micro_batches, require_apart
 from training.algorithms.ppo import run_ppo
 from training.errors import ConfigError, ModelError
 from training.model_check import check_model_folder
-from training.policy import rows_attention
-from training.policy.attention import GROUPED, sampling_attention
-from training.policy.rows_attention import attend_by_rows, borders
+from training.policy import attention
+from training.policy.attention import GROUPED, attend_by_rows, borders, sampling_attention
 
 STATEFUL = {"qwen3_5_text", "qwen3_5 as published", "qwen3_next", "lfm2", "bloom"}
 """Whose layers carry something along a row; bloom's biases count columns of keys."""
@@ -131,10 +129,8 @@ def test_windows_that_are_longer_than_the_rows_of_the_trial_are_tried_too(monkey
     attend_by_rows(model)
     require_apart(trainer_of(model), "optim.packing")
     assert model.config.sliding_window == model.model.layers[0].self_attn.sliding_window == 4096
-    without = rows_attention._mask
-    monkeypatch.setattr(
-        rows_attention, "_mask", lambda tokens, _window, like, **how: without(tokens, None, like, **how)
-    )
+    without = attention._mask
+    monkeypatch.setattr(attention, "_mask", lambda tokens, _window, like, **how: without(tokens, None, like, **how))
     with pytest.raises(ConfigError, match="mix up"):
         require_apart(trainer_of(model), "optim.packing")
 
@@ -256,7 +252,7 @@ def test_a_run_of_a_model_with_states_is_refused_before_it_plays(
 ) -> None:
     """Here rows are not told apart, as by a layer that knows nothing of positions."""
     engine = TailedEngine(LENGTHS, 2)
-    monkeypatch.setattr("training.policy.rows_attention.borders", lambda positions, tokens: [0, tokens])
+    monkeypatch.setattr("training.policy.attention.borders", lambda positions, tokens: [0, tokens])
     with pytest.raises(ConfigError) as found:
         run_grpo(make_job(optim={"packing": True}), engine=engine)
     assert found.value.option == "optim.packing" and "Set optim.packing to false" in (found.value.hint or "")

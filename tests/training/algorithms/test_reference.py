@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import get_args
 
-from training.algorithms.reference import reference
-from training.algorithms.reference_entries import LOSSES, METHODS, PAIR_LOSSES, SETTINGS
+from training.algorithms.reference import LOSSES, METHODS, PAIR_LOSSES, SETTINGS, reference
 from training.config import METHODS as TABLE
 from training.config import DpoConfig, GrpoConfig, JobConfig
 

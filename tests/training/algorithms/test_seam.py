@@ -15,7 +15,7 @@ from training.algorithms import seam
 ROOT = Path(__file__).resolve().parents[3]
 OTHERS = {
     "training/rollout/templates.py": "chat templates that TRL carries",
-    "training/rollout/family_reference.py": "the version of these templates, for a page of docs",
+    "training/rollout/family.py": "the version of these templates, for a page of docs",
     "training/memory/tracing.py": "the fused head, whose memory is traced",
 }
 """Modules outside ``training/algorithms`` that import TRL, each for no trainer."""

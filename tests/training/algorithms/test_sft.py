@@ -15,7 +15,7 @@ from tests.training.algorithms.test_resume import stop_after
 from tests.training.helpers import demonstration_rows, of_type
 from training.algorithms.base import IGNORED
 from training.algorithms.lessons import encode_rows
-from training.algorithms.packing import PackingCollator, packed_rows
+from training.algorithms.micro_batches import PackingCollator, packed_rows
 from training.algorithms.sft import run_sft
 from training.data.schema import Row, row_from_dict
 from training.errors import ConfigError, DataError, StopRequested, TemplateError

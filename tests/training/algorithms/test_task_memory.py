@@ -17,7 +17,7 @@ from training.algorithms.saving import Saver
 from training.algorithms.task_memory import TASKS_NAME, Drawing, Memory, entered, keys_of, read_memory
 from training.config import DataConfig, JobConfig
 from training.data.schema import Row
-from training.rollout.finished import Rollout
+from training.rollout.trajectory import Rollout
 from training.words import complaint_of, option_of
 
 PASS_RATE = {"draw": "pass_rate"}

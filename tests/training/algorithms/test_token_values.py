@@ -18,8 +18,7 @@ from training.algorithms.job import Job
 from training.algorithms.ppo import run_ppo
 from training.algorithms.token_values import TokenRecord, speller
 from training.rewards.advantages import GroupStatistics
-from training.rollout.finished import Rollout, StepRollouts
-from training.rollout.trajectory import Trajectory
+from training.rollout.trajectory import Rollout, StepRollouts, Trajectory
 from training.token_file import LEARNED, SAMPLED, SEEN, TokenValues, read_rollout, spelled
 
 pytestmark = pytest.mark.usefixtures("no_health")

@@ -18,7 +18,7 @@ from training.algorithms.kept_rows import KeptRowsTrainer
 from training.algorithms.leave_one_out import RlooTrainer
 from training.algorithms.ppo import run_ppo
 from training.algorithms.rloo import run_rloo
-from training.algorithms.turn_credit import GroupTrainer
+from training.algorithms.values import GroupTrainer
 from training.errors import RewardFault
 from training.rewards.base import Episode, Score
 

@@ -12,8 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from training.__main__ import main
-from training.data.files.parquet import read_values
-from training.data.files.parquet_writer import write_parquet
+from training.data.files.parquet import read_values, write_parquet
 from training.data.hub import resolved
 from training.data.making import operations
 from training.data.making.convert import ConvertOptions, convert

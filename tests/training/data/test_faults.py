@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from training.data.checking.check import check_file
 from training.data.checking.report import Report
-from training.data.files.parquet_writer import write_parquet
+from training.data.files.parquet import write_parquet
 from training.data.formats import FORMATS
 from training.data.limits import MAX_FIELD_BYTES
 from training.data.options import ReadOptions

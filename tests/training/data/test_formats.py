@@ -13,7 +13,7 @@ from training.data.formats import FORMATS
 from training.data.options import Cut, ReadOptions
 from training.data.reader import load_rows, open_dataset
 from training.errors import DataError
-from training.literals import LiteralError, literal
+from training.plain import LiteralError, literal
 
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
 SAMPLES: dict[str, list[dict[str, Any]]] = {

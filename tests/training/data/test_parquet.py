@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from training.data.checking.runner import run_check
-from training.data.files.parquet import decoded_cap, read_values
-from training.data.files.parquet_writer import write_parquet
+from training.data.files.parquet import decoded_cap, read_values, write_parquet
 from training.data.limits import CheckLimits
 from training.data.reader import load_rows
 

@@ -10,8 +10,7 @@ import pytest
 from tests.training.dialects.test_thoughts import calls_of
 from training.dialects import ANYONE, DIALECTS, ParsedTurn
 from training.dialects.thoughts import opens_thought
-from training.literals import LiteralError, literal
-from training.plain import json_problem
+from training.plain import LiteralError, json_problem, literal
 
 
 def read(dialect: str, text: str, *tools: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:

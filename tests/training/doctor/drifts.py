@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tests.training.doctor.planted import STEPS as SHORT
 from tests.training.doctor.planted import Fault, curve, healthy_step
-from training.doctor.facts import StepFacts
+from training.doctor.digest import StepFacts
 
 STEPS = 300
 

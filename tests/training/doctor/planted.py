@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from training.doctor.facts import RolloutFact, StepFacts
+from training.doctor.digest import RolloutFact, StepFacts
 
 BEGIN = 30
 STEPS = 60

@@ -11,9 +11,8 @@ import pytest
 
 from tests.training.doctor.drifts import DRIFTS
 from tests.training.doctor.planted import BEGIN, FAULTS, OTHER_WAYS, STEPS, Fault, curve, healthy, planted
-from training.doctor.digest import Digest
+from training.doctor.digest import Digest, StepFacts
 from training.doctor.doctor import DETECTORS, Advisory, Doctor
-from training.doctor.facts import StepFacts
 from training.doctor.options import DoctorOptions
 from training.doctor.rules import CURVES, RULES
 from training.metrics import METRICS

@@ -6,8 +6,7 @@ import math
 
 import pytest
 
-from training.doctor.digest import digest_of, kind_of
-from training.doctor.facts import RolloutFact, StepFacts, repetition
+from training.doctor.digest import RolloutFact, StepFacts, digest_of, kind_of, repetition
 from training.doctor.history import KEEP, History
 from training.doctor.options import DoctorOptions
 

@@ -11,8 +11,8 @@ import pytest
 from envs.wire import Message, ToolCall
 from tests.training.doctor.planted import BEGIN, FAULTS, each, healthy, planted
 from training.__main__ import main
+from training.doctor.digest import StepFacts
 from training.doctor.doctor import MAX_ADVISORIES, Doctor
-from training.doctor.facts import StepFacts
 from training.doctor.options import DoctorOptions
 from training.doctor.reading import examine, success_in
 from training.doctor.reference import reference

@@ -9,7 +9,7 @@ import pytest
 from tests.training.doctor.drifts import DRIFTS, STEPS, Drift, curves, long_healthy, ramp
 from tests.training.doctor.planted import healthy
 from tests.training.doctor.test_detectors import seen
-from training.doctor.facts import StepFacts
+from training.doctor.digest import StepFacts
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -20,9 +20,8 @@ from training.data.files.archive import Given
 from training.data.limits import CheckLimits
 from training.imports.__main__ import main
 from training.imports.names import METRICS, mapped, ours
-from training.imports.read import import_files
+from training.imports.read import import_files, run_import
 from training.imports.report import ImportReport
-from training.imports.runner import run_import
 from training.imports.turns import split_texts
 from training.journal import read_events
 from training.words import Sentence

@@ -18,8 +18,8 @@ from tests.training.imports.test_readers import of, read
 from training.data.files.archive import Given
 from training.imports.__main__ import main
 from training.imports.read import import_files
+from training.imports.rows import weights_in
 from training.imports.tensorboard import masked_crc
-from training.imports.weights import weights_in
 
 STATE = {
     "best_metric": None,

@@ -10,7 +10,7 @@ from training.memory.devices import device_named
 from training.memory.optimizers import Weight, kept_by
 from training.memory.table import Model, memory_of
 from training.memory.tracing import Precision
-from training.policy.adapter import lora_config
+from training.policy.vllm_weights import lora_config
 from training.starter import starter_config
 
 TABLE, MATRIX, VECTOR = Weight((1000, 64), 4, embedding=True), Weight((128, 64)), Weight((64,))
@@ -62,7 +62,7 @@ def test_what_is_kept_is_what_the_optimisers_keep() -> None:
     """The real ones, over the same tensors."""
     from transformers.optimization import Adafactor
 
-    from training.algorithms.moments import SmallAdamW
+    from training.algorithms.optimizers import SmallAdamW
 
     tensors = [torch.nn.Parameter(torch.randn(weight.shape)) for weight in WEIGHTS]
     settings = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8}

@@ -11,7 +11,7 @@ from envs.wire import Message
 from training.config import JobConfig
 from training.policy.scripted import POLICIES, Scene
 from training.policy.scripted.answering import others_of
-from training.policy.scripted.words import count
+from training.policy.scripted.speech import count
 from training.rewards.lab.rules import DEGENERATE, LYING, RIGHT
 from training.rewards.registry import COMPONENTS
 from training.rewards.samples import played, says

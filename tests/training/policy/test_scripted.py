@@ -19,11 +19,11 @@ from training.data.schema import Row
 from training.dialects import DIALECTS
 from training.journal import Journal
 from training.policy.scripted import POLICIES, Scene, WordTemplate
-from training.policy.scripted.words import count
+from training.policy.scripted.speech import count
 from training.rewards.scoring import score_episode
 from training.rollout.collector import Collector
-from training.rollout.finished import Rollout
 from training.rollout.scripted import scripted_player
+from training.rollout.trajectory import Rollout
 
 LOOK = {
     "type": "function",

@@ -13,8 +13,8 @@ from training.errors import RewardTimeout
 from training.rewards.general import patterns
 from training.rewards.general.patterns import found, pattern_problem
 from training.rewards.general.schemas import matches, schema_problem
-from training.rewards.numbers import first_number, numbers
 from training.rewards.registry import COMPONENTS
+from training.rewards.text import first_number, numbers
 
 from .episodes import episode, says, score, tool
 

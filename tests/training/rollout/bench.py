@@ -29,10 +29,9 @@ from training.errors import (
 from training.journal import Journal
 from training.rewards.base import Episode, Score
 from training.rollout.collector import Collector
-from training.rollout.finished import StepRollouts
 from training.rollout.replicas import Replicas
 from training.rollout.tokens import ChatTemplate
-from training.rollout.trajectory import Player
+from training.rollout.trajectory import Player, StepRollouts
 
 ROOT = Path(__file__).resolve().parents[3]
 

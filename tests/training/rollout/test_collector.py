@@ -31,9 +31,8 @@ from training.journal import Journal
 from training.rewards.base import Episode, Score
 from training.rollout.client import SocketSession
 from training.rollout.collector import Collector
-from training.rollout.finished import StepRollouts
 from training.rollout.tokens import ChatTemplate
-from training.rollout.trajectory import Player
+from training.rollout.trajectory import Player, StepRollouts
 
 FAST = {"connect_timeout_s": 1.0, "reset_timeout_s": 0.5, "step_timeout_s": 0.5}
 
@@ -48,7 +47,7 @@ def success(episode: Episode) -> Score:
 @pytest.fixture(autouse=True)
 def _no_wait_after_bad_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """``test_holding.py`` looks at the wait itself."""
-    monkeypatch.setattr("training.rollout.failures.BAD_STEP_S", 0.0)
+    monkeypatch.setattr("training.rollout.holding.BAD_STEP_S", 0.0)
 
 
 class Bench:

@@ -10,7 +10,7 @@ import pytest
 from tests.training.rollout.templates import SILENT, text_of, tokenizer_for
 from training.errors import ModelError, TemplateError
 from training.rollout import tokens
-from training.rollout.deadline import OutOfTime, deadline
+from training.rollout.session import OutOfTime, deadline
 from training.rollout.templates import use_training_template
 from training.rollout.tokens import ChatTemplate
 

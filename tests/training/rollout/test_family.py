@@ -13,8 +13,7 @@ from tests.training.rollout.templates import HEADER, TEMPLATES, random_call, tex
 from training.dialects import DIALECTS, FAMILY_DIALECTS
 from training.errors import TemplateError
 from training.policy.families import sampled_families
-from training.rollout.family import Style, turn_end, turn_text
-from training.rollout.family_reference import PUBLISHED, family_of_text, reference
+from training.rollout.family import PUBLISHED, Style, family_of_text, reference, turn_end, turn_text
 from training.rollout.tokens import ChatTemplate
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from envs.wire import Message, ToolCall
 from training.rewards.advantages import group_statistics
 from training.rollout.figures import step_figures
-from training.rollout.finished import Rollout
-from training.rollout.trajectory import Trajectory
+from training.rollout.trajectory import Rollout, Trajectory
 
 TOOLS = [{"type": "function", "function": {"name": "find"}}]
 

@@ -199,7 +199,7 @@ def test_a_server_that_hangs_whole_is_held_and_one_slow_call_is_not(
     fast = {"environment": {"step_timeout_s": 0.2}}
     with scripted_server(hang) as url:
         slow = Bench(tmp_path / "slow", tokenizer, url, config=dict(fast))
-        monkeypatch.setattr("training.rollout.failures.BAD_STEP_S", 0.0)
+        monkeypatch.setattr("training.rollout.holding.BAD_STEP_S", 0.0)
         slow.collect()
         assert {e.error.code for e in of_type(tmp_path / "slow", "rollout_finished")} == {"environment_timeout"}
         monkeypatch.setattr(holding, "ask_server", silent)

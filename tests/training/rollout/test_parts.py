@@ -19,12 +19,10 @@ from training.journal import Journal
 from training.rewards.base import Episode, Score
 from training.rollout.collector import Collector
 from training.rollout.figures import part_figures
-from training.rollout.finished import Rollout
-from training.rollout.parts import Part
-from training.rollout.players import make_player, make_players
+from training.rollout.players import Part, make_player, make_players
 from training.rollout.refill import Refill
 from training.rollout.tokens import ChatTemplate
-from training.rollout.trajectory import Trajectory
+from training.rollout.trajectory import Rollout, Trajectory
 
 
 def task(number: int) -> Row:

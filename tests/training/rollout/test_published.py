@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from training.errors import TemplateError
-from training.rollout.family_reference import family_of_text
+from training.rollout.family import family_of_text
 
 PACKAGE = "llama-cpp-python==0.3.36"
 WRITES = {

@@ -6,9 +6,8 @@ import pytest
 
 from training.config import Signal
 from training.rewards.advantages import group_statistics
-from training.rollout.finished import Rollout
 from training.rollout.signal import teaches, without_signal
-from training.rollout.trajectory import Trajectory
+from training.rollout.trajectory import Rollout, Trajectory
 
 
 def group(rewards: list[float | None], successes: list[float | None]) -> list[Rollout]:

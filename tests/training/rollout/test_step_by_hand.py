@@ -23,11 +23,10 @@ from training.errors import (
 )
 from training.journal import Journal
 from training.rewards.base import Episode, Score
-from training.rollout import failures
+from training.rollout import holding
 from training.rollout.collector import Collector
-from training.rollout.finished import StepRollouts
-from training.rollout.seeds import mix_seed
-from training.rollout.trajectory import PlayedTurn, Task, Trajectory
+from training.rollout.past import mix_seed
+from training.rollout.trajectory import PlayedTurn, StepRollouts, Task, Trajectory
 
 
 class Player:
@@ -270,7 +269,7 @@ def test_a_failure_without_a_hint_gets_one(tmp_path: Path) -> None:
 
 
 def test_a_good_step_between_bad_ones_forgives_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failures, "BAD_STEP_S", 0.0)
+    monkeypatch.setattr(holding, "BAD_STEP_S", 0.0)
     bad = {"on": True}
     step = Step(
         tmp_path, lambda g, i: (failing if bad["on"] else played)(g, i), rollout=LIMITS | {"failure_pause_steps": 2}

@@ -15,8 +15,7 @@ from tests.training.rollout.templates import HEADER, SILENT, model_with, text_of
 from training.algorithms.lessons import encode_rows
 from training.errors import DataError
 from training.preflight import Check, preflight
-from training.rollout.template_check import facts_of
-from training.rollout.templates import one_template, use_training_template
+from training.rollout.templates import facts_of, one_template, use_training_template
 from training.rollout.tokens import ChatTemplate
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from training.evaluation.exact import changes
+from training.evaluation.intervals import changes
 from webapp.people.teams.models import User
 from webapp.reading.courses import courses_of
 from webapp.reading.task_map import COLUMNS, category_map, columns_of, shade_of, task_map

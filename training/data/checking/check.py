@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple, TextIO
 
 from training.data.checking.checks import Checks
 from training.data.checking.report import ESTIMATE, Measure, Report, Statistics, tokenizer_measure
-from training.data.files.encode import encoded
+from training.data.files.encoding import encoded
 from training.data.files.sniff import open_regular
 from training.data.identity import IDENTITIES_NAME, IdentityWriter
 from training.data.limits import CheckLimits

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+import tempfile
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, BinaryIO, NamedTuple, cast
 
 from training.data.files import csvfile, jsonl, jsonlist, parquet
 from training.data.files.archive import Given
 from training.data.files.bundle import Bundle, is_bundle, open_bundle
-from training.data.files.encoding import GB18030, UTF8, guess
+from training.data.files.encoding import GB18030, UTF8, guess, to_json
 from training.data.files.sniff import sniff
 from training.data.limits import CheckLimits
 from training.data.problems import RowError
@@ -128,3 +132,37 @@ def _which(bundle: Bundle) -> str:
 
 def _names(names: list[str]) -> str:
     return ", ".join(names[:NAMES_SHOWN]) + (", …" if len(names) > NAMES_SHOWN else "")
+
+
+# --- Spool ----------------------------------------------------------------------------------------------------------
+# Converted rows on disk, read again in any order: shuffling and two passes without holding the rows in memory.
+
+
+class Spool(AbstractContextManager["Spool"]):
+    """A temporary file of JSON lines with the place of each; 8 bytes of memory a row."""
+
+    def __init__(self) -> None:
+        self._file = cast(BinaryIO, tempfile.TemporaryFile(prefix="tiltyard-rows-"))  # noqa: SIM115 - closed on exit
+        self._places = array("Q")
+        self._size = 0
+
+    def add(self, value: dict[str, Any]) -> None:
+        """Append one row."""
+        self._places.append(self._size)
+        self._size += self._file.write(to_json(value).encode() + b"\n")
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def rows(self, numbers: Iterable[int]) -> Iterator[dict[str, Any]]:
+        """Rows by their numbers, in that order. Nothing may be added afterwards."""
+        return map(json.loads, self.lines(numbers))
+
+    def lines(self, numbers: Iterable[int]) -> Iterator[bytes]:
+        """The same as the lines that they are stored as, each with its end."""
+        for number in numbers:
+            self._file.seek(self._places[number])
+            yield self._file.readline()
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import codecs
+import json
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from training.data.files.sniff import open_regular
+from training.data.limits import MAX_LINE_BYTES
+from training.data.problems import RowError
+from training.data.strict import check_tree
 
 UTF8, GB18030 = "utf-8", "gb18030"
 _PIECE_BYTES = 1 << 20
@@ -68,3 +72,22 @@ def _is_common(mark: str) -> bool:
         return False
     is_character = _USUAL_FIRST <= code[0] <= _USUAL_LAST and code[1] >= 0xA1
     return is_character or _PUNCTUATION[0] <= int.from_bytes(code, "big") <= _PUNCTUATION[1]
+
+
+# --- Encode ---------------------------------------------------------------------------------------------------------
+# A row as a line of JSON that every reader here takes again.
+
+to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+
+
+def encoded(normal: dict[str, Any], *, known: bool = False) -> str:
+    """The line of a row. Raises ``RowError`` where normalising made it break a limit.
+
+    ``known``: nothing of it was made here, so that what passed the reader needs no second look.
+    """
+    if not known:
+        check_tree(normal)
+    line = to_json(normal) + "\n"
+    if len(line) > MAX_LINE_BYTES // 4 and len(line.encode()) > MAX_LINE_BYTES:
+        raise RowError("row_long", limit=MAX_LINE_BYTES >> 20)
+    return line

@@ -11,7 +11,7 @@ from training.data.problems import RowError, shown
 from training.data.raw import Sample
 from training.data.schema import Row, Spelling, make_row
 from training.data.strict import strict_loads
-from training.literals import LiteralError
+from training.plain import LiteralError
 from training.words import _, sentence
 
 APIS = "access to the following APIs: "

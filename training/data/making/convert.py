@@ -14,9 +14,9 @@ from typing import Any, BinaryIO
 
 from pydantic import Field
 
-from training.data.files.encode import to_json
-from training.data.files.parquet_writer import write_parquet
-from training.data.files.spool import Spool
+from training.data.files.containers import Spool
+from training.data.files.encoding import to_json
+from training.data.files.parquet import write_parquet
 from training.data.formats import FORMATS
 from training.data.formats.gsm8k import write_rl, write_sft
 from training.data.formats.toolbench import FORMAT as TOOLBENCH

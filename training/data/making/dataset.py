@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from training.data.checking.checks import value_at
-from training.data.cutting import cut_row
-from training.data.files.encode import encoded
+from training.data.files.encoding import encoded
 from training.data.making import operations
 from training.data.options import (
     CutOptions,
@@ -28,6 +27,7 @@ from training.data.options import (
     SubsetOptions,
 )
 from training.data.problems import RowError
+from training.data.reader import cut_row
 from training.data.schema import row_from_dict
 from training.errors import DataError
 

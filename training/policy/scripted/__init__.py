@@ -9,6 +9,6 @@ from __future__ import annotations
 
 from training.policy.scripted.policies import POLICIES
 from training.policy.scripted.scene import Scene
-from training.policy.scripted.words import WordTemplate
+from training.policy.scripted.speech import WordTemplate
 
 __all__ = ["POLICIES", "Scene", "WordTemplate"]

@@ -11,7 +11,7 @@ import zlib
 from typing import NamedTuple
 
 from training.policy.scripted.scene import Scene
-from training.policy.scripted.words import count, cut
+from training.policy.scripted.speech import count, cut
 
 _INTEGER = re.compile(r"-?\d{1,15}")
 _OPTION = re.compile(r"[A-D]")

@@ -9,8 +9,7 @@ from training.config import Policy
 from training.policy.scripted import answering
 from training.policy.scripted.arguments import Tool, arguments_for
 from training.policy.scripted.scene import Scene
-from training.policy.scripted.speech import FINISH
-from training.policy.scripted.words import count, cut
+from training.policy.scripted.speech import FINISH, count, cut
 
 KNOWN_LOOP = "ls"  # the published one: it works in every file-system task and says nothing about it
 SEARCH = Tool("search", {"required": ["keywords"], "properties": {"keywords": {"type": "string"}}})

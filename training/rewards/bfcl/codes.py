@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 
 from training.rewards.base import Episode
-from training.rewards.facts import Turn, turns_of
+from training.rewards.turns import Turn, turns_of
 
 CALL, FAILED_CALL, UNREADABLE = -1, -2, -3
 Codes = Sequence[float | None]

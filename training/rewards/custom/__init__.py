@@ -12,11 +12,9 @@ from collections.abc import Sequence
 from training.config import RewardComponent
 from training.errors import ConfigError, CustomRewardFault, RewardTimeout, TiltyardError
 from training.rewards.base import Component, Episode
-from training.rewards.custom.episode import plain_episode
-from training.rewards.custom.params import CustomParams
-from training.sandbox.pool import pool
+from training.rewards.custom.episode import CustomParams, plain_episode
 from training.sandbox.problems import Problem, SandboxProblem
-from training.sandbox.process import Answer, Limits
+from training.sandbox.process import Answer, Limits, pool
 from training.words import _, sentence
 
 CUSTOM = "custom_python"

@@ -12,7 +12,7 @@ from training.rewards.base import Episode, Params
 from training.rewards.general.patterns import MAX_PATTERN_CHARS, found, pattern_problem
 from training.rewards.general.schemas import MAX_SCHEMA_CHARS, matches, schema_problem
 from training.rewards.mathematics.equal import states
-from training.rewards.numbers import first_number, numbers
+from training.rewards.text import first_number, numbers
 from training.rows import row_value
 from training.words import _, sentence
 

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from training.rewards.base import Episode, Params
-from training.rewards.facts import call_outcomes
+from training.rewards.turns import call_outcomes
 from training.words import OptionError, _, sentence
 
 MAX_CHARS = 200_000

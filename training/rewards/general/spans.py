@@ -5,8 +5,8 @@ from __future__ import annotations
 from training.rewards.base import Episode, Span
 from training.rewards.general.answers import AnswerParams, RegexParams
 from training.rewards.general.patterns import first_match
-from training.rewards.numbers import last_number_at
 from training.rewards.spans import answer_at, piece
+from training.rewards.text import last_number_at
 from training.words import _
 
 

@@ -14,8 +14,8 @@ from pydantic import Field
 from training.config import RewardComponent
 from training.rewards.base import Component, Episode, Example, Params, Span
 from training.rewards.helloagents import spans
-from training.rewards.numbers import first_number, numbers
 from training.rewards.samples import played, says
+from training.rewards.text import first_number, numbers
 from training.rows import TRUTH_FIELDS, row_value
 from training.words import _
 

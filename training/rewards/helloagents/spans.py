@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 
 from training.rewards.base import Episode, Span
-from training.rewards.numbers import last_number_at
 from training.rewards.spans import last_said, piece
+from training.rewards.text import last_number_at
 from training.words import _
 
 MAX_STEPS_SHOWN = 50

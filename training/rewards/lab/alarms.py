@@ -15,9 +15,8 @@ import numpy as np
 
 from training.config import RewardComponent
 from training.rewards.advantages import ZERO_VARIANCE_TOLERANCE
-from training.rewards.lab.figures import correlation, within
+from training.rewards.lab.figures import Outcome, Scored, bounds_of, correlation, within, worth_of
 from training.rewards.lab.groups import Statistics, group_of, statistics
-from training.rewards.lab.outcome import Outcome
 from training.rewards.lab.rules import (
     ALARMS,
     CUT_SHARE,
@@ -41,8 +40,6 @@ from training.rewards.lab.rules import (
 )
 from training.rewards.lab.scoring import is_asked
 from training.rewards.lab.table import Bools, Floats, Table
-from training.rewards.lab.terms import Scored
-from training.rewards.lab.worth import bounds_of, worth_of
 from training.shares import share_interval
 
 Severity = Literal["stop", "warn", "note"]

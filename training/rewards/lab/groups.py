@@ -8,8 +8,8 @@ import numpy as np
 
 from training.rewards.advantages import SCALE_EPSILON, ZERO_VARIANCE_TOLERANCE
 from training.rewards.combining import Aggregation, Scale
+from training.rewards.lab.figures import Scored
 from training.rewards.lab.table import Bools, Floats, Ints, Longs, Table
-from training.rewards.lab.terms import Scored
 
 
 class Statistics(NamedTuple):

@@ -22,8 +22,8 @@ import numpy as np
 from training.config import RewardComponent
 from training.errors import RewardFault, TiltyardError
 from training.rewards.base import Component, Episode, Params
+from training.rewards.lab.figures import counted
 from training.rewards.lab.table import EPISODES_NAME, ROWS_NAME, Bools, Table, episode_from, table_load
-from training.rewards.lab.terms import counted
 from training.rewards.lab.values import (
     KNOWN,
     MAX_REASONS,

@@ -11,10 +11,9 @@ from training.config import RewardComponent
 from training.config.credit import PAID
 from training.rewards.advantages import SCALE_EPSILON, ZERO_VARIANCE_TOLERANCE
 from training.rewards.combining import Scale, factor
-from training.rewards.lab.figures import number
+from training.rewards.lab.figures import Scored, number
 from training.rewards.lab.groups import batch_of, group_of, statistics
 from training.rewards.lab.table import Bools, Floats, Longs, Table
-from training.rewards.lab.terms import Scored
 
 MAX_TURNS_SHOWN = 20
 DISCOUNTS = (1.0, 0.0)

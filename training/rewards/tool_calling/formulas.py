@@ -17,8 +17,8 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from training.rewards.base import Episode, Params
-from training.rewards.facts import call_outcomes, question
 from training.rewards.text import literal_mentions, literal_share, mentions, overlap_share
+from training.rewards.turns import call_outcomes, question
 from training.words import OptionError, _, sentence
 
 

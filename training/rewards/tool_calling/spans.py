@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from training.rewards.base import Episode, Params, Span
-from training.rewards.facts import outcomes_of, question
 from training.rewards.spans import answer_at, piece, placed_turns, whole
 from training.rewards.tool_calling.formulas import FinalAnswerParams, NecessityParams, ResultUseParams, holds, takes_up
+from training.rewards.turns import outcomes_of, question
 from training.words import _
 
 

@@ -11,7 +11,7 @@ import re
 from typing import Any, Literal, NamedTuple
 
 from training.rewards.base import Episode
-from training.rewards.facts import Turn, outcomes_of, turns_of
+from training.rewards.turns import Turn, outcomes_of, turns_of
 
 FINISH = "Finish"
 MAX_JSON_CHARS = 65_536

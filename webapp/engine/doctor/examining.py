@@ -27,10 +27,9 @@ from django.utils import timezone
 from envs.wire import Message
 from training.algorithms.checkpoints import pin
 from training.config import METHODS
-from training.doctor.digest import KEPT, PARTS
+from training.doctor.digest import KEPT, PARTS, RolloutFact, StepFacts
 from training.doctor.doctor import Advisory as Found
 from training.doctor.doctor import Doctor
-from training.doctor.facts import RolloutFact, StepFacts
 from training.doctor.reading import manner_of, success_in
 from training.doctor.rules import RULES
 from training.words import sentence

@@ -7,7 +7,7 @@ from typing import Any
 
 from envs.wire import Message, Observation, ToolCall
 from training.rewards.base import Episode
-from training.rollout.conversation import heard, opening
+from training.rollout.turns import heard, opening
 
 
 @dataclass

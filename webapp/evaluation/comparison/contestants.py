@@ -14,7 +14,7 @@ from training.config import JobConfig, RewardComponent
 from training.config.references import name_in
 from training.data.reader import load_rows
 from training.errors import DataError
-from training.evaluation.tasks import DRAWN_TASKS, drawn_tasks, evaluated_places
+from training.evaluation.suites import DRAWN_TASKS, drawn_tasks, evaluated_places
 from training.plain import number_in
 from training.rewards.registry import form_components
 from webapp.datasets.models import Dataset

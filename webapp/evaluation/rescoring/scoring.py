@@ -23,9 +23,9 @@ from training.child_env import CERTIFICATES, MODELS, PLACES, child_env
 from training.config import RewardComponent
 from training.errors import DataError
 from training.rewards.base import Episode
+from training.rewards.lab.figures import counted
 from training.rewards.lab.scoring import asks_others
 from training.rewards.lab.table import Table, table_load
-from training.rewards.lab.terms import counted
 from training.rewards.lab.values import KNOWN, UNKNOWN, Column, column_of, column_save
 from training.rewards.lab.writing import Recorded, SetWriter
 from training.rewards.model_based import REWARD_MODEL

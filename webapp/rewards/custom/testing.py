@@ -18,8 +18,7 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
 from training.rewards.custom import in_range
-from training.rewards.custom.episode import plain_episode
-from training.rewards.custom.params import CustomParams
+from training.rewards.custom.episode import CustomParams, plain_episode
 from training.sandbox.problems import Problem, SandboxProblem
 from training.sandbox.process import Answer, Limits, Worker
 from webapp.common.text import in_words

@@ -12,13 +12,11 @@ from django.utils.translation import gettext as _
 from training.config import RewardComponent
 from training.rewards.lab import figures
 from training.rewards.lab.alarms import Alarm, alarms_of, phantom_of
-from training.rewards.lab.figures import number
+from training.rewards.lab.figures import Outcome, Scored, number, outcome_of, scored
 from training.rewards.lab.groups import Statistics, advantages, group_of, ranks, statistics
-from training.rewards.lab.outcome import Outcome, outcome_of
 from training.rewards.lab.rules import ALARMS
 from training.rewards.lab.scoring import is_asked
 from training.rewards.lab.table import STATUSES, Bools, Floats, Ints, Longs, Table
-from training.rewards.lab.terms import Scored, scored
 from training.rewards.lab.turns import turn_report
 from training.rewards.lab.values import Column
 from training.rewards.registry import COMPONENTS

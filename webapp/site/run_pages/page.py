@@ -23,7 +23,7 @@ from training.config import (
 from training.errors import ConfigError
 from training.metrics import METRICS
 from training.rewards.custom import CUSTOM
-from training.rewards.custom.params import code_hash
+from training.rewards.custom.episode import code_hash
 from webapp.common.failures import failure
 from webapp.common.figures import duration, figure, percent
 from webapp.common.static_files import PLOTLY

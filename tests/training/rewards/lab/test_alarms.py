@@ -18,11 +18,10 @@ from training.config import RewardComponent
 from training.rewards.base import Episode
 from training.rewards.lab.alarms import Alarm, alarms_of, ceiling
 from training.rewards.lab.behaviour import behaviour_of, is_cut
-from training.rewards.lab.outcome import outcome_of
+from training.rewards.lab.figures import outcome_of, scored
 from training.rewards.lab.rules import ALARMS
 from training.rewards.lab.scoring import score_set
 from training.rewards.lab.table import table_load
-from training.rewards.lab.terms import scored
 from training.rewards.lab.values import column_of
 from training.rewards.lab.writing import Recorded, SetWriter
 from training.rewards.samples import played, says, user

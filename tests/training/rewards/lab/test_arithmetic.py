@@ -18,11 +18,10 @@ from training.config import RewardComponent
 from training.rewards.combining import Aggregation, Scale, counts_for, terms_of, total_of
 from training.rewards.combining import advantages as advantages_of
 from training.rewards.lab import values
-from training.rewards.lab.figures import correlation, histogram, rank_correlation, share_of_spread
+from training.rewards.lab.figures import Scored, correlation, histogram, rank_correlation, scored, share_of_spread
 from training.rewards.lab.groups import advantages, group_of, ranks, statistics
 from training.rewards.lab.scoring import score_set
 from training.rewards.lab.table import Table, table_load
-from training.rewards.lab.terms import Scored, scored
 from training.rewards.lab.values import KNOWN, Column
 from training.rewards.lab.writing import Recorded, SetWriter
 from training.words import Sentence

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from training.config import RewardComponent
-from training.rewards.lab.worth import Worth, worth_of
+from training.rewards.lab.figures import Worth, worth_of
 from training.rewards.registry import form_components, starting_components
 
 

@@ -11,8 +11,8 @@ from django.utils import timezone
 
 from tests.training.doctor.drifts import DRIFTS, long_healthy
 from tests.training.doctor.planted import BEGIN, FAULTS, STEPS, healthy, planted
+from training.doctor.digest import StepFacts
 from training.doctor.doctor import Doctor
-from training.doctor.facts import StepFacts
 from webapp.engine.doctor import examining
 from webapp.engine.doctor.examining import look
 from webapp.people.notifications.models import Event

@@ -14,7 +14,7 @@ from django.urls import reverse
 
 from tests.webapp.rewards.lab.conftest import SPEC
 from training.config import RewardComponent
-from training.rewards.custom.params import code_hash
+from training.rewards.custom.episode import code_hash
 from training.rewards.lab.scoring import score_set
 from training.rewards.lab.values import column_path, component_key
 from webapp.people.teams.models import AuditAction, AuditEntry, Project, SiteSwitch

@@ -9,7 +9,7 @@ from uuid import uuid5
 import pytest
 from django.utils import timezone
 
-from training.doctor.facts import StepFacts
+from training.doctor.digest import StepFacts
 from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Attempt, Run
 from webapp.runs.rollouts.models import Rollout, Turn
