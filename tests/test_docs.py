@@ -326,4 +326,4 @@ def test_the_readmes_name_what_the_pages_show() -> None:
     labels = {" ".join(found.split()) for found in re.findall(r"(?<![*\w])\*([A-Z][^*]+)\*(?!\*)", prose)}
     assert len(labels) > 15 and labels - english == set()
     quoted = set(re.findall(r"“([^”]+)”", (ROOT / "README.zh.md").read_text()))
-    assert len(quoted) > 10 and quoted - chinese == {"什么都不做"}  # what a policy does, no label
+    assert len(quoted) > 10 and quoted <= chinese

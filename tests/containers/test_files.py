@@ -314,6 +314,7 @@ def test_what_an_image_takes_in_is_enough_to_start(tmp_path: Path) -> None:
     lines = (ROOT / ".dockerignore").read_text().splitlines()
     for name in (line[1:] for line in lines if line[:1] == "!"):
         kind = shutil.copytree if (ROOT / name).is_dir() else shutil.copyfile
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         kind(ROOT / name, tmp_path / name)
     env = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     env |= {"TILTYARD_DATA_DIR": str(tmp_path / "data"), "PYTHONDONTWRITEBYTECODE": "1"}

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -23,35 +22,16 @@ from types import MappingProxyType
 import psutil
 from django.conf import settings
 
-from training.child_env import CERTIFICATES, DEVICES, HUB_ACCESS, MODELS, PLACES, child_env, known
+from training.child_env import child_env, known
 from training.config import TRACKERS, JobConfig
 from training.errors import Boundary, ErrorInfo
-from training.machine import RESERVE_VARIABLE
-from training.policy.vllm_server import PYTHON_VARIABLE
 from training.redaction import redact
 from training.rewards.custom import SWITCH_VARIABLE
-from training.rewards.model_based.model import FOLDERS_VARIABLE
 from training.sessions import folder_id, started_at
 from training.stopping import LAST_WORDS_S, Works, patience
 from webapp.common.text import clean_text
+from webapp.engine.trainer_variables import ENV_NAMES, judge_keys
 from webapp.people.teams.switches import custom_rewards_on
-
-# --- Trainer variables ----------------------------------------------------------------------------------------------
-# The names of our variables that a trainer gets. This module imports no model, because `up` needs these names
-# alone.
-
-# What a trainer may know of our environment: places, devices, and how it reaches Hugging Face (with the operator's own
-# token and proxies, if any); never addresses or secrets of our services. Reward code of teams gets none of it.
-OURS = ("PYTHONPATH", RESERVE_VARIABLE, FOLDERS_VARIABLE, PYTHON_VARIABLE)
-ENV_NAMES = (*PLACES, *MODELS, *HUB_ACCESS, *DEVICES, *CERTIFICATES, *OURS)
-# Keys of judges, under the only names that a reward spec can give, and the one host that each may be sent to.
-JUDGE_NAMES = re.compile(r"JUDGE_KEY(_[A-Z0-9]{1,50})?(_HOST)?")
-
-
-def judge_keys() -> list[str]:
-    """The variables of ours that hold keys of judges, and where these may be sent."""
-    return [name for name in os.environ if JUDGE_NAMES.fullmatch(name)]
-
 
 OUTPUT_NAME, PROCESS_NAME = "output.log", "trainer.json"
 TAIL_LINES, TAIL_BYTES, LINE_CHARS = 50, 64 << 10, 2_000

@@ -8,7 +8,7 @@ from __future__ import annotations
 from training.child_env import CERTIFICATES, DEVICES, HUB_ACCESS, MODELS
 from training.config import TRACKERS
 from webapp.common.env import settings_names
-from webapp.engine.trainer import OURS, judge_keys
+from webapp.engine.trainer_variables import OURS, judge_keys
 
 PYTHON = ("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "DJANGO_SETTINGS_MODULE")
 DOCKER = ("DOCKER_HOST", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH", "DOCKER_CONFIG", "DOCKER_CONTEXT", "XDG_RUNTIME_DIR")

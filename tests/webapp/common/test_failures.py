@@ -25,7 +25,7 @@ CHINESE = {
     "trainer_died": "训练进程意外结束",
     "reward_fault": "有奖励分量无法计算",
     "storage_full": "磁盘已满",
-    "dependency_failed": "前序训练任务没有成功",
+    "dependency_failed": "而后者没有成功",
 }
 
 

@@ -124,7 +124,7 @@ def test_a_wheel_that_cannot_be_built_leaves_no_trace(checkout: Path, monkeypatc
     (checkout / "client" / "pyproject.toml").write_text(CLIENT.replace("setuptools.build_meta", "no.such.backend"))
     git(checkout, "commit", "--quiet", "--all", "-m", "Break the build")
     monkeypatch.setenv("PIP_NO_BUILD_ISOLATION", "1")
-    with pytest.raises(NotReleased, match="-m pip ended with 1"):
+    with pytest.raises(NotReleased, match=r"-m pip ended with \d"):
         release(checkout, "0.3.0", images=False)
     assert git(checkout, "status", "--porcelain") == "" and git(checkout, "tag") == ""
     assert "(unreleased)" in (checkout / "CHANGELOG.md").read_text()

@@ -32,7 +32,8 @@ from training.rewards.model_based import REWARD_MODEL
 from training.rewards.model_based.model import FOLDERS_VARIABLE
 from training.words import Sentence, sentence
 from webapp.common.work import Claim
-from webapp.engine.trainer import access_env, judge_keys
+from webapp.engine.trainer import access_env
+from webapp.engine.trainer_variables import judge_keys
 from webapp.evaluation.rescoring.columns import Mark, column_merge, values_of_function
 from webapp.evaluation.rescoring.models import Rescoring, RescoringState
 from webapp.evaluation.rescoring.services import Plan, plan_of
