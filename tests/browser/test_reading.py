@@ -41,7 +41,7 @@ def test_a_rollout_is_read_with_its_words_and_keys(run: Run, alice: User, page_f
     page.click("#reward tr[data-part=tool_necessity] button")
     assert page.locator("#words li").count() >= 1 and page.locator(".word-note:visible").count() >= 1
     page.click("#reward tr[data-part=task_success] button")
-    page.wait_for_selector("#words >> text=does not tell which words")
+    page.wait_for_selector("#words >> text=does not report which words")
     assert page.locator(".word-note:visible").count() == 0
     page.click("#copy-json")
     page.wait_for_selector("#toasts .notice")

@@ -25,7 +25,7 @@ CHINESE = {
     "trainer_died": "训练进程意外结束",
     "reward_fault": "有奖励分量无法计算",
     "storage_full": "磁盘已满",
-    "dependency_failed": "而后者没有成功",
+    "dependency_failed": "以另一个训练任务的模型为起点，而后者没有成功",
 }
 
 

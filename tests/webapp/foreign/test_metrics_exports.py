@@ -243,7 +243,7 @@ def test_a_run_at_work_says_so_on_its_page(
 ) -> None:
     Run.objects.filter(pk=run.pk).update(state="running")
     page = client_for(bob).get(reverse("run-export", args=[project.slug, run.pk])).content
-    assert b"The run has not ended yet" in page and b'name="to"' not in page
+    assert b"has not ended yet" in page and b'name="to"' not in page
 
 
 def test_the_api_orders_tells_and_serves(run: Run, bob: User, client_for: Callable[..., Client]) -> None:

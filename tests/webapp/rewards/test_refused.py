@@ -71,7 +71,7 @@ def test_a_process_that_died_has_a_code_and_a_sentence(
     client_for: Callable[..., Client],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    died = Said(why=Sentence.of("The process that scored ended (SIGKILL)."), code=ScorerDied.code)
+    died = Said(why=Sentence.of("The scoring process ended (SIGKILL)."), code=ScorerDied.code)
     monkeypatch.setattr(scorers, "ask", lambda _person, asked, _limit_s: [{"task_success": died} for _one in asked])
     client, body = client_for(rita), json.dumps({"conversation": json.dumps(TALK)})
     answer = client.post(f"/api/v1/rewards/{spec.pk}/try", body, content_type="application/json")
