@@ -19,6 +19,7 @@ from tests.webapp.ops.test_migrations import RELEASE
 from training import metrics
 from training.data import problems
 from training.data.facts import IGNORED
+from training.presets import presets
 from training.reference import reference
 from training.sandbox.problems import SENTENCES
 from webapp.api import urls  # noqa: F401 - adds the operations
@@ -318,12 +319,44 @@ def test_the_page_of_command_lines_has_every_command_of_ours() -> None:
     assert programs == {name for name in docs_code.PROGRAMS if name.startswith("envs.")}
 
 
+# --- what pages show -------------------------------------------------------------------------------------------------
+PLACEHOLDER = re.compile(r"%\(\w+\)[sd]")
+TITLES_OF_PAPERS = {"algorithms.md"}  # its italics name papers; it names no page of the site
+
+
+def labels(text: str) -> set[str]:
+    """What a document says in italics with a capital: the texts that pages show, each step of a path by itself."""
+    prose = re.sub(r"```.*?```|`[^`]*`", "", text, flags=re.DOTALL)
+    found = re.findall(r"(?<![*\w])\*([A-Z][^*]+)\*(?!\*)", prose)
+    return {step.rstrip(".…") for path in found for step in " ".join(path.split()).split(" → ")}
+
+
+def shown() -> set[str]:
+    """English texts of the catalogue, with N and M for the numbers in them, and titles of presets."""
+    texts = polib.pofile(str(ROOT / "locale/zh_Hans/LC_MESSAGES/django.po"))
+    english = {text.rstrip(".…") for entry in texts for text in (entry.msgid, entry.msgid_plural) if not entry.obsolete}
+    numbers = {PLACEHOLDER.sub("M", PLACEHOLDER.sub("N", text, count=1)) for text in english}
+    return english | numbers | {preset.title.en for preset in presets().values()}
+
+
 def test_the_readmes_name_what_the_pages_show() -> None:
     texts = polib.pofile(str(ROOT / "locale/zh_Hans/LC_MESSAGES/django.po"))
-    english = {entry.msgid.rstrip(".…") for entry in texts}
     chinese = {entry.msgstr.rstrip("。…") for entry in texts}
-    prose = re.sub(r"```.*?```|`[^`]*`", "", (ROOT / "README.md").read_text(), flags=re.DOTALL)
-    labels = {" ".join(found.split()) for found in re.findall(r"(?<![*\w])\*([A-Z][^*]+)\*(?!\*)", prose)}
-    assert len(labels) > 15 and labels - english == set()
+    named = labels((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert len(named) > 15 and named - shown() == set()
     quoted = set(re.findall(r"“([^”]+)”", (ROOT / "README.zh.md").read_text()))
-    assert len(quoted) > 10 and quoted <= chinese
+    assert len(quoted) > 10 and quoted <= chinese == set()
+
+
+def test_the_documents_name_what_the_pages_show() -> None:
+    pages = [path for path in (ROOT / "docs").rglob("*.md") if path.name not in TITLES_OF_PAPERS]
+    named = {(path.name, label) for path in pages for label in labels(path.read_text(encoding="utf-8"))}
+    assert {("doctor.md", "Run doctor"), ("runs.md", "What to try next")} <= named
+    assert len(named) > 120
+    texts = shown()
+    assert {(name, label) for name, label in named if label not in texts} == set()
+
+
+def test_a_label_that_no_page_shows_is_found() -> None:
+    text = "*Runs → New run*, *What\n  came of it*; *demo*, `*Code*`, **Bold**; *Roll back to step N and change*."
+    assert labels(text) - shown() == {"What came of it"}
