@@ -1,4 +1,4 @@
-"""Every preset loads, what it needs exists, its rewards can be scored, its sizes pass the checks."""
+"""Every preset loads, its rewards can be scored, its sizes pass the checks; tests/webapp/environments has its needs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from training.presets import Preset, presets
 from training.presets.reference import reference
 from training.rewards.scoring import validate_components
 from training.traps import traps
-from webapp.environments.builtin import builtins
-from webapp.environments.options import arguments_clean
 
 ROOT = Path(__file__).resolve().parents[2]
 # Windows and sizes as the models' own config.json say; the checks below would need the models otherwise.
@@ -42,14 +40,6 @@ def test_a_preset_is_whole(preset: Preset) -> None:
         assert [validate_components(course.rewards.components) for course in config.courses] == [[]] * len(
             config.courses
         )
-        if needs.environment is not None:
-            program = builtins()[needs.environment.program]
-            arguments_clean(program.options, needs.environment.arguments)
-        if needs.dataset is not None and not needs.dataset.program:
-            assert needs.environment is not None
-            arguments_clean(
-                builtins()[needs.environment.program].datasets[needs.dataset.command].options, needs.dataset.arguments
-            )
         start = needs.start
         assert start is None or {start.preset, start.after} - {""} <= set(presets())
         if size != "full":
