@@ -195,7 +195,7 @@ WHITENOISE_AUTOREFRESH = DEBUG
 LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
 LANGUAGE_CODE = "en"
 LANGUAGE_COOKIE_NAME = "tiltyard-language"
-LOCALE_PATHS = [BASE_DIR / "locale"]
+LOCALE_PATHS = [BASE_DIR / "locale", BASE_DIR / "locale" / "retired"]  # the second: texts of stored rows
 USE_I18N = USE_TZ = True
 TIME_ZONE = env_str("TILTYARD_TIME_ZONE", "UTC")
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"

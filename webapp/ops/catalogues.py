@@ -14,7 +14,7 @@ def catalogues_compile(locale: Path) -> list[Path]:
     import polib
 
     written = []
-    for source in sorted(locale.glob("*/LC_MESSAGES/*.po")):
+    for source in sorted(locale.rglob("LC_MESSAGES/*.po")):
         target = source.with_suffix(".mo")
         if target.exists() and target.stat().st_mtime >= source.stat().st_mtime:
             continue
