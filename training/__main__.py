@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from training.config import JobConfig, config_load
 from training.errors import ConfigError, TiltyardError
-from training.machine import floors_broken
+from training.floors import floors_broken
 from training.plain import number_in
 from training.words import complaint_of, option_of
 

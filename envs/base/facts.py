@@ -13,12 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from fastapi import FastAPI
-
-from envs.base.bridge import BridgeObservation, StepAction
 from envs.base.logs import log
-from envs.base.openenv import EnvironmentMetadata, SchemaResponse, State
-from envs.base.settings import ServerSettings
 from envs.wire import Baseline, Validation
 
 VALIDATION_KEPT_S = 60.0
@@ -88,28 +83,3 @@ def _run(validate: Callable[[], Validation]) -> Validation:
     except Exception as error:
         log(logging.ERROR, "validate.failed", exc_info=True)
         return Validation(ok=False, episodes=0, problems=[f"Validation failed with {type(error).__name__}."])
-
-
-# --- Describing -----------------------------------------------------------------------------------------------------
-# What OpenEnv's own tools ask of a server beside playing it: ``/metadata``, ``/schema`` and ``/openapi.json``.
-#
-# ``openenv validate --url`` is the field's bar for a server; it also wants ``/mcp`` (``envs.base.mcp``). ``reset``,
-# ``step`` and ``state`` stay with the websocket alone: agents must not find them as routes or tools.
-
-
-def mount(app: FastAPI, settings: ServerSettings, description: str) -> None:
-    """Add the two routes; ``/openapi.json`` is FastAPI's own."""
-
-    @app.get("/metadata", response_model=EnvironmentMetadata)
-    async def metadata() -> EnvironmentMetadata:
-        return EnvironmentMetadata(
-            name=settings.name, version=settings.version, description=description or f"The environment {settings.name}."
-        )
-
-    @app.get("/schema", response_model=SchemaResponse)
-    async def schema() -> SchemaResponse:
-        return SchemaResponse(
-            action=StepAction.model_json_schema(),
-            observation=BridgeObservation.model_json_schema(),
-            state=State.model_json_schema(),
-        )

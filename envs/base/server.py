@@ -9,7 +9,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from envs.base import facts as facts_module
+from envs.base import describing
 from envs.base.bridge import Bridge, BridgeObservation, StepAction
 from envs.base.environment import ToolEnvironment
 from envs.base.facts import Facts, Prover
@@ -27,7 +27,7 @@ def create_server(
 ) -> FastAPI:
     """Serve ``factory()`` for each connection: ``/ws`` behind the guard, ``GET /health`` and ``GET /validate``.
 
-    Beside them stands what OpenEnv's own tools ask a server for (``envs.base.facts``, ``envs.base.mcp``).
+    Beside them stands what OpenEnv's own tools ask a server for (``envs.base.describing``, ``envs.base.mcp``).
 
     A server with routes of its own finds the ``LoadMeter`` and the ``Prover`` in the application's state.
     """
@@ -60,7 +60,7 @@ def create_server(
         return await prover.validation()
 
     app.add_exception_handler(HTTPException, refuse)
-    facts_module.mount(app, settings, prover.description)
+    describing.mount(app, settings, prover.description)
     Mcp(Session, settings).mount(app)
     app.add_middleware(Guard, settings=settings, meter=meter)
     return app

@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from tests.processes import ROOT
-from training import machine
+from training import floors
 from webapp.common.host import embedded
 from webapp.ops.hashes import hashed, pins
 from webapp.ops.surroundings import old_redis
@@ -38,10 +38,10 @@ OLD = {
 
 @pytest.mark.parametrize("name", OLD)
 def test_a_package_below_its_floor_stops_the_start(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = machine.version
-    assert machine.floors_broken() == []
-    monkeypatch.setattr(machine, "version", lambda asked: OLD[name] if asked == name else real(asked))
-    assert len(machine.floors_broken()) == 1
+    real = floors.version
+    assert floors.floors_broken() == []
+    monkeypatch.setattr(floors, "version", lambda asked: OLD[name] if asked == name else real(asked))
+    assert len(floors.floors_broken()) == 1
     with pytest.raises(ImproperlyConfigured, match=f"{name} {OLD[name]} has a known security hole"):
         apps.get_app_config("ops").ready()
     with pytest.raises(CommandError, match=f"{name} {OLD[name]} has a known security hole"):
@@ -49,21 +49,21 @@ def test_a_package_below_its_floor_stops_the_start(name: str, monkeypatch: pytes
 
 
 def test_every_floor_is_tried_and_every_lock_is_above_it() -> None:
-    assert set(OLD) == set(machine.FLOORS)
+    assert set(OLD) == set(floors.FLOORS)
     for name in ("requirements/app.lock", "requirements/vllm.lock"):
         for package, version in re.findall(r"^([\w.-]+)==([\w.]+)", (ROOT / name).read_text(), re.MULTILINE):
-            floor = machine.FLOORS.get(canonicalize_name(package))
+            floor = floors.FLOORS.get(canonicalize_name(package))
             assert floor is None or Version(version) >= Version(floor), (name, package)
 
 
 def test_the_floor_itself_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "version", lambda asked: machine.FLOORS[asked])
-    assert machine.floors_broken() == []
+    monkeypatch.setattr(floors, "version", lambda asked: floors.FLOORS[asked])
+    assert floors.floors_broken() == []
 
 
 def test_a_local_build_is_compared_by_its_release(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "version", lambda asked: "99.1.0+cpu")
-    assert machine.floors_broken() == []
+    monkeypatch.setattr(floors, "version", lambda asked: "99.1.0+cpu")
+    assert floors.floors_broken() == []
 
 
 def test_a_trainer_refuses_them_too(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 from training.sandbox.confinement import Unavailable, confine
-from training.sandbox.problems import ALLOWED, LOADED_TOO
+from training.sandbox.modules import ALLOWED, LOADED_TOO
 
 FILE = "<reward>"
 GRACE_S = 2.0

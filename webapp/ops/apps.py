@@ -6,7 +6,7 @@ from celery.signals import worker_ready
 from django.apps import AppConfig
 from django.core.exceptions import ImproperlyConfigured
 
-from training.machine import floors_broken
+from training.floors import floors_broken
 from webapp import celery  # noqa: F401 - every ``shared_task`` belongs to the application that is made there
 from webapp.common.host.ready import say_ready
 

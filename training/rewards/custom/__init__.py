@@ -13,8 +13,9 @@ from training.config import RewardComponent
 from training.errors import ConfigError, CustomRewardFault, RewardTimeout, TiltyardError
 from training.rewards.base import Component, Episode
 from training.rewards.custom.episode import CustomParams, plain_episode
+from training.sandbox.pool import pool
 from training.sandbox.problems import Problem, SandboxProblem
-from training.sandbox.process import Answer, Limits, pool
+from training.sandbox.process import Answer, Limits
 from training.words import _, sentence
 
 CUSTOM = "custom_python"

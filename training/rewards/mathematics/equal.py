@@ -9,8 +9,9 @@ from training.errors import RewardFault
 from training.rewards.mathematics.claim import Claim, answer_in, claims_of, is_denied
 from training.rewards.mathematics.inside import known_unit
 from training.rewards.mathematics.plain import bare, same_value, value_of
+from training.sandbox.pool import pool
 from training.sandbox.problems import SandboxProblem
-from training.sandbox.process import Limits, pool
+from training.sandbox.process import Limits
 from training.words import _, sentence
 
 LIBRARY = "training.rewards.mathematics.inside"

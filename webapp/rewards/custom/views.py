@@ -20,7 +20,7 @@ from training.config import RewardComponent
 from training.rewards.custom import CUSTOM
 from training.rewards.custom.episode import MAX_CODE_CHARS, CustomParams
 from training.rewards.registry import COMPONENTS
-from training.sandbox.problems import ALLOWED
+from training.sandbox.modules import ALLOWED
 from webapp.common.fields import error_sentence, fields_of
 from webapp.common.ids import name_validator
 from webapp.common.pages import add_errors, probe_allowed

@@ -18,8 +18,9 @@ from training.rewards.mathematics.claim import MAX_CHARS, answer_in, boxes_in, c
 from training.rewards.mathematics.equal import states
 from training.rewards.mathematics.plain import bare, value_of
 from training.rewards.samples import played, says
+from training.sandbox.pool import Pool
 from training.sandbox.problems import Problem, SandboxProblem
-from training.sandbox.process import Limits, Pool, Worker
+from training.sandbox.process import Limits, Worker
 
 ROOT = Path(__file__).resolve().parents[4]
 

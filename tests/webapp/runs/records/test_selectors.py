@@ -136,7 +136,7 @@ def test_a_page_of_a_step_reads_the_turns_of_that_page_alone(written: Any) -> No
     with CaptureQueriesContext(connection) as asked:
         found = step_rollouts(w.run, 1, slice(2, 4))
     assert [row["task"] for row in found["rollouts"]] == ["r2", "r3"]
-    assert [turn["messages"][0]["content"] for turn in found["turns"]] == ["r2", "r3"]
+    assert {turn["messages"][0]["content"] for turn in found["turns"]} == {"r2", "r3"} and len(found["turns"]) == 2
     assert "LIMIT 2 OFFSET 2" in asked[0]["sql"] and len(asked) == 3
     assert step_rollouts(w.run, 1, slice(5, 9))["rollouts"] == step_rollouts(w.run, 1, slice(5, 9))["turns"] == []
 

@@ -10,7 +10,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import translation
 
-from training.machine import floors_broken
+from training.floors import floors_broken
 from webapp.common.env import env_bool
 from webapp.ops.console import Console
 from webapp.ops.options import UpOptions
