@@ -41,9 +41,8 @@ test: $(VENV)/.setup-test $(JS)/node_modules/.setup ## lint, types, tests of the
 quick: $(VENV)/.setup-test $(JS)/node_modules/.setup ## within a minute: lint, types, and the tests that need no database and no browser
 	@$(MAKE) --no-print-directory --jobs=2 lint pure-tests
 
-pure-tests: $(VENV)/.setup-test ## the tests that need no database and no browser, without ruff and types
-	$(PY) -m pytest -q $(addprefix tests/training/,data dialects doctor evaluation exports imports rewards)
-	$(PY) -m pytest -q tests/envs --ignore tests/envs/test_connections.py --ignore tests/envs/test_hostile.py
+pure-tests: $(VENV)/.setup-test ## the tests that need no database and no browser, without lint
+	$(PY) -m pytest -q $(addprefix tests/training/,dialects exports rewards)
 
 default-tests: $(VENV)/.setup-test ## the default tests without ruff and types
 	$(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder

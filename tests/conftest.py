@@ -32,7 +32,6 @@ from webapp.runs.models import Run
 
 pytest_plugins = ["tests.processes", "tests.servers", "tests.browsers", "tests.evaluations", "tests.emptying"]
 ROOT = Path(__file__).resolve().parents[1]
-SEED_DATA = ROOT.parent / "shared" / "data"
 ROW = {
     "messages": [
         {"role": "user", "content": "What is 2 + 3?"},
@@ -225,15 +224,6 @@ def make_run(project: Project) -> Builder:
         return Run.objects.create(**(fields | over))
 
     return make
-
-
-# --- Data -----------------------------------------------------------------------------------------------------------
-@pytest.fixture(scope="session")
-def seed_data() -> Path:
-    """The seeds' sample data beside the repository; tests that need it are skipped where it is not."""
-    if not SEED_DATA.is_dir():
-        pytest.skip(f"needs the seeds' data in {SEED_DATA}")
-    return SEED_DATA
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""Processes that tests start, and the tools environment server among them. Nothing here knows Django."""
+"""Processes that tests start, and the real data that they read. Nothing here knows Django."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ import pytest
 from webapp.common.host.embedded import die_with_parent
 
 ROOT = Path(__file__).resolve().parents[1]
+SEED_DATA = ROOT.parent / "shared" / "data"
 START_LIMIT_S = 60.0
 STOP_LIMIT_S = 15.0
 
@@ -76,3 +77,11 @@ def port_is_free(port: int) -> bool:
     """Whether nothing listens on this loopback port."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+@pytest.fixture(scope="session")
+def seed_data() -> Path:
+    """The seeds' sample data beside the repository; tests that need it are skipped where it is not."""
+    if not SEED_DATA.is_dir():
+        pytest.skip(f"needs the seeds' data in {SEED_DATA}")
+    return SEED_DATA
