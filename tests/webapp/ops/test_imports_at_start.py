@@ -27,10 +27,10 @@ WORKER = "import sys; from webapp.celery import app\napp.loader.import_default_m
     ("code", "without"),
     [
         (STARTER, ("celery", "psycopg", "django.contrib.auth.models", "webapp.urls")),
-        (WORKER, ("webapp.urls", "webapp.api.urls", "ninja", "uvicorn")),
-        (f"{COMMAND.format(room='ops', name='run_clockwork')}; {SKIPS}", ("webapp.urls", "ninja")),
+        (WORKER, ("webapp.urls", "webapp.api.urls", "ninja", "uvicorn", "sympy")),
+        (f"{COMMAND.format(room='ops', name='run_clockwork')}; {SKIPS}", ("webapp.urls", "ninja", "sympy")),
         (f"{COMMAND.format(room='environments', name='keep_environments')}; {SKIPS}", ("webapp.urls", "ninja")),
-        ("import django, sys; django.setup()", ("numpy", "webapp.urls")),
+        ("import django, sys; django.setup()", ("numpy", "sympy", "webapp.urls")),
         (f"{COMMAND.format(room='ops', name='prepare_site')}; {LINK}", ("numpy", "webapp.urls", "ninja")),
     ],
 )

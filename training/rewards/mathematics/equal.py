@@ -7,8 +7,8 @@ from functools import lru_cache
 
 from training.errors import RewardFault
 from training.rewards.mathematics.claim import Claim, answer_in, claims_of, is_denied
-from training.rewards.mathematics.inside import known_unit
 from training.rewards.mathematics.plain import bare, same_value, value_of
+from training.rewards.mathematics.units import known_unit
 from training.sandbox.pool import pool
 from training.sandbox.problems import SandboxProblem
 from training.sandbox.process import Limits

@@ -6,7 +6,7 @@ import re
 from fractions import Fraction
 from typing import NamedTuple
 
-from training.rewards.mathematics.inside import Unit, unit_of
+from training.rewards.mathematics.units import Unit, unit_of
 
 TOLERANCE = Fraction(1, 10**6)
 """How far a decimal may be from a number that no decimal reaches, relatively: 0.3333333 for 1/3."""
