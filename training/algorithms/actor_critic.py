@@ -39,8 +39,8 @@ from training.algorithms.values import (
 from training.config import JobConfig
 from training.config.ppo import HEAD_REACH
 from training.errors import NotFinite
+from training.policy.attached import causal_of, without_value_head
 from training.policy.value_head import ValueHead, attach_value_head, hidden_read, values_read
-from training.policy.vllm_weights import causal_of, without_value_head
 
 # --- Head start -----------------------------------------------------------------------------------------------------
 # Where a value head starts: at the mean of the first returns, and with updates of its own before the policy has any.

@@ -11,7 +11,7 @@ from typing import Any
 from training.algorithms.checkpoints import ADAPTER, ADAPTER_CONFIG, FINAL, PREFIX, HubModel, StageMark, write_whole
 from training.algorithms.task_memory import Memory
 from training.errors import ModelError
-from training.policy.vllm_weights import value_head_of, without_value_head
+from training.policy.attached import value_head_of, without_value_head
 
 README = "README.md"
 REFERENCE = "reference/weights.safetensors"

@@ -31,7 +31,7 @@ from training.data.reader import load_rows
 from training.data.schema import Row
 from training.errors import ConfigError, DataError
 from training.events import PhaseChanged
-from training.policy.vllm_weights import lora_config
+from training.policy.adapter import lora_config
 from training.rollout.tokens import ChatTemplate
 
 

@@ -34,10 +34,10 @@ from training.algorithms.token_values import TokenRecord, speller
 from training.config import GrpoConfig, JobConfig, RewardComponent
 from training.data.schema import Row
 from training.events import PhaseChanged
+from training.policy.adapter import lora_config
 from training.policy.check import SamplerCheck, trainer_logprobs
 from training.policy.engine import Engine
 from training.policy.make import AUTOCAST
-from training.policy.vllm_weights import lora_config
 from training.rewards.combining import term_of
 from training.rollout.holding import wait_for_environment
 from training.rollout.protocols import check_environment

@@ -18,7 +18,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from training.algorithms.base import IGNORED
 from training.errors import ConfigError
-from training.policy.vllm_weights import causal_of
+from training.policy.attached import causal_of
 
 # --- Packing --------------------------------------------------------------------------------------------------------
 # Several short conversations in one row of a batch, so that less of it is padding.

@@ -24,7 +24,7 @@ from training.data.schema import Row
 from training.data.splitting import split_rows
 from training.errors import ConfigError
 from training.events import PhaseChanged
-from training.policy.vllm_weights import lora_config
+from training.policy.adapter import lora_config
 
 
 def run_sft(job: Job) -> None:

@@ -33,8 +33,8 @@ from training.memory.tracing import (
     step_bytes,
     trained_weights,
 )
+from training.policy.adapter import lora_config
 from training.policy.memory import RowCost
-from training.policy.vllm_weights import lora_config
 from training.starter import starter_config
 from training.words import _, sentence
 

@@ -32,7 +32,7 @@ from transformers.cache_utils import (
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface, eager_mask, sdpa_mask
 
-from training.policy.vllm_weights import causal_of
+from training.policy.attached import causal_of
 
 # --- Rows attention -------------------------------------------------------------------------------------------------
 # Attention over rows that stand one after another in a single long one, each for itself.

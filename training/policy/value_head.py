@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from training.policy.vllm_weights import VALUE_HEAD, causal_of, value_head_of
+from training.policy.attached import VALUE_HEAD, causal_of, value_head_of
 
 
 class ValueHead(nn.Module):

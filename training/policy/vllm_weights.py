@@ -8,67 +8,15 @@ new weights would leave the copy as it was, in silence. So the server of a tied 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from training.config import JobConfig
 from training.machine import require_room
+from training.policy.attached import without_value_head
 from training.policy.vllm_engine import Handover
-
-# --- Attached -------------------------------------------------------------------------------------------------------
-# Where a value head sits in a model: whoever writes weights has to leave it out. Loads no training library.
-
-VALUE_HEAD = "value_head"
-"""The head's name among the modules of a causal model."""
-
-
-def causal_of(model: Any) -> Any:
-    """The causal model inside an adapter."""
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
-
-
-def value_head_of(model: Any) -> Any:
-    """The model's head (``training.policy.value_head``), or ``None``."""
-    return getattr(causal_of(model), VALUE_HEAD, None)
-
-
-@contextmanager
-def without_value_head(model: Any) -> Iterator[None]:
-    """Within the block the model is what it was before it got a head."""
-    modules = getattr(causal_of(model), "_modules", {})
-    head = modules.pop(VALUE_HEAD, None)
-    try:
-        yield
-    finally:
-        if head is not None:
-            modules[VALUE_HEAD] = head
-
-
-# --- Adapter --------------------------------------------------------------------------------------------------------
-# The LoRA adapter of a job.
-
-
-def lora_config(config: JobConfig) -> Any:
-    """The LoRA adapter to train (Hu et al. 2021; scaled as Kalajdzievski 2023 where asked), or ``None`` to train all
-    weights."""
-    if not config.model.lora_rank:
-        return None
-    from peft import LoraConfig
-
-    targets = config.model.lora_targets
-    return LoraConfig(
-        r=config.model.lora_rank,
-        lora_alpha=config.model.adapter_alpha,
-        use_rslora=config.model.lora_rslora,
-        lora_dropout=config.model.lora_dropout,
-        target_modules=targets if targets == "all-linear" else targets.split(","),
-        task_type="CAUSAL_LM",
-    )
-
 
 ONE_FILE = "1000GB"
 OUTPUT_FILE = "output.safetensors"

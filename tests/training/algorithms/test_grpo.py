@@ -18,7 +18,7 @@ from training.algorithms.job import row_order
 from training.algorithms.rollouts import PARTS_FIELD, trl_batch
 from training.config import JobConfig
 from training.errors import ConfigError, EnvironmentUnreachable, RewardFault
-from training.policy.vllm_weights import lora_config
+from training.policy.adapter import lora_config
 from training.rewards.advantages import GroupStatistics
 from training.rewards.base import Episode, Score
 from training.rewards.combining import terms_of, total_of

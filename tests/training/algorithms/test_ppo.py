@@ -21,7 +21,7 @@ from training.algorithms.grpo import rollout_arguments
 from training.algorithms.ppo import clipped_arguments, run_ppo
 from training.algorithms.pull import own_tokens
 from training.errors import RewardFault
-from training.policy.vllm_weights import causal_of, value_head_of
+from training.policy.attached import causal_of, value_head_of
 from training.rewards.base import Episode, Score
 
 pytestmark = pytest.mark.usefixtures("no_health")

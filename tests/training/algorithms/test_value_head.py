@@ -20,8 +20,9 @@ from training.algorithms.actor_critic import ActorCriticTrainer
 from training.algorithms.contents import load_value_head
 from training.algorithms.ppo import run_ppo
 from training.errors import ModelError, NotFinite
+from training.policy.attached import value_head_of, without_value_head
 from training.policy.value_head import attach_value_head, values_read
-from training.policy.vllm_weights import WeightsOnDisk, value_head_of, without_value_head
+from training.policy.vllm_weights import WeightsOnDisk
 
 pytestmark = pytest.mark.usefixtures("no_health")
 

@@ -10,7 +10,7 @@ from training.memory.devices import device_named
 from training.memory.optimizers import Weight, kept_by
 from training.memory.table import Model, memory_of
 from training.memory.tracing import Precision
-from training.policy.vllm_weights import lora_config
+from training.policy.adapter import lora_config
 from training.starter import starter_config
 
 TABLE, MATRIX, VECTOR = Weight((1000, 64), 4, embedding=True), Weight((128, 64)), Weight((64,))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.training.helpers import job_config
-from training.policy.vllm_weights import lora_config
+from training.policy.adapter import lora_config
 
 
 @pytest.mark.parametrize(
