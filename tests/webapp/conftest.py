@@ -1,4 +1,4 @@
-"""Whatever a test of the web asks the API, the answer is held to the schema."""
+"""Whatever a test of the web asks the API, the answer is held to the schema, and what it is made of to its shape."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from pydantic import ValidationError
 
 from tests.webapp.api.answers import PREFIX, complaints
+from webapp.common.answers import Answer
 
 
 @pytest.fixture(autouse=True)
@@ -22,4 +24,8 @@ def answers_are_as_the_schema_says(monkeypatch: pytest.MonkeyPatch) -> None:
             assert complaints(method, address, response.status_code, response.json()) == []
         return response
 
+    def fail(shape: type[Answer], error: ValidationError) -> None:
+        raise AssertionError(f"{shape.__name__}: {error}")
+
     monkeypatch.setattr(Client, "request", asked)
+    monkeypatch.setattr("webapp.common.answers.report_misfit", fail)

@@ -8,7 +8,7 @@ import json
 import logging
 import math
 from collections.abc import Callable, Collection
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any, NamedTuple, TypeVar, cast
 
 from django.conf import settings
 from django.core.exceptions import PermissionDenied, RequestDataTooBig, SuspiciousOperation
@@ -33,6 +33,7 @@ from pydantic import ValidationError as ShapeError
 from training.errors import ConfigError, TiltyardError
 from training.words import complaint_of, option_of
 from webapp.api.schema import CODES, DESCRIPTION, DocumentedAPI
+from webapp.common.answers import in_shape
 from webapp.common.errors import TooMany, error_body, outage, server_error, too_many
 from webapp.common.pages import errors_by_field
 from webapp.common.text import unstorable
@@ -135,26 +136,35 @@ api = DocumentedAPI(
 )
 
 
-def as_it_is(view: Callable[..., Any]) -> Callable[..., HttpResponseBase]:
-    """Send an operation's answer without validating it by its schema. Tests compare answers with the schema; a person
-    whose old run has an odd row shall see the row rather than a 500."""
+def in_its_shape(view: Callable[..., Any]) -> Callable[..., HttpResponseBase]:
+    """Send what an operation returns (rows, dataclasses, dictionaries) in the shape that its schema declares."""
 
     @functools.wraps(view)
     def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        return as_response(request, view(request, *args, **kwargs))
+        return as_response(request, view, view(request, *args, **kwargs))
 
     return answer
 
 
-def as_response(request: HttpRequest, made: Any) -> HttpResponseBase:
-    """An operation's result as a response."""
+def as_response(request: HttpRequest, view: Callable[..., Any], made: Any) -> HttpResponseBase:
+    """The response with what the operation ``view`` returned."""
     if isinstance(made, HttpResponseBase):
         return made
+    if isinstance(made, Tagged):
+        response = as_response(request, view, made.shown)
+        response["ETag"] = etag_of(made.written)
+        return response
     status, body = (made.status_code, made.value) if isinstance(made, Status) else (200, made)
-    return api.create_response(request, body, status=status)
+    return api.create_response(request, in_shape(_shape_of(view, status), body), status=status)
 
 
-api.add_decorator(as_it_is)
+def _shape_of(view: Callable[..., Any], status: int) -> Any:
+    """What the operation says that it answers with this status."""
+    models = view._ninja_operation.response_models  # type: ignore[attr-defined]
+    return models[status].model_fields["response"].annotation
+
+
+api.add_decorator(in_its_shape)
 
 
 def caller(request: HttpRequest) -> User:
@@ -324,11 +334,11 @@ def etag_of(written: Any) -> str:
     return f'"{hashlib.sha256(text.encode()).hexdigest()[:32]}"'
 
 
-def tagged(request: HttpRequest, shown: dict[str, Any], written: Any) -> HttpResponse:
+class Tagged(NamedTuple):
     """An answer with the tag of its texts."""
-    answer = api.create_response(request, shown, status=200)
-    answer["ETag"] = etag_of(written)
-    return answer
+
+    shown: Any
+    written: Any
 
 
 def held(item: M) -> M:

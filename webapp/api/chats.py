@@ -10,7 +10,6 @@ from ninja import Query, Router, Status
 from pydantic import Field
 
 from webapp.api.answers import people
-from webapp.api.answers.base import Deleted, Page
 from webapp.api.base import caller
 from webapp.api.idempotency import once
 from webapp.api.listing import Searched, page_of
@@ -19,6 +18,7 @@ from webapp.chat.models import Chat
 from webapp.chat.saving import chat_save
 from webapp.chat.selectors import answer_view, chat_view, chats_of, turn_view, waits
 from webapp.chat.services import MAX_TEXT_CHARS, answer_again, chat_create, chat_delete, chat_stop, turn_send
+from webapp.common.answers import Deleted, Page
 from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.models import Role
 

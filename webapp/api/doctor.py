@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from django.db import transaction
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from ninja import Router
 from pydantic import Field
 
 from training.doctor.options import DoctorOptions
 from training.doctor.rules import RULES
 from webapp.api.answers import runs as runs_answers
-from webapp.api.base import IfMatch, caller, held, require_match, tagged
+from webapp.api.base import IfMatch, Tagged, caller, held, require_match
 from webapp.api.schemas import Body
 from webapp.common.text import translated
 from webapp.engine.doctor.rules import Rules, rules_change, rules_of
@@ -32,23 +32,21 @@ class DoctorRulesPatch(Body):
 
 
 @router.get("/projects/{slug:slug}/doctor", response=runs_answers.DoctorRules)
-def doctor_rules(request: HttpRequest, slug: str) -> HttpResponse:
+def doctor_rules(request: HttpRequest, slug: str) -> Tagged:
     """When advisories open in a project, and what follows from each. `ETag` covers all of it."""
     rules = rules_of(project_for(caller(request), slug))
-    return tagged(request, _rules_out(rules), _tagged_values(rules))
+    return Tagged(_rules_out(rules), _tagged_values(rules))
 
 
 @router.patch("/projects/{slug:slug}/doctor", response=runs_answers.DoctorRules)
-def doctor_rules_change(
-    request: HttpRequest, slug: str, body: DoctorRulesPatch, if_match: IfMatch = None
-) -> HttpResponse:
+def doctor_rules_change(request: HttpRequest, slug: str, body: DoctorRulesPatch, if_match: IfMatch = None) -> Tagged:
     """Change thresholds, and what follows from advisories (owners)."""
     project = project_for(caller(request), slug, need=Role.OWNER)
     with transaction.atomic():
         held(project)  # the rules have no row while they are the defaults
         require_match(if_match, _tagged_values(rules_of(project)))
         rules = rules_change(project=project, user=caller(request), **body.model_dump())
-    return tagged(request, _rules_out(rules), _tagged_values(rules))
+    return Tagged(_rules_out(rules), _tagged_values(rules))
 
 
 def _tagged_values(rules: Rules) -> list[Any]:

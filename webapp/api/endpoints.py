@@ -11,10 +11,10 @@ from ninja.errors import HttpError
 from pydantic import Field
 
 from webapp.api.answers import models as models_answers
-from webapp.api.answers.base import Deleted, Page
 from webapp.api.base import caller
 from webapp.api.listing import Named, page_of
 from webapp.api.schemas import Body
+from webapp.common.answers import Deleted, Page
 from webapp.common.pages import probe_allowed
 from webapp.endpoints.models import Endpoint
 from webapp.endpoints.selectors import endpoints_of, row_of, with_use

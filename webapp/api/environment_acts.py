@@ -15,12 +15,12 @@ from ninja.errors import HttpError
 from pydantic import Field
 
 from webapp.api.answers import data as data_answers
-from webapp.api.answers.base import Deleted, Page
 from webapp.api.base import caller
 from webapp.api.idempotency import once
 from webapp.api.listing import LongNamed, page_of
 from webapp.api.objects import router
 from webapp.api.schemas import Body, environment_out
+from webapp.common.answers import Deleted, Page
 from webapp.common.pages import probe_allowed
 from webapp.environments.models import DatasetOrder, Environment
 from webapp.environments.orders import order_create, orders_of

@@ -112,7 +112,7 @@ def once(view: View) -> View:
         if not key:
             return view(request, **sent)
         call = Call(caller(request), _project_of_call(request, sent), view.__name__, key, _call_digest(request, sent))
-        return _done_once(call, lambda: as_response(request, view(request, **sent)))
+        return _done_once(call, lambda: as_response(request, answer, view(request, **sent)))
 
     # ninja evaluates the annotations in this module, which does not have their names.
     answer.__signature__ = inspect.signature(view, eval_str=True)  # type: ignore[attr-defined]

@@ -91,7 +91,7 @@ class Part(NamedTuple):
     total: int
     next: str | None
 
-    def body(self, items: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    def body(self, items: Iterable[Any]) -> dict[str, Any]:
         """The answer, with the rows as they are shown."""
         return {
             "items": list(items),
@@ -103,11 +103,12 @@ class Part(NamedTuple):
 
 
 def page_of(
-    request: HttpRequest, rows: QuerySet[Any], asked: Paging, show: Callable[[Any], dict[str, Any]], **fields: Any
+    request: HttpRequest, rows: QuerySet[Any], asked: Paging, show: Callable[[Any], Any] | None = None, **fields: Any
 ) -> dict[str, Any]:
-    """One page of a list; ``fields`` are those of ``matching``. Raises ``ValidationError``."""
+    """One page of a list, whose rows ``show`` completes where their shape needs more than they have; ``fields`` are
+    those of ``matching``. Raises ``ValidationError``."""
     part = part_of(request, matching(rows, asked, **fields), asked)
-    return part.body(map(show, part.rows))
+    return part.body(map(show, part.rows) if show else part.rows)
 
 
 def matching(

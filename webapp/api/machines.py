@@ -10,11 +10,10 @@ from ninja import Query, Router, Status
 from pydantic import Field
 
 from webapp.api.answers import people as answers
-from webapp.api.answers.base import Deleted, Page
 from webapp.api.base import caller
 from webapp.api.listing import LongNamed, page_of
-from webapp.api.me import token_line
 from webapp.api.schemas import Body
+from webapp.common.answers import Deleted, Page
 from webapp.people.teams import machines
 from webapp.people.teams.access import project_for, require_person
 from webapp.people.teams.models import ApiToken, Machine, Project, Role, TokenEnd
@@ -37,20 +36,6 @@ class MachineIn(MachineTokenIn):
     name: str = Field(min_length=1, max_length=80, description="as a user name; runs and the audit show it")
     may: Literal["metrics", "ingest", "viewer", "editor"] = "editor"
     everywhere: bool = Field(default=False, description="in all projects of the team, not in this one alone")
-
-
-def machine_out(machine: Machine) -> dict[str, Any]:
-    """A machine account with its tokens, without their text. ``user.there`` has them (``machines_of``)."""
-    return {
-        "id": str(machine.pk),
-        "name": machine.name,
-        "role": machine.role,
-        "scope": machine.scope or None,
-        "project": machine.project.slug if machine.project else None,
-        "created_by": machine.created_by.username if machine.created_by else None,
-        "created_at": machine.created_at.isoformat(),
-        "tokens": [token_line(token) for token in machine.user.there],  # type: ignore[attr-defined]
-    }
 
 
 def _owned_project(request: HttpRequest, slug: str) -> Project:
@@ -79,7 +64,7 @@ def _require_confirmed(request: HttpRequest, act: Act) -> None:
 @router.get("/projects/{slug:slug}/machines", response=Page[answers.Machine])
 def machines_list(request: HttpRequest, slug: str, asked: Query[LongNamed]) -> dict[str, Any]:
     """The machine accounts of the project's team by name, with their tokens (owners). The tokens' text is not shown."""
-    return page_of(request, machines.machines_of(_owned_project(request, slug).team), asked, machine_out)
+    return page_of(request, machines.machines_of(_owned_project(request, slug).team), asked)
 
 
 @router.post("/projects/{slug:slug}/machines", response={201: answers.MachineMade})
@@ -88,7 +73,7 @@ def machine_new(request: HttpRequest, slug: str, body: MachineIn) -> Status[dict
     project = _owned_project(request, slug)
     _require_confirmed(request, Act.MACHINE)
     made, token, text = machines.machine_create(project=project, by=caller(request), **body.model_dump())
-    return Status(201, {"id": str(made.pk), "name": made.name, "token": token_line(token), "text": text})
+    return Status(201, {"id": made.pk, "name": made.name, "token": token, "text": text})
 
 
 @router.delete("/projects/{slug:slug}/machines/{uuid:machine_id}", response=Deleted)
@@ -109,7 +94,7 @@ def machine_token_new(
     machine = _machine_of(project, machine_id)
     _require_confirmed(request, Act.TOKEN)
     token, text = machines.machine_token(machine=machine, days=body.days, by=caller(request), project=project)
-    return Status(201, {"token": token_line(token), "text": text})
+    return Status(201, {"token": token, "text": text})
 
 
 @router.post(
@@ -125,7 +110,7 @@ def machine_token_replaced(
     old = _token_of(machine, machine_token)
     _require_confirmed(request, Act.TOKEN)
     token, text = machines.machine_token_rotate(machine=machine, token=old, by=caller(request), project=project)
-    return Status(201, {"token": token_line(token), "text": text})
+    return Status(201, {"token": token, "text": text})
 
 
 @router.delete(

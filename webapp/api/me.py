@@ -10,7 +10,7 @@ from ninja import Router
 from webapp.api.answers import people as people_answers
 from webapp.api.base import caller, open_to
 from webapp.people.teams.access import token_of
-from webapp.people.teams.models import ApiToken, TokenScope
+from webapp.people.teams.models import TokenScope
 
 router = Router(tags=["me"])
 
@@ -19,27 +19,4 @@ router = Router(tags=["me"])
 def me(request: HttpRequest) -> dict[str, Any]:
     """Who you are, and the rights of your token (`null` in a browser)."""
     user = caller(request)
-    token = token_of(user)
-    return {"username": user.username, "token": None if token is None else token_out(token)}
-
-
-def token_out(token: ApiToken) -> dict[str, Any]:
-    """The rights of a token."""
-    return {
-        "name": token.name,
-        "role": token.role,
-        "scope": token.scope or None,
-        "project": token.project.slug if token.project else None,
-        "expires_at": token.expires_at.isoformat() if token.expires_at else None,
-    }
-
-
-def token_line(token: ApiToken) -> dict[str, Any]:
-    """A token as lists show it, without its text."""
-    return token_out(token) | {
-        "id": str(token.pk),
-        "hint": token.hint,
-        "created_at": token.created_at.isoformat(),
-        "used_at": token.used_at.isoformat() if token.used_at else None,
-        "used_from": token.used_from,
-    }
+    return {"username": user.username, "token": token_of(user)}

@@ -13,11 +13,11 @@ from django.utils.translation import gettext as _
 from ninja import Query, Router, Status
 
 from webapp.api.answers import models as models_answers
-from webapp.api.answers.base import Page
-from webapp.api.base import IfMatch, caller, held, require_match, tagged
+from webapp.api.base import IfMatch, Tagged, caller, held, require_match
 from webapp.api.idempotency import once
 from webapp.api.listing import Dated, Named, page_of
 from webapp.api.schemas import ModelIn, ModelNew, PushIn, model_out, push_out
+from webapp.common.answers import Page
 from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.audit import audit
 from webapp.people.teams.models import AuditAction, Role
@@ -62,15 +62,15 @@ def model_new(request: HttpRequest, slug: str, body: ModelNew) -> Status[dict[st
 
 
 @router.get("/models/{uuid:model_id}", tags=["models"], response=models_answers.ModelWhole)
-def model_get(request: HttpRequest, model_id: UUID) -> HttpResponse:
+def model_get(request: HttpRequest, model_id: UUID) -> Tagged:
     """A model with its lineage, the runs trained from it, its scores, and the team's sections of its card. `ETag` is
     that of its mark, tags, notes and sections."""
     model = _model_for(request, model_id)
-    return tagged(request, _full_out(model), _tagged_values(model))
+    return Tagged(_full_out(model), _tagged_values(model))
 
 
 @router.patch("/models/{uuid:model_id}", tags=["models"], response=models_answers.ModelWhole)
-def model_patch(request: HttpRequest, model_id: UUID, body: ModelIn, if_match: IfMatch = None) -> HttpResponse:
+def model_patch(request: HttpRequest, model_id: UUID, body: ModelIn, if_match: IfMatch = None) -> Tagged:
     """Change mark, tags, notes or sections of the card: all that is sent, or nothing."""
     found = _model_for(request, model_id, need=Role.EDITOR)
     with transaction.atomic():
@@ -80,7 +80,7 @@ def model_patch(request: HttpRequest, model_id: UUID, body: ModelIn, if_match: I
         if body.mark is not None:
             model_mark(model=model, mark=body.mark)
     model = _model_for(request, model_id)
-    return tagged(request, _full_out(model), _tagged_values(model))
+    return Tagged(_full_out(model), _tagged_values(model))
 
 
 def _tagged_values(model: RegisteredModel) -> list[Any]:

@@ -12,10 +12,10 @@ from ninja.errors import HttpError
 from pydantic import Field
 
 from webapp.api.answers import people as people_answers
-from webapp.api.answers.base import Gone, Items, Page
 from webapp.api.base import caller
 from webapp.api.listing import Dated, page_of
 from webapp.api.schemas import Body
+from webapp.common.answers import Gone, Items, Page
 from webapp.common.pages import probe_allowed
 from webapp.common.text import in_words
 from webapp.people.notifications import channels, selectors

@@ -16,11 +16,11 @@ from ninja.errors import HttpError
 from ninja.files import UploadedFile
 
 from webapp.api.answers import data as data_answers
-from webapp.api.answers.base import Page
 from webapp.api.base import caller, open_to
 from webapp.api.idempotency import once
 from webapp.api.listing import Named, page_of
 from webapp.api.schemas import EnvironmentIn, RewardSpecIn, ScaleIn, dataset_out, environment_out, reward_out
+from webapp.common.answers import Page
 from webapp.common.pages import probe_allowed
 from webapp.datasets.choices import Choices, companions_sent
 from webapp.datasets.models import Dataset

@@ -15,11 +15,11 @@ from pydantic import Field
 from training.config.references import name_in
 from training.plain import number_in
 from webapp.api.answers import data as data_answers
-from webapp.api.answers.base import Page
 from webapp.api.base import caller
 from webapp.api.idempotency import once
 from webapp.api.listing import LongDated, page_of
 from webapp.api.schemas import Body, dataset_out
+from webapp.common.answers import Page
 from webapp.datasets.choices import Choices
 from webapp.datasets.hub import source_clean
 from webapp.datasets.models import Dataset, DatasetExport, ExportState

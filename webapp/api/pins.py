@@ -12,9 +12,9 @@ from ninja.errors import HttpError
 from pydantic import Field
 
 from webapp.api.answers import runs as answers
-from webapp.api.answers.base import Deleted, Items
 from webapp.api.base import caller, open_to
 from webapp.api.schemas import Body
+from webapp.common.answers import Deleted, Items
 from webapp.common.strings import metric_titles
 from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.models import Role, TokenScope

@@ -12,16 +12,15 @@ from ninja import Query, Status
 from pydantic import Field
 
 from webapp.api.answers import people as people_answers
-from webapp.api.answers.base import Deleted, Gone, Items, Page
 from webapp.api.base import caller
 from webapp.api.listing import LongNamed, page_of
-from webapp.api.me import token_line
 from webapp.api.runs import router
 from webapp.api.schemas import Body, project_out
+from webapp.common.answers import Deleted, Gone, Items, Page
 from webapp.common.pages import clean_name
 from webapp.people.teams.access import may_start_projects, project_for
 from webapp.people.teams.hub_token import hub_token_remove, hub_token_set, hub_token_since
-from webapp.people.teams.models import ApiToken, Project, Role, Team, TokenEnd, User
+from webapp.people.teams.models import Project, Role, Team, TokenEnd, User
 from webapp.people.teams.selectors import member_rows, teams_owned
 from webapp.people.teams.services import project_create
 from webapp.people.teams.sudo import Act, ask
@@ -101,7 +100,7 @@ def _hub_token_out(project: Project) -> dict[str, Any]:
 @router.get("/projects/{slug:slug}/tokens", tags=["projects"], response=Page[people_answers.ReachingToken])
 def tokens_list(request: HttpRequest, slug: str, asked: Query[LongNamed]) -> dict[str, Any]:
     """Every member's tokens that open this project now, by person (owners). Their text is not shown."""
-    return page_of(request, tokens_reaching(_owned_project(request, slug)), asked, reaching_out)
+    return page_of(request, tokens_reaching(_owned_project(request, slug)), asked)
 
 
 @router.delete("/projects/{slug:slug}/tokens/{uuid:token_id}", tags=["projects"], response=Deleted)
@@ -113,8 +112,3 @@ def token_delete(request: HttpRequest, slug: str, token_id: UUID) -> dict[str, s
         raise Http404
     token_revoke(token, TokenEnd.REVOKED if token.user_id == by.pk else TokenEnd.OWNER, by=by, project=project)
     return {"deleted": token.name}
-
-
-def reaching_out(token: ApiToken) -> dict[str, Any]:
-    """A person's token, without its text."""
-    return token_line(token) | {"username": token.user.username}

@@ -13,12 +13,12 @@ from training.config import Policy
 from webapp.api.answers import data as data_answers
 from webapp.api.answers import rollouts as rollouts_module
 from webapp.api.answers import runs as runs_answers
-from webapp.api.answers.base import Deleted, Items
 from webapp.api.base import caller
 from webapp.api.idempotency import once
 from webapp.api.listing import MAX_PAGE_ROWS
 from webapp.api.rewards import case_out
 from webapp.api.schemas import Body, dataset_out, run_out
+from webapp.common.answers import Deleted, Items
 from webapp.common.pages import MAX_PAGE
 from webapp.common.text import finite
 from webapp.engine.orders import Act, rollout_order

@@ -11,11 +11,11 @@ from uuid import UUID
 from django.db.models import Model
 from django.http import HttpRequest
 
-from webapp.api.answers.base import Deleted
 from webapp.api.base import caller
 from webapp.api.model_pages import router as models
 from webapp.api.objects import router as objects
 from webapp.api.runs import router as runs
+from webapp.common.answers import Deleted
 from webapp.datasets.models import Dataset
 from webapp.datasets.services import dataset_delete
 from webapp.people.teams.access import object_for, project_for

@@ -14,11 +14,11 @@ from pydantic import Field
 
 from training.config import RewardComponent
 from webapp.api.answers import data as data_answers
-from webapp.api.answers.base import Deleted, Page
 from webapp.api.base import caller
 from webapp.api.listing import Named, page_of
 from webapp.api.objects import router
 from webapp.api.schemas import Body
+from webapp.common.answers import Deleted, Page
 from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.models import Role
 from webapp.rewards.cases import cases_of, reward_case_delete

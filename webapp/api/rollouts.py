@@ -14,11 +14,11 @@ from ninja import Query, Router, Status
 from pydantic import Field
 
 from webapp.api.answers import rollouts as answers
-from webapp.api.answers.base import Deleted, Items, Page
 from webapp.api.base import caller
 from webapp.api.idempotency import once
 from webapp.api.listing import MAX_PAGE_ROWS, LongNamed, page_of
 from webapp.api.schemas import Body
+from webapp.common.answers import Deleted, Items, Page
 from webapp.common.text import finite
 from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.models import Role

@@ -14,11 +14,11 @@ from pydantic import Field
 
 from webapp.api.answers import data as data_answers
 from webapp.api.answers import runs as runs_answers
-from webapp.api.answers.base import Page
 from webapp.api.base import caller, open_to
 from webapp.api.idempotency import once
 from webapp.api.listing import LongDated, page_of
 from webapp.api.schemas import Body, dataset_out
+from webapp.common.answers import Page
 from webapp.datasets.models import ExportState
 from webapp.datasets.pairs import pairs_order
 from webapp.datasets.services import too_large_sentence

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from uuid import UUID
 
 from django.db import transaction
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from django.utils.translation import gettext as _
 from ninja import Query, Router, Status
 from ninja.errors import HttpError
@@ -17,11 +17,11 @@ from training.errors import ConfigError
 from webapp.api.answers import people as people_answers
 from webapp.api.answers import runs
 from webapp.api.answers import runs as runs_answers
-from webapp.api.answers.base import Items, Page
-from webapp.api.base import IfMatch, caller, held, open_to, require_match, tagged
+from webapp.api.base import IfMatch, Tagged, caller, held, open_to, require_match
 from webapp.api.idempotency import key_of, once
 from webapp.api.listing import MAX_PAGE_ROWS, LongNamed, Named, matching, page_of, part_of
 from webapp.api.schemas import ConfigIn, RunIn, RunPatch, StarIn, project_out, run_out
+from webapp.common.answers import Items, Page
 from webapp.engine.resuming import can_resume
 from webapp.engine.services import run_create, run_pause, run_resume, run_stop
 from webapp.launch.preflight import preflight
@@ -143,14 +143,14 @@ def config_sent(body: ConfigIn) -> JobConfig:
 
 
 @router.get("/runs/{uuid:run_id}", response=runs_answers.RunWhole, auth=open_to(TokenScope.METRICS))
-def run_get(request: HttpRequest, run_id: UUID) -> HttpResponse:
+def run_get(request: HttpRequest, run_id: UUID) -> Tagged:
     """One run with its config. `ETag` is that of its tags, its notes and whether it is archived."""
     run = _run_for(request, run_id)
-    return tagged(request, run_out(run, full=True), _tagged_values(run))
+    return Tagged(run_out(run, full=True), _tagged_values(run))
 
 
 @router.patch("/runs/{uuid:run_id}", response=runs_answers.Run)
-def run_patch(request: HttpRequest, run_id: UUID, body: RunPatch, if_match: IfMatch = None) -> HttpResponse:
+def run_patch(request: HttpRequest, run_id: UUID, body: RunPatch, if_match: IfMatch = None) -> Tagged:
     """Change people's marks on a run: its tags, its notes, whether it is archived (409 while it has not ended)."""
     found = _run_for(request, run_id, Role.EDITOR)
     with transaction.atomic():
@@ -162,7 +162,7 @@ def run_patch(request: HttpRequest, run_id: UUID, body: RunPatch, if_match: IfMa
         if body.archived is not None:
             runs_archive(runs=[run], user=caller(request), on=body.archived)
     run = _run_for(request, run_id)
-    return tagged(request, run_out(run), _tagged_values(run))
+    return Tagged(run_out(run), _tagged_values(run))
 
 
 def _tagged_values(run: Run) -> list[Any]:

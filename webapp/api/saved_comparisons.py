@@ -13,11 +13,11 @@ from ninja import Query, Router, Status
 from pydantic import Field
 
 from webapp.api.answers import comparing as comparing_answers
-from webapp.api.answers.base import Deleted, Page, Revoked
 from webapp.api.base import caller
 from webapp.api.idempotency import once
 from webapp.api.listing import Dated, LongDated, Named, matching, page_of, part_of
 from webapp.api.schemas import Body
+from webapp.common.answers import Deleted, Page, Revoked
 from webapp.evaluation.sharing import queries, services
 from webapp.evaluation.sharing.models import Comment, SavedComparison, SharedLink
 from webapp.evaluation.sharing.selectors import comments_of, comparisons_of, link_lines, links_of

@@ -13,10 +13,10 @@ from ninja.errors import HttpError
 from pydantic import BaseModel, ConfigDict, Field
 
 from webapp.api.answers import comparing as comparing_answers
-from webapp.api.answers.base import Deleted, Page
 from webapp.api.base import caller
 from webapp.api.idempotency import once
 from webapp.api.listing import LongNamed, matching, part_of
+from webapp.common.answers import Deleted, Page
 from webapp.evaluation.suites.contestants import may_play
 from webapp.evaluation.suites.models import Suite, SuiteEvaluation, SuiteVersion
 from webapp.evaluation.suites.results import Line, board_of

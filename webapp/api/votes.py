@@ -13,10 +13,10 @@ from ninja import Query, Router, Status
 from pydantic import Field
 
 from webapp.api.answers import comparing as comparing_answers
-from webapp.api.answers.base import Deleted, Page
 from webapp.api.base import caller
 from webapp.api.listing import Named, page_of
 from webapp.api.schemas import Body
+from webapp.common.answers import Deleted, Page
 from webapp.common.text import clean_json
 from webapp.evaluation.comparison.contestants import contestants_of
 from webapp.evaluation.comparison.rewards import evaluations

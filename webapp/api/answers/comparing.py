@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from uuid import UUID
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from webapp.api.answers.base import Interval, Object
+from webapp.common.answers import Answer, Interval, Object, Time
 
 
-class Contestant(BaseModel):
+class Contestant(Answer):
     """One evaluation with its figures."""
 
     id: UUID
@@ -21,7 +20,7 @@ class Contestant(BaseModel):
     excluded: int
 
 
-class Verdict(BaseModel):
+class Verdict(Answer):
     """The comparison of two evaluations."""
 
     better: UUID
@@ -31,7 +30,7 @@ class Verdict(BaseModel):
     text: str
 
 
-class ComponentLack(BaseModel):
+class ComponentLack(Answer):
     """A component of the spec that an evaluation has not recorded: rollouts by their state."""
 
     computed: int = Field(description="from the transcript")
@@ -39,7 +38,7 @@ class ComponentLack(BaseModel):
     failed: dict[str, int] = Field(description="could not be computed, by the reason")
 
 
-class Lacking(BaseModel):
+class Lacking(Answer):
     """The components of the spec that an evaluation has not recorded."""
 
     id: UUID
@@ -47,7 +46,7 @@ class Lacking(BaseModel):
     components: dict[str, ComponentLack]
 
 
-class Rescoring(BaseModel):
+class Rescoring(Answer):
     """The scoring of recorded rollouts by a spec."""
 
     id: UUID
@@ -58,11 +57,11 @@ class Rescoring(BaseModel):
     total: int
     error: str | None
     created_by: str | None
-    created_at: datetime
-    ended_at: datetime | None
+    created_at: Time
+    ended_at: Time | None
 
 
-class ToScore(BaseModel):
+class ToScore(Answer):
     """What scoring the recorded rollouts would do, and the last request."""
 
     rollouts: int
@@ -71,7 +70,7 @@ class ToScore(BaseModel):
     newest: Rescoring | None
 
 
-class Comparison(BaseModel):
+class Comparison(Answer):
     """Evaluations side by side."""
 
     notes: list[str]
@@ -82,14 +81,14 @@ class Comparison(BaseModel):
     to_score: ToScore | None = Field(description="with a spec: what can be computed, while values lack")
 
 
-class ComparedRun(BaseModel):
+class ComparedRun(Answer):
     """A run of a comparison, and its name when that was saved."""
 
     id: UUID
     name: str
 
 
-class SavedComparison(BaseModel):
+class SavedComparison(Answer):
     """A comparison under a name."""
 
     id: UUID
@@ -100,29 +99,29 @@ class SavedComparison(BaseModel):
     tasks: str
     category: str
     created_by: str | None
-    created_at: datetime
+    created_at: Time
 
 
-class Comment(BaseModel):
+class Comment(Answer):
     """A comment on a comparison."""
 
     id: UUID
     text: str
     created_by: str | None
-    created_at: datetime
-    edited_at: datetime | None
+    created_at: Time
+    edited_at: Time | None
 
 
-class Link(BaseModel):
+class Link(Answer):
     """A link that shares a comparison, without its address."""
 
     id: UUID
     hint: str
     created_by: str | None
-    created_at: datetime
-    expires_at: datetime
+    created_at: Time
+    expires_at: Time
     opened: int
-    opened_at: datetime | None
+    opened_at: Time | None
 
 
 class LinkLine(Link):
@@ -137,7 +136,7 @@ class LinkMade(Link):
     url: str
 
 
-class Suite(BaseModel):
+class Suite(Answer):
     """A suite and the number of its newest version."""
 
     id: UUID
@@ -146,7 +145,7 @@ class Suite(BaseModel):
     version: int
 
 
-class SuiteEvaluation(BaseModel):
+class SuiteEvaluation(Answer):
     """A contestant on all parts of a suite."""
 
     id: UUID
@@ -154,7 +153,7 @@ class SuiteEvaluation(BaseModel):
     runs: list[UUID]
 
 
-class SuitePart(BaseModel):
+class SuitePart(Answer):
     """A contestant's result in one part."""
 
     title: str
@@ -180,7 +179,7 @@ class SuiteWhole(Suite):
     baselines: list[Object]
 
 
-class VoteRound(BaseModel):
+class VoteRound(Answer):
     """A vote round and how far you are."""
 
     id: UUID
@@ -191,7 +190,7 @@ class VoteRound(BaseModel):
     asked: bool
     done: int
     left: int
-    created_at: datetime
+    created_at: Time
     url: str
 
 
@@ -207,14 +206,14 @@ class VoteUndone(VoteRound):
     undone: UUID | None
 
 
-class BallotTurn(BaseModel):
+class BallotTurn(Answer):
     """The messages of one turn of both episodes."""
 
     left: list[Object] | None
     right: list[Object] | None
 
 
-class Ballot(BaseModel):
+class Ballot(Answer):
     """Two episodes of one task, without names."""
 
     id: UUID
@@ -230,7 +229,7 @@ class VoteNext(VoteRound):
     ballot: Ballot | None
 
 
-class VotedOn(BaseModel):
+class VotedOn(Answer):
     """A contestant's score."""
 
     number: int
@@ -244,14 +243,14 @@ class VotedOn(BaseModel):
     both_bad: int
 
 
-class Wins(BaseModel):
+class Wins(Answer):
     """How often the row was preferred to the column."""
 
     wins: int
     votes: int
 
 
-class Voter(BaseModel):
+class Voter(Answer):
     """A voter's progress."""
 
     username: str
@@ -259,7 +258,7 @@ class Voter(BaseModel):
     total: int
 
 
-class Agreement(BaseModel):
+class Agreement(Answer):
     """How much voters agree."""
 
     alpha: float | None = Field(description="Krippendorff's α")
@@ -267,7 +266,7 @@ class Agreement(BaseModel):
     questions: int
 
 
-class AgreesWith(BaseModel):
+class AgreesWith(Answer):
     """How often people preferred the higher figure."""
 
     share: Interval

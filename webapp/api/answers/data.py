@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from uuid import UUID
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from webapp.api.answers.base import Object
+from webapp.common.answers import Answer, Object, Time
 
 
-class Dataset(BaseModel):
+class Dataset(Answer):
     """A dataset version."""
 
     id: UUID
@@ -23,7 +22,7 @@ class Dataset(BaseModel):
     sha256: str = Field(description="of its checked rows; empty before")
     rows: int
     bad_rows: int
-    created_at: datetime
+    created_at: Time
 
 
 class DatasetWhole(Dataset):
@@ -36,7 +35,7 @@ class DatasetWhole(Dataset):
     checking: Object
 
 
-class DatasetFile(BaseModel):
+class DatasetFile(Answer):
     """A dataset written in another format."""
 
     id: UUID
@@ -50,7 +49,7 @@ class DatasetFile(BaseModel):
     url: str | None = Field(description="null until it is written")
 
 
-class RewardSpec(BaseModel):
+class RewardSpec(Answer):
     """A reward spec version."""
 
     id: UUID
@@ -58,10 +57,10 @@ class RewardSpec(BaseModel):
     version: int
     reference: str = Field(description="reward:<name>@<version>")
     components: list[Object] = Field(description="name, weight, params of each (docs/rewards.md)")
-    created_at: datetime
+    created_at: Time
 
 
-class TriedPart(BaseModel):
+class TriedPart(Answer):
     """One component's score."""
 
     title: str
@@ -70,14 +69,14 @@ class TriedPart(BaseModel):
     weighted: float
 
 
-class Tried(BaseModel):
+class Tried(Answer):
     """Scores of a conversation."""
 
     parts: list[TriedPart]
     total: float
 
 
-class RewardCase(BaseModel):
+class RewardCase(Answer):
     """A reward test case without its episode."""
 
     id: UUID
@@ -87,10 +86,10 @@ class RewardCase(BaseModel):
     total: list[float] | None = Field(description="lowest and highest of the weighted sum")
     origin: Object = Field(description="the recorded rollout that it was made of, and how it was found; else empty")
     created_by: str | None
-    created_at: datetime
+    created_at: Time
 
 
-class Replica(BaseModel):
+class Replica(Answer):
     """One server of an environment."""
 
     number: int
@@ -101,7 +100,7 @@ class Replica(BaseModel):
     restarts: int
 
 
-class Environment(BaseModel):
+class Environment(Answer):
     """An environment, its last check, and the servers that play it now."""
 
     id: UUID
@@ -120,10 +119,10 @@ class Environment(BaseModel):
     server_name: str
     healthy: bool | None = Field(description="null before the first check")
     health: Object
-    checked_at: datetime | None
+    checked_at: Time | None
 
 
-class DatasetOrder(BaseModel):
+class DatasetOrder(Answer):
     """A dataset that an environment was asked for."""
 
     id: UUID
@@ -133,4 +132,4 @@ class DatasetOrder(BaseModel):
     state: str
     dataset: UUID | None = Field(description="null until it is written")
     error: Object | None
-    created_at: datetime
+    created_at: Time

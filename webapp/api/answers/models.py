@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from uuid import UUID
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from webapp.api.answers.base import Interval
+from webapp.common.answers import Answer, Interval, Time
 
 
-class Model(BaseModel):
+class Model(Answer):
     """A registered model and where its weights come from."""
 
     id: UUID
@@ -25,10 +24,10 @@ class Model(BaseModel):
     mark: str = Field(description="candidate, production or empty")
     tags: list[str]
     notes: str
-    created_at: datetime
+    created_at: Time
 
 
-class Fact(BaseModel):
+class Fact(Answer):
     """One fact of a place of the lineage."""
 
     label: str
@@ -36,7 +35,7 @@ class Fact(BaseModel):
     url: str
 
 
-class Node(BaseModel):
+class Node(Answer):
     """A place of the lineage."""
 
     kind: str = Field(description="base, run, model or child")
@@ -46,7 +45,7 @@ class Node(BaseModel):
     trained_on: list[Fact]
 
 
-class ModelScore(BaseModel):
+class ModelScore(Answer):
     """One evaluation of a model."""
 
     run: UUID
@@ -62,14 +61,14 @@ class ModelScore(BaseModel):
     learned_words: str = Field(description="which data has them, or what could not be compared")
     missing_tasks: int
     excluded: int
-    ended_at: datetime | None
+    ended_at: Time | None
     compare_with_base: str | None = Field(description="address of a comparison")
 
 
 class ModelWhole(Model):
     """A model with its lineage, what was trained from it, and its scores."""
 
-    marked_at: datetime | None
+    marked_at: Time | None
     card: dict[str, str] = Field(description="the team's sections: intended_use, limitations, licence")
     lineage: list[Node]
     children: list[Node]
@@ -77,7 +76,7 @@ class ModelWhole(Model):
     scores: list[ModelScore]
 
 
-class ModelPush(BaseModel):
+class ModelPush(Answer):
     """A push to the hub and how far it is."""
 
     id: UUID
@@ -89,10 +88,10 @@ class ModelPush(BaseModel):
     error: dict[str, object] | None
     commit: str
     url: str
-    created_at: datetime
+    created_at: Time
 
 
-class EndpointFinding(BaseModel):
+class EndpointFinding(Answer):
     """One finding of a test."""
 
     state: str
@@ -100,15 +99,15 @@ class EndpointFinding(BaseModel):
     hint: str
 
 
-class EndpointUse(BaseModel):
+class EndpointUse(Answer):
     """The use of an endpoint."""
 
     tokens: int
     cost: float | None = Field(description="null where no price is set")
-    last_at: datetime | None
+    last_at: Time | None
 
 
-class Endpoint(BaseModel):
+class Endpoint(Answer):
     """An endpoint, its last test and its use; never its key."""
 
     id: UUID
@@ -130,24 +129,24 @@ class Endpoint(BaseModel):
     has_key: bool
     state: str
     findings: list[EndpointFinding]
-    tested_at: datetime | None
+    tested_at: Time | None
     used_today: EndpointUse
     used: EndpointUse
-    created_at: datetime
+    created_at: Time
 
 
 # --- Memory ---------------------------------------------------------------------------------------------------------
 # Answers about the memory of a job.
 
 
-class MemoryDevice(BaseModel):
+class MemoryDevice(Answer):
     """The device that a job is estimated for."""
 
     title: str
     bytes: int = Field(description="what a program gets of it")
 
 
-class MemoryTerm(BaseModel):
+class MemoryTerm(Answer):
     """One line of the table."""
 
     term: str
@@ -157,7 +156,7 @@ class MemoryTerm(BaseModel):
     why: str
 
 
-class MemoryTable(BaseModel):
+class MemoryTable(Answer):
     """The table, in bytes."""
 
     device: MemoryDevice
@@ -174,7 +173,7 @@ class MemoryTable(BaseModel):
     changed: int | None = Field(description="what the job needs with it")
 
 
-class Memory(BaseModel):
+class Memory(Answer):
     """How much memory a job needs."""
 
     id: UUID | None = Field(description="of the estimate; null where none is needed")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from uuid import UUID
 
-from pydantic import BaseModel, Field
+from pydantic import AliasPath, Field
 
-from webapp.api.answers.base import Object
+from webapp.common.answers import Answer, Filled, Object, Slug, Time, Username
 
 
-class Project(BaseModel):
+class Project(Answer):
     """A project."""
 
     slug: str = Field(description="its name in addresses")
@@ -24,27 +23,27 @@ class ProjectWithRole(Project):
     role: str = Field(description="viewer, editor or owner; with a token at most the token's")
 
 
-class Member(BaseModel):
+class Member(Answer):
     """A member of the project's team."""
 
     username: str
     role: str = Field(description="viewer, editor or owner")
 
 
-class HubToken(BaseModel):
+class HubToken(Answer):
     """A project's Hugging Face token, without the token."""
 
-    since: datetime | None = Field(description="when it was set; null: there is none")
+    since: Time | None = Field(description="when it was set; null: there is none")
 
 
-class TokenAbout(BaseModel):
+class TokenAbout(Answer):
     """What a token may do."""
 
     name: str
     role: str
-    scope: str | None = Field(description="metrics or ingest: it does only that; null: all of its role")
-    project: str | None = Field(description="slug of the only project; null: all of yours")
-    expires_at: datetime | None
+    scope: Filled[str] = Field(description="metrics or ingest: it does only that; null: all of its role")
+    project: Slug = Field(description="slug of the only project; null: all of yours")
+    expires_at: Time | None
 
 
 class MachineToken(TokenAbout):
@@ -52,31 +51,31 @@ class MachineToken(TokenAbout):
 
     id: UUID
     hint: str = Field(description="how its text begins")
-    created_at: datetime
-    used_at: datetime | None = Field(description="when it was used last, to the minute; null: never")
+    created_at: Time
+    used_at: Time | None = Field(description="when it was used last, to the minute; null: never")
     used_from: str = Field(description="IP address of that; empty where none is known")
 
 
 class ReachingToken(MachineToken):
     """A person's token that opens a project."""
 
-    username: str = Field(description="whose it is")
+    username: str = Field(description="whose it is", validation_alias=AliasPath("user", "username"))
 
 
-class Machine(BaseModel):
+class Machine(Answer):
     """A machine account of a team."""
 
     id: UUID
     name: str
     role: str = Field(description="viewer or editor")
-    scope: str | None = Field(description="metrics or ingest: it does only that; null: all of its role")
-    project: str | None = Field(description="slug of the only project; null: all of the team's")
-    created_by: str | None = Field(description="null: they are gone")
-    created_at: datetime
-    tokens: list[MachineToken]
+    scope: Filled[str] = Field(description="metrics or ingest: it does only that; null: all of its role")
+    project: Slug = Field(description="slug of the only project; null: all of the team's")
+    created_by: Username = Field(description="null: they are gone")
+    created_at: Time
+    tokens: list[MachineToken] = Field(validation_alias=AliasPath("user", "there"))
 
 
-class MachineTokenMade(BaseModel):
+class MachineTokenMade(Answer):
     """A token that was made."""
 
     token: MachineToken
@@ -90,14 +89,14 @@ class MachineMade(MachineTokenMade):
     name: str
 
 
-class Me(BaseModel):
+class Me(Answer):
     """Who you are."""
 
     username: str
     token: TokenAbout | None = Field(description="null in a browser")
 
 
-class Notification(BaseModel):
+class Notification(Answer):
     """Something that happened, in your language."""
 
     id: int
@@ -106,17 +105,17 @@ class Notification(BaseModel):
     title: str
     text: str
     url: str
-    at: datetime
-    read_at: datetime | None
+    at: Time
+    read_at: Time | None
 
 
-class Read(BaseModel):
+class Read(Answer):
     """How many were not read before."""
 
     read: int
 
 
-class Channel(BaseModel):
+class Channel(Answer):
     """Where a project's events are posted, without address and secret."""
 
     id: UUID
@@ -127,17 +126,17 @@ class Channel(BaseModel):
     events: list[str]
     language: str
     failures: int = Field(description="messages that failed in a row")
-    paused_at: datetime | None
+    paused_at: Time | None
 
 
-class Tested(BaseModel):
+class Tested(Answer):
     """The result of a test message."""
 
     ok: bool
     text: str
 
 
-class Resumed(BaseModel):
+class Resumed(Answer):
     """How many held messages are sent now."""
 
     sent: int
@@ -147,7 +146,7 @@ class Resumed(BaseModel):
 # Answers about chats.
 
 
-class ChatLine(BaseModel):
+class ChatLine(Answer):
     """A chat of the list."""
 
     id: UUID
@@ -155,18 +154,18 @@ class ChatLine(BaseModel):
     contestants: list[str]
     environment: str
     created_by: str
-    created_at: datetime
-    used_at: datetime
+    created_at: Time
+    used_at: Time
 
 
-class ChatContestant(BaseModel):
+class ChatContestant(Answer):
     """Who answers."""
 
     title: str
     source: str
 
 
-class ChatTurn(BaseModel):
+class ChatTurn(Answer):
     """A turn of a person."""
 
     id: UUID
@@ -176,7 +175,7 @@ class ChatTurn(BaseModel):
     replaced: bool
 
 
-class ChatAnswer(BaseModel):
+class ChatAnswer(Answer):
     """An answer of a contestant, complete or being written."""
 
     id: UUID
@@ -192,7 +191,7 @@ class ChatAnswer(BaseModel):
     parameters: Object
 
 
-class Chat(BaseModel):
+class Chat(Answer):
     """A chat with all its messages."""
 
     id: UUID
@@ -202,8 +201,8 @@ class Chat(BaseModel):
     environment_gone: bool
     parameters: Object
     created_by: str
-    created_at: datetime
-    used_at: datetime
+    created_at: Time
+    used_at: Time
     seq: int
     turns: list[ChatTurn]
     answers: list[ChatAnswer]
@@ -221,13 +220,13 @@ class ChatSaid(ChatTurn):
     answers: list[ChatAnswer]
 
 
-class ChatStopped(BaseModel):
+class ChatStopped(Answer):
     """How many answers were stopped."""
 
     stopped: int
 
 
-class ChatSaved(BaseModel):
+class ChatSaved(Answer):
     """The object made from a chat, and its address."""
 
     kind: str

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from webapp.api.answers.base import Numbered, Object, Pair
 from webapp.api.answers.runs import Rollout, Turn
+from webapp.common.answers import Answer, Numbered, Object, Pair, Time
 
 
-class Snippet(BaseModel):
+class Snippet(Answer):
     """Where a rollout says the phrase that was looked for."""
 
     turn: int
@@ -32,7 +31,7 @@ class FoundRollout(Rollout):
     snippet: Snippet | None
 
 
-class Found(BaseModel):
+class Found(Answer):
     """A page of rollouts under filters."""
 
     items: list[FoundRollout]
@@ -42,7 +41,7 @@ class Found(BaseModel):
     query: str = Field(description="the filters as they were read, in one fixed order")
 
 
-class Bar(BaseModel):
+class Bar(Answer):
     """Values from `low` to below `high`; the last bar's bound is in it, and where both are the same, that value."""
 
     low: float
@@ -50,7 +49,7 @@ class Bar(BaseModel):
     count: int
 
 
-class Histogram(BaseModel):
+class Histogram(Answer):
     """One figure of the rollouts; `name` is that of its filter."""
 
     name: str
@@ -60,14 +59,14 @@ class Histogram(BaseModel):
     bars: list[Bar]
 
 
-class Value(BaseModel):
+class Value(Answer):
     """A value that rollouts have, and how many."""
 
     value: str
     count: int
 
 
-class Spread(BaseModel):
+class Spread(Answer):
     """The distributions of the rollouts under filters."""
 
     rows: int = Field(description="rollouts that were looked at")
@@ -78,7 +77,7 @@ class Spread(BaseModel):
     boundaries: list[Value]
 
 
-class SavedView(BaseModel):
+class SavedView(Answer):
     """Filters under a name."""
 
     id: UUID
@@ -87,10 +86,10 @@ class SavedView(BaseModel):
     query: str
     url: str = Field(description="the page that shows it")
     created_by: str | None
-    created_at: datetime
+    created_at: Time
 
 
-class Would(BaseModel):
+class Would(Answer):
     """What one way to save the rollouts that were found would make."""
 
     kind: str = Field(description="demonstrations, tasks, pairs, lab or cases")
@@ -100,7 +99,7 @@ class Would(BaseModel):
     problem: str = Field(description="why nothing can be saved in this way; else empty")
 
 
-class Kept(BaseModel):
+class Kept(Answer):
     """The object made from the rollouts that were found."""
 
     kind: str = Field(description="view, dataset, lab or cases")
@@ -113,14 +112,14 @@ class Kept(BaseModel):
 # Answers about one rollout.
 
 
-class Expected(BaseModel):
+class Expected(Answer):
     """A field of the row's expected answer."""
 
     field: str
     value: Any
 
 
-class TaskRow(BaseModel):
+class TaskRow(Answer):
     """The row that was played."""
 
     dataset: UUID
@@ -146,7 +145,7 @@ class RolloutWhole(Rollout):
     after: int | None = Field(description="number of the next turn, for /turns; null at the end")
 
 
-class Ordered(BaseModel):
+class Ordered(Answer):
     """The order for a rollout in flight."""
 
     rollout: str
@@ -157,14 +156,14 @@ class Ordered(BaseModel):
     index: int
 
 
-class Turns(BaseModel):
+class Turns(Answer):
     """A part of a transcript."""
 
     items: list[Turn]
     after: int | None = Field(description="number of the next turn; null at the end")
 
 
-class Difference(BaseModel):
+class Difference(Answer):
     """Where the environment first answered otherwise than recorded."""
 
     turn: int = Field(description="of the policy; 0 is the opening")
@@ -173,7 +172,7 @@ class Difference(BaseModel):
     now: str
 
 
-class Rewound(BaseModel):
+class Rewound(Answer):
     """The result of playing a rollout again."""
 
     environment: str
@@ -186,7 +185,7 @@ class Rewound(BaseModel):
     messages: list[Object] = Field(description="the conversation up to there, as it is now")
 
 
-class Branch(BaseModel):
+class Branch(Answer):
     """An episode that continued from a turn of a rollout."""
 
     id: UUID
@@ -208,7 +207,7 @@ class Branch(BaseModel):
     messages: list[Object]
 
 
-class Span(BaseModel):
+class Span(Answer):
     """A piece of text that earned or cost something; `start` and `end` 0: all of the message."""
 
     message: int = Field(description="place in the whole conversation, from 0")
@@ -218,7 +217,7 @@ class Span(BaseModel):
     note: str
 
 
-class PartWords(BaseModel):
+class PartWords(Answer):
     """One component of the reward and its words."""
 
     name: str
@@ -233,20 +232,20 @@ class PartWords(BaseModel):
     spans: list[Span]
 
 
-class Words(BaseModel):
+class Words(Answer):
     """The words that earned a rollout's reward."""
 
     parts: list[PartWords]
 
 
-class Flag(BaseModel):
+class Flag(Answer):
     """Something about a whole group: `flat`, `phantom` or `excluded`, and why."""
 
     name: str
     text: str
 
 
-class GroupMember(BaseModel):
+class GroupMember(Answer):
     """A rollout of a group."""
 
     id: UUID
@@ -259,7 +258,7 @@ class GroupMember(BaseModel):
     shares: dict[str, float] = Field(description="its advantage by component; they add up to it. `rest`: none of them")
 
 
-class GroupWhole(BaseModel):
+class GroupWhole(Answer):
     """A group as the newest attempt played it."""
 
     attempt: int
@@ -271,14 +270,14 @@ class GroupWhole(BaseModel):
     rollouts: list[GroupMember]
 
 
-class Column(BaseModel):
+class Column(Answer):
     """The steps of a column."""
 
     first: int
     last: int
 
 
-class MapCell(BaseModel):
+class MapCell(Answer):
     """A cell; `step` and `group` are the newest ones in it, null of a category."""
 
     column: int
@@ -289,7 +288,7 @@ class MapCell(BaseModel):
     group: int | None
 
 
-class MapLine(BaseModel):
+class MapLine(Answer):
     """A task, or a category."""
 
     row: int | None = Field(description="row of the dataset, from 0")
@@ -314,7 +313,7 @@ class TaskMap(Numbered[MapLine]):
     by_chance: dict[str, float] = Field(description="forgotten and learned tasks that there would be by chance alone")
 
 
-class Tokens(BaseModel):
+class Tokens(Answer):
     """The tokens of a rollout as columns, or why there are none."""
 
     why: str

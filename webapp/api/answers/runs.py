@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from uuid import UUID
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from webapp.api.answers.base import Numbered, Object, Pair
+from webapp.common.answers import Answer, Numbered, Object, Pair, Time
 
 
-class RunView(BaseModel):
+class RunView(Answer):
     """A run as the live view shows it."""
 
     id: UUID
@@ -24,9 +23,9 @@ class RunView(BaseModel):
     attempt: int = Field(description="0 before it was ever at work")
     last_reward: float | None
     seq: int = Field(description="number of its newest event")
-    queued_at: datetime | None
-    started_at: datetime | None
-    finished_at: datetime | None
+    queued_at: Time | None
+    started_at: Time | None
+    finished_at: Time | None
     step_seconds: float | None
     eta_seconds: float | None
     error: Object | None = Field(description="why it failed or paused: code, message, hint")
@@ -63,7 +62,7 @@ class RunLine(RunState):
 
     starred: bool = Field(description="by you")
     owner: str = Field(description="user name, or empty")
-    created_at: datetime
+    created_at: Time
     success: float | None
     success_range: Pair[float] | None = Field(description="95% interval, of evaluations that have ended")
     heldout_success: float | None
@@ -75,13 +74,13 @@ class RunLine(RunState):
     device_seconds: float | None
 
 
-class Starred(BaseModel):
+class Starred(Answer):
     """Whether your star is on it now."""
 
     starred: bool
 
 
-class CurveMeans(BaseModel):
+class CurveMeans(Answer):
     """Means of the stretches of a thinned curve, lists of the same length."""
 
     steps: list[int] = Field(description="middle of each stretch")
@@ -89,7 +88,7 @@ class CurveMeans(BaseModel):
     counts: list[int] = Field(description="how many they are")
 
 
-class Curve(BaseModel):
+class Curve(Answer):
     """Points of one metric, lists of the same length. A thinned curve keeps its first and last point, and the lowest
     and the highest of each stretch."""
 
@@ -99,20 +98,20 @@ class Curve(BaseModel):
     means: CurveMeans | None = Field(None, description="only where points were left out")
 
 
-class Curves(BaseModel):
+class Curves(Answer):
     """Curves by the name of their metric (docs/metrics.md)."""
 
     curves: dict[str, Curve]
 
 
-class Axis(BaseModel):
+class Axis(Answer):
     """The amounts at the end of some steps, lists of the same length; between two of them they grow linearly."""
 
     steps: list[int]
     at: list[float]
 
 
-class RunAxes(BaseModel):
+class RunAxes(Answer):
     """Axes of a run's curves: `time` (hours of training), `rollouts` and `tokens` (sampled ones), each where it is
     known."""
 
@@ -123,7 +122,7 @@ class RunAxes(BaseModel):
     same_rewards: bool | None = Field(description="with `beside`: whether both were rewarded in the same way")
 
 
-class Pin(BaseModel):
+class Pin(Answer):
     """A chart of a run on its project's page, in the language that was asked for."""
 
     id: UUID
@@ -141,7 +140,7 @@ class Pin(BaseModel):
     pinned_by: str
 
 
-class EvidenceCurve(BaseModel):
+class EvidenceCurve(Answer):
     """A curve that shows an advisory's evidence, over the last 64 steps at most."""
 
     name: str
@@ -150,14 +149,14 @@ class EvidenceCurve(BaseModel):
     values: list[float]
 
 
-class CheckpointPlace(BaseModel):
+class CheckpointPlace(Answer):
     """A checkpoint that a child may start from."""
 
     id: UUID
     step: int
 
 
-class DoctorThreshold(BaseModel):
+class DoctorThreshold(Answer):
     """A threshold of the run doctor, in the language that was asked for."""
 
     value: float
@@ -166,7 +165,7 @@ class DoctorThreshold(BaseModel):
     unit: str
 
 
-class DoctorRules(BaseModel):
+class DoctorRules(Answer):
     """When an advisory opens in a project, and what follows (docs/doctor.md)."""
 
     thresholds: dict[str, DoctorThreshold]
@@ -174,7 +173,7 @@ class DoctorRules(BaseModel):
     resumes: bool = Field(description="whether runs go on by themselves once what paused them is over")
 
 
-class Advisory(BaseModel):
+class Advisory(Answer):
     """A finding of the run doctor (docs/doctor.md), in the language that was asked for."""
 
     id: UUID
@@ -195,7 +194,7 @@ class Advisory(BaseModel):
     before: CheckpointPlace | None = Field(description="the newest checkpoint from before it; a child may start there")
 
 
-class Rollout(BaseModel):
+class Rollout(Answer):
     """One episode."""
 
     id: UUID
@@ -218,11 +217,11 @@ class Rollout(BaseModel):
     tokens: int
     seconds: float | None
     policy_step: int | None = Field(description="steps that the oldest weights which sampled it were trained for")
-    started_at: datetime
+    started_at: Time
     seq: int
 
 
-class Turn(BaseModel):
+class Turn(Answer):
     """One turn of a rollout."""
 
     rollout: UUID
@@ -236,7 +235,7 @@ class Turn(BaseModel):
     seq: int
 
 
-class Group(BaseModel):
+class Group(Answer):
     """Statistics of a group."""
 
     attempt: int
@@ -255,17 +254,17 @@ class Rollouts(Numbered[Rollout]):
     groups: list[Group]
 
 
-class Event(BaseModel):
+class Event(Answer):
     """Something that happened to a run."""
 
     seq: int
     attempt: int
     kind: str
     payload: Object
-    at: datetime
+    at: Time
 
 
-class Events(BaseModel):
+class Events(Answer):
     """Events after a `seq`."""
 
     items: list[Event]
@@ -276,7 +275,7 @@ class Events(BaseModel):
     run: RunView
 
 
-class RunFile(BaseModel):
+class RunFile(Answer):
     """A file of a run's metrics."""
 
     id: UUID
@@ -289,7 +288,7 @@ class RunFile(BaseModel):
     url: str | None = Field(description="null until it is written")
 
 
-class RunImport(BaseModel):
+class RunImport(Answer):
     """Files of a run that another trainer made, and their state."""
 
     id: UUID
@@ -304,7 +303,7 @@ class RunImport(BaseModel):
     url: str
 
 
-class Finding(BaseModel):
+class Finding(Answer):
     """One finding of a check."""
 
     title: str
@@ -316,7 +315,7 @@ class Finding(BaseModel):
     path: str = Field(description="option that it belongs to")
 
 
-class Preflight(BaseModel):
+class Preflight(Answer):
     """The problems that a launch would have."""
 
     ok: bool
@@ -324,7 +323,7 @@ class Preflight(BaseModel):
     checks: list[Finding]
 
 
-class LaunchCheck(BaseModel):
+class LaunchCheck(Answer):
     """The check before a launch."""
 
     state: str = Field(description="open, passed, stopped, or empty where there was none")
@@ -332,7 +331,7 @@ class LaunchCheck(BaseModel):
     checks: list[Finding]
 
 
-class BatchItem(BaseModel):
+class BatchItem(Answer):
     """The result of one run."""
 
     id: UUID
@@ -341,7 +340,7 @@ class BatchItem(BaseModel):
     message: str | None
 
 
-class Batch(BaseModel):
+class Batch(Answer):
     """The result of each run, in the order of the request."""
 
     items: list[BatchItem]
@@ -352,7 +351,7 @@ class Batch(BaseModel):
 # The summary of a run: the answer of ``/runs/{run_id}/summary``.
 
 
-class Gain(BaseModel):
+class Gain(Answer):
     """A figure from the first tenth of the steps to the last tenth."""
 
     name: str = Field(description="metric (docs/metrics.md), the most important first")
@@ -363,7 +362,7 @@ class Gain(BaseModel):
     of: int = Field(description="steps that have the figure")
 
 
-class BestStep(BaseModel):
+class BestStep(Answer):
     """The step at which the run was best."""
 
     step: int
@@ -377,7 +376,7 @@ class BestStep(BaseModel):
     checkpoint: CheckpointPlace | None = Field(description="the whole one nearest to it")
 
 
-class HeldOut(BaseModel):
+class HeldOut(Answer):
     """Success on tasks that were not learned from, with its 95% interval."""
 
     success: float
@@ -391,7 +390,7 @@ class HeldOut(BaseModel):
     learned_words: str = Field(description="which data has them, or what could not be compared")
 
 
-class Cost(BaseModel):
+class Cost(Answer):
     """The cost of the run; null is not counted, never 0."""
 
     device: str = Field(description="cpu, cuda …")
@@ -402,7 +401,7 @@ class Cost(BaseModel):
     judge_cost: float | None = Field(description="at the prices that are set")
 
 
-class ModelLeft(BaseModel):
+class ModelLeft(Answer):
     """The finished model of a run that succeeded."""
 
     id: UUID | None = Field(description="null: not registered yet")
@@ -410,7 +409,7 @@ class ModelLeft(BaseModel):
     checkpoint: CheckpointPlace
 
 
-class WorstAdvisory(BaseModel):
+class WorstAdvisory(Answer):
     """The gravest open advisory."""
 
     code: str
@@ -418,14 +417,14 @@ class WorstAdvisory(BaseModel):
     title: str
 
 
-class OpenAdvisories(BaseModel):
+class OpenAdvisories(Answer):
     """How many advisories are open."""
 
     open: int
     worst: WorstAdvisory | None
 
 
-class Advice(BaseModel):
+class Advice(Answer):
     """Something to try next, by a rule of docs/runs.md."""
 
     code: str
@@ -434,7 +433,7 @@ class Advice(BaseModel):
     url: str = Field(description="of the page that begins it")
 
 
-class RunSummary(BaseModel):
+class RunSummary(Answer):
     """The summary of a run, in the language that was asked for."""
 
     id: UUID
