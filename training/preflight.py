@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel
 
 from training.config import TRACKERS, JobConfig, TrackerName
-from training.config.references import kind_in
+from training.config.job import kind_in
 from training.errors import ConfigError, ModelError, TiltyardError
 from training.model_check import check_model_folder
 from training.policy.families import sampling_path

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.growth import assert_linear
-from training.config.text import config_from_yaml
+from training.config.job import config_from_yaml
 from training.errors import ConfigError
 from webapp.launch.yaml_text import YamlProblem, config_from_text
 

@@ -12,7 +12,7 @@ import socket
 import pytest
 import yaml
 
-from training.config.text import yaml_bounded
+from training.config.job import yaml_bounded
 from training.reasons import json_reason, os_reason, yaml_reason
 from training.rewards.general.patterns import pattern_problem
 from training.rollout.session import no_connection

@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from training.config.references import Reference, ReferenceKind, kind_in, name_in
+from training.config.job import Reference, ReferenceKind, kind_in, name_in
 
 
 @pytest.mark.parametrize("kind", get_args(ReferenceKind))

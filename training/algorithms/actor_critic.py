@@ -37,7 +37,7 @@ from training.algorithms.values import (
     whitened,
 )
 from training.config import JobConfig
-from training.config.ppo import HEAD_REACH
+from training.config.learning import HEAD_REACH
 from training.errors import NotFinite
 from training.policy.attached import causal_of, without_value_head
 from training.policy.value_head import ValueHead, attach_value_head, hidden_read, values_read

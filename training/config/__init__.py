@@ -12,23 +12,39 @@ components, so the trainer only ever sees plain values; a standalone YAML writes
 
 from __future__ import annotations
 
-from training.config.curriculum import STAGE_GROUPS, CurriculumConfig, Stage, StageGoal
 from training.config.environment import EnvironmentConfig, Protocol
-from training.config.evaluation import EndpointConfig, EvaluateConfig
-from training.config.job import CONFIG_VERSION, JobConfig
-from training.config.learning import AdvantageScale, DpoConfig, GrpoConfig, RlooConfig, SftConfig
+from training.config.evaluation import EndpointConfig, EvaluateConfig, cost_of
+from training.config.job import (
+    CONFIG_VERSION,
+    JobConfig,
+    Reference,
+    ReferenceKind,
+    config_from_yaml,
+    config_load,
+    config_to_yaml,
+    kind_in,
+    name_in,
+    yaml_bounded,
+    yaml_nodes,
+)
+from training.config.learning import AdvantageScale, DpoConfig, GrpoConfig, PpoConfig, RlooConfig, SftConfig
 from training.config.methods import DEFAULT_KIND, ENDPOINT_TILES, METHODS, Kind, Method, method_of
-from training.config.mix import MAX_PARTS, PART_GROUPS, MixConfig, Part
-from training.config.model import DataConfig, ModelConfig
-from training.config.optim import OptimConfig
+from training.config.model import DataConfig, ModelConfig, OptimConfig
 from training.config.option import Group, option
-from training.config.ppo import PpoConfig
-from training.config.report import TRACKERS, ReportConfig, Tracker, TrackerName
+from training.config.parts import (
+    MAX_PARTS,
+    PART_GROUPS,
+    STAGE_GROUPS,
+    CurriculumConfig,
+    Laid,
+    MixConfig,
+    Part,
+    Stage,
+    StageGoal,
+)
 from training.config.rewards import RewardComponent, RewardGate, RewardSchedule, RewardsConfig, Signal
-from training.config.rollout import Dialect, Policy, RolloutConfig, SampleConfig
-from training.config.run import RunConfig
-from training.config.sampler import VllmConfig
-from training.config.text import config_from_yaml, config_load, config_to_yaml
+from training.config.rollout import POLICY_CHOICES, Dialect, Policy, RolloutConfig, SampleConfig, VllmConfig
+from training.config.run import TRACKERS, ReportConfig, RunConfig, Tracker, TrackerName
 
 __all__ = [
     "CONFIG_VERSION",
@@ -37,6 +53,7 @@ __all__ = [
     "MAX_PARTS",
     "METHODS",
     "PART_GROUPS",
+    "POLICY_CHOICES",
     "STAGE_GROUPS",
     "TRACKERS",
     "AdvantageScale",
@@ -51,6 +68,7 @@ __all__ = [
     "GrpoConfig",
     "JobConfig",
     "Kind",
+    "Laid",
     "Method",
     "MixConfig",
     "ModelConfig",
@@ -59,6 +77,8 @@ __all__ = [
     "Policy",
     "PpoConfig",
     "Protocol",
+    "Reference",
+    "ReferenceKind",
     "ReportConfig",
     "RewardComponent",
     "RewardGate",
@@ -78,6 +98,11 @@ __all__ = [
     "config_from_yaml",
     "config_load",
     "config_to_yaml",
+    "cost_of",
+    "kind_in",
     "method_of",
+    "name_in",
     "option",
+    "yaml_bounded",
+    "yaml_nodes",
 ]

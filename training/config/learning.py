@@ -2,23 +2,99 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from training.config.gradient import (
-    CREDIT,
-    CREDIT_DISCOUNT,
-    CREDIT_WEIGHT,
-    ENTROPY,
-    EPSILON,
-    ITERATIONS,
-    MASK_TRUNCATED,
-    SAMPLER_CORRECTION,
-    SAMPLER_RATIO_MAX,
-    Credit,
-    SamplerCorrection,
-)
 from training.config.option import Group, option
-from training.words import _
+from training.config.rewards import RewardsConfig
+from training.words import OptionError, _, sentence
+
+# Options that several policy gradients have in common.
+
+SamplerCorrection = Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask", "off"]
+Credit = Literal["rollout", "turns"]
+EPSILON: Any = option(0.2, title=_("Clip ε"), help=_("Clipping range of the policy ratio."), gt=0, lt=1)
+ENTROPY: Any = option(
+    0.0,
+    title=_("Entropy weight"),
+    help=_("Rewards a policy for staying undecided; 0 is off."),
+    ge=0,
+    le=1,
+)
+ITERATIONS: Any = option(
+    1, title=_("Iterations per batch"), help=_("Optimiser passes over each batch (μ)."), ge=1, le=16
+)
+MASK_TRUNCATED: Any = option(
+    False, title=_("Mask truncated"), help=_("Exclude rollouts that were cut off from the loss.")
+)
+SAMPLER_CORRECTION: Any = option(
+    "token_truncate",
+    title=_("Sampler correction"),
+    help=_(
+        "If the sampler computes differently from the trainer (vLLM, bfloat16), the loss weighs each token, or each "
+        "rollout, by the ratio of the two probabilities. A ratio above the limit counts as the limit, or its token "
+        "or rollout is left out."
+    ),
+    choices={
+        "token_truncate": _("tokens, at most the limit"),
+        "token_mask": _("tokens, none above the limit"),
+        "sequence_truncate": _("rollouts, at most the limit"),
+        "sequence_mask": _("rollouts, none above the limit"),
+        "off": _("none"),
+    },
+)
+SAMPLER_RATIO_MAX: Any = option(
+    3.0,
+    title=_("Sampler ratio at most"),
+    help=_("Limit of the ratio between the trainer's probability and the sampler's."),
+    gt=1,
+    le=1000,
+)
+CREDIT: Any = option(
+    "rollout",
+    title=_("Credit to"),
+    help=_(
+        "What a turn is credited with. By turns, what the environment paid before a turn is taken off its reward, "
+        "and the turn is compared with the rollouts of the group that reached it. This is biased where mostly good "
+        "or mostly bad rollouts get that far. Where the environment pays only at the end, nothing is taken off."
+    ),
+    choices={
+        "rollout": _("the whole rollout: one advantage for all its turns"),
+        "turns": _("each turn: what the environment paid before it is not its own"),
+    },
+)
+CREDIT_WEIGHT: Any = option(
+    1.0,
+    title=_("Credit by turns"),
+    help=_(
+        "With credit to turns: how much of the reward from before a turn is taken off; near 0 is the rollout's credit."
+    ),
+    gt=0,
+    le=1,
+)
+CREDIT_DISCOUNT: Any = option(
+    1.0,
+    title=_("Credit for later turns"),
+    help=_(
+        "With credit to turns: the share that a turn's advantage keeps of what the environment pays one turn later. "
+        "1 keeps all; 0 keeps nothing, for turns that do not depend on one another. What comes with the last answer "
+        "always counts."
+    ),
+    ge=0,
+    le=1,
+)
+PAID_AT: Any = option(
+    "rollout",
+    title=_("Credit to"),
+    help=_(
+        "Where the reward is placed. By turns, what the environment paid with the answer to a turn is placed at the "
+        "turn's last token, and the rest at the rollout's; values then learn what is still to come."
+    ),
+    choices={
+        "rollout": _("the end of the rollout"),
+        "turns": _("the turn whose answer the environment paid it with"),
+    },
+)
+
 
 AdvantageScale = Literal["group", "batch", "none", "leave_one_out", "values"]
 """What makes an advantage of rewards; the last two are RLOO's and PPO's, which no option of GRPO chooses."""
@@ -301,3 +377,134 @@ class SftConfig(Group):
         ge=1,
         le=1_000_000,
     )
+
+
+# Learning with a value head.
+
+HEAD_REACH = 0.15
+"""How far one update may move a value where no learning rate of the head is set."""
+
+
+class PpoConfig(Group):
+    """Clipped policy gradient with a value head that predicts the return at each token, used by jobs of kind `ppo`."""
+
+    least_generations: ClassVar[int] = 1
+    scale_rewards: ClassVar[AdvantageScale] = "values"
+    gamma: float = option(
+        1.0,
+        title=_("Discount γ"),
+        help=_(
+            "The share of a reward that counts one token earlier. The usual 1 lets the end count in full for every "
+            "token."
+        ),
+        gt=0,
+        le=1,
+    )
+    lam: float = option(
+        1.0,
+        title=_("GAE λ"),
+        help=_(
+            "How far advantages look ahead: 1 compares the final result with the value; smaller trusts the values of "
+            "later tokens more, with less noise and more bias. 0.95 is usual once values are good."
+        ),
+        ge=0,
+        le=1,
+    )
+    beta: float = option(
+        0.0,
+        title=_("KL weight β"),
+        help=_(
+            "Pull towards the base model, taken from the reward at each token; 0 keeps no reference model in memory."
+        ),
+        ge=0,
+        le=10,
+    )
+    epsilon: float = EPSILON
+    cliprange_value: float = option(
+        0.5,
+        title=_("Value clip"),
+        help=_("How far a value may move from the one at sampling; moving further gains nothing. 0 does not clip."),
+        ge=0,
+        le=1000,
+    )
+    value_coef: float = option(
+        0.1,
+        title=_("Value weight"),
+        help=_(
+            "Weight of the value loss next to the policy's, in the weights that both share. 0 trains the head alone, "
+            "on what the model knows already."
+        ),
+        ge=0,
+        le=10,
+    )
+    critic_learning_rate: float = option(
+        0.0,
+        title=_("Learning rate of the head"),
+        help=_(
+            "Step size of the value head. 0 uses 0.15 divided by the width of its hidden states, so that an update "
+            "moves a value by about 0.15 at most: 3.7e-5 at a width of 4,096."
+        ),
+        ge=0,
+        le=1,
+    )
+    critic_warmup: int = option(
+        0,
+        title=_("Warm-up of the head"),
+        help=_(
+            "Updates of the value head alone after the first sampling, before the policy has its first: each is over "
+            "all tokens of that sampling, at the head's own rate. They do not count as steps of the run. The head "
+            "starts at the mean of the first returns, whatever is set here."
+        ),
+        unit=_("updates"),
+        ge=0,
+        le=1000,
+    )
+    whiten_advantages: bool = option(
+        True,
+        title=_("Whiten advantages"),
+        help=_("Advantages of a step are shifted and scaled to mean 0 and standard deviation 1 over its tokens."),
+    )
+    credit: Credit = PAID_AT
+    num_iterations: int = ITERATIONS
+    entropy_coef: float = ENTROPY
+    mask_truncated: bool = MASK_TRUNCATED
+    sampler_correction: SamplerCorrection = SAMPLER_CORRECTION
+    sampler_ratio_max: float = SAMPLER_RATIO_MAX
+
+
+# What credit to turns cannot be had with; each is refused by name before a run.
+
+PAID = "task_success"
+"""The function of the components that the environment's own reward comes in by: what turns are paid in."""
+
+
+def check_credit(group: str, chosen: GrpoConfig | RlooConfig | PpoConfig, rewards: RewardsConfig) -> None:
+    """Raise ``OptionError`` where the credit to turns of a gradient, named by its ``group``, would be lost without a
+    word."""
+    if chosen.credit == "rollout":
+        return
+    if isinstance(chosen, GrpoConfig):
+        _check_loss(chosen)
+    if rewards.aggregation != "sum_then_normalize":
+        text = _("credit to turns divides the sum of the components: choose the sum")
+        raise OptionError("rewards.aggregation", sentence(text))
+    named = rewards.components
+    if (named or not rewards.spec) and not any(item.registered == PAID and item.weight for item in named):
+        text = _("turns are paid in the environment's own reward: add the component {name}, or credit whole rollouts")
+        raise OptionError(f"{group}.credit", sentence(text, name=PAID))
+
+
+def _check_loss(chosen: GrpoConfig) -> None:
+    """A loss with one ratio, or one verdict, for the whole rollout gives all of its tokens one credit."""
+    if chosen.loss_type in ("luspo", "vespo"):
+        text = _("the loss {loss} weighs whole rollouts, and credit to turns is per token: choose another loss")
+        raise OptionError("grpo.loss_type", sentence(text, loss=chosen.loss_type))
+    if chosen.importance_sampling == "sequence":
+        text = _("a ratio of the whole rollout spreads all credit over its tokens: choose the ratio of each token")
+        raise OptionError("grpo.importance_sampling", sentence(text))
+    if chosen.off_policy_limit:
+        text = _(
+            "this leaves out whole rollouts below the baseline, and with credit to turns a rollout has no single "
+            "sign: set 0"
+        )
+        raise OptionError("grpo.off_policy_limit", sentence(text))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from training.config import METHODS, JobConfig
-from training.config.optim import BETA1, BETA2, EPSILON
+from training.config.model import BETA1, BETA2, EPSILON
 
 Value = Any
 ACTOR, ROLLOUT, CRITIC = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "critic"

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from training.config import JobConfig, RewardComponent
 from training.config.environment import Protocol
-from training.config.laid import Laid
+from training.config.parts import Laid
 from training.data.reader import load_rows
 from training.errors import TiltyardError
 from training.rewards.registry import form_components, starting_components

@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 from ninja import Query, Router, Status
 from pydantic import Field
 
-from training.config.references import name_in
+from training.config import name_in
 from training.plain import number_in
 from webapp.api.answers import data as data_answers
 from webapp.api.base import caller

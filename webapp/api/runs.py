@@ -11,8 +11,7 @@ from django.utils.translation import gettext as _
 from ninja import Query, Router, Status
 from ninja.errors import HttpError
 
-from training.config import JobConfig
-from training.config.references import name_in
+from training.config import JobConfig, name_in
 from training.errors import ConfigError
 from webapp.api.answers import people as people_answers
 from webapp.api.answers import runs

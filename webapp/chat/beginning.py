@@ -11,7 +11,7 @@ from django.http import Http404, QueryDict
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
-from training.config.references import name_in
+from training.config import name_in
 from training.plain import number_in
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.selectors import datasets_of, runs_using

@@ -11,8 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic import ValidationError as ShapeError
 
 from training.chat.wire import Open
-from training.config import EndpointConfig, ModelConfig
-from training.config.references import Reference, kind_in, name_in
+from training.config import EndpointConfig, ModelConfig, Reference, kind_in, name_in
 from training.errors import ConfigError, ModelError, TiltyardError
 from webapp.common.pages import newest_only
 from webapp.common.pools import ENDPOINT, TRAIN

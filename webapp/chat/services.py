@@ -12,7 +12,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 from django.utils.translation import gettext as _
 
-from training.config.references import name_in
+from training.config import name_in
 from webapp.chat.contestants import MOST, contestant_of, pool_of
 from webapp.chat.conversation import turns_of
 from webapp.chat.hints import hint, holders

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from pydantic import ValidationError as ShapeError
 from pydantic.fields import FieldInfo
 
-from training.config.text import yaml_bounded
+from training.config import yaml_bounded
 from training.words import complaint_of, option_of
 from webapp.common.text import code_marks, in_words, translated
 

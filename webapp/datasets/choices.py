@@ -24,7 +24,7 @@ from django.utils.translation import gettext_lazy
 from pydantic import BaseModel
 from pydantic import ValidationError as ShapeError
 
-from training.config.references import kind_in, name_in
+from training.config import kind_in, name_in
 from training.data.formats import FORMATS
 from training.data.formats.bfcl import CLASSES
 from training.data.formats.columns import USUAL

@@ -9,7 +9,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
-from training.config.references import Reference
+from training.config import Reference
 from webapp.common.ids import UuidModel, name_validator
 from webapp.common.pools import LONG, SHORT
 from webapp.common.storage import dataset_dir, export_file

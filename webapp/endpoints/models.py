@@ -12,7 +12,7 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from training.config.references import Reference
+from training.config import Reference
 from webapp.common.ids import UuidModel, name_validator
 from webapp.people.teams.models import Project
 

@@ -14,7 +14,7 @@ from django.db.models import F, FloatField, Max, Q, Sum, Value
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
-from training.config.evaluation import cost_of
+from training.config import cost_of
 from training.errors import BudgetSpent
 from training.words import Sentence, _, sentence
 from webapp.endpoints.models import Endpoint, EndpointSpend

@@ -25,8 +25,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from pydantic import ValidationError
 
-from training.config import JobConfig
-from training.config.references import kind_in, name_in
+from training.config import JobConfig, kind_in, name_in
 from training.errors import ConfigError
 from training.machine import write_refusal
 from training.words import Sentence, sentence

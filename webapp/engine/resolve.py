@@ -22,11 +22,13 @@ from training.config import (
     CurriculumConfig,
     EnvironmentConfig,
     JobConfig,
+    Laid,
     MixConfig,
+    Reference,
     RewardComponent,
+    kind_in,
+    name_in,
 )
-from training.config.laid import Laid
-from training.config.references import Reference, kind_in, name_in
 from training.errors import ConfigError
 from training.plain import number_in
 from training.rewards.defaults import with_rewards

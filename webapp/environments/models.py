@@ -9,7 +9,7 @@ from django.core.validators import MaxValueValidator
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from training.config.references import Reference
+from training.config import Reference
 from webapp.common.ids import UuidModel, name_validator
 from webapp.common.work import Work
 from webapp.datasets.models import Dataset

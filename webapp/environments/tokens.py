@@ -14,7 +14,7 @@ from uuid import UUID
 
 from django.conf import settings
 
-from training.config.references import name_in
+from training.config import name_in
 from training.plain import number_in
 from webapp.common.host.embedded import write_private
 from webapp.common.outbound import NOTHING, Pairs, target_of

@@ -23,8 +23,7 @@ from pydantic import BaseModel
 from pydantic import ValidationError as ShapeError
 from pydantic.fields import FieldInfo
 
-from training.config import DEFAULT_KIND, METHODS, JobConfig, Method, Part, RewardComponent, Stage
-from training.config.references import name_in
+from training.config import DEFAULT_KIND, METHODS, JobConfig, Method, Part, RewardComponent, Stage, name_in
 from training.words import option_of
 from webapp.common.fields import YamlListField, error_sentence, fields_of, help_text
 from webapp.common.ids import name_validator

@@ -25,8 +25,7 @@ from django.template.defaultfilters import filesizeformat
 from django.utils.translation import gettext as _
 
 from training.child_env import CERTIFICATES, MODELS, PLACES, child_env
-from training.config import JobConfig, config_to_yaml
-from training.config.references import kind_in, name_in
+from training.config import JobConfig, config_to_yaml, kind_in, name_in
 from training.errors import ConfigError, TiltyardError
 from training.limited import limited_child
 from training.policy.vllm_server import PYTHON_VARIABLE

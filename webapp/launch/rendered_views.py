@@ -19,8 +19,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_POST
 from pydantic import ValidationError
 
-from training.config import JobConfig
-from training.config.references import kind_in
+from training.config import JobConfig, kind_in
 from training.data.rendered import Rendered, RenderedRow, why_words
 from training.errors import ConfigError
 from training.limited import limited_child

@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 from django.conf import settings
 
-from training.config import JobConfig, RewardComponent
-from training.config.references import Reference
+from training.config import JobConfig, Reference, RewardComponent
 from training.presets import presets
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.engine.services import run_create

@@ -8,7 +8,7 @@ from django.conf import settings
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from training.config.references import Reference
+from training.config import Reference
 from webapp.common.ids import UuidModel, name_validator
 from webapp.common.storage import rollout_set_dir
 from webapp.common.work import Work

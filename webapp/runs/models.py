@@ -7,8 +7,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from training.config import DEFAULT_KIND, Method, method_of
-from training.config.references import Reference
+from training.config import DEFAULT_KIND, Method, Reference, method_of
 from webapp.common.ids import Present, UuidModel, name_validator
 from webapp.common.pools import SHORT, TRAIN
 from webapp.common.work import Work

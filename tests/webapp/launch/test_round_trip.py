@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from training.config import METHODS, JobConfig
-from training.config.text import config_from_yaml, config_to_yaml
+from training.config.job import config_from_yaml, config_to_yaml
 from webapp.launch.forms import RunForm
 from webapp.people.teams.models import Project
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from training.config import RewardComponent
-from training.config.credit import PAID
+from training.config.learning import PAID
 from training.rewards.advantages import SCALE_EPSILON, ZERO_VARIANCE_TOLERANCE
 from training.rewards.combining import Scale, factor
 from training.rewards.lab.figures import Scored, number

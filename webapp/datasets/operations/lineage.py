@@ -8,7 +8,7 @@ from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from training.config.references import name_in
+from training.config import name_in
 from training.data.options import FilterRule
 from webapp.datasets.models import Dataset
 

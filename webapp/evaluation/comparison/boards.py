@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from training.config.references import name_in
+from training.config import name_in
 from training.evaluation.intervals import Interval
 from training.evaluation.recorded import Report
 from webapp.evaluation.comparison.contestants import Contestant, Played

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from django.utils.translation import gettext as _
 
-from training.config.references import kind_in, name_in
+from training.config import kind_in, name_in
 from training.errors import ConfigError
 from webapp.common.pages import newest_only
 from webapp.engine.resolve import components_meant

@@ -10,7 +10,7 @@ from django.core.exceptions import TooManyFieldsSent, ValidationError
 from django.http import QueryDict
 from django.utils.translation import gettext as _
 
-from training.config.references import kind_in, name_in
+from training.config import kind_in, name_in
 from training.plain import number_in
 from webapp.common.text import clean_text
 from webapp.evaluation.comparison.contestants import LEAST, MOST, Contestant, contestants_of

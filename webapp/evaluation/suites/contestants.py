@@ -8,9 +8,7 @@ from django.db.models import Model
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
-from training.config import EndpointConfig, JobConfig, ModelConfig
-from training.config.references import Reference, ReferenceKind
-from training.config.rollout import POLICY_CHOICES
+from training.config import POLICY_CHOICES, EndpointConfig, JobConfig, ModelConfig, Reference, ReferenceKind
 from webapp.common.text import translated
 from webapp.endpoints.models import Endpoint
 from webapp.launch.forms import model_choices

@@ -11,8 +11,7 @@ from django.db.models import Max
 from django.utils.translation import gettext as _
 from pydantic import ValidationError as ShapeError
 
-from training.config import JobConfig
-from training.config.references import name_in
+from training.config import JobConfig, name_in
 from training.errors import ConfigError
 from webapp.common.pages import clean_name
 from webapp.common.text import in_words

@@ -12,8 +12,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils.translation import gettext as _
 
-from training.config import EvaluateConfig, JobConfig, RewardComponent
-from training.config.references import Reference
+from training.config import EvaluateConfig, JobConfig, Reference, RewardComponent
 from training.rewards.combining import factor
 from training.rollout.past import Past, write_past
 from webapp.common.storage import rewind_file

@@ -13,8 +13,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from pydantic import ValidationError
 
-from training.config import METHODS, RewardComponent
-from training.config.references import name_in
+from training.config import METHODS, RewardComponent, name_in
 from webapp.common.text import translated
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment

@@ -20,8 +20,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic import ValidationError as ShapeError
 
-from training.config import JobConfig, RewardComponent
-from training.config.references import name_in
+from training.config import JobConfig, RewardComponent, name_in
 from training.errors import DataError
 from training.plain import number_in
 from training.rewards.registry import COMPONENTS, form_components, starting_components

@@ -26,8 +26,7 @@ from django.db.models import (
 from django.db.models.fields.json import KeyTextTransform, KeyTransform
 from django.db.models.functions import Cast, Coalesce, Now
 
-from training.config import Kind
-from training.config.references import Reference, ReferenceKind, name_in
+from training.config import Kind, Reference, ReferenceKind, name_in
 from webapp.common.failures import Failure, failure
 from webapp.common.text import finite
 from webapp.people.teams.models import Project, User

@@ -9,7 +9,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from training.algorithms.checkpoints import ADAPTER, FINAL
-from training.config.references import Reference
+from training.config import Reference
 from webapp.common.ids import UuidModel, name_validator
 from webapp.common.storage import inside, run_dir
 from webapp.common.work import Work

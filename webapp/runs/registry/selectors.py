@@ -10,7 +10,7 @@ from typing import NamedTuple
 from django.conf import settings
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
-from training.config.references import kind_in, name_in
+from training.config import kind_in, name_in
 from webapp.people.teams.models import Project
 from webapp.runs.models import Run
 from webapp.runs.registry.models import Checkpoint, CheckpointState, ModelKind, RegisteredModel

@@ -21,7 +21,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from training.config.references import Reference, kind_in
+from training.config import Reference, kind_in
 from webapp.common.text import clean_text
 from webapp.people.notifications.events import notify
 from webapp.people.notifications.models import Kind

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 from django.db.models import F
 from django.utils import timezone
 
-from training.config import JobConfig
-from training.config.references import name_in
+from training.config import JobConfig, name_in
 from webapp.common.failures import failure
 from webapp.common.figures import duration, figure
 from webapp.common.outcomes import Outcome

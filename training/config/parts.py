@@ -1,7 +1,8 @@
-"""Stages of one run: what is learned first, and when the next comes."""
+"""The parts of a run, each with options of its own: stages one after the other, and kinds of tasks side by side."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Literal
 
@@ -9,10 +10,60 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic_core import InitErrorDetails
 
 from training.config.evaluation import EvaluateConfig
-from training.config.laid import Laid, names_differ
 from training.config.model import DataConfig
 from training.config.option import Group, option
 from training.words import OptionError, _, sentence
+
+
+class Laid(BaseModel):
+    """Groups of options that are laid over a run's.
+
+    ``GROUPS`` are those that it may have, ``KEPT`` those of their options that stay the whole run's; ``NOT_ITS_OWN``
+    says so.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    GROUPS: ClassVar[tuple[str, ...]] = ()
+    KEPT: ClassVar[dict[str, frozenset[str]]] = {}
+    NOT_ITS_OWN: ClassVar[str] = ""
+
+    @model_validator(mode="after")
+    def _check_kept(self) -> Laid:
+        for group, names in self.KEPT.items():
+            for name in sorted(names & getattr(self, group).keys()):
+                raise OptionError(f"{group}.{name}", sentence(self.NOT_ITS_OWN))
+        return self
+
+    @property
+    def options(self) -> dict[str, dict[str, Any]]:
+        """The options of its own, by group."""
+        found: dict[str, dict[str, Any]] = {group: getattr(self, group) for group in self.GROUPS}
+        return {group: values for group, values in found.items() if values}
+
+    def laid_over(self, config: dict[str, Any]) -> dict[str, Any]:
+        """A config, as plain values, with the options of this part.
+
+        A reward spec and a list of components stand for one another, so one that is given replaces the other.
+        """
+        merged = dict(config)
+        for group, values in self.options.items():
+            merged[group] = {**config.get(group, {}), **values}
+        given = self.options.get("rewards", {}).keys() & {"spec", "components"}
+        if given == {"spec"}:
+            merged["rewards"]["components"] = []
+        elif given == {"components"}:
+            merged["rewards"]["spec"] = ""
+        return merged
+
+
+def names_differ(names: list[str], path: str, text: str) -> None:
+    """Raise ``OptionError`` where two of the names are equal."""
+    if len(set(names)) != len(names):
+        raise OptionError(path, sentence(text))
+
+
+# Stages: what is learned first, and when the next comes.
 
 StageGroup = Literal["data", "environment", "rewards", "rollout", "grpo", "rloo", "ppo", "optim"]
 STAGE_GROUPS: tuple[StageGroup, ...] = ("data", "environment", "rewards", "rollout", "grpo", "rloo", "ppo", "optim")
@@ -142,3 +193,59 @@ def _below(place: tuple[str | int, ...], make: Callable[[int], object], number: 
         for error in exc.errors(include_url=False):
             found = InitErrorDetails(type=error["type"], loc=(*place, *error["loc"]), input=error.get("input"))  # type: ignore[typeddict-item]
             yield {**found, "ctx": error["ctx"]} if "ctx" in error else found
+
+
+# Parts of a mix: tasks of several environments in each sampling.
+
+PartGroup = Literal["data", "environment", "rewards"]
+PART_GROUPS: tuple[PartGroup, ...] = ("data", "environment", "rewards")
+"""Groups of which a part may have its own options."""
+MAX_PARTS = 20
+
+
+class Part(Laid):
+    """Tasks of one kind: their data, the environment that plays them and the components that score them, laid over the
+    run's, and the share of the run's groups that are theirs: ``weight`` over the sum of all weights.
+
+    Nothing is learned from a part of weight 0; its held-out tasks are played all the same.
+    """
+
+    GROUPS: ClassVar[tuple[str, ...]] = PART_GROUPS
+    KEPT: ClassVar[dict[str, frozenset[str]]] = {
+        "data": frozenset({"draw", "draw_even_share", "draw_prior", "draw_half_life"}),
+        "rewards": frozenset({"aggregation", "signal"}),
+    }
+    NOT_ITS_OWN: ClassVar[str] = _("this option is the whole run's, not a part's")
+
+    name: str = Field(min_length=1, max_length=40, pattern=r"^[^\s/]([^/]*[^\s/])?$")
+    weight: float = Field(default=1.0, ge=0, le=1e6, allow_inf_nan=False)
+    data: dict[str, Any] = Field(default_factory=dict)
+    environment: dict[str, Any] = Field(default_factory=dict)
+    rewards: dict[str, Any] = Field(default_factory=dict)
+
+
+class MixConfig(Group):
+    """Several environments in one run: the groups of each sampling are divided among its parts."""
+
+    parts: list[Part] = option(
+        list,
+        title=_("Parts"),
+        help=_(
+            "In a run that learns from rollouts: kinds of tasks that are played in the same run. Each has a `name`, "
+            "a `weight` and its own options of `data`, `environment` and `rewards`. The groups of each sampling are "
+            "divided among the parts by their weights."
+        ),
+        max_length=MAX_PARTS,
+    )
+
+    @model_validator(mode="after")
+    def _check_parts(self) -> MixConfig:
+        if not self.parts:
+            return self
+        names_differ([part.name for part in self.parts], "parts", _("each part needs a name of its own"))
+        if len(self.parts) == 1:
+            text = _("a mix has at least 2 parts: with one, set the options of the run itself")
+            raise OptionError("parts", sentence(text))
+        if math.isclose(sum(part.weight for part in self.parts), 0):
+            raise OptionError("parts", sentence(_("all weights are 0, so there would be nothing to play")))
+        return self
