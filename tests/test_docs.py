@@ -18,7 +18,7 @@ from tests import docs_code, inspector_docs
 from tests.webapp.ops.test_migrations import RELEASE
 from training import metrics
 from training.data import problems
-from training.data.facts import IGNORED
+from training.data.problems import IGNORED
 from training.presets import presets
 from training.reference import reference
 from training.sandbox.problems import SENTENCES

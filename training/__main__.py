@@ -277,8 +277,8 @@ def _template(folder: Path, *, as_json: bool) -> int:
 def _rendered(options: argparse.Namespace) -> int:
     """Print rows as they are rendered."""
     from training.algorithms.rendered import load, render_rows
+    from training.data.learned import SAMPLED
     from training.data.reader import load_rows
-    from training.data.rendered import SAMPLED
 
     first, count = max(1, options.first), max(1, options.count)
     try:

@@ -206,8 +206,7 @@ def _model(config: JobConfig) -> Sentence:
 
 
 def _dataset(config: JobConfig) -> Sentence:
-    from training.data.learned import lesson_of
-    from training.data.pairs import pair_of
+    from training.data.learned import lesson_of, pair_of
     from training.data.reader import load_rows
 
     if config.draws_tasks and config.environment.url:

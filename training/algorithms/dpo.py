@@ -26,7 +26,7 @@ from training.algorithms.lessons import (
 )
 from training.algorithms.loading import fetch_base, load_model, load_tokenizer, prepare_device
 from training.config import JobConfig
-from training.data.pairs import Pair, pair_of
+from training.data.learned import Pair, pair_of
 from training.data.reader import load_rows
 from training.data.schema import Row
 from training.errors import ConfigError, DataError

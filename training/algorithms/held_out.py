@@ -18,9 +18,9 @@ from training.algorithms.job import Job
 from training.algorithms.mix import Segment, named, parts_of
 from training.algorithms.saving import random_states, restore_random
 from training.config import RewardComponent
+from training.data.identity import leaks, split_rows, task_key
 from training.data.reader import load_rows
 from training.data.schema import Row
-from training.data.splitting import leaks, split_rows, task_key
 from training.errors import ConfigError
 from training.evaluation.figures import Try, sheet_of
 from training.evaluation.recorded import Report, report_of

@@ -12,9 +12,7 @@ from typing import Any
 
 from envs.wire import Message
 from training.algorithms.lessons import unwritten_in
-from training.data.learned import lesson_of
-from training.data.pairs import pair_of
-from training.data.rendered import SAMPLED, Kind, Part, Reading, Rendered, RenderedRow, Token
+from training.data.learned import SAMPLED, Kind, Part, Reading, Rendered, RenderedRow, Token, lesson_of, pair_of
 from training.data.schema import Row
 from training.dialects import DIALECTS
 from training.errors import TemplateError

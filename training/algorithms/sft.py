@@ -19,9 +19,9 @@ from training.algorithms.loading import (
     prepare_device,
 )
 from training.algorithms.update_figures import FiniteUpdates
+from training.data.identity import split_rows
 from training.data.reader import load_rows
 from training.data.schema import Row
-from training.data.splitting import split_rows
 from training.errors import ConfigError
 from training.events import PhaseChanged
 from training.policy.adapter import lora_config

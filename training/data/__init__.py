@@ -1,6 +1,54 @@
 """Datasets: what a row is, how files of rows are read, and the check of uploaded files in a limited process."""
 
-from training.data.reader import load_rows
-from training.data.schema import Row
+from training.data.formats import FORMATS
+from training.data.formats.bfcl import CLASSES
+from training.data.formats.columns import USUAL
+from training.data.learned import CHOSEN, REJECTED, Rendered, RenderedRow, is_off, why_words
+from training.data.messages import reasoning_of
+from training.data.options import (
+    CUT_WORDS,
+    CheckOptions,
+    ColumnMapping,
+    Cut,
+    FilterOptions,
+    FilterRule,
+    MixOptions,
+    Options,
+    ReadOptions,
+)
+from training.data.problems import MAX_REASON_CHARS, PROBLEMS, CheckLimits
+from training.data.reader import load_rows, read_records
+from training.data.schema import Row, RowError, check_tree, conversation_key, row_from_dict, strict_loads
 
-__all__ = ["Row", "load_rows"]
+__all__ = [
+    "CHOSEN",
+    "CLASSES",
+    "CUT_WORDS",
+    "FORMATS",
+    "MAX_REASON_CHARS",
+    "PROBLEMS",
+    "REJECTED",
+    "USUAL",
+    "CheckLimits",
+    "CheckOptions",
+    "ColumnMapping",
+    "Cut",
+    "FilterOptions",
+    "FilterRule",
+    "MixOptions",
+    "Options",
+    "ReadOptions",
+    "Rendered",
+    "RenderedRow",
+    "Row",
+    "RowError",
+    "check_tree",
+    "conversation_key",
+    "is_off",
+    "load_rows",
+    "read_records",
+    "reasoning_of",
+    "row_from_dict",
+    "strict_loads",
+    "why_words",
+]

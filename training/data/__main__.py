@@ -11,10 +11,10 @@ from typing import get_args
 from pydantic import ValidationError
 
 from training.data.checking.check import ROWS_NAME, Ask, apply_limits, run
-from training.data.files.bundle import together
-from training.data.limits import PREVIEW_LIMITS, CheckLimits
-from training.data.making.word_problems import LANGUAGES, MAX_START, MAX_STEPS, word_problems
+from training.data.files.archive import together
+from training.data.formats.gsm8k import LANGUAGES, MAX_START, MAX_STEPS, word_problems
 from training.data.options import CheckOptions, Cut, ReadOptions
+from training.data.problems import PREVIEW_LIMITS, CheckLimits
 from training.errors import TiltyardError
 
 EXIT_USAGE = 2
@@ -132,8 +132,8 @@ def _check(args: argparse.Namespace) -> int:
 
 
 def _convert(args: argparse.Namespace) -> int:
+    from training.data.convert import ConvertOptions, convert
     from training.data.hub import resolved
-    from training.data.making.convert import ConvertOptions, convert
 
     with resolved(args.input) as source:
         done = convert(
@@ -154,7 +154,7 @@ def _convert(args: argparse.Namespace) -> int:
 
 
 def _preview(args: argparse.Namespace) -> int:
-    from training.data.checking.preview import preview, safe_preview
+    from training.data.checking.check import preview, safe_preview
     from training.data.hub import resolved
 
     if args.limited:

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from training.data.files.bundle import ENDINGS
-from training.data.limits import MAX_HUB_BYTES
+from training.data.files.archive import ENDINGS
+from training.data.problems import MAX_HUB_BYTES
 from training.errors import DataError
 from training.words import _, sentence
 

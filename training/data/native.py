@@ -1,27 +1,114 @@
-"""Calls and results that stand in a text as some family of models writes them, read as what they are.
-
-A chat template writes a family's marks itself, and other models have others, so a text that holds them teaches one
-family's marks, or both twice. A call inside ``<think>`` is a draft and stays text; so does one that cannot be read,
-with a remark.
-
-1. Hermes and Qwen: ``<tool_call>`` holds a call, or a list of calls, as JSON or as a Python literal;
-   ``<tool_response>`` a result.
-2. All other families that ``training.dialects`` reads by marks, and Llama's bare ``{"name": ..., "parameters": ...}``,
-   are read where they are meant as calls and not shown in an answer: a tool's result follows, or the row offers the
-   tool. A dataset may mix families.
-"""
+"""Texts as chat templates wrote them: whole conversations, and calls and results inside a message."""
 
 from __future__ import annotations
 
 import re
 from typing import Any, NamedTuple
 
-from training.data.decoding import decoded
+from training.data.messages import THOUGHTS, call_of, tools_of
 from training.data.problems import RowError
 from training.data.schema import Message, Row, ToolCall, others_of
-from training.data.tools import THOUGHT, call_of, tools_of
+from training.data.strict import decoded
 from training.dialects import FAMILY_DIALECTS, MARKED, Parse, ParsedTurn
 from training.dialects.bare_json import names_of
+
+# A conversation that a chat template wrote as one text, split at the template's marks: ChatML, Llama 3 and others.
+
+ROLES = {
+    "system": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+    "ipython": "tool",
+    "developer": "system",
+    "human": "user",
+    "gpt": "assistant",
+    "model": "assistant",
+    "function": "tool",
+}
+MAX_TURNS = 2000
+ROLE = r"(system|developer|user|assistant|tool|ipython)"
+
+
+class Markup(NamedTuple):
+    """How a family of templates marks turns: what begins one, what else to drop.
+
+    Each pattern begins with a literal, so that a gigabyte of texts is searched in seconds; ``lead`` stands before every
+    text for that, and ``tail`` characters of a mark are only looked at, because the next mark may begin with them.
+    ``repeats`` says whether a role may take two turns in a row; else such a line belongs to the text.
+    """
+
+    name: str
+    begins: re.Pattern[str]
+    ends: re.Pattern[str] | None = None
+    lead: str = ""
+    tail: int = 0
+    repeats: bool = True
+
+
+MARKUPS = (
+    Markup("ChatML", re.compile(rf"<\|im_start\|>{ROLE}\n"), re.compile(r"<\|(?:im_end\|>\n?|endoftext\|>\n?$)")),
+    Markup(
+        "Llama 3",
+        re.compile(rf"<\|start_header_id\|>{ROLE}<\|end_header_id\|>\n\n"),
+        re.compile(r"<\|(?:eot_id|eom_id|begin_of_text|end_of_text)\|>"),
+    ),
+    Markup("Gemma", re.compile(r"<start_of_turn>(user|model)\n"), re.compile(r"<(?:end_of_turn>\n?|bos>|eos>)")),
+    Markup(
+        "Zephyr",
+        re.compile(r"<\|(system|user|assistant)\|>\n"),
+        re.compile(r"<(?:/s>|\|end\|>|\|endoftext\|>)\n?"),
+    ),
+)
+
+
+def markup_of(text: str) -> Markup | None:
+    """The marks that a text has."""
+    return next((markup for markup in MARKUPS if markup.begins.search(text)), None)
+
+
+_MARK = re.compile(r"<\|im_start\|>|<\|start_header_id\|>|<start_of_turn>|<\|(?:user|assistant)\|>|\[/?INST\]")
+
+
+def mark_in(text: str) -> str:
+    """The first mark of a chat template that a text holds; "" where it holds none."""
+    found = _MARK.search(text)
+    return found[0] if found else ""
+
+
+def pieces(markup: Markup, text: str, role: str) -> list[tuple[str, str]]:
+    """Roles and texts; what stands before the first mark is ``role``'s, or dropped where there is none."""
+    found_pieces: list[tuple[str, str]] = []
+    text = markup.lead + text
+    position, current = len(markup.lead), role
+    for found in markup.begins.finditer(text):
+        begun = ROLES[found[1]]
+        if not markup.repeats and begun == current:
+            continue
+        _add(found_pieces, current, text[position : max(position, found.start())], markup)
+        position, current = found.end() + markup.tail, begun
+        if len(found_pieces) >= MAX_TURNS:
+            break
+    _add(found_pieces, current, text[position:], markup)
+    return found_pieces
+
+
+def _add(found_pieces: list[tuple[str, str]], role: str, text: str, markup: Markup) -> None:
+    if role:
+        found_pieces.append((role, (markup.ends.sub("", text) if markup.ends else text).removesuffix("\n")))
+
+
+# Calls and results that stand in a text as some family of models writes them, read as what they are.
+#
+# A chat template writes a family's marks itself, and other models have others, so a text that holds them teaches one
+# family's marks, or both twice. A call inside ``<think>`` is a draft and stays text; so does one that cannot be read,
+# with a remark.
+#
+# 1. Hermes and Qwen: ``<tool_call>`` holds a call, or a list of calls, as JSON or as a Python literal;
+#    ``<tool_response>`` a result.
+# 2. All other families that ``training.dialects`` reads by marks, and Llama's bare ``{"name": ..., "parameters":
+#    ...}``, are read where they are meant as calls and not shown in an answer: a tool's result follows, or the row
+#    offers the tool. A dataset may mix families.
 
 CALL, CALL_END = "<tool_call>", "</tool_call>"
 RESULT, RESULT_END = "<tool_response>", "</tool_response>"
@@ -92,7 +179,7 @@ def _of_family(row: Row, place: int) -> _Said | None:
     message = row.messages[place]
     if message.role != "assistant" or message.tool_calls:
         return None
-    thought, closed, said = message.content.rpartition(THOUGHT)
+    thought, closed, said = message.content.rpartition(THOUGHTS)
     if (turn := _turn_of(said, row.tools)) is None:
         return None
     answered = place + 1 < len(row.messages) and row.messages[place + 1].role == "tool"
@@ -118,7 +205,7 @@ def _turn_of(text: str, tools: list[dict[str, Any]] | None) -> ParsedTurn | None
 
 def split_calls(text: str, where: str, default_id: str) -> tuple[str, list[ToolCall]]:
     """A text without its calls, and the calls; the text as it is where one of them cannot be read."""
-    thought, closed, said = text.rpartition(THOUGHT)
+    thought, closed, said = text.rpartition(THOUGHTS)
     words, *blocks = said.split(CALL)
     calls: list[ToolCall] = []
     for block in blocks[: MAX_CALLS + 1]:
@@ -141,7 +228,7 @@ def unread_call(text: str, answer: Message | None = None) -> str:
     A list of Python calls, or an ``Action:``, may be what the prompt asks for: it counts where a result follows, the
     ``answer``.
     """
-    said = text.rpartition(THOUGHT)[2].strip()
+    said = text.rpartition(THOUGHTS)[2].strip()
     if (found := _MARKS.search(said)) is not None:
         return found[0]
     if _BARE.match(said) and any(f'"{key}"' in said for key in ("parameters", "arguments")):

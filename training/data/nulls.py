@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from training.data.messages import SCHEMA_KEYS
 from training.data.schema import Message, Row
-from training.data.tools import SCHEMA_KEYS
 
 _DATA = ("default", "const")
 """Keywords of JSON schema where null is a value."""

@@ -1,19 +1,66 @@
-"""What can be wrong with a row: one table of codes, each with its sentence, and what to do about it.
-
-A sentence is a template and its values, so that a page can translate the template. A problem that ``drops`` leaves the
-row out; any other is a remark about a row that is kept. Nothing that a row holds is echoed at more than a few dozen
-characters.
-"""
+"""What can be wrong with a row, what to do about it, what reading did with its columns, and limits of reading."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, Field
 
-from training.data.limits import MAX_REASON_CHARS
 from training.words import Sentence, Value, _, sentence, value_of
+
+# Limits of everything that reads a dataset, each with its unit in the name.
+
+MAX_LINE_BYTES = 4 << 20
+"""Longest JSONL line."""
+MAX_FIELD_BYTES = 1 << 20
+"""Longest single text or key of a row, in UTF-8: some 250,000 tokens, twice the window of the models trained here. A
+longer one is more likely a file's worth of text that a quote never closed. A row ends at ``MAX_LINE_BYTES``."""
+MAX_DEPTH = 32
+"""Deepest nesting of lists and objects, the row itself being 1."""
+MAX_COLUMNS = 200
+"""Most top-level keys of a row, and most different ones that a report names."""
+MAX_BAD_ROWS_LISTED = 100
+MAX_REASON_CHARS = 200
+"""A reason never echoes more than this."""
+MAX_FINDINGS_LISTED = 100
+"""Remarks listed one by one; all are counted."""
+MAX_REMARKS_WRITTEN = 100_000
+"""Remarks that the file of a check's findings holds; bad rows are all in it."""
+MAX_HASHES = 1_000_000
+"""Rows that are remembered to find duplicates and tasks that two datasets share."""
+MAX_CATEGORIES = 200
+MAX_HUB_BYTES = 4 << 30
+"""Largest file that is fetched from Hugging Face."""
+MAX_PARQUET_LEAVES = 2000
+"""Most leaf columns of a parquet file."""
+PARQUET_DECODED_BYTES = 2 << 30
+"""Decoded parquet data at most; the lower bound of ``100 x file size + 64 MB`` holds too (see ``parquet.py``)."""
+PARQUET_RATIO = 100
+PARQUET_ALLOWANCE_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class CheckLimits:
+    """What one dataset check may take. The child applies all but ``wall_s``, which the parent watches."""
+
+    max_rows: int = 1_000_000
+    memory_bytes: int = 1536 << 20
+    cpu_s: int = 600
+    open_files: int = 64
+    wall_s: float = 900.0
+
+
+PREVIEW_LIMITS = CheckLimits(cpu_s=10, wall_s=15.0)
+"""What a look at the first rows may take."""
+
+
+# What can be wrong with a row: one table of codes, each with its sentence, and what to do about it.
+#
+# A sentence is a template and its values, so that a page can translate the template. A problem that ``drops`` leaves
+# the row out; any other is a remark about a row that is kept. Nothing that a row holds is echoed at more than a few
+# dozen characters.
 
 
 class Problem(NamedTuple):
@@ -236,3 +283,103 @@ def shown(value: Any) -> str:
 def kind(value: Any) -> str:
     """What a decoded JSON value is, in words."""
     return sentence(_("null") if value is None else _KINDS.get(type(value), type(value).__name__))
+
+
+# What reading did with columns that no message holds by itself, and what of the rows is learned: counted over a file
+# and listed once in its report.
+
+FACTS: dict[str, str] = {
+    "system": _("{count} rows have a system text in a separate column; it becomes their first message."),
+    "system_twice": _(
+        "{count} rows have a system message and another text in a system column; the message counts, and the column is "
+        "kept with the row."
+    ),
+    "completion": _("{count} rows have turns under `completion`; they follow those of `prompt`."),
+    "input": _("{count} rows have text under `input`; it is placed below the instruction in the user message."),
+    "history": _("{count} rows have earlier turns under `history`; they come before the question."),
+    "preference": _(
+        "{count} rows hold a preference pair. `chosen` and `rejected` are kept with the row, for DPO, and the "
+        "conversation ends where the two begin to differ."
+    ),
+    "labelled": _(
+        "{count} rows hold a completion with a label of good or bad. Both are kept with the row; the completion is not "
+        "a turn of the conversation."
+    ),
+    "tools_elsewhere": _(
+        "{count} rows have their tools in a column of another name, such as `tool_defs` or `functions`."
+    ),
+    "marked": _("{count} rows hold their conversation as one text; it is split at the marks of a chat template."),
+    "native_calls": _(
+        "{count} rows have calls in their texts, in the form of some family of models, such as between <tool_call> "
+        "marks; they are read as calls, which each model's chat template writes in its own form."
+    ),
+    "native_results": _("{count} rows have results of tools between <tool_response> marks, which are taken off."),
+    "rollouts": _(
+        "{count} rows are recorded rollouts of NeMo Gym, read as tasks. Read them in the shape `sft` to learn their "
+        "answers, or import the file as a run to see them."
+    ),
+    "played": _(
+        "{count} rows are recorded rollouts of NeMo Gym, read with their answers; those with a reward of 0 or less are "
+        "marked as bad examples."
+    ),
+    "rewarded": _(
+        "{count} rows have a `reward` next to their conversation, as recorded rollouts have. SFT learns them "
+        "whatever it is: filter the rows by it first."
+    ),
+    "media": _("{count} rows come with pictures, sound or video (`images`); only their texts are trained on."),
+    "worse": _(
+        "{count} rows hold a worse answer next to a conversation that ends with the better one "
+        "(`rejected_response`). DPO compares the two; SFT learns the conversation."
+    ),
+    "null_tools": _(
+        "{count} rows have tools with null parts, left by Arrow, which stores all tools with the same fields. They are "
+        "taken out."
+    ),
+    "null_arguments": _(
+        "{count} rows have calls with null arguments that their tools do not take, left by Arrow, which stores all "
+        "calls with the same fields. They are taken out."
+    ),
+    "null_kwargs": _("{count} rows have tools in `tools_kwargs` that are null, left by Arrow. They are taken out."),
+    "reasoning": _(
+        "{count} rows hold reasoning separate from a turn's text. SFT learns it where the model's chat template "
+        "writes it, and reports in the log where it does not."
+    ),
+    "bad": _("{count} rows are marked as bad examples (`label` false), which SFT leaves out."),
+    "unweighted": _("{count} rows are marked as not learned (`weight` 0 or `trainable` false). SFT leaves them out."),
+    "unlearned": _(
+        "{count} rows have only assistant turns that are marked as not learned (`weight` 0, `loss` or `trainable` "
+        "false). SFT leaves them out."
+    ),
+    "turns_off": _(
+        "{count} rows have assistant turns that are marked as not learned (`weight` 0, `loss` or `trainable` false). "
+        "SFT reads those turns and learns the others."
+    ),
+    "fractions": _("{count} rows have weights other than 0 and 1. SFT learns such a turn in full."),
+    "others_on": _(
+        "{count} rows ask to learn turns that the assistant did not write. SFT learns the assistant's turns only."
+    ),
+    "mask": _(
+        "{count} rows have a `mask` at messages. Programs disagree on what it means, so it changes nothing; write "
+        "`weight` 0 at turns that are not to be learned."
+    ),
+    "no_answer": _("{count} rows hold a search that found no valid answer; only the question and the tools are kept."),
+}
+"""Code → sentence with ``{count}``."""
+
+
+class Ignored(NamedTuple):
+    """A column of one row that was kept out of it. ``code`` is one of ``IGNORED``; ``detail`` fills its sentence."""
+
+    column: str
+    code: str
+    detail: str = ""
+
+
+IGNORED: dict[str, str] = {
+    "value_type": _("Ignored column `{column}`: {count} rows hold values of type {detail}, which JSON cannot carry."),
+    "not_finite": _("Ignored values of column `{column}`: {count} rows hold NaN or an infinity there."),
+    "beside": _("Ignored `{column}`, which is not part of the list of rows."),
+    "search": _("Ignored `{column}` of {count} rows: search steps that are not part of the answer."),
+    "deep": _("Ignored column `{column}`: it is nested deeper than {detail} levels in {count} rows."),
+}
+"""Why a column was kept out of rows: reason → sentence."""

@@ -8,11 +8,11 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from training.data import limits, options
+from training.data import options, problems
+from training.data.convert import ConvertOptions, writers
 from training.data.files.archive import MAX_MEMBERS, MAX_UNPACKED_BYTES, RATIO
 from training.data.formats import FORMATS
 from training.data.learned import LABELS, NOT_LEARNED, ROW_WEIGHTS, WEIGHTS
-from training.data.making.convert import ConvertOptions, writers
 from training.data.problems import PROBLEMS
 from training.data.schema import Row
 from training.reasoning import REASONING
@@ -131,12 +131,12 @@ _MODELS: tuple[tuple[str, type[BaseModel]], ...] = (
 
 def reference() -> str:
     """The page as Markdown."""
+    from training.data.checking.check import LOOKED_AT_ROWS, ROWS_SHOWN
     from training.data.checking.checks import NAMES
-    from training.data.checking.preview import LOOKED_AT_ROWS, ROWS_SHOWN
     from training.data.files.containers import SAMPLE_ROWS
 
     browser = _BROWSER.format(
-        shown=ROWS_SHOWN, looked=LOOKED_AT_ROWS, cpu=limits.PREVIEW_LIMITS.cpu_s, remarks=limits.MAX_REMARKS_WRITTEN
+        shown=ROWS_SHOWN, looked=LOOKED_AT_ROWS, cpu=problems.PREVIEW_LIMITS.cpu_s, remarks=problems.MAX_REMARKS_WRITTEN
     )
     parts = [
         _INTRODUCTION.format(sample=SAMPLE_ROWS, names=", ".join(f"`{name}`" for name in sorted(NAMES))),
@@ -214,11 +214,11 @@ def _codes() -> str:
 def _limits() -> str:
     return (
         "\n## Limits\n\n"
-        f"A row has at most {limits.MAX_LINE_BYTES >> 20} MB, a text {limits.MAX_FIELD_BYTES >> 20} MB, "
-        f"{limits.MAX_DEPTH} levels and {limits.MAX_COLUMNS} columns. A file has at most "
-        f"{limits.CheckLimits.max_rows:,} rows, and a parquet file decodes to at most "
-        f"{limits.PARQUET_DECODED_BYTES >> 30} GB and {limits.PARQUET_RATIO} times its size. "
+        f"A row has at most {problems.MAX_LINE_BYTES >> 20} MB, a text {problems.MAX_FIELD_BYTES >> 20} MB, "
+        f"{problems.MAX_DEPTH} levels and {problems.MAX_COLUMNS} columns. A file has at most "
+        f"{problems.CheckLimits.max_rows:,} rows, and a parquet file decodes to at most "
+        f"{problems.PARQUET_DECODED_BYTES >> 30} GB and {problems.PARQUET_RATIO} times its size. "
         f"An archive unpacks to at most {MAX_UNPACKED_BYTES >> 30} GB and {RATIO} times its size, from "
         f"{MAX_MEMBERS:,} files. "
-        f"Duplicates and shared tasks are looked for among the first {limits.MAX_HASHES:,} rows.\n"
+        f"Duplicates and shared tasks are looked for among the first {problems.MAX_HASHES:,} rows.\n"
     )

@@ -11,17 +11,14 @@ conversation.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, Field
 
 from envs.wire import Message, ToolCall
-from training.data.limits import MAX_COLUMNS
-from training.data.messages import messages_of, plain, plain_messages, reasoning_of
-from training.data.parts import joined_parts
-from training.data.problems import RowError, kind
+from training.data.messages import joined_parts, messages_of, plain, plain_messages, reasoning_of, tools_key, tools_of
+from training.data.problems import MAX_COLUMNS, Ignored, RowError, kind
 from training.data.strict import check_tree, strict_loads
-from training.data.tools import tools_key, tools_of
 from training.reasoning import REASONING
 
 __all__ = ["Message", "Row", "RowError", "ToolCall", "check_tree", "conversation_key", "row_from_dict", "strict_loads"]
@@ -280,3 +277,49 @@ def as_it_stood(row: Row) -> Row:
     return row.model_copy(
         update={"messages": row.messages[begin:end], "others": others, "extra": extra, "spelling": kept}
     )
+
+
+# What a file's rows are before their format is known.
+
+
+class Raw(NamedTuple):
+    """One decoded row, or why it could not be decoded.
+
+    ``line`` counts from 1: lines of JSON Lines and CSV, rows of parquet, items of a JSON list. ``offset`` is how many
+    bytes were read so far: of the file, or of the decoded data in parquet.
+    """
+
+    line: int
+    offset: int
+    value: dict[str, Any] | None
+    error: RowError | None = None
+    text: str = ""
+    """The JSON that it was decoded from, where the reader has it at hand."""
+    ignored: tuple[Ignored, ...] = ()
+    """Columns that are not in ``value`` because JSON cannot carry what they hold."""
+
+
+class Record(NamedTuple):
+    """One row of a dataset, or the reason why it has none. Numbers as in ``Raw``."""
+
+    line: int
+    offset: int
+    row: Row | None
+    error: RowError | None = None
+    text: str = ""
+    """The row as it stood in the file, where that is our own spelling already and can be copied."""
+    ignored: tuple[Ignored, ...] = ()
+    """Columns that were kept out of the row."""
+
+    @property
+    def reason(self) -> str:
+        """Why there is no row, as a sentence without its end stop."""
+        return str(self.error) if self.error else ""
+
+
+class Sample(NamedTuple):
+    """The first rows of a file, and how they are stored."""
+
+    container: str
+    rows: list[dict[str, Any]]
+    columns: list[str]

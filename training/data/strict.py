@@ -12,9 +12,8 @@ import math
 import re
 from typing import Any, NoReturn
 
-from training.data.facts import IGNORED, Ignored
-from training.data.limits import MAX_DEPTH, MAX_FIELD_BYTES
-from training.data.problems import RowError, shown
+from training.data.problems import IGNORED, MAX_DEPTH, MAX_FIELD_BYTES, Ignored, RowError, shown
+from training.plain import LiteralError, literal
 from training.reasons import json_reason
 from training.words import _, sentence
 
@@ -144,3 +143,34 @@ def _float(text: str) -> float:
 DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant, parse_float=_float)
 LENIENT = json.JSONDecoder(object_pairs_hook=_object, parse_constant=float, parse_float=_float)
 """Reads NaN and Infinity as numbers, for ``usable`` to find."""
+
+
+# Values that stand as text in a row: JSON, or what Python's ``str`` makes of a value.
+
+
+def decoded(value: Any, where: str, *, python: bool = False) -> Any:
+    """``value``, decoded when it is JSON text, or with ``python`` a Python literal.
+
+    The text obeys the same rules as the file. Raises ``RowError``.
+    """
+    if not isinstance(value, str):
+        return value
+    try:
+        return strict_loads(value)
+    except RowError as exc:
+        if python:
+            try:
+                return read_literal(value.strip())
+            except LiteralError:
+                pass
+        raise exc.within(where) from exc
+
+
+def read_literal(text: str) -> Any:
+    """A Python literal that a row may hold. Raises ``LiteralError``."""
+    value = literal(text)
+    try:
+        check_tree(value)
+    except RowError as exc:
+        raise LiteralError(str(exc)) from None
+    return value

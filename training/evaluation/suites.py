@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.config import JobConfig
+from training.data.identity import split_rows
 from training.data.schema import Row
-from training.data.splitting import split_rows
 from training.errors import CannotContinue
 from training.evaluation.intervals import Interval, change_intervals
 from training.evaluation.paired import paired, sign_flip

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from envs.wire import Message
 from training.config import JobConfig
-from training.data.pairs import CHOSEN, REJECTED
+from training.data.learned import CHOSEN, REJECTED
 from training.data.schema import RowError, check_tree, message_dict
 from training.errors import ConfigError, DataError
 from training.events import GroupScored, RolloutFinished, RolloutStarted, TurnAdded

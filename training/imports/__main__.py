@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from training.data.checking.check import apply_limits, print_progress
-from training.data.limits import CheckLimits
+from training.data.problems import CheckLimits
 
 if TYPE_CHECKING:
     from training.imports.report import ImportReport

@@ -13,7 +13,7 @@ from functools import reduce
 from pathlib import Path
 
 from training.data.files.sniff import open_regular
-from training.data.limits import MAX_LINE_BYTES
+from training.data.problems import MAX_LINE_BYTES
 from training.imports.base import MAX_NAME_CHARS, BadRow, Figures, Item, Notes, Reader, number_of, shown, step_of
 from training.words import Sentence, _, sentence
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from training.data.files.sniff import open_regular
-from training.data.limits import MAX_LINE_BYTES
+from training.data.problems import MAX_LINE_BYTES
 from training.imports.base import MAX_NAME_CHARS, BadRow, Figures, Item, Notes, Reader, number_of, shown, step_of
 from training.imports.choice import one_run
 from training.words import _, sentence

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from training.data.files.sniff import open_regular
-from training.data.limits import MAX_LINE_BYTES
+from training.data.problems import MAX_LINE_BYTES
 from training.imports.base import MAX_NAME_CHARS, Figures, Item, Notes, Reader, shown, step_of
 from training.imports.console import COLOUR, holds
 from training.words import _, sentence

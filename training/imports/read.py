@@ -24,12 +24,12 @@ from training.data.files.archive import (
     Given,
     is_archive,
     is_gzip,
+    natural,
     unpack,
     unpack_gzip,
 )
-from training.data.files.bundle import natural
 from training.data.files.sniff import open_regular
-from training.data.limits import CheckLimits
+from training.data.problems import CheckLimits
 from training.errors import DataError
 from training.imports import mlflow
 from training.imports.axis import STEPS

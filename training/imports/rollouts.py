@@ -16,7 +16,7 @@ from typing import Any
 
 from training.data.files import parquet
 from training.data.files.sniff import open_regular
-from training.data.limits import CheckLimits
+from training.data.problems import CheckLimits
 from training.errors import DataError
 from training.imports.base import BadRow, Item, Notes, Reader, Sampled, known, number_of, shown, step_of
 from training.imports.groups import GROUP_KEYS, group_key, placed

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from training.data.files import parquet
-from training.data.files.jsonl import BOM, decoded
 from training.data.files.sniff import open_regular
-from training.data.limits import MAX_COLUMNS, MAX_DEPTH, MAX_LINE_BYTES
-from training.data.problems import RowError
+from training.data.files.text import BOM, decoded
+from training.data.problems import MAX_COLUMNS, MAX_DEPTH, MAX_LINE_BYTES, RowError
 from training.errors import DataError
 from training.imports.base import BadRow, shown
 from training.reasons import json_reason

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from training.data.files import csvfile
-from training.data.files.jsonl import BOM
+from training.data.files import text as text_module
 from training.data.files.sniff import delimiter_of, open_regular
+from training.data.files.text import BOM
 from training.imports.axis import STEPS
 from training.imports.base import MAX_NAME_CHARS, BadRow, Figures, Item, Notes, Reader, shown, step_of
 from training.imports.columns import Columns, step_number
@@ -76,7 +76,7 @@ def _begins_with_brace(path: Path) -> bool:
 
 
 def _csv_rows(path: Path) -> Iterator[Row]:
-    for raw in csvfile.read_values(path):
+    for raw in text_module.read_values_csv(path):
         yield Row(raw.line, raw.offset, raw.value, raw.error.sentence if raw.error else "")
 
 

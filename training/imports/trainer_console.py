@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from training.data.files.sniff import open_regular
-from training.data.limits import MAX_LINE_BYTES
+from training.data.problems import MAX_LINE_BYTES
 from training.imports.base import MAX_NAME_CHARS, BadRow, Figures, Item, Notes, Reader, number_of, shown
 from training.imports.trainer_state import TOOL
 from training.words import _, sentence

@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from envs.wire import Message, ToolCall
-from training.data.markup import ROLE, ROLES, Markup, markup_of, pieces
+from training.data.native import ROLE, ROLES, Markup, markup_of, pieces
 from training.dialects import hermes
 from training.dialects.base import json_decoder
 from training.imports.base import BadRow

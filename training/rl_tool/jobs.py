@@ -22,8 +22,8 @@ from pydantic import ValidationError
 
 from training.child_env import child_env
 from training.config import JobConfig, config_to_yaml
+from training.data.convert import Converted, ConvertOptions, convert
 from training.data.hub import pick, resolved
-from training.data.making.convert import Converted, ConvertOptions, convert
 from training.data.options import ReadOptions
 from training.errors import ConfigError, DataError, ErrorInfo
 from training.events import RunFinished, RunStarted

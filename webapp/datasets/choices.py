@@ -25,11 +25,7 @@ from pydantic import BaseModel
 from pydantic import ValidationError as ShapeError
 
 from training.config import kind_in, name_in
-from training.data.formats import FORMATS
-from training.data.formats.bfcl import CLASSES
-from training.data.formats.columns import USUAL
-from training.data.options import CUT_WORDS, CheckOptions, ColumnMapping, ReadOptions
-from training.data.problems import PROBLEMS
+from training.data import CLASSES, CUT_WORDS, FORMATS, PROBLEMS, USUAL, CheckOptions, ColumnMapping, ReadOptions
 from training.plain import number_in
 from webapp.common.fields import LinesField, error_sentence, help_text
 from webapp.common.storage import companion, inside, run_dir

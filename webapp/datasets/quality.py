@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 
 from django.utils.translation import gettext as _
 
-from training.data.limits import MAX_REASON_CHARS
-from training.data.making.losses import COLUMN
-from training.data.problems import PROBLEMS
+from training.data import MAX_REASON_CHARS, PROBLEMS
+from training.data.convert import COLUMN
 from webapp.common.streams import csv_lines
 from webapp.common.text import in_words, translated
 from webapp.datasets.choices import remark_words

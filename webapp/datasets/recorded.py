@@ -19,8 +19,8 @@ from uuid import UUID
 from django.conf import settings
 from django.utils.translation import gettext as _
 
-from training.data.making.dataset import Made
-from training.data.schema import RowError, check_tree, row_from_dict
+from training.data import RowError, check_tree, row_from_dict
+from training.data.making import Made
 from training.errors import DataError
 from training.events import GroupScored
 from training.exports.pairs import PairsMade, write_pairs

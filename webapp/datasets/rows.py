@@ -15,9 +15,8 @@ from uuid import UUID
 from celery import current_app
 from django.core.cache import cache
 
+from training.data import Row, read_records
 from training.data.identity import IDENTITIES_NAME, Identities, identities_read, identities_write
-from training.data.reader import read_records
-from training.data.schema import Row
 from training.errors import DataError
 from training.rows import category_of
 from webapp.common.pools import LONG

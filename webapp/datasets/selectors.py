@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 from django.db.models import Q, QuerySet
 
-from training.data.learned import is_off
-from training.data.messages import reasoning_of
+from training.data import is_off, reasoning_of
 from webapp.common.versions import latest_versions
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.people.teams.models import Project

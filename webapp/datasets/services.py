@@ -22,12 +22,12 @@ from django.db import IntegrityError, transaction
 from django.db.models import Max
 from django.utils.translation import gettext as _
 
+from training.data import CheckLimits
 from training.data.checking.check import Ask
 from training.data.checking.runner import run_check
-from training.data.files.bundle import ENDINGS, part_of
+from training.data.files.archive import ENDINGS, part_of
 from training.data.identity import IDENTITIES_NAME
-from training.data.limits import CheckLimits
-from training.data.making.dataset import OPERATIONS, Made, make
+from training.data.making import OPERATIONS, Made, make
 from training.errors import DataError, TiltyardError
 from webapp.common import work
 from webapp.common.pages import clean_name

@@ -17,8 +17,8 @@ from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
+from training.data import CheckLimits
 from training.data.files.archive import Given
-from training.data.limits import CheckLimits
 from training.errors import TiltyardError
 from training.imports.read import REPORT_NAME
 from training.imports.read import run_import as read_files

@@ -20,7 +20,7 @@ from django.views.decorators.http import require_GET, require_POST
 from pydantic import ValidationError
 
 from training.config import JobConfig, kind_in
-from training.data.rendered import Rendered, RenderedRow, why_words
+from training.data import Rendered, RenderedRow, why_words
 from training.errors import ConfigError
 from training.limited import limited_child
 from training.plain import number_in

@@ -16,7 +16,7 @@ from tests.training.helpers import TOOLS, demonstration_rows, job_config, of_typ
 from training.algorithms.dpo import dpo_arguments, encode_pairs, run_dpo
 from training.algorithms.job import Job
 from training.algorithms.pairs import PairCollator, PairTrainer
-from training.data.pairs import pair_of
+from training.data.learned import pair_of
 from training.data.reader import load_rows
 from training.data.schema import Row, row_from_dict
 from training.errors import ConfigError, DataError, StopRequested
@@ -88,11 +88,11 @@ def test_every_spelling_of_the_format_is_a_pair(
     tmp_path: Path, value: dict[str, Any], chosen: list[str], rejected: list[str]
 ) -> None:
     """Read as an upload is, written as checked rows are, and read again as a trainer does."""
-    from training.data.formats.preference import FORMAT, _convert
+    from training.data.formats.conversations import PREFERENCE_FORMAT, _convert_preference
 
-    assert FORMAT.name == "preference"
+    assert PREFERENCE_FORMAT.name == "preference"
     path = tmp_path / "rows.jsonl"
-    path.write_text(json.dumps(_convert(value).normal()) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(_convert_preference(value).normal()) + "\n", encoding="utf-8")
     pair = pair_of(load_rows(path)[0])
     assert pair is not None and [message.content for message in pair.prompt] == ["hi"]
     assert [message.content for message in pair.chosen] == chosen

@@ -20,9 +20,9 @@ from training.algorithms.evaluate import run_evaluate
 from training.algorithms.grpo import run_grpo
 from training.algorithms.job import Job
 from training.config import JobConfig
+from training.data.identity import split_rows
 from training.data.reader import load_rows
 from training.data.schema import Row
-from training.data.splitting import split_rows
 from training.errors import ConfigError, StopRequested
 from training.rewards.base import Episode, Score
 

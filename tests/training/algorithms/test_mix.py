@@ -24,9 +24,9 @@ from training.algorithms.held_out import choose_tasks
 from training.algorithms.job import Job, row_order
 from training.algorithms.mix import Segment, dealt, order_of
 from training.config import JobConfig
+from training.data.identity import split_rows
 from training.data.reader import load_rows
 from training.data.schema import Row
-from training.data.splitting import split_rows
 from training.errors import ConfigError, DataError, StopRequested
 from training.rollout.tokens import ChatTemplate
 

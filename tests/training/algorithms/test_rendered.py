@@ -11,7 +11,7 @@ from tests.training.rollout.templates import text_of, tokenizer_for
 from training.algorithms.base import IGNORED
 from training.algorithms.lessons import encode_rows
 from training.algorithms.rendered import render_rows, spelled
-from training.data.rendered import RenderedRow, why_words
+from training.data.learned import RenderedRow, why_words
 from training.data.schema import row_from_dict
 
 SAID = {"role": "assistant", "content": "Four."}

@@ -190,7 +190,7 @@ def test_the_loss_on_held_out_conversations_is_that_of_their_tokens(make_job: Ma
 
 def _is_held_out(row: Row) -> bool:
     """By another way: a group's place is its key's alone, so alone it falls on the same side."""
-    from training.data.splitting import _unit_hash, task_key
+    from training.data.identity import _unit_hash, task_key
 
     return _unit_hash(task_key(row)) < 0.3
 

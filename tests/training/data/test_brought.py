@@ -11,9 +11,8 @@ import pytest
 from tests.training.data.test_nothing_lost import SAYS, USER, checked, lines, said
 from tests.training.data.test_spellings import SCHEMA, WRAPPED, item_call, item_result, spelled
 from training.data.formats import FORMATS
-from training.data.learned import lesson_of
+from training.data.learned import lesson_of, pair_of
 from training.data.options import ReadOptions
-from training.data.pairs import pair_of
 from training.data.reader import load_rows
 from training.data.schema import row_from_dict
 

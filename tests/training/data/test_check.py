@@ -16,7 +16,7 @@ import pytest
 from training.data.checking.check import Progress, check_file
 from training.data.checking.report import estimate_tokens, length_histogram
 from training.data.checking.runner import run_check
-from training.data.limits import CheckLimits
+from training.data.problems import CheckLimits
 from training.errors import DataError
 
 from .hostile import GOOD, corpus, row

@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from tests.training.data.test_nothing_lost import USER, checked, lines
 from training.data.files.parquet import write_parquet
 from training.data.options import ReadOptions
-from training.data.reader import load_rows, open_dataset
-from training.data.run_files import RunFile
+from training.data.reader import RunFile, load_rows, open_dataset
 from training.errors import DataError
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -19,8 +19,8 @@ from training.data.checking.check import check_file
 from training.data.checking.report import Report
 from training.data.files.parquet import write_parquet
 from training.data.formats import FORMATS
-from training.data.limits import MAX_FIELD_BYTES
 from training.data.options import ReadOptions
+from training.data.problems import MAX_FIELD_BYTES
 
 USER = {"role": "user", "content": "hi"}
 ROWS: dict[str, dict[str, Any]] = {

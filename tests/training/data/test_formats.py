@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from training.data.checking.preview import preview
+from training.data.checking.check import preview
 from training.data.formats import FORMATS
 from training.data.options import Cut, ReadOptions
 from training.data.reader import load_rows, open_dataset

@@ -24,11 +24,11 @@ from training.data.identity import (
     identities_write,
     identity_of,
     known,
+    split_rows,
 )
 from training.data.options import ReadOptions
 from training.data.reader import load_rows
 from training.data.schema import row_from_dict
-from training.data.splitting import split_rows
 
 QUESTIONS = [
     "Weather in Moscow?", "Compute 9 + 3.", "What is 7 * 8?", "How many metres are 3 km?", "Is 17 a prime?",

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from training.data.files import jsonlist
+from training.data.files import text as text_module
 from training.data.reader import read_records
 
 GOOD = {"conversations": [{"from": "human", "value": '天气 ["{\\'}, {"from": "gpt", "value": "]"}]}
@@ -21,7 +21,7 @@ TEXT = json.dumps(GOOD, ensure_ascii=False)
 def codes(path: Path, data: bytes) -> list[str]:
     """What becomes of each item: its code, or ``ok``."""
     path.write_bytes(data)
-    return ["ok" if raw.error is None else raw.error.code for raw in jsonlist.read_values(path)]
+    return ["ok" if raw.error is None else raw.error.code for raw in text_module.read_values_list(path)]
 
 
 def items(*texts: str) -> str:
@@ -69,7 +69,7 @@ def test_wrong_encodings_are_listed_and_the_rest_survives(tmp_path: Path) -> Non
 
 def test_an_error_names_line_and_column(tmp_path: Path) -> None:
     (tmp_path / "f").write_text('[\n {"a": 1},\n {"a" 2}\n]')
-    bad = [raw.error for raw in jsonlist.read_values(tmp_path / "f") if raw.error]
+    bad = [raw.error for raw in text_module.read_values_list(tmp_path / "f") if raw.error]
     assert str(bad[0]).endswith("at line 3, column 7 of the file")
 
 
@@ -82,11 +82,11 @@ def test_chunks_of_any_size_give_the_same_rows(tmp_path: Path, texts: list[str],
     data = ("[" + ",\n".join(texts) + "]").encode()
     expected = codes(tmp_path / "f", data)
     assert len(expected) == len(texts)
-    whole, jsonlist.CHUNK_BYTES = jsonlist.CHUNK_BYTES, chunk
+    whole, text_module.CHUNK_BYTES = text_module.CHUNK_BYTES, chunk
     try:
         assert codes(tmp_path / "f", data) == expected
     finally:
-        jsonlist.CHUNK_BYTES = whole
+        text_module.CHUNK_BYTES = whole
 
 
 _rows: st.SearchStrategy[Any] = st.one_of(
@@ -113,7 +113,7 @@ def test_rows_in_are_rows_kept_and_rows_listed(tmp_path: Path, rows: list[bytes]
 def test_large_files_stream_in_constant_memory(tmp_path: Path, form: str) -> None:
     """100 MB in 300 MB of address space: a list with bad items, a table, a text that never ends, only brackets."""
     from training.data.checking.runner import run_check
-    from training.data.limits import CheckLimits
+    from training.data.problems import CheckLimits
 
     item = json.dumps({"messages": [{"role": "user", "content": "天气 weather " * 40}]}, ensure_ascii=False)
     count = (100 << 20) // len(item.encode())

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from training.data.checking.check import check_file
-from training.data.checking.preview import preview
+from training.data.checking.check import check_file, preview
 from training.data.reader import load_rows
 
 from .test_seed_files import FILES

@@ -12,8 +12,8 @@ import pytest
 from envs.wire import Message, ToolCall
 from tests.training.data.test_nothing_lost import checked, lines
 from tests.training.rollout.templates import TEMPLATES, random_call, text_of, tokenizer_for, tool_for
+from training.data.learned import pair_of
 from training.data.native import MAX_SHOWN, read_native, unread_call
-from training.data.pairs import pair_of
 from training.data.schema import row_from_dict
 from training.rollout.tokens import ChatTemplate
 from training.rollout.turns import pieces_of

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.training.data.test_nothing_lost import SAYS, USER, checked, lines
-from training.data.pairs import pair_of
+from training.data.learned import pair_of
 from training.data.reader import load_rows
 
 Value = dict[str, Any]

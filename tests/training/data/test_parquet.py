@@ -12,7 +12,7 @@ import pytest
 
 from training.data.checking.runner import run_check
 from training.data.files.parquet import decoded_cap, read_values, write_parquet
-from training.data.limits import CheckLimits
+from training.data.problems import CheckLimits
 from training.data.reader import load_rows
 
 pa = pytest.importorskip("pyarrow")

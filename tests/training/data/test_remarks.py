@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from training.data.checking.arguments import fault_of
 from training.data.checking.check import check_file
-from training.data.checking.checks import Checks, task_hash
+from training.data.checking.checks import Checks, fault_of, task_hash
 from training.data.checking.runner import run_check
 from training.data.options import CheckOptions, ReadOptions
 from training.data.problems import PROBLEMS, reason_of

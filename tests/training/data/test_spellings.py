@@ -10,7 +10,7 @@ import pytest
 
 from tests.training.data.test_nothing_lost import SAYS, USER, checked, lines, said
 from training.data.formats import FORMATS
-from training.data.pairs import pair_of
+from training.data.learned import pair_of
 from training.data.reader import load_rows
 from training.data.schema import row_from_dict
 

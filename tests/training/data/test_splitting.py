@@ -7,8 +7,8 @@ import random
 import pytest
 
 from envs.wire import Message
+from training.data.identity import leaks, split_rows, task_key
 from training.data.schema import Row
-from training.data.splitting import leaks, split_rows, task_key
 
 
 def row(text: str, **raw: object) -> Row:
@@ -75,6 +75,6 @@ def test_chinese_tasks_are_compared_by_their_characters() -> None:
 
 
 def test_only_the_first_rows_are_read_for_likeness_and_all_for_equality(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("training.data.splitting.LOOKED_AT_ROWS", 1)
+    monkeypatch.setattr("training.data.identity.LOOKED_AT_ROWS", 1)
     found = leaks([row(LONG + " or not"), row("Add 1")], [row("Feed the cat"), row(LONG), row("Add 1")])
     assert (found.same, found.alike, found.looked_at) == ([1], 0, 1)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from training.data.__main__ import main
-from training.data.making.word_problems import word_problems
+from training.data.formats.gsm8k import word_problems
 
 
 @pytest.mark.parametrize("largest", [2, 9, 30])

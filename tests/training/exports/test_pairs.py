@@ -11,7 +11,7 @@ import pytest
 from envs.wire import Message, ToolCall
 from tests.training.helpers import TOOLS, job_config
 from training.__main__ import main
-from training.data.pairs import pair_of
+from training.data.learned import pair_of
 from training.data.reader import load_rows
 from training.errors import ConfigError, DataError
 from training.events import Event, GroupScored, RolloutFinished, RolloutStarted, TurnAdded

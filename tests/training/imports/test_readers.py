@@ -17,7 +17,7 @@ import pytest
 
 import training
 from training.data.files.archive import Given
-from training.data.limits import CheckLimits
+from training.data.problems import CheckLimits
 from training.imports.__main__ import main
 from training.imports.names import METRICS, mapped, ours
 from training.imports.read import import_files, run_import

@@ -17,7 +17,7 @@ from django.test import Client
 from django.urls import reverse
 
 from tests.working import at_once, claimed, done, perform
-from training.data.making.dataset import OPERATIONS, make
+from training.data.making import OPERATIONS, make
 from webapp.datasets import services
 from webapp.datasets.models import Dataset, DatasetExport, DatasetState
 from webapp.datasets.operations import exports

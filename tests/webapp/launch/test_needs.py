@@ -151,7 +151,7 @@ def test_the_card_and_its_button(
 
 
 def test_a_problems_answer_is_what_its_lines_say() -> None:
-    from training.data.making.word_problems import word_problems
+    from training.data.formats.gsm8k import word_problems
 
     rows = list(word_problems(300, seed=3, language="both", steps=3))
     assert rows == [*word_problems(200, seed=3, language="both", steps=3), *rows[200:]]

@@ -12,17 +12,21 @@ from typing import Any, Literal, NamedTuple, TextIO
 
 from pydantic import BaseModel, Field
 
-from training.data.facts import FACTS, IGNORED, Ignored
 from training.data.learned import facts_of
-from training.data.limits import (
+from training.data.problems import (
+    FACTS,
+    IGNORED,
     MAX_BAD_ROWS_LISTED,
     MAX_CATEGORIES,
     MAX_COLUMNS,
     MAX_FINDINGS_LISTED,
     MAX_REMARKS_WRITTEN,
+    Finding,
+    Ignored,
+    RowError,
+    finding,
 )
-from training.data.problems import Finding, RowError, finding
-from training.data.recognition import Recognition
+from training.data.reader import Recognition
 from training.data.schema import Row
 from training.rows import category_of
 from training.words import Sentence, _, sentence

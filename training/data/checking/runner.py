@@ -15,12 +15,20 @@ from pathlib import Path
 from typing import Any
 
 from training.child_env import bare_env
-from training.data.checking.check import FINDINGS_NAME, REPORT_NAME, ROWS_NAME, Ask, Progress, write_report
-from training.data.checking.preview import ROWS_SHOWN, Preview
+from training.data.checking.check import (
+    FINDINGS_NAME,
+    REPORT_NAME,
+    ROWS_NAME,
+    ROWS_SHOWN,
+    Ask,
+    Preview,
+    Progress,
+    write_report,
+)
 from training.data.checking.report import Report
 from training.data.identity import IDENTITIES_NAME
-from training.data.limits import PREVIEW_LIMITS, CheckLimits
 from training.data.options import CheckOptions, ReadOptions
+from training.data.problems import PREVIEW_LIMITS, CheckLimits
 from training.limited import KILLED, limited_child
 from training.words import Sentence, _, sentence
 

@@ -11,22 +11,20 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
-from training.data.files import csvfile, jsonl, jsonlist, parquet
-from training.data.files.archive import Given
-from training.data.files.bundle import Bundle, is_bundle, open_bundle
-from training.data.files.encoding import GB18030, UTF8, guess, to_json
-from training.data.files.sniff import sniff
-from training.data.limits import CheckLimits
-from training.data.problems import RowError
-from training.data.raw import Raw, Sample
+from training.data.files import parquet
+from training.data.files import text as text_module
+from training.data.files.archive import Bundle, Given, is_bundle, open_bundle
+from training.data.files.sniff import GB18030, UTF8, guess, sniff, to_json
+from training.data.problems import CheckLimits, RowError
+from training.data.schema import Raw, Sample
 from training.errors import DataError
 from training.words import _, sentence
 
 SAMPLE_ROWS = 20
 NAMES_SHOWN = 5
 _READERS: dict[str, Callable[[Path], Iterator[Raw]]] = {
-    "jsonl": jsonl.read_values,
-    "json": jsonlist.read_values,
+    "jsonl": text_module.read_values_lines,
+    "json": text_module.read_values_list,
     "parquet": parquet.read_values,
 }
 
@@ -52,7 +50,7 @@ class Opened(NamedTuple):
         if self.members:
             yield from _of_all(self.members)
         elif self.container == "csv":
-            yield from csvfile.read_values(self.path, self.encoding)
+            yield from text_module.read_values_csv(self.path, self.encoding)
         else:
             yield from _READERS[self.container](self.path)
 

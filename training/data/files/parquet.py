@@ -14,19 +14,18 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from training.data.facts import Ignored
-from training.data.files.encoding import to_json
-from training.data.files.sniff import open_regular
-from training.data.limits import (
+from training.data.files.sniff import open_regular, to_json
+from training.data.problems import (
     MAX_COLUMNS,
     MAX_DEPTH,
     MAX_PARQUET_LEAVES,
     PARQUET_ALLOWANCE_BYTES,
     PARQUET_DECODED_BYTES,
     PARQUET_RATIO,
+    Ignored,
+    RowError,
 )
-from training.data.problems import RowError
-from training.data.raw import Raw
+from training.data.schema import Raw
 from training.data.strict import check_tree, strict_loads, usable
 from training.errors import DataError
 from training.words import _, sentence

@@ -1,49 +1,32 @@
-"""The formats of datasets: one module each, and one line in this table."""
+"""The formats of datasets, a module for each family of them, and one line each in this table."""
 
 from __future__ import annotations
 
-from training.data.formats import (
-    agentgym,
-    alpaca,
-    bfcl,
-    columns,
-    conversation,
-    gsm8k,
-    marked,
-    nemo_gym,
-    openai,
-    preference,
-    queries,
-    sharegpt,
-    swift,
-    toolbench,
-    toolbench_answers,
-    verl,
-)
+from training.data.formats import bfcl, columns, conversations, frameworks, gsm8k, toolbench
 from training.data.formats.base import DataFormat, Evidence
-from training.data.raw import Sample
+from training.data.schema import Sample
 from training.errors import DataError
 from training.words import _, sentence
 
-_MODULES = (
-    conversation,
-    openai,
-    sharegpt,
-    swift,
-    verl,
-    toolbench,
-    toolbench_answers,
-    queries,
-    bfcl,
-    agentgym,
-    gsm8k,
-    alpaca,
-    preference,
-    nemo_gym,
-    marked,
-    columns,
+_ALL = (
+    conversations.CONVERSATION_FORMAT,
+    conversations.OPENAI_FORMAT,
+    conversations.SHAREGPT_FORMAT,
+    conversations.SWIFT_FORMAT,
+    frameworks.VERL_FORMAT,
+    toolbench.STEPS_FORMAT,
+    toolbench.ANSWERS_FORMAT,
+    toolbench.QUERIES_FORMAT,
+    bfcl.FORMAT,
+    conversations.AGENTGYM_FORMAT,
+    gsm8k.FORMAT,
+    conversations.ALPACA_FORMAT,
+    conversations.PREFERENCE_FORMAT,
+    frameworks.NEMO_GYM_FORMAT,
+    conversations.MARKED_FORMAT,
+    columns.FORMAT,
 )
-FORMATS: dict[str, DataFormat] = {module.FORMAT.name: module.FORMAT for module in _MODULES}
+FORMATS: dict[str, DataFormat] = {each.name: each for each in _ALL}
 ENOUGH = 0.25
 """Certainty below which nothing was recognised."""
 

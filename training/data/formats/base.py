@@ -11,8 +11,7 @@ from training.data.native import may_hold_calls, read_native
 from training.data.nulls import without_nulls
 from training.data.options import ReadOptions
 from training.data.problems import RowError, kind
-from training.data.raw import Raw, Record, Sample
-from training.data.schema import Message, Row, beside, others_of
+from training.data.schema import Message, Raw, Record, Row, Sample, beside, others_of
 from training.words import _, sentence
 
 Value = dict[str, Any]

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from training.data.decoding import decoded
 from training.data.formats.base import DataFormat, Value, converted, fits, without
-from training.data.messages import plain
+from training.data.messages import plain, tools_key
 from training.data.options import ColumnMapping, ReadOptions
 from training.data.problems import RowError, kind
-from training.data.raw import Raw, Record, Sample
-from training.data.schema import Row, make_row, row_from_dict, system_first
-from training.data.tools import tools_key
+from training.data.schema import Raw, Record, Row, Sample, make_row, row_from_dict, system_first
+from training.data.strict import decoded
 from training.errors import DataError
 from training.words import _, sentence
 

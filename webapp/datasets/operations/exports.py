@@ -15,9 +15,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 from pydantic import BaseModel, ConfigDict, Field
 
-from training.data.formats import FORMATS
-from training.data.making.convert import GUIDE, OWN, Converted, ConvertOptions, convert, writers
-from training.data.options import ReadOptions
+from training.data import FORMATS, ReadOptions
+from training.data.convert import GUIDE, OWN, Converted, ConvertOptions, convert, writers
 from training.errors import DataError, TiltyardError
 from webapp.common import work
 from webapp.common.work import Claim

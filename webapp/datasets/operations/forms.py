@@ -9,7 +9,7 @@ from django import forms
 from django.utils.translation import gettext as _t
 from django.utils.translation import gettext_lazy as _
 
-from training.data.options import Cut
+from training.data import Cut
 from training.plain import number_in
 from webapp.datasets.models import Dataset
 from webapp.datasets.operations.exports import targets

@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from training.config import name_in
-from training.data.options import FilterRule
+from training.data import FilterRule
 from webapp.datasets.models import Dataset
 
 MAX_CHILDREN = 50

@@ -19,8 +19,8 @@ from django.db import transaction
 from django.utils.translation import gettext as _
 from pydantic import ValidationError as ShapeError
 
-from training.data.making.dataset import OPERATIONS, PARTS
-from training.data.options import MixOptions, Options
+from training.data import MixOptions, Options
+from training.data.making import OPERATIONS, PARTS
 from webapp.common.pages import clean_name
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.operations.lineage import parent_of

@@ -12,8 +12,8 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods
 
-from training.data.making.dataset import matching
-from training.data.options import FilterOptions
+from training.data import FilterOptions
+from training.data.making import matching
 from webapp.common.pages import add_errors
 from webapp.datasets.models import Dataset, DatasetExport, DatasetState, ExportState
 from webapp.datasets.operations.exports import OPEN, ExportOptions, export_order

@@ -9,7 +9,7 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
 from envs.wire import Message
-from training.data.schema import Row, RowError, check_tree, conversation_key, row_from_dict, strict_loads
+from training.data import Row, RowError, check_tree, conversation_key, row_from_dict, strict_loads
 from training.plain import json_problem
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.selectors import datasets_of

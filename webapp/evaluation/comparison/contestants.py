@@ -11,7 +11,7 @@ from uuid import UUID
 from django.utils.translation import gettext as _
 
 from training.config import JobConfig, RewardComponent, name_in
-from training.data.reader import load_rows
+from training.data import load_rows
 from training.errors import DataError
 from training.evaluation.suites import DRAWN_TASKS, drawn_tasks, evaluated_places
 from training.plain import number_in

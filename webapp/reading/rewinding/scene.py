@@ -14,7 +14,7 @@ from pydantic import ValidationError as ShapeError
 
 from envs.wire import Message, ResetRequest
 from training.config import JobConfig, RewardComponent, name_in
-from training.data.schema import Row, RowError, row_from_dict
+from training.data import Row, RowError, row_from_dict
 from training.rewards.base import Episode
 from training.rewards.combining import counts_for, terms_of, total_of
 from training.rewards.scorer.wire import Asked

@@ -10,7 +10,7 @@ from django.db import transaction
 from django.http import Http404
 from django.utils.translation import gettext as _
 
-from training.data.pairs import CHOSEN, REJECTED
+from training.data import CHOSEN, REJECTED
 from training.rewards.verdict import verdict_of
 from webapp.common.outcomes import outcome_of
 from webapp.common.text import clean_json, finite

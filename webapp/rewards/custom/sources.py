@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from pydantic import ValidationError as ShapeError
 
-from training.data.reader import read_records
+from training.data import read_records
 from training.errors import DataError
 from training.rewards.base import Episode
 from webapp.datasets.models import Dataset

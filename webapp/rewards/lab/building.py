@@ -18,7 +18,7 @@ from pydantic import ValidationError as ShapeError
 
 from envs.wire import Message
 from training.config import RewardComponent
-from training.data.reader import read_records
+from training.data import read_records
 from training.errors import Boundary, DataError, ErrorInfo, TiltyardError
 from training.rewards.base import Episode
 from training.rewards.lab.table import COLUMNS_NAME, EPISODES_NAME, META_NAME, ROWS_NAME

@@ -14,7 +14,7 @@ from django.utils import timezone
 from tests.training.exports.test_pairs import TOOLS, journal, rollout, scored
 from tests.training.helpers import job_config
 from tests.working import at_once, done
-from training.data.pairs import pair_of
+from training.data.learned import pair_of
 from training.data.reader import load_rows
 from webapp.common.storage import attempt_dir
 from webapp.datasets.models import Dataset, DatasetState

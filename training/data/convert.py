@@ -1,8 +1,4 @@
-"""Convert a dataset file into another format, whole or in two parts.
-
-ToolBench's records written for verl come out just as ToolBench's converter writes them: the same columns, the first
-``max_samples`` records, the same shuffle (seed 42), the same numbering within each part.
-"""
+"""Convert a dataset file into another format, whole or in two parts, and name what the format cannot hold."""
 
 from __future__ import annotations
 
@@ -15,23 +11,112 @@ from typing import Any, BinaryIO
 from pydantic import Field
 
 from training.data.files.containers import Spool
-from training.data.files.encoding import to_json
 from training.data.files.parquet import write_parquet
+from training.data.files.sniff import to_json
 from training.data.formats import FORMATS
+from training.data.formats.base import DataFormat
+from training.data.formats.frameworks import toolbench_row
 from training.data.formats.gsm8k import write_rl, write_sft
-from training.data.formats.toolbench import FORMAT as TOOLBENCH
-from training.data.formats.verl import toolbench_row
-from training.data.limits import MAX_BAD_ROWS_LISTED, MAX_COLUMNS, CheckLimits
-from training.data.making.losses import Losses
-from training.data.making.operations import Lineage, split
+from training.data.formats.toolbench import STEPS_FORMAT as TOOLBENCH
+from training.data.making import Lineage, split
 from training.data.options import Options, ReadOptions, SplitOptions
-from training.data.problems import Finding, RowError
+from training.data.problems import MAX_BAD_ROWS_LISTED, MAX_COLUMNS, CheckLimits, Finding, RowError
 from training.data.reader import Source, open_dataset
-from training.data.schema import Row
+from training.data.schema import Raw, Row
 from training.errors import DataError
 from training.words import _, sentence
 
+# What a format cannot hold of a row: each written row is read back and compared, and every difference has a name.
+
 Value = dict[str, Any]
+MESSAGES, CALLS, IDS = _("messages"), _("tool calls"), _("ids of tool calls")
+FIELDS, TOOLS, REASONING = _("fields of messages"), _("tools"), _("reasoning")
+COLUMN = "column "
+"""Stands before the name of a column."""
+
+
+class Losses:
+    """Reads rows back that were written in a format. One reader serves all rows, as of a file."""
+
+    def __init__(self, form: DataFormat) -> None:
+        self._value: Value = {}
+        self._records = form.read(self._written(), ReadOptions(format=form.name))
+
+    def _written(self) -> Iterator[Raw]:
+        while True:
+            yield Raw(1, 0, self._value)
+
+    def of(self, row: Row, value: Value) -> list[str]:
+        """Names of what is in the row and not in what was written of it."""
+        self._value = value
+        again = next(self._records).row
+        return differences(row, again) if again is not None else [MESSAGES]
+
+
+def differences(row: Row, again: Row) -> list[str]:
+    """Names of what is in ``row`` and not in ``again``. How turns are cut into messages does not matter."""
+    found = []
+    if _role_texts(row) != _role_texts(again):
+        found.append(MESSAGES)
+    if not row.is_plain or not again.is_plain or row.others or _reasoning(row):
+        found += _beside_texts(row, again)
+    found += [COLUMN + name[:80] for name, value in row.extra.items() if not _holds(again, name, value)]
+    return found
+
+
+def _role_texts(row: Row) -> list[tuple[str, str]]:
+    return [(message.role, message.content) for message in row.messages if message.content]
+
+
+def _beside_texts(row: Row, again: Row) -> list[str]:
+    found = []
+    if _calls(row) != _calls(again):
+        found.append(CALLS)
+    elif _ids(row) - _ids(again):
+        found.append(IDS)
+    if _reasoning(row) != _reasoning(again):
+        found.append(REASONING)
+    if any(row.others or []) and _others(row) != _others(again):
+        found.append(FIELDS)
+    if row.tools is not None and row.tools not in (again.tools, _info(again).get("tools")):
+        found.append(TOOLS)
+    return found
+
+
+def _calls(row: Row) -> list[tuple[str, Value]]:
+    return [(call.name, call.arguments) for message in row.messages for call in message.tool_calls or []]
+
+
+def _reasoning(row: Row) -> list[str]:
+    return [message.reasoning for message in row.messages if message.reasoning]
+
+
+def _ids(row: Row) -> set[str]:
+    """Ids and names by which results name their calls."""
+    return {text for message in row.messages for text in (message.tool_call_id, message.name) if text}
+
+
+def _others(row: Row) -> list[Value]:
+    return [other for other in row.others or [] if other]
+
+
+def _info(row: Row) -> Value:
+    info = row.extra.get("extra_info")
+    return info if isinstance(info, dict) else {}
+
+
+def _holds(again: Row, name: str, value: Any) -> bool:
+    if name in again.extra and again.extra[name] == value:
+        return True
+    info = _info(again)
+    return name in info and info[name] == value
+
+
+# Convert a dataset file into another format, whole or in two parts.
+#
+# ToolBench's records written for verl come out just as ToolBench's converter writes them: the same columns, the first
+# ``max_samples`` records, the same shuffle (seed 42), the same numbering within each part.
+
 Writer = Callable[[Row], Value]
 OWN = "jsonl"
 GUIDE = "verl_toolbench"

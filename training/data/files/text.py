@@ -1,29 +1,80 @@
-"""Stream JSON objects in constant memory: items of one list, objects one after the other, or rows under `data`.
-
-1. Bytes become text chunk by chunk; what is not UTF-8 becomes a lone surrogate, which no row may hold.
-2. An item is decoded where it begins in the buffer; one that does not end there waits for the next chunk.
-3. An item that can never be decoded is skipped by counting brackets outside of texts, so that the next one is found.
-4. An object such as ``{"version": 1, "data": [{…}, …]}`` is a wrapper: its items are the rows, what stands beside them
-   is told as ignored.
-"""
+"""Rows of text files, streamed in constant memory: JSON Lines, lists of JSON objects, CSV and TSV."""
 
 from __future__ import annotations
 
 import codecs
+import csv
 import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from training.data.facts import Ignored
-from training.data.files.sniff import WRAPPER, open_regular
-from training.data.limits import MAX_DEPTH, MAX_LINE_BYTES
-from training.data.problems import RowError
-from training.data.raw import Raw
-from training.data.strict import DECODER, LENIENT, check_decoded, usable
-from training.reasons import json_reason
+from training.data.files.sniff import UTF8, WRAPPER, delimiter_of, open_regular
+from training.data.problems import MAX_COLUMNS, MAX_DEPTH, MAX_LINE_BYTES, Ignored, RowError
+from training.data.schema import Raw
+from training.data.strict import DECODER, LENIENT, check_decoded, check_tree, row_loads, usable
+from training.errors import DataError
+from training.reasons import csv_reason, json_reason
 from training.words import _, sentence
+
+# Stream JSON Lines in constant memory: one JSON object per line, UTF-8, BOM and CRLF accepted.
+
+BOM = b"\xef\xbb\xbf"
+
+
+def read_values_lines(path: Path) -> Iterator[Raw]:
+    """Yield a row for each line that is not blank. Raises ``DataError`` when the file cannot be opened."""
+    with open_regular(path) as file:
+        number = offset = 0
+        while line := file.readline(MAX_LINE_BYTES + 2):
+            number += 1
+            start, ended = offset, line.endswith(b"\n")
+            offset += len(line)
+            if not ended and len(line) > MAX_LINE_BYTES:
+                while rest := file.readline(MAX_LINE_BYTES):
+                    offset += len(rest)
+                    if rest.endswith(b"\n"):
+                        break
+                yield Raw(number, offset, None, RowError("line_long", limit=MAX_LINE_BYTES >> 20))
+                continue
+            if number == 1 and line.startswith(BOM):
+                line, start = line[len(BOM) :], len(BOM)
+            if not line.strip():
+                continue
+            try:
+                text = decoded(line, start).strip()
+                value, ignored = _parse_object(text)
+                yield Raw(number, offset, value, None, "" if "\r" in text or ignored else text, ignored)
+            except RowError as exc:
+                yield Raw(number, offset, None, RowError("cut_off") if not ended and exc.code == "json" else exc)
+
+
+def _parse_object(text: str) -> tuple[dict[str, Any], tuple[Ignored, ...]]:
+    """One line as an object, and what was kept out of it. Raises ``RowError``."""
+    value, ignored = row_loads(text)
+    if not isinstance(value, dict):
+        raise RowError("not_object")
+    return value, ignored
+
+
+def decoded(line: bytes, start: int) -> str:
+    """Bytes from byte ``start`` of the file as text. Raises ``RowError``."""
+    if b"\0" in line:
+        raise RowError("nul_byte", byte=start + line.index(0))
+    try:
+        return line.decode()
+    except UnicodeDecodeError as exc:
+        raise RowError("utf8", byte=start + exc.start) from None
+
+
+# Stream JSON objects in constant memory: items of one list, objects one after the other, or rows under `data`.
+#
+# 1. Bytes become text chunk by chunk; what is not UTF-8 becomes a lone surrogate, which no row may hold.
+# 2. An item is decoded where it begins in the buffer; one that does not end there waits for the next chunk.
+# 3. An item that can never be decoded is skipped by counting brackets outside of texts, so that the next one is found.
+# 4. An object such as ``{"version": 1, "data": [{…}, …]}`` is a wrapper: its items are the rows, what stands beside
+#    them is told as ignored.
 
 CHUNK_BYTES = 1 << 18
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -79,7 +130,7 @@ class _Buffer:
                 return ""
 
 
-def read_values(path: Path) -> Iterator[Raw]:
+def read_values_list(path: Path) -> Iterator[Raw]:
     """Yield a row for each item or object. Raises ``DataError`` when the file cannot be opened."""
     with open_regular(path) as file:
         buffer = _Buffer(file)
@@ -293,3 +344,86 @@ def _skip(buffer: _Buffer, alone: bool = False) -> bool:
             depth -= 1
             if alone and not depth:
                 return True
+
+
+# Stream a CSV or TSV file in constant memory: each row an object of its header's names, every value text.
+
+
+class _Lines:
+    """The lines of the file as text. What cannot be decoded becomes a lone surrogate, which no row may hold."""
+
+    def __init__(self, file: BinaryIO, encoding: str) -> None:
+        self.file, self.encoding = file, encoding
+        self.bytes = self.number = 0
+        self.size = 0
+        """Bytes of the row that is being read."""
+
+    def __iter__(self) -> _Lines:
+        return self
+
+    def __next__(self) -> str:
+        line = self.file.readline(MAX_LINE_BYTES)
+        if not line:
+            raise StopIteration
+        self.bytes += len(line)
+        self.size += len(line)
+        self.number += 1
+        if self.size > MAX_LINE_BYTES:
+            raise csv.Error("the row is too long; is a quote never closed?")
+        return line.decode(self.encoding, errors="surrogateescape")
+
+
+def read_values_csv(path: Path, encoding: str = UTF8) -> Iterator[Raw]:
+    """Yield a row for each row below the header. Raises ``DataError`` for a file without a usable header."""
+    csv.field_size_limit(MAX_LINE_BYTES)  # a long field must not end a row in its middle; it is judged with the others
+    with open_regular(path) as file:
+        first = file.readline(MAX_LINE_BYTES)
+        delimiter = delimiter_of(first.removeprefix(BOM).decode(encoding, errors="replace"))
+        file.seek(len(BOM) if first.startswith(BOM) else 0)
+        lines = _Lines(file, encoding)
+        reader = csv.reader(lines, delimiter=delimiter or ",", strict=True)
+        header = _header(reader)
+        while True:
+            lines.size = 0
+            line = lines.number + 1
+            try:
+                cells = next(reader)
+            except StopIteration:
+                return
+            except csv.Error as exc:
+                yield Raw(line, lines.bytes, None, RowError("csv", detail=csv_reason(exc)))
+                continue
+            if cells:
+                yield _row(header, cells, line, lines.bytes)
+
+
+def _header(reader: Iterator[list[str]]) -> list[str]:
+    try:
+        header = next(reader)
+    except (StopIteration, csv.Error) as exc:
+        raise DataError(
+            sentence(_("The first line is not the header of a CSV file: {reason}."), reason=csv_reason(exc))
+        ) from exc
+    names = [name.strip() for name in header]
+    if len(names) > MAX_COLUMNS:
+        raise DataError(
+            sentence(
+                _("The file has {count} columns; {limit} are allowed."),
+                count=len(names),
+                limit=MAX_COLUMNS,
+            )
+        )
+    if len(set(names)) != len(names) or not all(names):
+        raise DataError(_("Two columns of the header have one name, or one has none."), hint=_("Name every column."))
+    return names
+
+
+def _row(header: list[str], cells: list[str], line: int, offset: int) -> Raw:
+    if len(cells) != len(header):
+        return Raw(line, offset, None, RowError("csv_cells", count=len(cells), expected=len(header)))
+    value = dict(zip(header, cells, strict=True))
+    try:
+        check_tree(value)
+    except RowError as exc:
+        return Raw(line, offset, None, RowError("utf8_row") if exc.code == "surrogate" else exc)
+    return Raw(line, offset, value)

@@ -1,4 +1,4 @@
-"""NeMo Gym: ``responses_create_params`` of OpenAI's Responses API, with whatever its verifier reads beside it."""
+"""Rows of other training frameworks, which name a task and how it is scored: verl and NeMo Gym."""
 
 from __future__ import annotations
 
@@ -6,28 +6,146 @@ from collections.abc import Iterator
 from typing import Any
 
 from training.data.formats.base import DataFormat, Value, converted, fits
-from training.data.messages import messages_of
+from training.data.formats.bfcl import Watch
+from training.data.messages import messages_of, parts_of, tools_of
 from training.data.options import ReadOptions
-from training.data.parts import parts_of
 from training.data.problems import RowError, kind, shown
-from training.data.raw import Raw, Record, Sample
-from training.data.schema import Row, Spelling, make_row
-from training.data.tools import tools_of
+from training.data.schema import Raw, Record, Row, Sample, Spelling, make_row, row_from_dict, written
 from training.reasoning import REASONING
 from training.words import _, sentence
+
+# verl's rows: prompt, data_source, ability, reward_model and extra_info, where an interaction's arguments stand.
+#
+# EnvTuning, WebShop, verl's own GSM8K scripts and ToolBench's converter use it, each with its own extra_info.
+
+COLUMNS = ("data_source", "prompt", "ability", "reward_model", "extra_info")
+TOOLBENCH = "toolbench"
+TOOLBENCH_CATEGORY = "G1_category"
+"""What ToolBench's converter writes for every row. It is no category of ToolBench's."""
+
+
+def _recognise_verl(sample: Sample) -> tuple[int, str] | None:
+    def test(row: Value) -> bool:
+        known = isinstance(row.get("reward_model"), dict) or isinstance(row.get("extra_info"), dict)
+        return isinstance(row.get("prompt"), list) and known
+
+    return fits(sample, test, _("have a list under `prompt`, with `reward_model` or `extra_info`"))
+
+
+def _read_records_verl(raws: Iterator[Raw], options: ReadOptions) -> Iterator[Record]:
+    watch = Watch(options.version)
+
+    def convert(value: Value) -> Row:
+        row = row_from_dict(value)
+        watch.see_verl_row(value)
+        system = row.messages[0].content if row.messages and row.messages[0].role == "system" else ""
+        if "<thinking>" in system and str(value.get("data_source")).startswith("multi_turn_"):
+            row.notes.append(("thinking_tag", {}))
+        return row
+
+    return converted(raws, convert)
+
+
+def write_verl(row: Row) -> Value:
+    """The five columns; what has no place among them goes to extra_info."""
+    own = {name: value for name, value in row.extra.items() if name in COLUMNS}
+    if own:
+        rest = {name: value for name, value in row.extra.items() if name not in COLUMNS}
+        return {**_placed(row), **rest}
+    truth = row.extra.get("ground_truth")
+    info = dict(row.extra)
+    if row.tools is not None:
+        info["tools"] = row.tools
+    return {
+        "data_source": str(row.extra.get("data_source", "tiltyard")),
+        "prompt": prompt_of(row),
+        "ability": "tools" if row.tools else "chat",
+        "reward_model": {"style": "rule", "ground_truth": truth},
+        "extra_info": info,
+    }
+
+
+def _placed(row: Row) -> Value:
+    """The columns in the order in which verl's scripts write them."""
+    values: Value = {}
+    for name in COLUMNS:
+        if name == "prompt":
+            values[name] = prompt_of(row)
+        elif name in row.extra:
+            values[name] = row.extra[name]
+    if row.tools is not None:
+        values["tools"] = row.tools
+    return values
+
+
+def prompt_of(row: Row) -> list[Value]:
+    """The messages with the roles that they had."""
+    stood = row.spelling.roles
+    spelled = stood if len(stood) == len(row.messages) else [message.role for message in row.messages]
+    prompt = written(row)
+    for role, message, said in zip(spelled, row.messages, prompt, strict=True):
+        if message.tool_calls is None:
+            said["role"] = role
+    return prompt
+
+
+def toolbench_row(row: Row, index: int, number: int) -> Value | None:
+    """What ToolBench's converter writes; ``None`` where it leaves a row out. ``index`` counts within its output."""
+    stood = row.spelling.roles
+    is_ours = row.spelling.key == "messages" or len(stood) != len(row.messages)
+    named = ["function" if item.role == "tool" else item.role for item in row.messages] if is_ours else stood
+    prompt = [
+        {"role": role, "from": role, "content": message.content}
+        for role, message in zip(named, row.messages, strict=True)
+        if message.content
+    ]
+    if not prompt:
+        return None
+    return {
+        "prompt": prompt,
+        "data_source": TOOLBENCH,
+        "reward_model": {"style": "function", "ground_truth": None},
+        "extra_info": {
+            "index": index,
+            "sample_id": row.extra.get("id", f"sample_{number}"),
+            "category": TOOLBENCH_CATEGORY,
+        },
+    }
+
+
+VERL_FORMAT = DataFormat(
+    name="verl",
+    title=_("verl"),
+    about=_(
+        "Parquet or JSON Lines with `prompt`, `data_source`, `ability`, `reward_model` and `extra_info`, which "
+        "may hold `interaction_kwargs` or `tools_kwargs`. EnvTuning, WebShop and GSM8K rows keep all of it."
+    ),
+    example='{"data_source": "webshop", "prompt": […], "ability": "shopping", "reward_model": {…}, "extra_info": '
+    '{"interaction_kwargs": {"name": "webshop", "session_id": 5238}}}',
+    rank=0.95,
+    learned="The assistant's turns of `prompt`, where there are any.",
+    recognise=_recognise_verl,
+    read=_read_records_verl,
+    write=write_verl,
+    written_as="parquet",
+    options=("cut", "version"),
+)
+
+
+# NeMo Gym: ``responses_create_params`` of OpenAI's Responses API, with whatever its verifier reads beside it.
 
 NAME = _("NeMo Gym's rows")
 PARAMS = "responses_create_params"
 _MESSAGE_KEYS = ("role", "content", "name")
 
 
-def _recognise(sample: Sample) -> tuple[int, str] | None:
+def _recognise_nemo_gym(sample: Sample) -> tuple[int, str] | None:
     return fits(
         sample, lambda row: isinstance(row.get(PARAMS), dict), _("have `responses_create_params` of the Responses API")
     )
 
 
-def _read_records(raws: Iterator[Raw], options: ReadOptions) -> Iterator[Record]:
+def _read_records_nemo_gym(raws: Iterator[Raw], options: ReadOptions) -> Iterator[Record]:
     return converted(raws, lambda value: _convert(value, options.shape))
 
 
@@ -121,14 +239,14 @@ def _turn(item: Value, what: Any) -> Value:
     raise RowError("shape", format=NAME, detail=sentence(_("an item has the unknown type {type}"), type=shown(what)))
 
 
-def write(row: Row) -> Value:
+def write_nemo_gym(row: Row) -> Value:
     """The row as it stood. Raises ``RowError`` for one that never was of NeMo Gym."""
     if not isinstance(row.extra.get(PARAMS), dict):
         raise RowError("shape", format=NAME, detail=sentence(_("it has no `responses_create_params`")))
     return {name: value for name, value in row.extra.items() if name not in row.spelling.added}
 
 
-FORMAT = DataFormat(
+NEMO_GYM_FORMAT = DataFormat(
     name="nemo_gym",
     title=_("NeMo Gym"),
     about=_(
@@ -141,8 +259,8 @@ FORMAT = DataFormat(
     '"expected_answer": "…"}',
     rank=0.97,
     learned="The assistant's turns of `input`; with shape `sft` also those of `response`, if rewarded.",
-    recognise=_recognise,
-    read=_read_records,
+    recognise=_recognise_nemo_gym,
+    read=_read_records_nemo_gym,
     options=("cut", "shape"),
-    write=write,
+    write=write_nemo_gym,
 )

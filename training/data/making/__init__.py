@@ -1,1 +1,0 @@
-"""New datasets made from others, and conversions to other formats."""
