@@ -30,7 +30,7 @@ from envs.wire import Message, ResetRequest, ToolCall  # noqa: E402
 from training.config import EnvironmentConfig, RolloutConfig  # noqa: E402
 from training.dialects import ParsedTurn  # noqa: E402
 from training.dialects.base import Tools  # noqa: E402
-from training.dialects.hermes import parse  # noqa: E402
+from training.dialects.json_calls import parse_hermes  # noqa: E402
 from training.events import TurnAdded  # noqa: E402
 from training.journal import JOURNAL_NAME, Journal, read_events  # noqa: E402
 from training.policy.engine import Sample  # noqa: E402
@@ -76,7 +76,9 @@ def script(episode: Iterator[dict[str, Any]], number: int) -> Iterator[ParsedTur
 def mistake(chance: random.Random, at: int) -> ParsedTurn:
     """A turn that an environment answers with a word about it."""
     if chance.random() < 0.5:
-        return parse(f'Let me see. <tool_call>{{"name": "look", "arguments": {chance.randint(0, 99)}', f"call_{at}_")
+        return parse_hermes(
+            f'Let me see. <tool_call>{{"name": "look", "arguments": {chance.randint(0, 99)}', f"call_{at}_"
+        )
     return ParsedTurn("", [ToolCall(id=f"call_{at}_0", name=f"tool_{chance.randint(0, 99)}", arguments={"x": at})])
 
 
@@ -86,7 +88,7 @@ async def record(name: str, url: str, count: int, folder: Path) -> dict[str, Rec
     limits = RolloutConfig(
         max_turns=TURNS, max_completion_tokens=ROOM, max_prompt_tokens=ROOM, max_turn_tokens=TURN_ROOM
     )
-    actor = Actor(NoEngine(), WordTemplate(), parse, limits, config, lambda: open_session(config))  # type: ignore[arg-type]
+    actor = Actor(NoEngine(), WordTemplate(), parse_hermes, limits, config, lambda: open_session(config))  # type: ignore[arg-type]
     journal = Journal(folder / name)
     resets, rewards = {}, {}
     for number in range(count):

@@ -292,8 +292,8 @@ def _rendered(options: argparse.Namespace) -> int:
 
 
 def _doctor(run: Path, settings: list[str], *, as_json: bool) -> int:
-    from training.doctor.show import as_json as in_json
-    from training.doctor.show import as_text, doctor_of
+    from training.doctor.reading import as_json as in_json
+    from training.doctor.reading import as_text, doctor_of
 
     try:
         doctor = doctor_of(run, settings)

@@ -1,6 +1,6 @@
 """TensorBoard's event files, written without TensorFlow or TensorBoard: scalars, with the wall times of their steps.
 
-``training.imports.tensorboard`` reads the same few fields. Checksums are CRC-32C, rotated and shifted by a constant. A
+``training.imports.trackers`` reads the same few fields. Checksums are CRC-32C, rotated and shifted by a constant. A
 scalar is TensorBoard's ``simple_value``, a 32-bit float, as every other writer's is: the only form that all its readers
 show.
 """

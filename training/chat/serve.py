@@ -14,20 +14,189 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from pydantic import ValidationError
 
-from envs.wire import Message
-from training.chat.answering import Answering
-from training.chat.speakers import EndpointSpeaker, ModelSpeaker, SamplingSettings, Speaker
-from training.chat.wire import LINE_BYTES, Ask, Failed, Line, Open, Ready, Stop, heard_adapter
+from envs.wire import Message, Observation, ResetRequest, StepRequest
+from training.addresses import AllowList
+from training.chat.speakers import EndpointSpeaker, ModelSpeaker, SamplingSettings, Speaker, SpeakerReply
+from training.chat.wire import (
+    LINE_BYTES,
+    Ask,
+    Ended,
+    Ending,
+    Failed,
+    Line,
+    Open,
+    Place,
+    Ready,
+    Said,
+    Stop,
+    Text,
+    heard_adapter,
+)
 from training.config import JobConfig
-from training.dialects import text
+from training.connections import Access, reaching
+from training.dialects import dialect_name
+from training.dialects.protocols import parse_text
 from training.errors import ConfigError, PolicyFault, TiltyardError
+from training.rollout import protocols
 from training.rollout.endpoint import endpoint_of
+from training.rollout.past import mix_seed
+from training.rollout.session import Session
+from training.rollout.tokens import Tools
+from training.rollout.turns import heard, opening
+from training.words import _, sentence
+
+# One answer: turns of whoever speaks, and of the environment whose tools are called, until somebody must be asked.
+#
+# The episode is begun anew for each answer, with the same task and seed: the calls of earlier answers are played again,
+# so that the environment stands where it stood, and no slot of it is held while a person reads. Servers whose protocol
+# knows no episode are not called twice.
+#
+# A turn without a call is for the person. The environment is asked for its verdict on it, and the session ends. Where
+# the action is a text, every turn is an action.
+
+ANSWER_LIMIT_S = 900.0
+
+
+class Answering:
+    """One answer while it is made."""
+
+    def __init__(self, ask: Ask, speaker: Speaker, tell: Callable[[Line], None]) -> None:
+        self._ask, self._speaker, self._tell = ask, speaker, tell
+        self._messages = list(ask.messages)
+        self._tools: Tools | None = None
+        self._over = False
+        self._ended = Ended(id=ask.id, why="done")
+        self._began = time.monotonic()
+        config = JobConfig(environment=ask.place.config) if ask.place else JobConfig()
+        self._parse = speaker.reader(config)
+        self._acts_in_text = ask.place is not None and dialect_name(config) == "text"
+
+    async def run(self) -> Ended:
+        """Answer. Raises typed errors; a cancellation is not turned into anything."""
+        try:
+            async with asyncio.timeout(ANSWER_LIMIT_S):
+                self._ended.why = await self._answer()
+        except TimeoutError as exc:
+            text = _("The answer was not finished within {minutes} minutes.")
+            raise PolicyFault(sentence(text, minutes=round(ANSWER_LIMIT_S / 60))) from exc
+        return self.ended
+
+    @property
+    def ended(self) -> Ended:
+        """Its last line as it would be now."""
+        return self._ended.model_copy(update={"seconds": time.monotonic() - self._began})
+
+    async def _answer(self) -> Ending:
+        place = self._ask.place
+        if place is None:
+            return await self._turns(None)
+        with reaching(Access(AllowList(place.allow), place.token)):
+            session = await protocols.open_session(place.config)
+            try:
+                await self._reset_session(session, place)
+                return await self._turns(session)
+            finally:
+                await asyncio.shield(session.close())
+
+    async def _reset_session(self, session: Session, place: Place) -> None:
+        """Reset the episode, and bring it to where the conversation stands."""
+        task = place.task if place.task is not None else _own_words(self._messages)
+        first = await session.reset(ResetRequest(task=task, seed=place.seed, episode_id=self._ask.id))
+        self._tools = first.tools
+        self._over = first.done
+        if not any(message.role == "assistant" for message in self._messages):
+            added = opening(self._messages, first)[len(self._messages) :]
+            self._add_messages(*added)
+        elif place.config.protocol not in protocols.STATELESS:
+            await self._replay(session)
+
+    async def _replay(self, session: Session) -> None:
+        """Make the calls of earlier answers again."""
+        for at, message in enumerate(self._messages):
+            if self._over or message.role != "assistant" or not (message.tool_calls or self._acts_in_text):
+                continue
+            answer = await session.step(StepRequest.of(message))
+            added = heard(answer)
+            before = [other.content for other in self._messages[at + 1 : at + 1 + len(added)]]
+            self._ended.differs |= [other.content for other in added] != before
+            self._over = answer.done
+
+    async def _turns(self, session: Session | None) -> Ending:
+        read = written = 0
+        for number in range(self._ask.max_turns):
+            if number and self._ask.allowance.spent(read, written):
+                return "budget"
+            spoken = await self._speak(number)
+            turn = spoken.turn
+            read, written = read + spoken.read, written + spoken.tokens
+            if spoken.cut:
+                return "length"
+            if session is None or self._over:
+                return "done"
+            acts = bool(turn.tool_calls) or turn.parse_error is not None or self._acts_in_text
+            if not acts:
+                await self._verdict(session, turn.text)
+                return "done"
+            began = time.monotonic()
+            answer = await session.step(StepRequest.of(spoken.message or turn.message(), turn.parse_error))
+            self._add_messages(*heard(answer), seconds=time.monotonic() - began)
+            self._rewarded(answer)
+            if answer.done:
+                return "done"
+        return "turns"
+
+    async def _speak(self, number: int) -> SpeakerReply:
+        ask, turns = self._ask, sum(message.role == "assistant" for message in self._messages)
+        settings = SamplingSettings(ask.temperature, ask.max_tokens, mix_seed(ask.seed, turns) % 2**31)
+        began = time.monotonic()
+        spoken = await self._speaker.speak(
+            self._messages,
+            self._tools,
+            settings,
+            self._parse,
+            f"call_{turns}_",
+            lambda text: self._tell(Text(id=ask.id, text=text)),
+        )
+        if number == 0 and spoken.first_s is not None:
+            self._ended.first_s = began - self._began + spoken.first_s
+        self._ended.tokens += spoken.tokens
+        turn = spoken.turn
+        self._add_messages(
+            spoken.message or turn.message(), tokens=spoken.tokens, read=spoken.read, seconds=time.monotonic() - began
+        )
+        return spoken
+
+    async def _verdict(self, session: Session, text: str) -> None:
+        """What the environment makes of the last word; one that fails at it has no verdict."""
+        try:
+            self._rewarded(await session.step(StepRequest(message=text)))
+        except TiltyardError:
+            return
+
+    def _rewarded(self, answer: Observation) -> None:
+        if answer.reward is not None:
+            self._ended.reward = answer.reward
+
+    def _add_messages(self, *messages: Message, tokens: int = 0, read: int = 0, seconds: float = 0.0) -> None:
+        for message in messages:
+            self._messages.append(message)
+            self._tell(Said(id=self._ask.id, message=message, tokens=tokens, read=read, seconds=seconds))
+
+
+def _own_words(messages: list[Message]) -> dict[str, object]:
+    """A task that is the person's first message; without one the environment draws a task by the seed."""
+    first = next((message for message in messages if message.role == "user" and message.content), None)
+    if first is None:
+        return {}
+    system = [message for message in messages[:1] if message.role == "system"]
+    return {"messages": [message.model_dump(exclude_none=True) for message in [*system, first]]}
+
 
 EXIT_FAILED = 1
 
@@ -119,7 +288,7 @@ async def _warm(speaker: ModelSpeaker) -> None:
     """Answer a greeting, so that the first person does not wait for what every library does once."""
     greeting = [Message(role="user", content="Hello")]
     settings = SamplingSettings(temperature=1.0, max_tokens=2, seed=0)
-    await speaker.speak(greeting, None, settings, text.parse, "", lambda _text: None)
+    await speaker.speak(greeting, None, settings, parse_text, "", lambda _text: None)
 
 
 def _log(text: str) -> None:

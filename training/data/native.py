@@ -10,7 +10,7 @@ from training.data.problems import RowError
 from training.data.schema import Message, Row, ToolCall, others_of
 from training.data.strict import decoded
 from training.dialects import FAMILY_DIALECTS, MARKED, Parse, ParsedTurn
-from training.dialects.bare_json import names_of
+from training.dialects.json_calls import names_of
 
 # A conversation that a chat template wrote as one text, split at the template's marks: ChatML, Llama 3 and others.
 

@@ -10,21 +10,9 @@ from __future__ import annotations
 import re
 
 from training.config import JobConfig
-from training.dialects import (
-    bare_json,
-    bfcl,
-    braces,
-    hermes,
-    json_calls,
-    lfm2,
-    named_json,
-    named_tags,
-    text,
-    toolbench,
-    webshop,
-)
-from training.dialects.anyone import Anyone
+from training.dialects import json_calls, notations, protocols, tags
 from training.dialects.base import Parse, ParsedTurn
+from training.dialects.json_calls import Anyone
 from training.dialects.reading import Marked
 
 
@@ -33,37 +21,37 @@ def _noise(*marks: str) -> re.Pattern[str]:
 
 
 MARKED: dict[str, Marked] = {
-    "xml": Marked(named_tags.XML),
-    "glm": Marked(named_tags.GLM, _noise(r"</?tool_calls(?::[a-z]+)?>")),
-    "mistral": Marked((named_json.MISTRAL, json_calls.MISTRAL)),
-    "deepseek": Marked(named_json.DEEPSEEK, _noise("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")),
-    "kimi": Marked(named_json.KIMI, _noise(r"<\|tool_calls_section_(?:begin|end)\|>")),
+    "xml": Marked(tags.XML),
+    "glm": Marked(tags.GLM, _noise(r"</?tool_calls(?::[a-z]+)?>")),
+    "mistral": Marked((json_calls.MISTRAL_NAMED, json_calls.MISTRAL_LIST)),
+    "deepseek": Marked(json_calls.DEEPSEEK, _noise("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")),
+    "kimi": Marked(json_calls.KIMI, _noise(r"<\|tool_calls_section_(?:begin|end)\|>")),
     "invoke": Marked(
-        named_tags.INVOKE,
+        tags.INVOKE,
         _noise(
             r"</?(?:[\w.-]+:|｜DSML｜)?(?:function_calls|tool_calls|tool_call)>",
             r"(?:<\|start\|>assistant)?\s*to=\S*?<\|message\|>",
         ),
     ),
     "harmony": Marked(
-        named_json.HARMONY,
+        json_calls.HARMONY,
         _noise(r"<\|start\|>assistant", r"<\|channel\|>(?:final|commentary|analysis)", r"<\|message\|>", r"<\|end\|>"),
     ),
-    "gemma": Marked(braces.FORMS),
+    "gemma": Marked(notations.GEMMA),
     "command": Marked(json_calls.COMMAND, _noise(r"<\|(?:START|END)_(?:RESPONSE|TEXT|THINKING)\|>")),
-    "lfm2": Marked(lfm2.ESCAPED),
-    "lfm2-raw": Marked(lfm2.RAW),
-    "function-tag": Marked(named_json.FUNCTION_TAG),
-    "solar": Marked(named_json.SOLAR, _noise(r"<\|tool_calls\|>", r"<\|think\|>", r"<\|content\|>")),
-    "hermes": Marked(hermes.FORMS),
+    "lfm2": Marked(notations.LFM2_ESCAPED),
+    "lfm2-raw": Marked(notations.LFM2_RAW),
+    "function-tag": Marked(json_calls.FUNCTION_TAG),
+    "solar": Marked(json_calls.SOLAR, _noise(r"<\|tool_calls\|>", r"<\|think\|>", r"<\|content\|>")),
+    "hermes": Marked(json_calls.HERMES),
     "json-list": Marked(json_calls.LISTS),
 }
 """Dialects with marks, those whose opening marks are more particular first."""
 FAMILY_DIALECTS: dict[str, Parse] = {
     **MARKED,
-    "hermes": hermes.parse,
-    "llama": Marked(bare_json.FORMS, _noise(r"<\|python_tag\|>")),
-    "bfcl": bfcl.parse,
+    "hermes": json_calls.parse_hermes,
+    "llama": Marked(json_calls.BARE, _noise(r"<\|python_tag\|>")),
+    "bfcl": protocols.parse_bfcl,
 }
 """Dialects that a chat template may write, in the order in which they are tried on one."""
 CALL_MARKS = frozenset(
@@ -134,11 +122,11 @@ CALL_MARKS = frozenset(
 """Texts of control tokens that belong to a turn: they are read, and none of them ends it."""
 DIALECTS: dict[str, Parse] = {
     **FAMILY_DIALECTS,
-    "toolbench": toolbench.parse,
-    "webshop": webshop.parse,
-    "text": text.parse,
+    "toolbench": protocols.parse_toolbench,
+    "webshop": protocols.parse_webshop,
+    "text": protocols.parse_text,
 }
-ANYONE: Parse = Anyone([*MARKED.values()], [FAMILY_DIALECTS["llama"], bfcl.parse], hermes.parse)
+ANYONE: Parse = Anyone([*MARKED.values()], [FAMILY_DIALECTS["llama"], protocols.parse_bfcl], json_calls.parse_hermes)
 TEXT_PROTOCOLS = frozenset({"openenv-text", "agentgym"})
 
 __all__ = [

@@ -1,17 +1,17 @@
-"""Calls as JSON objects that hold their own names: ``{"name": ..., "arguments": {...}}``, alone or in a list.
-
-The JSON is read with a decoder that stops where the value ends, so braces, nested objects and even a closing mark
-inside a string argument do not confuse it.
-"""
+"""Calls whose arguments are JSON: Hermes, Llama, Mistral, DeepSeek, Kimi, gpt-oss; and any family, for endpoints."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from training.dialects import reading
 from training.dialects.base import (
     MAX_NAME,
     Found,
+    Parse,
+    ParsedTurn,
     Tools,
     Unreadable,
     checked,
@@ -19,7 +19,12 @@ from training.dialects.base import (
     json_reason,
     skip_spaces,
 )
-from training.dialects.reading import Block, Form, after_broken
+from training.dialects.reading import Block, Form, Marked, after_broken
+
+# Calls as JSON objects that hold their own names: ``{"name": ..., "arguments": {...}}``, alone or in a list.
+#
+# The JSON is read with a decoder that stops where the value ends, so braces, nested objects and even a closing mark
+# inside a string argument do not confuse it.
 
 BESIDE = frozenset({"id", "type", "index", "tool_call_id"})
 """Keys of a call that are neither its name nor arguments."""
@@ -143,4 +148,151 @@ LISTS = (
     marked("<|function_call|>", "", many=True, close_needed=False),
     marked("function call<|role_sep|>\n", "", many=True, close_needed=False),
 )
-MISTRAL = marked("[TOOL_CALLS]", "", many=True, close_needed=False)
+MISTRAL_LIST = marked("[TOOL_CALLS]", "", many=True, close_needed=False)
+
+
+# Llama 3.1's dialect: a turn that is nothing but ``{"name": ..., "parameters": {...}}``; several are parted by ``;``.
+#
+# An answer may be JSON too, so an object counts as a call only where it has both keys, or names an offered tool.
+
+_OPENING = re.compile(r'(?:<\|python_tag\|>\s*)?\{(?=\s*"(?:name|type|parameters|arguments)"\s*:)')
+BARE_KEYS = ("parameters", "arguments")
+
+
+def read_bare(text: str, match: re.Match[str], tools: Tools | None) -> Block | None:
+    """The call at a brace, ``None`` where the object is no call. Raises ``Unreadable``."""
+    try:
+        value, end = decode(text, match.end() - 1)
+    except Unreadable:
+        meant = '"name"' in text and any(f'"{key}"' in text for key in BARE_KEYS)
+        if text[: match.start()].strip() or not meant:
+            return None  # JSON in the middle of an answer
+        raise
+    offered = names_of(tools)
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
+        return None
+    if not any(key in value for key in BARE_KEYS) and value["name"].strip() not in offered:
+        return None
+    rest = skip_spaces(text, end)
+    return Block([call_of(value, keys=BARE_KEYS)], rest + 1 if text.startswith(";", rest) else end)
+
+
+def names_of(tools: Tools | None) -> set[str]:
+    """Names of the tools that are offered."""
+    inner = [tool["function"] if isinstance(tool.get("function"), dict) else tool for tool in tools or []]
+    return {str(tool.get("name")) for tool in inner}
+
+
+BARE = (Form(_OPENING, read_bare),)
+
+
+# Calls whose names stand in front of their arguments, which are JSON: Mistral, DeepSeek, Kimi, gpt-oss and others.
+
+EMPTY = re.compile(r"\s*(?=<|\Z)")
+
+
+def named(opening: str, closing: str, *, close_needed: bool = True, before_close: str = "") -> Form:
+    """``opening`` is a pattern whose group ``name`` is the call's; its JSON and ``before_close`` follow.
+
+    Without ``close_needed`` the mark may be lacking: it is a stop token, which is no text of a turn.
+    """
+
+    def read(text: str, match: re.Match[str], tools: Tools | None) -> Block:
+        name = match["name"].strip()
+        if EMPTY.match(text, match.end()):
+            given, end = {}, match.end()
+        else:
+            value, end = decode(text, match.end())
+            given = arguments_of(value, name, "arguments")
+        rest = skip_spaces(text, end)
+        if before_close and text.startswith(before_close, rest):
+            rest = skip_spaces(text, rest + len(before_close))
+        if text.startswith(closing, rest):
+            return Block([checked(name, given)], rest + len(closing))
+        if close_needed:
+            raise Unreadable(f"The tool call is not closed with {closing}.")
+        return Block([checked(name, given)], end)
+
+    return Form(re.compile(opening), read, closing if close_needed else "")
+
+
+DEEPSEEK = (
+    named(
+        r"<｜tool▁call▁begin｜>\s*function\s*<｜tool▁sep｜>(?P<name>[^\n<`]+)\n```(?:json)?\s*",
+        "<｜tool▁call▁end｜>",
+        before_close="```",
+    ),
+    named(r"<｜tool▁call▁begin｜>(?P<name>[^<\n]+)<｜tool▁sep｜>", "<｜tool▁call▁end｜>"),
+)
+KIMI = (
+    named(
+        r"<\|tool_call_begin\|>\s*(?:functions\.)?(?P<name>[^<\s:]+)(?::\d+)?\s*<\|tool_call_argument_begin\|>",
+        "<|tool_call_end|>",
+    ),
+)
+HARMONY = (
+    named(
+        r"(?:<\|start\|>assistant)?(?:<\|channel\|>(?:commentary|analysis))?\s*to=(?:functions\.)?(?P<name>[^\s<]+)"
+        r"\s*(?:<\|channel\|>(?:commentary|analysis))?\s*(?:<\|constrain\|>)?\s*(?:json|code)?\s*<\|message\|>",
+        "<|call|>",
+        close_needed=False,
+    ),
+)
+MISTRAL_NAMED = named(
+    r"\[TOOL_CALLS\]\s*(?P<name>[A-Za-z_][^\[\]\s{}\"]*)\s*(?:\[CALL_ID\][^\[\]]*)?(?:\[ARGS\])?(?=\s*\{|\s*\Z)",
+    "[/TOOL_CALLS]",
+    close_needed=False,
+)
+FUNCTION_TAG = (named(r"<function=(?P<name>[^>\s]+)>(?=\s*(?:\{|</function>))", "</function>"),)
+SOLAR = (
+    named(
+        r"<\|tool_call:begin\|>[^<]*<\|tool_call:name\|>(?P<name>[^<]+)<\|tool_call:args\|>",
+        "<|tool_call:end|>",
+    ),
+)
+
+
+# The Hermes dialect, also Qwen2.5's and Qwen3's: ``<tool_call>{"name": ..., "arguments": {...}}</tool_call>``.
+
+OPEN, CLOSE = "<tool_call>", "</tool_call>"
+MAX_CALLS = reading.MAX_CALLS
+HERMES = (marked(OPEN, CLOSE),)
+
+
+def parse_hermes(text: str, call_prefix: str, tools: Tools | None = None, *, in_thought: bool = False) -> ParsedTurn:
+    """Split a completion into text and calls; the calls get ids ``<call_prefix>0``, ``<call_prefix>1``, …"""
+    return reading.read_turn(text, call_prefix, HERMES, tools, in_thought=in_thought)
+
+
+# Whatever family a text is of: for endpoints, whose chat templates are not known here.
+
+
+class Anyone:
+    """Reads a turn by the first dialect that finds calls in it; without any, by the first that finds a broken one.
+
+    ``unmarked`` dialects have no marks: an answer may look like them, so only calls of offered tools count.
+    """
+
+    def __init__(self, marked: Sequence[Marked], unmarked: Sequence[Parse], plain: Parse) -> None:
+        self._marked, self._unmarked, self._plain = marked, unmarked, plain
+
+    def __call__(
+        self, text: str, call_prefix: str, tools: Tools | None = None, *, in_thought: bool = False
+    ) -> ParsedTurn:
+        """Read a turn."""
+        broken: ParsedTurn | None = None
+        for turn in self._readings(text, call_prefix, tools, in_thought):
+            if turn.tool_calls:
+                return turn
+            broken = broken or (turn if turn.parse_error else None)
+        return broken or self._plain(text, call_prefix, tools, in_thought=in_thought)
+
+    def _readings(self, text: str, call_prefix: str, tools: Tools | None, in_thought: bool) -> Iterator[ParsedTurn]:
+        for marked in self._marked:
+            if marked.opens(text):
+                yield marked(text, call_prefix, tools, in_thought=in_thought)
+        offered = names_of(tools)
+        for parse in self._unmarked:
+            turn = parse(text, call_prefix, tools, in_thought=in_thought)
+            if {call.name for call in turn.tool_calls} <= offered and turn.tool_calls:
+                yield turn

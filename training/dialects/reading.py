@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from envs.wire import ToolCall
-from training.dialects.base import Found, ParsedTurn, Tools, Unreadable
-from training.dialects.thoughts import MARKS, OPENING, first_closing
+from training.dialects.base import MARKS, OPENING, Found, ParsedTurn, Tools, Unreadable, first_closing
 
 MAX_CALLS = 16
 MAX_TRIED = 64

@@ -12,47 +12,46 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from training.doctor.detectors import learning, outside, parts, signal, text, updates, whole
+from training.doctor import learning_detectors, rollout_detectors
 from training.doctor.digest import Digest, StepFacts, digest_of
-from training.doctor.finding import Detector, Finding
-from training.doctor.history import History
+from training.doctor.history import Detector, Finding, History
 from training.doctor.options import DoctorOptions
 from training.doctor.rules import RULES
 from training.words import Sentence, sentence
 
 MAX_ADVISORIES = 200
 DETECTORS: dict[str, Detector] = {
-    "no_spread": signal.no_spread,
-    "zero_advantages": signal.zero_advantages,
-    "no_calls": signal.no_calls,
-    "dominant_part": parts.dominant_part,
-    "phantom_share": signal.phantom_share,
-    "shaping_above_outcome": signal.shaping_above_outcome,
-    "over_optimisation": learning.over_optimisation,
-    "collapse": learning.collapse,
-    "entropy_fall": learning.entropy_fall,
-    "no_effect": learning.no_effect,
-    "plateau": whole.plateau,
-    "wasted_hours": whole.wasted_hours,
-    "kl_spike": updates.kl_spike,
-    "kl_drift": updates.kl_drift,
-    "gradient_spike": updates.gradient_spike,
-    "no_gradient": updates.no_gradient,
-    "clip_share": updates.clip_share,
-    "logprob_gap": updates.logprob_gap,
-    "critic_blind": updates.critic_blind,
-    "length_explosion": text.length_explosion,
-    "truncation": text.truncation,
-    "repetition": text.repetition,
-    "repeated_text": text.repeated_text,
-    "looping": text.looping,
-    "format_decay": text.format_decay,
-    "tool_failures": outside.tool_failures,
-    "judge_failures": outside.judge_failures,
-    "excluded_share": outside.excluded_share,
-    "excluded_bias": outside.excluded_bias,
-    "stall": outside.stall,
-    "slowing": whole.slowing,
+    "no_spread": rollout_detectors.no_spread,
+    "zero_advantages": rollout_detectors.zero_advantages,
+    "no_calls": rollout_detectors.no_calls,
+    "dominant_part": learning_detectors.dominant_part,
+    "phantom_share": rollout_detectors.phantom_share,
+    "shaping_above_outcome": rollout_detectors.shaping_above_outcome,
+    "over_optimisation": learning_detectors.over_optimisation,
+    "collapse": learning_detectors.collapse,
+    "entropy_fall": learning_detectors.entropy_fall,
+    "no_effect": learning_detectors.no_effect,
+    "plateau": learning_detectors.plateau,
+    "wasted_hours": learning_detectors.wasted_hours,
+    "kl_spike": learning_detectors.kl_spike,
+    "kl_drift": learning_detectors.kl_drift,
+    "gradient_spike": learning_detectors.gradient_spike,
+    "no_gradient": learning_detectors.no_gradient,
+    "clip_share": learning_detectors.clip_share,
+    "logprob_gap": learning_detectors.logprob_gap,
+    "critic_blind": learning_detectors.critic_blind,
+    "length_explosion": rollout_detectors.length_explosion,
+    "truncation": rollout_detectors.truncation,
+    "repetition": rollout_detectors.repetition,
+    "repeated_text": rollout_detectors.repeated_text,
+    "looping": rollout_detectors.looping,
+    "format_decay": rollout_detectors.format_decay,
+    "tool_failures": rollout_detectors.tool_failures,
+    "judge_failures": rollout_detectors.judge_failures,
+    "excluded_share": rollout_detectors.excluded_share,
+    "excluded_bias": rollout_detectors.excluded_bias,
+    "stall": rollout_detectors.stall,
+    "slowing": learning_detectors.slowing,
 }
 
 
@@ -123,7 +122,7 @@ class Doctor:
         """Look at a run whose newest step ended ``waited_s`` ago; the stall, if it is one."""
         if not self.history.digests:
             return None
-        found = outside.overdue(self.history, self.options, waited_s)
+        found = rollout_detectors.overdue(self.history, self.options, waited_s)
         return None if found is None else self._speak("stall", found)
 
     def _speak(self, code: str, found: Finding) -> Advisory:

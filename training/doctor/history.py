@@ -1,14 +1,82 @@
-"""What the doctor remembers: the last 64 steps as digests, the whole course of some figures, and what was spent."""
+"""What the doctor remembers: the last 64 steps, the whole course of some figures, what was spent and found."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
-from training.doctor.course import Course, Point, merged
 from training.doctor.digest import EVIDENCE, PART_MEAN, SHARES, Digest
+from training.doctor.options import DoctorOptions
+
+# The whole course of one figure in little room: at most 32 means, however long the run.
+
+MOST = 32
+LEAST_BEGIN = 10
+
+
+class Point(NamedTuple):
+    """The mean of ``values`` figures, of which the first is of ``step``."""
+
+    step: int
+    mean: float
+    values: int
+
+
+@dataclass
+class Course:
+    """Each point but the last is the mean of ``stride`` figures, which doubles whenever there are too many points."""
+
+    stride: int = 1
+    points: list[Point] = field(default_factory=list)
+
+    def add(self, step: int, value: float) -> None:
+        """Take in a step's figure; points of this step and later ones are void, for it is trained again."""
+        while self.points and self.points[-1].step >= step:
+            self.points.pop()
+        new = Point(step, value, 1)
+        if self.points and self.points[-1].values < self.stride:
+            new = merged([self.points.pop(), new])
+        self.points.append(new)
+        if len(self.points) > MOST:
+            self.stride *= 2
+            self.points = [merged(self.points[start : start + 2]) for start in range(0, len(self.points), 2)]
+
+    @property
+    def values(self) -> int:
+        """How many figures there were."""
+        return sum(point.values for point in self.points)
+
+    def begin(self) -> float | None:
+        """The mean of the first tenth, of ten figures at least; ``None`` until twice as many are there."""
+        count = self.values
+        return None if count < 2 * LEAST_BEGIN else next(self._each(max(LEAST_BEGIN, count // 10))).mean
+
+    def stretches(self, values: int) -> list[Point]:
+        """The means of successive points that hold at least so many figures, from each point on, in order."""
+        return list(self._each(values))
+
+    def _each(self, values: int) -> Iterator[Point]:
+        total, count, end = 0.0, 0, 0
+        for point in self.points:
+            while count < values and end < len(self.points):
+                total += self.points[end].mean * self.points[end].values
+                count += self.points[end].values
+                end += 1
+            if count < values:
+                return
+            yield Point(point.step, total / count, count)
+            total -= point.mean * point.values
+            count -= point.values
+
+
+def merged(points: list[Point]) -> Point:
+    """One point in the place of several successive ones."""
+    values = sum(point.values for point in points)
+    return Point(points[0].step, sum(point.mean * point.values for point in points) / values, values)
+
 
 KEEP = 64
 """Steps that are remembered; the curve of an advisory's evidence has at most so many points."""
@@ -233,3 +301,29 @@ def _followed(digest: Digest) -> Iterator[tuple[str, float]]:
     for name, value in (digest.figures | shares).items():
         if value is not None and (name in FOLLOWED or name in SHARES or PART_MEAN.fullmatch(name)):
             yield name, value
+
+
+# What a detector found at a step, and how its figures are written.
+
+Points = list[tuple[int, float]]
+
+
+class Finding(NamedTuple):
+    """``figures`` fill in the rule's sentence; ``curves`` are by name; up to three ``rollouts`` show it."""
+
+    figures: dict[str, str | int]
+    curves: dict[str, Points]
+    rollouts: list[str]
+
+
+Detector = Callable[[History, DoctorOptions], Finding | None]
+
+
+def percent(share: float) -> str:
+    """A share as it is read."""
+    return f"{100 * share:.0f}%"
+
+
+def number(value: float) -> str:
+    """A figure with three digits."""
+    return f"{value:.3g}"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from envs.wire import Message
+from training.errors import DataError
 from training.imports.axis import MAX_STEP, Steps
-from training.words import Sentence, _, counted, sentence
+from training.words import Sentence, _, counted, ngettext, sentence
 
 MAX_NAME_CHARS = 120
 MAX_REASON_CHARS = 200
@@ -159,3 +160,54 @@ def shown(value: Any) -> str:
     except (ValueError, RecursionError):  # an integer of thousands of digits
         text = type(value).__name__
     return text if len(text) <= 40 else text[:39] + "…"
+
+
+# Which of several runs in one file is meant: its name is asked for, never guessed.
+
+_RUNS_SHOWN = 10
+
+
+def one_run(runs: Sequence[str], chosen: str) -> str:
+    """The run that is meant: the ``chosen`` one, or the only one. Raises ``DataError`` that lists them otherwise."""
+    if chosen in runs or (len(runs) == 1 and not chosen):
+        return chosen or runs[0]
+    listed = ", ".join(runs[:_RUNS_SHOWN]) + (", …" if len(runs) > _RUNS_SHOWN else "")
+    if chosen:
+        text = _("It has no run {run}; its runs are {runs}.")
+        raise DataError(sentence(text, run=chosen, runs=listed or "–"), hint=_("Name one of its runs."))
+    raise DataError(
+        sentence(_("It holds the figures of {count} runs: {runs}."), count=len(runs), runs=listed),
+        hint=_("Name the one to import: Run in the file, or `--run NAME`."),
+    )
+
+
+# Figures that are NaN or infinite: they stay what they are, a gap in their curve, and are counted for the report.
+
+_GAPS_SHOWN = 8
+_NOT_FINITE = ngettext(
+    "{n} figure is not finite (NaN or infinite), at step {step}: {metrics}. It is a gap in its curve.",
+    "{n} figures are not finite (NaN or infinite), the first at step {step}: {metrics}. They are gaps in their curves.",
+)
+
+
+class Gaps:
+    """How many figures of each metric are not finite, and at which step the first of them stands."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[int, int]] = {}
+
+    def add(self, row: Figures) -> None:
+        """Take in the figures of a step."""
+        for name, value in row.values.items():
+            if not math.isfinite(value):
+                count, first = self._found.get(name, (0, row.step))
+                self._found[name] = count + 1, min(first, row.step)
+
+    def said(self) -> Sentence | None:
+        """What is to be said of them; ``None`` where there are none."""
+        if not self._found:
+            return None
+        ordered = sorted(self._found.items(), key=lambda item: (-item[1][0], item[0]))
+        listed = ", ".join(f"{name} ({count})" for name, (count, _first) in ordered[:_GAPS_SHOWN])
+        count, first = sum(each for each, _first in self._found.values()), min(at for _n, at in self._found.values())
+        return counted(_NOT_FINITE, count, step=first, metrics=listed + (", …" if len(ordered) > _GAPS_SHOWN else ""))

@@ -31,14 +31,13 @@ from training.data.files.archive import (
 from training.data.files.sniff import open_regular
 from training.data.problems import CheckLimits
 from training.errors import DataError
-from training.imports import mlflow
+from training.imports import trackers
 from training.imports.axis import STEPS
-from training.imports.base import Figures, Notes, Reader, Shared
-from training.imports.gaps import Gaps
+from training.imports.base import Figures, Gaps, Notes, Reader, Shared
+from training.imports.console import TOOL
 from training.imports.recorder import Recorder
 from training.imports.report import LOGS, READERS, FileRead, ImportReport, recognise
 from training.imports.rows import KIND, weights_in
-from training.imports.trainer_state import TOOL
 from training.journal import JOURNAL_NAME
 from training.words import Sentence, _, sentence
 
@@ -126,7 +125,7 @@ def _read_all(
         try:
             chosen.append((file, *recognise(file)))
         except DataError as exc:
-            if mlflow.is_beside(file.name, [each.name for each in given]):
+            if trackers.is_beside(file.name, [each.name for each in given]):
                 _passed_over(file, report)
                 continue
             found = _config_weights(file, report)
@@ -179,7 +178,7 @@ def _passed_over(given: Given, report: ImportReport) -> None:
     """List a file of an MLflow run that holds no figures."""
     size = given.path.stat().st_size
     why = "It lies beside the metrics of an MLflow run."
-    report.files.append(FileRead(name=given.name, kind=mlflow.KIND, bytes=size, why=why))
+    report.files.append(FileRead(name=given.name, kind=trackers.KIND, bytes=size, why=why))
 
 
 def _config_weights(given: Given, report: ImportReport) -> list[float]:

@@ -6,12 +6,10 @@ from training.data.files.archive import MAX_MEMBERS, RATIO
 from training.data.problems import MAX_COLUMNS, MAX_DEPTH, MAX_LINE_BYTES, CheckLimits
 from training.exports.verl_options import OPTIONS, SKIPPED, VERL, translated
 from training.imports.axis import STEPS
-from training.imports.groups import GROUP_KEYS
-from training.imports.names import METRICS, PREFIX
 from training.imports.read import MAX_POINTS, MAX_ROLLOUTS
-from training.imports.recorder import COUNTERS
+from training.imports.recorder import COUNTERS, METRICS, PREFIX
 from training.imports.report import READERS
-from training.imports.rollouts import EXPECTED, FIRST
+from training.imports.rollouts import EXPECTED, FIRST, GROUP_KEYS
 
 _INTRODUCTION = """# Runs from elsewhere, and ours to verl
 

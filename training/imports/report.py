@@ -11,18 +11,7 @@ from pydantic import BaseModel, Field
 from training.data.files.archive import Given
 from training.data.files.sniff import open_regular, sniff
 from training.errors import DataError
-from training.imports import (
-    console,
-    databases,
-    mlflow,
-    prime_console,
-    recorded,
-    rollouts,
-    tables,
-    tensorboard,
-    trainer_console,
-    trainer_state,
-)
+from training.imports import console, recorded, rollouts, tables, trackers
 from training.imports.axis import STEPS
 from training.imports.base import MAX_REASON_CHARS, Reader, shown
 from training.words import Sentence, _, sentence
@@ -166,11 +155,11 @@ def _head(path: Path) -> bytes:
 
 # Figures first, so that what a log says of a step is known before its rollouts are summed up.
 READERS: tuple[Reader, ...] = (
-    trainer_state.READER,
-    tensorboard.READER,
-    databases.TRACKIO_READER,
-    databases.MLFLOW_READER,
-    mlflow.READER,
+    console.STATE_READER,
+    trackers.READER,
+    trackers.TRACKIO_READER,
+    trackers.MLFLOW_DATABASE_READER,
+    trackers.MLFLOW_FILES_READER,
     tables.CSV_READER,
     tables.LINES_READER,
     rollouts.DUMP_READER,
@@ -178,12 +167,12 @@ READERS: tuple[Reader, ...] = (
     recorded.TRACE_READER,
     recorded.ART_READER,
     rollouts.COMPLETIONS_READER,
-    console.READER,
-    prime_console.READER,
-    trainer_console.READER,
+    console.VERL_READER,
+    console.PRIME_READER,
+    console.TRAINER_READER,
 )
-_BINARY = (tensorboard.READER, databases.TRACKIO_READER, databases.MLFLOW_READER)
-LOGS = (console.READER, prime_console.READER, trainer_console.READER)
+_BINARY = (trackers.READER, trackers.TRACKIO_READER, trackers.MLFLOW_DATABASE_READER)
+LOGS = (console.VERL_READER, console.PRIME_READER, console.TRAINER_READER)
 
 
 def recognise(given: Given) -> tuple[Reader, str]:
@@ -191,8 +180,8 @@ def recognise(given: Given) -> tuple[Reader, str]:
     for reader in _BINARY:
         if why := reader.recognise(given.path):
             return reader, why
-    if databases.is_database(given.path):
-        databases.refuse(given.path)
+    if trackers.is_database(given.path):
+        trackers.refuse(given.path)
     refuse_wandb(given.path)
     sniff(given.path)  # says what a picture, a pickle or UTF-16 is
     for reader in READERS:

@@ -8,21 +8,218 @@ logged besides, and ``advantage``; ms-swift's ``completions.jsonl`` the same as 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from envs.wire import Message, ToolCall
 from training.data.files import parquet
 from training.data.files.sniff import open_regular
+from training.data.native import ROLE, ROLES, Markup, markup_of, pieces
 from training.data.problems import CheckLimits
+from training.dialects import json_calls
+from training.dialects.base import json_decoder
 from training.errors import DataError
 from training.imports.base import BadRow, Item, Notes, Reader, Sampled, known, number_of, shown, step_of
-from training.imports.groups import GROUP_KEYS, group_key, placed
-from training.imports.rows import Row, read_json_lines, read_parquet
-from training.imports.turns import messages_of, split_texts
-from training.words import _, sentence
+from training.imports.rows import Row, check, read_json_lines, read_parquet
+from training.reasoning import REASONING
+from training.words import _, counted, ngettext, sentence
+
+# Which rollouts of a step belong together: those with the same id, or else with the same prompt.
+#
+# A prompt that a step draws twice gives twice as many rollouts as the others have. Its rollouts are split then, in the
+# order of their rows, into groups as large as those of the others; where that does not come out even, the report says
+# so.
+
+GROUP_KEYS = ("uid", "group_id", "prompt_id", "example_id", "_ng_task_index", "task_idx", "group_index")
+"""Columns that say which rollouts belong together."""
+_NAMED = "#"
+"""Before the key of rollouts whose row says which belong together."""
+_SPLIT = ngettext(
+    "One prompt occurs several times in a step: its rollouts were split into groups of {size}, as the others have.",
+    "{n} prompts occur several times in a step: their rollouts were split into groups of {size}, as the others have.",
+)
+_ODD = ngettext(
+    "In step {step} one prompt has {rows} rollouts, where others have {size}: they are one group, whose advantages may "
+    "not be those of the run.",
+    "{n} prompts have more rollouts than others, which have {size}: in step {step} one has {rows}. Each is one group, "
+    "whose advantages may not be those of the run.",
+)
+
+
+def group_key(row: dict[str, Any], prompt: str) -> str:
+    """What the rollouts of a group have in common."""
+    named = next((str(row[name]) for name in GROUP_KEYS if row.get(name) not in (None, "")), None)
+    found = hashlib.blake2b((named or prompt).encode(), digest_size=12).hexdigest()
+    return _NAMED + found if named is not None else found
+
+
+class Sizes:
+    """How large the groups of an import are that only their prompt holds together: in each step as most of its prompts
+    have it, the smaller of two that are as frequent; where a step has one prompt, as in all steps."""
+
+    def __init__(self, groups: Counter[tuple[int, str]]) -> None:
+        by_prompt = {place: count for place, count in groups.items() if not place[1].startswith(_NAMED)}
+        in_step: dict[int, list[int]] = {}
+        for (step, _key), count in by_prompt.items():
+            in_step.setdefault(step, []).append(count)
+        usual = _usual(by_prompt.values())
+        self.of = {step: _usual(sizes) if len(sizes) > 1 else usual for step, sizes in in_step.items()}
+        larger = {place: count for place, count in by_prompt.items() if count > self.of[place[0]] > 1}
+        self.split = {place for place, count in larger.items() if count % self.of[place[0]] == 0}
+        self.odd = {place: count for place, count in larger.items() if place not in self.split}
+        self.seen: Counter[tuple[int, str]] = Counter()
+
+    def say(self, notes: Notes) -> None:
+        """Say what was done about prompts that a step has drawn several times."""
+        if self.split:
+            notes.say(counted(_SPLIT, len(self.split), size=self.of[min(self.split)[0]]))
+        if self.odd:
+            (step, _key), rows = max(self.odd.items(), key=lambda item: item[1])
+            notes.say(counted(_ODD, len(self.odd), rows=rows, step=step, size=self.of[step]))
+
+
+def _usual(sizes: Iterable[int]) -> int:
+    found = Counter(sizes)
+    most = max(found.values(), default=0)
+    return min((size for size, count in found.items() if count == most), default=0)
+
+
+def placed(value: Sampled, notes: Notes) -> Sampled:
+    """A rollout in its group."""
+    if notes.shared.sizes is None:
+        notes.shared.sizes = Sizes(notes.shared.groups)
+    sizes: Sizes = notes.shared.sizes
+    place = (value.step, value.key)
+    if place in sizes.odd or place in sizes.split:
+        sizes.say(notes)
+    if place not in sizes.split:
+        return value
+    number = sizes.seen[place] // sizes.of[value.step]
+    sizes.seen[place] += 1
+    return value._replace(key=f"{value.key}/{number}") if number else value
+
+
+# One text as the chat that it was made from.
+#
+# Trainers record what the tokenizer decoded: a whole conversation as a text. Where the marks of a chat template stand
+# in it (ChatML, Llama 3) it is split there. Where special tokens were left out of the text, as verl does, a line that
+# is nothing but a role begins a turn; a model that writes such a line itself cannot be told from the template then.
+
+PLAIN = Markup(_("plain roles"), re.compile(rf"\n{ROLE}(?=\n)"), lead="\n", tail=1, repeats=False)
+
+
+def split_texts(prompt: str, completion: str) -> tuple[list[Message], int, str]:
+    """Messages of a prompt and what followed it, how many of them are the prompt, and which marks told so.
+
+    Without marks: one user message and one assistant message.
+    """
+    markup = _markup(prompt)
+    if markup is None:
+        return [Message(role="user", content=prompt), _assistant_message(completion, 0)], 1, ""
+    begun = pieces(markup, prompt, "")
+    if begun and begun[-1][0] == "assistant" and not begun[-1][1].strip():
+        begun.pop()  # the mark that asks the model to speak
+    followed = pieces(markup, completion, "assistant")
+    messages = [Message(role=role, content=text) for role, text in begun]  # type: ignore[arg-type]
+    number = len(messages)
+    for index, (role, text) in enumerate(followed):
+        if role == "assistant":
+            messages.append(_assistant_message(text, index))
+        elif text or index:
+            messages.append(Message(role=role, content=text))  # type: ignore[arg-type]
+    return messages, number, markup.name
+
+
+def _markup(prompt: str) -> Markup | None:
+    """The marks that the prompt has. Plain roles count only where it begins with one and asks for an answer."""
+    if (markup := markup_of(prompt)) is not None:
+        return markup
+    begins_so = PLAIN.begins.match(PLAIN.lead + prompt) is not None
+    return PLAIN if begins_so and prompt.endswith("\nassistant\n") else None
+
+
+def _assistant_message(text: str, turn: int) -> Message:
+    """What the model said, with the calls in it; a call that cannot be read, or too many of them, stay text."""
+    parsed = (
+        json_calls.parse_hermes(text, f"call_{turn}_")
+        if 0 < text.count(json_calls.OPEN) <= json_calls.MAX_CALLS
+        else None
+    )
+    if parsed is None or parsed.parse_error or not parsed.tool_calls:
+        return Message(role="assistant", content=text)
+    return parsed.message()
+
+
+def messages_of(value: Any, role: str) -> list[Message]:
+    """Messages of a column that holds a text or a list of chat messages. Raises ``BadRow``."""
+    if isinstance(value, str):
+        return [_assistant_message(value, 0) if role == "assistant" else Message(role=role, content=value)]  # type: ignore[arg-type]
+    if isinstance(value, dict):
+        value = [value]
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise BadRow(_("it holds neither a text nor a list of messages"))
+    return [_message(item, number) for number, item in enumerate(value, 1)]
+
+
+def _message(item: dict[str, Any], number: int) -> Message:
+    role = ROLES.get(str(item.get("role") or item.get("from") or "")[:20])
+    if role is None:
+        raise BadRow(sentence(_("message {number} has no role that is known"), number=number))
+    text = shown_text(item.get("content") if item.get("content") is not None else item.get("value"))
+    calls = [call_of(call, f"call_{number}_{index}") for index, call in enumerate(item.get("tool_calls") or [])]
+    reasoning = (
+        next((shown_text(item[key]) for key in REASONING if item.get(key)), None) if role == "assistant" else None
+    )
+    if role == "assistant" and not calls:
+        said = _assistant_message(text, number)
+        return said.model_copy(update={"reasoning": reasoning or said.reasoning})
+    name = item.get("name")
+    return Message(
+        role=role,  # type: ignore[arg-type]
+        content=text,
+        reasoning=reasoning,
+        tool_calls=calls or None,
+        name=name if isinstance(name, str) and role == "tool" else None,
+    )
+
+
+def shown_text(content: Any) -> str:
+    """A message's text, which may stand there in parts; what is no text is named in its place."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    if isinstance(content, list):
+        parts = [part if isinstance(part, dict) else {"text": str(part)} for part in content]
+        return "\n".join(str(part.get("text") or f"[{part.get('type', 'part')}]") for part in parts)
+    return str(content)
+
+
+def call_of(call: Any, call_id: str) -> ToolCall:
+    """A call; the whole of it, or its arguments, may be JSON in a text."""
+    if isinstance(call, str):
+        try:
+            call = json_decoder.decode(call)
+        except (ValueError, RecursionError):
+            raise BadRow(_("a tool call is not valid JSON")) from None
+    function = call.get("function", call) if isinstance(call, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise BadRow(_("a tool call has no name"))
+    arguments = function.get("arguments")
+    if isinstance(arguments, str):
+        try:
+            arguments = json_decoder.decode(arguments)
+            check(arguments)
+        except (ValueError, RecursionError):
+            arguments = {"arguments": function["arguments"]}
+    if not isinstance(arguments, dict):
+        arguments = {}
+    # Parquet gives every call of a column the arguments of all of them, those of others as null.
+    return ToolCall(id=call_id, name=function["name"], arguments={k: v for k, v in arguments.items() if v is not None})
+
 
 MAX_PARTS = 64
 MAX_EXPECTED_CHARS = 4_000

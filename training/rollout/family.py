@@ -17,8 +17,7 @@ from typing import Any, Literal
 
 from training.config import JobConfig
 from training.dialects import CALL_MARKS, DIALECTS, FAMILY_DIALECTS, Parse, dialect_name
-from training.dialects.base import Tools
-from training.dialects.thoughts import MARKS, opens_thought
+from training.dialects.base import MARKS, Tools, opens_thought
 from training.errors import TemplateError
 from training.policy.families import sampled_families
 from training.reasoning import READ_BY_TEMPLATES

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from envs.wire import Message
 from training.dialects import CALL_MARKS
-from training.dialects.thoughts import MARKS
+from training.dialects.base import MARKS
 from training.errors import ModelError, TemplateError
 from training.reasoning import READ_BY_TEMPLATES
 from training.rollout.family import Family, family_of, render_with_tools, turn_end

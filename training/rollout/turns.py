@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass
 
 from envs.wire import Message, Observation
-from training.dialects.thoughts import MARKS, open_thought, opens_thought
+from training.dialects.base import MARKS, open_thought, opens_thought
 from training.errors import TemplateError
 from training.rollout.family import prompt_end, turn_end
 from training.rollout.tokens import ChatTemplate, Tools

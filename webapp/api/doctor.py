@@ -9,8 +9,7 @@ from django.http import HttpRequest
 from ninja import Router
 from pydantic import Field
 
-from training.doctor.options import DoctorOptions
-from training.doctor.rules import RULES
+from training.doctor import RULES, DoctorOptions
 from webapp.api.answers import runs as runs_answers
 from webapp.api.base import IfMatch, Tagged, caller, held, require_match
 from webapp.api.schemas import Body

@@ -10,7 +10,7 @@ import pytest
 
 from envs.tools.tasks import draw_task
 from envs.wire import Message
-from training.chat.answering import Answering
+from training.chat.serve import Answering
 from training.chat.speakers import SpeakerReply
 from training.chat.wire import Ask, Ended, Line, Place, Said, Text
 from training.config import EnvironmentConfig, JobConfig

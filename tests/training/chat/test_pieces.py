@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from training.chat.pieces import MOST_WAITING, UNFINISHED, Pieces
+from training.chat.speakers import MOST_WAITING, UNFINISHED, Pieces
 
 TEXTS = ["It is 7.", "演武场上见 🤺👩‍👩‍👧‍👦 naïve café", "a  b\n\n  c", "🇨🇳🇫🇷" * 5, "\u200d\ufe0f", "Tab\tand\r\nline"]
 

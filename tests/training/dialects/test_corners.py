@@ -9,7 +9,7 @@ import pytest
 
 from tests.training.dialects.test_thoughts import calls_of
 from training.dialects import ANYONE, DIALECTS, ParsedTurn
-from training.dialects.thoughts import opens_thought
+from training.dialects.base import opens_thought
 from training.plain import LiteralError, json_problem, literal
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.growth import assert_linear
-from training.dialects import DIALECTS, hermes
+from training.dialects import DIALECTS, json_calls
 
 C, E = "<tool_call>", "</tool_call>"
 A = '{"name": "a", "arguments": {"x": 1}}'
@@ -83,7 +83,7 @@ BROKEN: list[tuple[str, str, Calls]] = [
 
 @pytest.mark.parametrize(("text", "words", "calls"), GOOD)
 def test_well_formed_turns_are_read(text: str, words: str, calls: Calls) -> None:
-    turn = hermes.parse(text, "c")
+    turn = json_calls.parse_hermes(text, "c")
     assert turn.parse_error is None
     assert turn.text == words
     assert [(call.name, call.arguments) for call in turn.tool_calls] == calls
@@ -91,32 +91,32 @@ def test_well_formed_turns_are_read(text: str, words: str, calls: Calls) -> None
 
 @pytest.mark.parametrize(("text", "problem", "calls"), BROKEN)
 def test_broken_calls_become_a_sentence_and_spare_the_whole_ones(text: str, problem: str, calls: Calls) -> None:
-    turn = hermes.parse(text, "c")
+    turn = json_calls.parse_hermes(text, "c")
     assert turn.parse_error is not None and problem in turn.parse_error and turn.parse_error.endswith(".")
     assert len(turn.parse_error) < 300
     assert [(call.name, call.arguments) for call in turn.tool_calls] == calls
 
 
 def test_call_ids_are_unique_and_begin_with_the_prefix() -> None:
-    turn = hermes.parse(f"{C}{A}{E}" * 3, "call_2_")
+    turn = json_calls.parse_hermes(f"{C}{A}{E}" * 3, "call_2_")
     assert [call.id for call in turn.tool_calls] == ["call_2_0", "call_2_1", "call_2_2"]
 
 
 @pytest.mark.parametrize(("written", "made"), [(16, 16), (17, 16), (100, 16)])
 def test_a_flood_of_calls_is_cut(written: int, made: int) -> None:
-    turn = hermes.parse(f"{C}{A}{E}" * written, "c")
+    turn = json_calls.parse_hermes(f"{C}{A}{E}" * written, "c")
     assert len(turn.tool_calls) == made and (turn.parse_error is not None) == (written > made)
 
 
 def test_the_dialect_is_registered() -> None:
-    assert DIALECTS["hermes"] is hermes.parse
+    assert DIALECTS["hermes"] is json_calls.parse_hermes
 
 
 def test_thousands_of_broken_calls_are_read_in_linear_time() -> None:
     """Each broken call looked at the whole rest of the text: 128 KB of them took 0.4 s, and twice as many 3.5 times."""
 
     def parse(count: int) -> None:
-        turn = hermes.parse("<tool_call>" * count, "c")
+        turn = json_calls.parse_hermes("<tool_call>" * count, "c")
         assert turn.tool_calls == [] and turn.parse_error is not None
 
     assert_linear(lambda count: lambda: parse(count), 64_000, limit_s=0.1)

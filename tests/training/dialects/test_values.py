@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from training.dialects.base import Unreadable
-from training.dialects.values import typed, types_of
+from training.dialects.tags import typed, types_of
 
 NONE: set[str] = set()
 

@@ -6,9 +6,8 @@ import random
 
 import pytest
 
-from training.doctor.course import MOST, Course, Point
 from training.doctor.digest import Digest
-from training.doctor.history import History
+from training.doctor.history import MOST, Course, History, Point
 
 
 def course(count: int) -> Course:

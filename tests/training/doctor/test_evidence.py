@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from training.doctor.detectors import learning, outside, signal, text, updates, whole
+from training.doctor import learning_detectors, rollout_detectors
 from training.doctor.digest import Digest
-from training.doctor.finding import Finding
-from training.doctor.history import History
+from training.doctor.history import Finding, History
 from training.doctor.options import DoctorOptions
 
 WINDOW, STEPS = 3, 20
@@ -44,7 +43,7 @@ PAID = {"reward": late(0.4, 0.6, 8), "reward_std": 0.1, "success": 0.5}
 HELD = {"reward": late(0.4, 0.6, 8), "reward_std": 0.1}
 CASES: list[tuple[Any, dict[str, Curve], dict[str, Any], dict[str, Any], list[str], str]] = [
     (
-        outside.tool_failures,
+        rollout_detectors.tool_failures,
         CALLS,
         {"tool_failure_share": 0.5, "tool_failure_rise": 0.9},
         {"failed": 15, "calls": 30},
@@ -52,7 +51,7 @@ CASES: list[tuple[Any, dict[str, Curve], dict[str, Any], dict[str, Any], list[st
         "failed_calls",
     ),
     (
-        outside.tool_failures,
+        rollout_detectors.tool_failures,
         CALLS,
         {"tool_failure_share": 0.9, "tool_failure_rise": 0.4},
         {"failed": 15, "calls": 30},
@@ -60,7 +59,7 @@ CASES: list[tuple[Any, dict[str, Curve], dict[str, Any], dict[str, Any], list[st
         "failed_calls",
     ),
     (
-        outside.judge_failures,
+        rollout_detectors.judge_failures,
         {"judge/requests": 2, "judge/failures": 1},
         {"judge_failure_share": 0.5},
         {"failed": 3, "asked": 6},
@@ -68,7 +67,7 @@ CASES: list[tuple[Any, dict[str, Curve], dict[str, Any], dict[str, Any], list[st
         "excluded",
     ),
     (
-        outside.excluded_share,
+        rollout_detectors.excluded_share,
         {"rollouts/excluded_share": late(0, 0.25)},
         {"excluded_share": 0.25},
         {"share": "25%"},
@@ -76,7 +75,7 @@ CASES: list[tuple[Any, dict[str, Curve], dict[str, Any], dict[str, Any], list[st
         "excluded",
     ),
     (
-        outside.excluded_bias,
+        rollout_detectors.excluded_bias,
         LOST,
         {"excluded_gap": 0.5},
         {"lost": 6, "theirs": "25%", "others": "75%"},
@@ -84,7 +83,7 @@ CASES: list[tuple[Any, dict[str, Curve], dict[str, Any], dict[str, Any], list[st
         "excluded",
     ),
     (
-        outside.stall,
+        rollout_detectors.stall,
         {"timing/step": late(10, 80, 1)},
         {"stall_s": 60.0, "stall_ratio": 8.0},
         {"now": "80", "usual": "10"},
@@ -92,7 +91,7 @@ CASES: list[tuple[Any, dict[str, Curve], dict[str, Any], dict[str, Any], list[st
         "slowest",
     ),
     (
-        signal.no_spread,
+        rollout_detectors.no_spread,
         {"groups/zero_variance_share": late(0, 0.75, 6), "success": 0.5},
         {"no_spread_share": 0.75},
         {"share": "75%", "solved": "50%"},
@@ -100,7 +99,7 @@ CASES: list[tuple[Any, dict[str, Curve], dict[str, Any], dict[str, Any], list[st
         "flat",
     ),
     (
-        signal.no_spread,
+        rollout_detectors.no_spread,
         {"flat": late(0, 6, 6), "groups": 8},
         {"no_spread_share": 0.75},
         {"share": "75%", "solved": "–"},
@@ -108,7 +107,7 @@ CASES: list[tuple[Any, dict[str, Curve], dict[str, Any], dict[str, Any], list[st
         "flat",
     ),
     (
-        signal.phantom_share,
+        rollout_detectors.phantom_share,
         {"phantom": late(0, 2, 6), "groups": 8},
         {"phantom_share": 0.25},
         {"cases": 12, "groups": 48},
@@ -116,7 +115,7 @@ CASES: list[tuple[Any, dict[str, Curve], dict[str, Any], dict[str, Any], list[st
         "phantom",
     ),
     (
-        signal.shaping_above_outcome,
+        rollout_detectors.shaping_above_outcome,
         {"inverted": 1, "mixed": 4},
         {"inverted_share": 0.25},
         {"cases": 3, "groups": 12},
@@ -124,7 +123,7 @@ CASES: list[tuple[Any, dict[str, Curve], dict[str, Any], dict[str, Any], list[st
         "inverted",
     ),
     (
-        text.length_explosion,
+        rollout_detectors.length_explosion,
         {"completions/mean_length": late(20, 40)},
         {"length_ratio": 2.0},
         {"before": "20", "now": "40"},
@@ -132,7 +131,7 @@ CASES: list[tuple[Any, dict[str, Curve], dict[str, Any], dict[str, Any], list[st
         "longest",
     ),
     (
-        text.truncation,
+        rollout_detectors.truncation,
         {"rollouts/truncated_share": late(0.25, 0.5)},
         {"truncated_share": 0.5, "truncated_rise": 0.9},
         {"share": "50%"},
@@ -140,7 +139,7 @@ CASES: list[tuple[Any, dict[str, Curve], dict[str, Any], dict[str, Any], list[st
         "truncated",
     ),
     (
-        text.truncation,
+        rollout_detectors.truncation,
         {"rollouts/truncated_share": late(0.25, 0.5)},
         {"truncated_share": 0.9, "truncated_rise": 0.25},
         {"share": "50%"},
@@ -148,7 +147,7 @@ CASES: list[tuple[Any, dict[str, Curve], dict[str, Any], dict[str, Any], list[st
         "truncated",
     ),
     (
-        text.repetition,
+        rollout_detectors.repetition,
         {"repeating": 3, "texts": 6},
         {"repetition_share": 0.5},
         {"cases": 9, "rollouts": 18},
@@ -156,7 +155,7 @@ CASES: list[tuple[Any, dict[str, Curve], dict[str, Any], dict[str, Any], list[st
         "repeating",
     ),
     (
-        text.looping,
+        rollout_detectors.looping,
         {"looping": 3, "acting": 6},
         {"loop_share": 0.5},
         {"cases": 9, "rollouts": 18},
@@ -164,7 +163,7 @@ CASES: list[tuple[Any, dict[str, Curve], dict[str, Any], dict[str, Any], list[st
         "looping",
     ),
     (
-        text.format_decay,
+        rollout_detectors.format_decay,
         {"unread": late(0, 4), "kept": 8},
         {"format_rise": 0.5},
         {"before": "0%", "now": "50%"},
@@ -172,7 +171,7 @@ CASES: list[tuple[Any, dict[str, Curve], dict[str, Any], dict[str, Any], list[st
         "unread",
     ),
     (
-        updates.kl_spike,
+        learning_detectors.kl_spike,
         {"kl": late(0.5, 2, 1)},
         {"kl_ratio": 4.0, "kl_floor": 2.0},
         {"now": "2", "usual": "0.5"},
@@ -180,7 +179,7 @@ CASES: list[tuple[Any, dict[str, Curve], dict[str, Any], dict[str, Any], list[st
         "",
     ),
     (
-        updates.gradient_spike,
+        learning_detectors.gradient_spike,
         {"grad_norm": late(0.5, 5, 1)},
         {"gradient_ratio": 10.0},
         {"now": "5", "usual": "0.5"},
@@ -188,7 +187,7 @@ CASES: list[tuple[Any, dict[str, Curve], dict[str, Any], dict[str, Any], list[st
         "",
     ),
     (
-        updates.clip_share,
+        learning_detectors.clip_share,
         {"clip_ratio/region_mean": late(0, 0.25)},
         {"clip_share": 0.25},
         {"share": "25%"},
@@ -196,16 +195,23 @@ CASES: list[tuple[Any, dict[str, Curve], dict[str, Any], dict[str, Any], list[st
         "",
     ),
     (
-        updates.logprob_gap,
-        {updates.GAP_MEAN: -0.5},
+        learning_detectors.logprob_gap,
+        {learning_detectors.GAP_MEAN: -0.5},
         {"gap_mean": 0.5},
         {"gap": "0.5", "most": "0.5"},
-        [updates.GAP_MEAN],
+        [learning_detectors.GAP_MEAN],
         "",
     ),
-    (updates.logprob_gap, {updates.GAP_MAX: 2}, {"gap_max": 2.0}, {"gap": "2", "most": "2"}, [updates.GAP_MAX], ""),
     (
-        learning.over_optimisation,
+        learning_detectors.logprob_gap,
+        {learning_detectors.GAP_MAX: 2},
+        {"gap_max": 2.0},
+        {"gap": "2", "most": "2"},
+        [learning_detectors.GAP_MAX],
+        "",
+    ),
+    (
+        learning_detectors.over_optimisation,
         PAID,
         {"reward_gain": 1.5, "success_gain": 0.0},
         {"low": "0.4", "high": "0.6", "then": "50%", "now": "50%"},
@@ -213,7 +219,7 @@ CASES: list[tuple[Any, dict[str, Curve], dict[str, Any], dict[str, Any], list[st
         "paid",
     ),
     (
-        learning.collapse,
+        learning_detectors.collapse,
         {"success": late(0.8, 0.4)},
         {"collapse_share": 0.5},
         {"best": "0.8", "now": "0.4"},
@@ -221,7 +227,7 @@ CASES: list[tuple[Any, dict[str, Curve], dict[str, Any], dict[str, Any], list[st
         "failed",
     ),
     (
-        learning.entropy_fall,
+        learning_detectors.entropy_fall,
         {"entropy": late(1, 0.25)},
         {"entropy_ratio": 0.25, "entropy_floor": 0.01},
         {"before": "1", "now": "0.25"},
@@ -229,7 +235,7 @@ CASES: list[tuple[Any, dict[str, Curve], dict[str, Any], dict[str, Any], list[st
         "",
     ),
     (
-        learning.no_effect,
+        learning_detectors.no_effect,
         {"learning_rate": late(1, 0, 5)},
         {},
         {"curve": "learning_rate", "value": "0", "steps": 5},
@@ -237,7 +243,7 @@ CASES: list[tuple[Any, dict[str, Curve], dict[str, Any], dict[str, Any], list[st
         "",
     ),
     (
-        learning.no_effect,
+        learning_detectors.no_effect,
         {"grad_norm": late(1, 1e-8, 5)},
         {},
         {"curve": "grad_norm", "value": "1e-08", "steps": 5},
@@ -245,7 +251,7 @@ CASES: list[tuple[Any, dict[str, Curve], dict[str, Any], dict[str, Any], list[st
         "",
     ),
     (
-        learning.no_effect,
+        learning_detectors.no_effect,
         {"kl": late(1, -1e-6, 10)},
         {"no_effect_kl": 1e-6},
         {"curve": "kl", "value": "1e-06", "steps": 10},
@@ -273,35 +279,47 @@ def test_what_is_found_at_the_threshold_is_told_by_value(
 
 JUST = 1e-6
 QUIET: list[tuple[Any, dict[str, Curve], dict[str, Any]]] = [
-    (outside.tool_failures, CALLS, {"tool_failure_share": 0.5 + JUST, "tool_failure_rise": 0.4 + JUST}),
-    (outside.tool_failures, {"calls": 6, "failed_calls": 6}, {}),  # 18 calls say nothing yet
-    (outside.judge_failures, {"judge/requests": 2, "judge/failures": 1}, {"judge_failure_share": 0.5 + JUST}),
-    (outside.judge_failures, {"judge/requests": 1, "judge/failures": 1}, {}),
-    (outside.excluded_share, {"rollouts/excluded_share": late(0, 0.25)}, {"excluded_share": 0.25 + JUST}),
-    (outside.excluded_bias, LOST, {"excluded_gap": 0.5 + JUST}),
-    (outside.excluded_bias, LOST | {"excluded": late(0, 1, 4)}, {"excluded_gap": 0.5}),
-    (outside.excluded_bias, LOST | {"lost_tries": late(0, 1, 6), "lost_solved": 0}, {"excluded_gap": 0.5}),
-    (outside.stall, {"timing/step": late(10, 80, 1)}, {"stall_s": 80.1, "stall_ratio": 2.0}),
-    (outside.stall, {"timing/step": late(10, 80, 1)}, {"stall_s": 60.0, "stall_ratio": 8.1}),
-    (signal.no_spread, {"groups/zero_variance_share": late(0, 0.75, 5)}, {"no_spread_share": 0.75}),
-    (signal.phantom_share, {"phantom": late(0, 1, 2), "groups": 4}, {"phantom_share": 0.01}),
-    (signal.shaping_above_outcome, {"inverted": late(0, 1, 2), "mixed": 2}, {"inverted_share": 0.01}),
-    (text.length_explosion, {"completions/mean_length": late(20, 40)}, {"length_ratio": 2.1}),
-    (text.repetition, {"repeating": late(0, 3, 2), "texts": 6}, {"repetition_share": 0.1}),
-    (text.format_decay, {"unread": late(0, 2), "kept": 2}, {"format_rise": 0.5}),
-    (updates.kl_spike, {"kl": late(0.5, 2, 1)}, {"kl_ratio": 4.0, "kl_floor": 2.1}),
-    (updates.gradient_spike, {"grad_norm": late(0.0005, 0.009, 1)}, {"gradient_ratio": 10.0}),
-    (updates.logprob_gap, {updates.GAP_MEAN: 0.5}, {"gap_mean": 0.5 + JUST}),
-    (updates.no_gradient, {"grad_norm": late(1, 0, 3), "entropy": 0.05}, {}),
-    (updates.no_gradient, {"grad_norm": late(1, 0, 3), "entropy": 0.5}, {}),
-    (updates.no_gradient, {"grad_norm": late(1, 1e-9, 3), "entropy": 0.0}, {}),
-    (updates.no_gradient, {"grad_norm": late(1, 0, 2), "entropy": 0.0}, {}),
-    (learning.over_optimisation, PAID | {"success": 0.951}, {"reward_gain": 1.5, "success_gain": 0.0}),
-    (learning.over_optimisation, PAID, {"reward_gain": 2.1, "success_gain": 0.0}),
-    (learning.over_optimisation, PAID | {"success": late(0.5, 0.6)}, {"reward_gain": 1.5, "success_gain": 0.09}),
-    (learning.collapse, {"success": late(0.8, 0.61)}, {"collapse_share": 0.1}),  # less than a fifth of all tasks
-    (learning.no_effect, {"grad_norm": late(1, 0, 5), "groups/zero_variance_share": 1}, {}),  # nothing to learn from
-    (learning.no_effect, {"learning_rate": late(1, 0, 4)}, {}),
+    (rollout_detectors.tool_failures, CALLS, {"tool_failure_share": 0.5 + JUST, "tool_failure_rise": 0.4 + JUST}),
+    (rollout_detectors.tool_failures, {"calls": 6, "failed_calls": 6}, {}),  # 18 calls say nothing yet
+    (rollout_detectors.judge_failures, {"judge/requests": 2, "judge/failures": 1}, {"judge_failure_share": 0.5 + JUST}),
+    (rollout_detectors.judge_failures, {"judge/requests": 1, "judge/failures": 1}, {}),
+    (rollout_detectors.excluded_share, {"rollouts/excluded_share": late(0, 0.25)}, {"excluded_share": 0.25 + JUST}),
+    (rollout_detectors.excluded_bias, LOST, {"excluded_gap": 0.5 + JUST}),
+    (rollout_detectors.excluded_bias, LOST | {"excluded": late(0, 1, 4)}, {"excluded_gap": 0.5}),
+    (rollout_detectors.excluded_bias, LOST | {"lost_tries": late(0, 1, 6), "lost_solved": 0}, {"excluded_gap": 0.5}),
+    (rollout_detectors.stall, {"timing/step": late(10, 80, 1)}, {"stall_s": 80.1, "stall_ratio": 2.0}),
+    (rollout_detectors.stall, {"timing/step": late(10, 80, 1)}, {"stall_s": 60.0, "stall_ratio": 8.1}),
+    (rollout_detectors.no_spread, {"groups/zero_variance_share": late(0, 0.75, 5)}, {"no_spread_share": 0.75}),
+    (rollout_detectors.phantom_share, {"phantom": late(0, 1, 2), "groups": 4}, {"phantom_share": 0.01}),
+    (rollout_detectors.shaping_above_outcome, {"inverted": late(0, 1, 2), "mixed": 2}, {"inverted_share": 0.01}),
+    (rollout_detectors.length_explosion, {"completions/mean_length": late(20, 40)}, {"length_ratio": 2.1}),
+    (rollout_detectors.repetition, {"repeating": late(0, 3, 2), "texts": 6}, {"repetition_share": 0.1}),
+    (rollout_detectors.format_decay, {"unread": late(0, 2), "kept": 2}, {"format_rise": 0.5}),
+    (learning_detectors.kl_spike, {"kl": late(0.5, 2, 1)}, {"kl_ratio": 4.0, "kl_floor": 2.1}),
+    (learning_detectors.gradient_spike, {"grad_norm": late(0.0005, 0.009, 1)}, {"gradient_ratio": 10.0}),
+    (learning_detectors.logprob_gap, {learning_detectors.GAP_MEAN: 0.5}, {"gap_mean": 0.5 + JUST}),
+    (learning_detectors.no_gradient, {"grad_norm": late(1, 0, 3), "entropy": 0.05}, {}),
+    (learning_detectors.no_gradient, {"grad_norm": late(1, 0, 3), "entropy": 0.5}, {}),
+    (learning_detectors.no_gradient, {"grad_norm": late(1, 1e-9, 3), "entropy": 0.0}, {}),
+    (learning_detectors.no_gradient, {"grad_norm": late(1, 0, 2), "entropy": 0.0}, {}),
+    (learning_detectors.over_optimisation, PAID | {"success": 0.951}, {"reward_gain": 1.5, "success_gain": 0.0}),
+    (learning_detectors.over_optimisation, PAID, {"reward_gain": 2.1, "success_gain": 0.0}),
+    (
+        learning_detectors.over_optimisation,
+        PAID | {"success": late(0.5, 0.6)},
+        {"reward_gain": 1.5, "success_gain": 0.09},
+    ),
+    (
+        learning_detectors.collapse,
+        {"success": late(0.8, 0.61)},
+        {"collapse_share": 0.1},
+    ),  # less than a fifth of all tasks
+    (
+        learning_detectors.no_effect,
+        {"grad_norm": late(1, 0, 5), "groups/zero_variance_share": 1},
+        {},
+    ),  # nothing to learn from
+    (learning_detectors.no_effect, {"learning_rate": late(1, 0, 4)}, {}),
 ]
 
 
@@ -321,24 +339,24 @@ def test_held_out_success_is_believed_over_that_of_the_rollouts() -> None:
         if place + 1 in held:
             figures["heldout/success"] = held[place + 1]
         made.add(Digest(place + 1, figures | {"success": place / STEPS}, {kind: [kind] for kind in KINDS}))
-    found = learning.over_optimisation(made, DoctorOptions(reward_gain=1.5, success_gain=0.0))
+    found = learning_detectors.over_optimisation(made, DoctorOptions(reward_gain=1.5, success_gain=0.0))
     assert found is not None and found.figures == {"low": "0.4", "high": "0.6", "then": "50%", "now": "50%"}
     assert found.curves["heldout/success"] == [(4, 0.5), (12, 0.5), (20, 0.5)] and found.rollouts == ["paid"] * 3
     made.digests[11].figures["heldout/success"] = 0.7
-    assert learning.over_optimisation(made, DoctorOptions(reward_gain=3.0, success_gain=0.0)) is None
-    made.digests[-1].figures["heldout/success"] = learning.CEILING
-    assert learning.over_optimisation(made, DoctorOptions(reward_gain=1.5, success_gain=1.0)) is None
+    assert learning_detectors.over_optimisation(made, DoctorOptions(reward_gain=3.0, success_gain=0.0)) is None
+    made.digests[-1].figures["heldout/success"] = learning_detectors.CEILING
+    assert learning_detectors.over_optimisation(made, DoctorOptions(reward_gain=1.5, success_gain=1.0)) is None
 
 
 def test_a_step_that_is_still_being_made_is_overdue() -> None:
     made = history({"timing/step": 10})
-    found = outside.overdue(made, DoctorOptions(stall_s=60.0, stall_ratio=8.0), 80.0)
+    found = rollout_detectors.overdue(made, DoctorOptions(stall_s=60.0, stall_ratio=8.0), 80.0)
     assert found is not None and found.figures == {"now": "80", "usual": "10"} and found.rollouts == []
     assert found.curves == {"timing/step": [(step, 10) for step in range(1, STEPS + 1)]}
-    assert outside.overdue(made, DoctorOptions(stall_s=60.0, stall_ratio=8.1), 80.0) is None
+    assert rollout_detectors.overdue(made, DoctorOptions(stall_s=60.0, stall_ratio=8.1), 80.0) is None
     few = history({"timing/step": 10})
     few.digests = few.digests[:4]
-    assert outside.overdue(few, DoctorOptions(stall_s=1.0, stall_ratio=2.0), 1e6) is None
+    assert rollout_detectors.overdue(few, DoctorOptions(stall_s=1.0, stall_ratio=2.0), 1e6) is None
 
 
 def ending(*values: float, before: float = 0) -> list[float]:
@@ -348,23 +366,27 @@ def ending(*values: float, before: float = 0) -> list[float]:
 
 ENOUGH: list[tuple[Any, dict[str, Curve], dict[str, Curve]]] = [
     (
-        outside.tool_failures,
+        rollout_detectors.tool_failures,
         {"calls": ending(7, 7, 6), "failed_calls": ending(7, 7, 6)},
         {"calls": ending(7, 6, 6), "failed_calls": ending(7, 6, 6)},
     ),
     (
-        outside.judge_failures,
+        rollout_detectors.judge_failures,
         {"judge/requests": ending(2, 2, 1), "judge/failures": ending(2, 2, 1)},
         {"judge/requests": ending(2, 1, 1), "judge/failures": ending(2, 1, 1)},
     ),
-    (outside.excluded_bias, LOST | {"excluded": ending(1, 1, 1, 1, 1)}, LOST | {"excluded": ending(1, 1, 1, 1)}),
     (
-        outside.excluded_bias,
+        rollout_detectors.excluded_bias,
+        LOST | {"excluded": ending(1, 1, 1, 1, 1)},
+        LOST | {"excluded": ending(1, 1, 1, 1)},
+    ),
+    (
+        rollout_detectors.excluded_bias,
         LOST | {"lost_tries": ending(2, 2, 2, 2), "lost_solved": 0},
         LOST | {"lost_tries": ending(2, 2, 2, 1), "lost_solved": 0},
     ),
     (
-        learning.no_effect,
+        learning_detectors.no_effect,
         {"grad_norm": late(1, 0, 5), "groups/zero_variance_share": ending(0, 1, 1, 1, 1)},
         {"grad_norm": late(1, 0, 5), "groups/zero_variance_share": ending(1, 1, 1, 1, 1)},
     ),
@@ -383,7 +405,7 @@ def test_what_is_usual_is_known_of_five_steps(steps: int, told: bool) -> None:
     made = History(WINDOW)
     for step in range(steps):
         made.add(Digest(step + 1, {"timing/step": 10.0}))
-    assert (outside.overdue(made, DoctorOptions(), 1e6) is not None) == told
+    assert (rollout_detectors.overdue(made, DoctorOptions(), 1e6) is not None) == told
 
 
 @pytest.mark.parametrize(("steps", "told"), [(149, False), (150, True)])
@@ -391,4 +413,4 @@ def test_a_run_is_long_with_150_steps(steps: int, told: bool) -> None:
     made = History(WINDOW)
     for step in range(steps):
         made.add(Digest(step + 1, {"success": min(0.5, 0.01 * step)}))
-    assert (whole.plateau(made, DoctorOptions()) is not None) == told
+    assert (learning_detectors.plateau(made, DoctorOptions()) is not None) == told

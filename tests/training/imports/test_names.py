@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from training.imports.names import mapped, ours
+from training.imports.recorder import mapped, ours
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,10 @@ import training
 from training.data.files.archive import Given
 from training.data.problems import CheckLimits
 from training.imports.__main__ import main
-from training.imports.names import METRICS, mapped, ours
 from training.imports.read import import_files, run_import
+from training.imports.recorder import METRICS, mapped, ours
 from training.imports.report import ImportReport
-from training.imports.turns import split_texts
+from training.imports.rollouts import split_texts
 from training.journal import read_events
 from training.words import Sentence
 from webapp.ops.messages import messages_of_python

@@ -14,7 +14,7 @@ from tests.training.imports.test_recorded import sizes, turns
 from tests.training.imports.test_trainers import figures
 from training.chat_reply import Reply
 from training.data.files.archive import Given
-from training.dialects import hermes
+from training.dialects import json_calls
 from training.imports.read import import_files
 from training.rollout.endpoint import message_of, turn_of
 
@@ -80,7 +80,7 @@ def test_a_prompt_twice_in_a_step(tmp_path: Path) -> None:
 )
 def test_the_reply_of_an_endpoint(name: str, error: str | None, reasoning: str | None) -> None:
     reply = Reply(json.loads((CASES / f"{name}.json").read_text()), "stop", USED)
-    turn = turn_of(reply, hermes.parse, "call_")
+    turn = turn_of(reply, json_calls.parse_hermes, "call_")
     assert not turn.tool_calls and (error in (turn.parse_error or "") if error else turn.parse_error is None)
     assert message_of(turn, reply).reasoning == reasoning
 

@@ -19,7 +19,7 @@ from training.data.files.archive import Given
 from training.imports.__main__ import main
 from training.imports.read import import_files
 from training.imports.rows import weights_in
-from training.imports.tensorboard import masked_crc
+from training.imports.trackers import masked_crc
 
 STATE = {
     "best_metric": None,

@@ -14,7 +14,7 @@ import yaml
 
 from tests.training.helpers import demonstration_rows, events, of_type, scripted_server, write_rows
 from training.imports.base import Notes
-from training.imports.tensorboard import figures_of, records
+from training.imports.trackers import figures_of, records
 
 ROOT = Path(__file__).resolve().parents[3]
 WITHOUT_HEALTH = (

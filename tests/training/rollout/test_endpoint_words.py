@@ -14,7 +14,7 @@ from tests.training.helpers import of_type, scripted_server
 from tests.training.rollout.test_endpoint import evaluation
 from training.algorithms.evaluate import run_evaluate
 from training.chat_reply import Reply, counted, read_reply, text_of, well_formed
-from training.dialects import hermes
+from training.dialects import json_calls
 from training.events import TurnAdded
 from training.rollout.endpoint import message_of, tool_call, turn_of
 
@@ -84,7 +84,7 @@ BAD = {
 @pytest.mark.parametrize(("answer", "words"), BAD.values(), ids=BAD)
 def test_what_cannot_be_read_is_told_to_the_contestant(answer: Any, words: str) -> None:
     reply = read_reply(answer[1])
-    turn = turn_of(reply, hermes.parse, "call_")
+    turn = turn_of(reply, json_calls.parse_hermes, "call_")
     assert words in (turn.parse_error or "")
     TurnAdded(rollout="0", turn=1, messages=[message_of(turn, reply)], wrote=turn.wrote).model_dump_json()
 
@@ -117,20 +117,20 @@ def test_what_cannot_be_read_counts_as_a_parse_error(make: MakeJob, stub: Stub, 
 def test_the_calls_beside_a_broken_one_are_made() -> None:
     """As those of a model that is sampled here."""
     calls = [{"id": f"c{n}", "function": {"name": "echo", "arguments": given}} for n, given in enumerate(("{}", "{"))]
-    turn = turn_of(Reply({"content": "Hm.", "tool_calls": calls}, "stop", NONE), hermes.parse, "call_")
+    turn = turn_of(Reply({"content": "Hm.", "tool_calls": calls}, "stop", NONE), json_calls.parse_hermes, "call_")
     assert [call.id for call in turn.tool_calls] == ["c0"] and turn.parse_error is not None
     assert turn.wrote == "\n".join(["Hm.", *(json.dumps(call) for call in calls)])
 
 
 def test_what_is_read_is_read_as_it_was_written() -> None:
     many = [{"function": {"name": "echo", "arguments": "{}"}}] * 64
-    turn = turn_of(Reply({"tool_calls": many}, "", NONE), hermes.parse, "call_")
+    turn = turn_of(Reply({"tool_calls": many}, "", NONE), json_calls.parse_hermes, "call_")
     assert (len(turn.tool_calls), turn.parse_error) == (64, None)
     depth = 30  # and two lists around it
     reply = Reply(
         {"tool_calls": [{"function": {"name": " f ", "arguments": f'{{"a": {"[" * depth}{"]" * depth}}}'}}]}, "", NONE
     )
-    assert turn_of(reply, hermes.parse, "call_").tool_calls[0].name == "f"
+    assert turn_of(reply, json_calls.parse_hermes, "call_").tool_calls[0].name == "f"
     assert tool_call({"name": "f", "arguments": '{"a": 1e308, "b": "\\ud83d\\ude00"}'}, "n").arguments == {
         "a": 1e308,
         "b": "😀",
@@ -181,7 +181,7 @@ def test_bytes_that_are_no_utf8_are_no_fault_of_the_server() -> None:
 )
 def test_reasoning_stands_where_servers_write_it(message: dict[str, Any], reasoning: str) -> None:
     reply = Reply(message, "stop", NONE)
-    turn = turn_of(reply, hermes.parse, "call_")
+    turn = turn_of(reply, json_calls.parse_hermes, "call_")
     assert (message_of(turn, reply).reasoning or "") == reasoning
     assert turn.text == ("Red." if "Red." in str(message) else "") and turn.parse_error is None
 

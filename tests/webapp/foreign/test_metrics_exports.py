@@ -23,7 +23,7 @@ from django.utils import timezone
 
 from tests.working import done
 from training.imports.base import Notes
-from training.imports.tensorboard import figures_of, records
+from training.imports.trackers import figures_of, records
 from webapp.common.storage import attempt_dir, run_dir
 from webapp.datasets.models import ExportState
 from webapp.foreign import figure_files

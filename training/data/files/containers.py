@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from training.data.files import parquet
-from training.data.files import text as text_module
 from training.data.files.archive import Bundle, Given, is_bundle, open_bundle
 from training.data.files.sniff import GB18030, UTF8, guess, sniff, to_json
+from training.data.files.text import read_values_csv, read_values_lines, read_values_list
 from training.data.problems import CheckLimits, RowError
 from training.data.schema import Raw, Sample
 from training.errors import DataError
@@ -23,8 +23,8 @@ from training.words import _, sentence
 SAMPLE_ROWS = 20
 NAMES_SHOWN = 5
 _READERS: dict[str, Callable[[Path], Iterator[Raw]]] = {
-    "jsonl": text_module.read_values_lines,
-    "json": text_module.read_values_list,
+    "jsonl": read_values_lines,
+    "json": read_values_list,
     "parquet": parquet.read_values,
 }
 
@@ -50,7 +50,7 @@ class Opened(NamedTuple):
         if self.members:
             yield from _of_all(self.members)
         elif self.container == "csv":
-            yield from text_module.read_values_csv(self.path, self.encoding)
+            yield from read_values_csv(self.path, self.encoding)
         else:
             yield from _READERS[self.container](self.path)
 

@@ -23,7 +23,7 @@ from training.words import _, sentence
 
 # Which BFCL a row, an answer or a function document is of, by its content.
 
-_TABLE = Path(__file__).with_suffix(".json")
+_TABLE = Path(__file__).with_name("bfcl_versions.json")
 
 
 @cache

@@ -27,11 +27,8 @@ from django.utils import timezone
 from envs.wire import Message
 from training.algorithms.checkpoints import pin
 from training.config import METHODS
-from training.doctor.digest import KEPT, PARTS, RolloutFact, StepFacts
-from training.doctor.doctor import Advisory as Found
-from training.doctor.doctor import Doctor
-from training.doctor.reading import manner_of, success_in
-from training.doctor.rules import RULES
+from training.doctor import KEPT, PARTS, RULES, Doctor, RolloutFact, StepFacts, manner_of, success_in
+from training.doctor import Advisory as Found
 from training.words import sentence
 from webapp.common.state_reasons import PAUSED_BY_DOCTOR
 from webapp.engine.doctor.rules import Rules, rules_of

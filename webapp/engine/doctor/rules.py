@@ -11,8 +11,7 @@ from django.db import transaction
 from django.utils.translation import gettext as _
 from pydantic import ValidationError as ShapeError
 
-from training.doctor.options import DoctorOptions
-from training.doctor.rules import RULES
+from training.doctor import RULES, DoctorOptions
 from training.words import option_of
 from webapp.common.fields import error_sentence
 from webapp.people.teams.audit import audit

@@ -14,8 +14,7 @@ from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
-from training.doctor.options import DoctorOptions
-from training.doctor.rules import RULES, SEVERITIES
+from training.doctor import RULES, SEVERITIES, DoctorOptions
 from webapp.common.fields import fields_of
 from webapp.common.pages import add_errors
 from webapp.common.text import translated

@@ -11,7 +11,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop, ngettext
 
-from training.doctor.rules import RULES
+from training.doctor import RULES
 from webapp.common.failures import failure
 from webapp.common.figures import figure, percent
 from webapp.common.text import in_words, translated

@@ -12,7 +12,7 @@ from uuid import UUID
 from django.db.models import Count, OuterRef, Subquery
 from django.utils import timezone
 
-from training.doctor.rules import CURVES, RULES, SEVERITIES
+from training.doctor import CURVES, RULES, SEVERITIES
 from training.metrics import METRICS
 from training.words import sentence
 from webapp.common.text import in_words, translated

@@ -1,8 +1,4 @@
-"""BFCL's dialect: a list of Python calls, ``[cd(folder="a"), ls(a=True)]``, or a single one.
-
-The list is read as a syntax tree and never run: only names, keywords and literal values pass. Nothing a model writes
-raises.
-"""
+"""Texts as environments' own protocols have them: BFCL's calls, ToolBench's actions, WebShop's clicks, plain text."""
 
 from __future__ import annotations
 
@@ -12,9 +8,23 @@ import warnings
 from typing import Any
 
 from envs.wire import ToolCall
-from training.dialects.base import Found, ParsedTurn, Tools, Unreadable, checked
+from training.dialects.base import (
+    Found,
+    ParsedTurn,
+    Tools,
+    Unreadable,
+    checked,
+    json_decoder,
+    json_reason,
+    split_thought,
+)
 from training.dialects.reading import UNCLOSED
-from training.dialects.thoughts import split_thought
+from training.plain import json_problem
+
+# BFCL's dialect: a list of Python calls, ``[cd(folder="a"), ls(a=True)]``, or a single one.
+#
+# The list is read as a syntax tree and never run: only names, keywords and literal values pass. Nothing a model writes
+# raises.
 
 MAX_CALLS, MAX_CHARS = 64, 65_536
 _START = re.compile(r"\[\s*[A-Za-z_][\w.]*\s*\(")
@@ -22,7 +32,7 @@ _SINGLE = re.compile(r"[A-Za-z_][\w.]*\(")
 _WORDS = {"true": True, "false": False, "null": None, "none": None}
 
 
-def parse(text: str, call_prefix: str, tools: Tools | None = None, *, in_thought: bool = False) -> ParsedTurn:
+def parse_bfcl(text: str, call_prefix: str, tools: Tools | None = None, *, in_thought: bool = False) -> ParsedTurn:
     """Split a completion into text and calls; the calls get ids ``<call_prefix>0``, ``<call_prefix>1``, …"""
     thought, body, closed = split_thought(text, in_thought=in_thought)
     if not closed:
@@ -42,7 +52,7 @@ def parse(text: str, call_prefix: str, tools: Tools | None = None, *, in_thought
 
 def python_calls(written: str) -> list[Found]:
     """The calls of a list in Python's syntax. Raises ``Unreadable``."""
-    return [_call(node) for node in _nodes(written)]
+    return [_call_bfcl(node) for node in _nodes(written)]
 
 
 def _cut(body: str) -> tuple[str, str, str]:
@@ -79,7 +89,7 @@ def _nodes(written: str) -> list[ast.expr]:
     return node.elts
 
 
-def _call(node: ast.expr) -> Found:
+def _call_bfcl(node: ast.expr) -> Found:
     if not isinstance(node, ast.Call):
         raise Unreadable("The list holds something that is not a call.")
     name = _name(node.func)
@@ -134,3 +144,83 @@ def _paired(text: str) -> str:
         return text.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError:
         return text  # half of a pair: refused with the whole call
+
+
+# ToolBench's dialect: ``Thought:``, ``Action:`` and ``Action Input:`` with a JSON object, one call a turn.
+#
+# The input ends where its JSON ends: what a model goes on to write, such as an ``Observation:`` of its own, is not
+# read. Nothing a model writes raises.
+
+_THOUGHT = re.compile(r"^\s*Thought:[ \t]*")
+_ACTION = re.compile(r"(?:^|\n)[ \t]*Action:[ \t]*([^\n]*)")
+_INPUT = re.compile(r"[ \t]*Action Input:[ \t]*")
+
+
+def parse_toolbench(text: str, call_prefix: str, tools: Tools | None = None, *, in_thought: bool = False) -> ParsedTurn:
+    """Split a completion into its thought and its call, which gets the id ``<call_prefix>0``."""
+    reasoning, body, closed = split_thought(text, in_thought=in_thought)
+    if not closed:
+        return ParsedTurn("", parse_error=UNCLOSED.format(mark="</think>"), reasoning=reasoning)
+    action = _ACTION.search(body)
+    thought = _THOUGHT.sub("", body if action is None else body[: action.start()]).strip()
+    try:
+        name, given = _call_toolbench(body, action)
+    except Unreadable as exc:
+        return ParsedTurn(thought, parse_error=str(exc), reasoning=reasoning)
+    return ParsedTurn(thought, [ToolCall(id=f"{call_prefix}0", name=name, arguments=given)], reasoning=reasoning)
+
+
+def _call_toolbench(body: str, action: re.Match[str] | None) -> Found:
+    if action is None:
+        raise Unreadable("There is no Action: and Action Input: after the Thought:.")
+    name = action[1].strip()
+    given = _INPUT.match(body, action.end() + 1)
+    if not name or given is None:
+        missing = "name after Action:" if not name else "Action Input: after the Action:"
+        raise Unreadable(f"There is no {missing}.")
+    return checked(name, _arguments(body[given.end() :].lstrip()))
+
+
+def _arguments(given: str) -> dict[str, Any]:
+    try:
+        arguments = json_decoder.raw_decode(given)[0] if given else {}
+    except (ValueError, RecursionError) as exc:
+        raise Unreadable(f"The Action Input is not valid JSON: {json_reason(exc)}.") from exc
+    if not isinstance(arguments, dict):
+        raise Unreadable("The Action Input is not a JSON object.")
+    return arguments
+
+
+# WebShop's dialect: ``search[words]`` and ``click[value]``, as calls of the tools of those names.
+#
+# The last action after the last ``Action:`` counts, else the last one anywhere: it is what the model ended on. A turn
+# without one is a message, which the shop answers in its own words.
+
+ARGUMENTS = {"search": "keywords", "click": "value"}
+# Values of options may hold one level of brackets themselves.
+_CALL = re.compile(r"\b(search|click)\[((?:[^\[\]\n]|\[[^\[\]\n]*\])+)\]", re.IGNORECASE)
+_MARK = re.compile(r"action\s*:", re.IGNORECASE)
+
+
+def parse_webshop(text: str, call_prefix: str, tools: Tools | None = None, *, in_thought: bool = False) -> ParsedTurn:
+    """The completion's last action as a call with the id ``<call_prefix>0``; the rest is its message."""
+    reasoning, body, _closed = split_thought(text, in_thought=in_thought)
+    marks = list(_MARK.finditer(body))
+    start = marks[-1].end() if marks else 0
+    found = list(_CALL.finditer(body, start)) or list(_CALL.finditer(body))
+    if not found:
+        return ParsedTurn(body.strip(), reasoning=reasoning)
+    name, value = found[-1][1].lower(), found[-1][2].strip()
+    message = body[: found[-1].start()].strip()
+    if (problem := json_problem(value)) is not None:
+        return ParsedTurn(message, parse_error=f"The action cannot be used: {problem}.", reasoning=reasoning)
+    call = ToolCall(id=f"{call_prefix}0", name=name, arguments={ARGUMENTS[name]: value})
+    return ParsedTurn(message, [call], reasoning=reasoning)
+
+
+# No calls: all of what the model wrote is its message.
+
+
+def parse_text(text: str, call_prefix: str, tools: Tools | None = None, *, in_thought: bool = False) -> ParsedTurn:
+    """The whole completion as a message."""
+    return ParsedTurn(text=text.strip())

@@ -1,1 +1,0 @@
-"""One function for each advisory, from what is remembered to what is found now."""
