@@ -47,7 +47,7 @@ def storm(folder: Path, faults: int, minutes: float, seed: int, steps: int) -> d
     disk = set_up(folder)
     from tests.chaos import storm as parts
     from tests.webapp.ops.test_up import Upped
-    from webapp.common.host.embedded import free_port
+    from webapp.common.host import free_port
     from webapp.engine import outbox
     from webapp.runs.nudge import Nudger
 

@@ -21,7 +21,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from webapp.common.host.embedded import Embedded  # noqa: E402
+from webapp.common.host import Embedded  # noqa: E402
 
 GROUP = 8
 WORDS = [

@@ -14,7 +14,7 @@ from django.db import connection
 
 from training import events as run_events
 from training.config import JobConfig
-from webapp.common.outcomes import outcome_of
+from webapp.common.words import outcome_of
 from webapp.engine.batch import Batch, statements_of, write_rows
 from webapp.people.teams.models import Membership, Project, Team, User
 from webapp.runs.metrics.models import MetricPoint

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from webapp.common.host.embedded import Embedded
+from webapp.common.host import Embedded
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.points import SETTLE_S
-from webapp.common.host.embedded import free_port
+from webapp.common.host import free_port
 
 OPENINGS, START_LIMIT_S = 10, 180
 POINTS = """

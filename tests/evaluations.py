@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from training.config import JobConfig
 from training.evaluation.recorded import report_of
-from webapp.common.outcomes import Outcome, outcome_of
+from webapp.common.words import Outcome, outcome_of
 from webapp.datasets.models import Dataset
 from webapp.evaluation.comparison.contestants import Contestant, contestants_of
 from webapp.evaluation.comparison.figures import sheets_for

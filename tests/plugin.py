@@ -25,7 +25,7 @@ import pytest
 
 from tests.pure import set_library_environment
 from training.garbage import freeze_for_good
-from webapp.common.host.embedded import Embedded
+from webapp.common.host import Embedded
 from webapp.ops.catalogues import catalogues_compile
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from webapp.common.host.embedded import die_with_parent
+from webapp.common.host import die_with_parent
 
 ROOT = Path(__file__).resolve().parents[1]
 SEED_DATA = ROOT.parent / "shared" / "data"

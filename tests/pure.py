@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from webapp.common.host.embedded import free_port
+from webapp.common.host import free_port
 
 ROOT = Path(__file__).resolve().parents[1]
 pytest_plugins = ["tests.processes"]

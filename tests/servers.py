@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db import connection
 
 from tests.processes import running, wait_for_http
-from webapp.common.host.embedded import free_port
+from webapp.common.host import free_port
 from webapp.ops.programs import web_program
 
 

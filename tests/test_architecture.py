@@ -53,7 +53,7 @@ STARTERS = {
     "webapp/engine/trainer.py",  # the trainer, which a supervisor watches
     "webapp/chat/holder.py",  # a model that is talked with over both its pipes
     "webapp/environments/launchers/process.py",  # servers of environments
-    "webapp/common/host/embedded.py",  # PostgreSQL and Redis
+    "webapp/common/host.py",  # PostgreSQL and Redis
     "webapp/ops/manager.py",  # supervisord
     "webapp/ops/up.py",  # commands of `up` that last as long as it does
 }

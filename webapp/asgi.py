@@ -8,7 +8,7 @@ from multiprocessing import parent_process
 
 import django
 
-from webapp.common.host.embedded import die_with_parent
+from webapp.common.host import die_with_parent
 
 if parent_process() is not None:  # one of several web servers: without their parent it would not be ended
     die_with_parent()  # first of all: a head may end while its servers still import
@@ -22,9 +22,12 @@ from django.conf import settings  # noqa: E402
 
 from training.garbage import freeze_for_good  # noqa: E402
 from webapp import urls  # noqa: E402, F401 - every view, and what it needs
-from webapp.common.askers import Askers  # noqa: E402
-from webapp.common.contention import look_without_locks, share_connections  # noqa: E402
-from webapp.common.streams import Handler  # noqa: E402
+from webapp.common.serving import (  # noqa: E402
+    Askers,
+    Handler,
+    look_without_locks,
+    share_connections,
+)
 from webapp.people.body_limit import BodyLimit  # noqa: E402
 from webapp.sockets import TrustedOrigins, websocket_urlpatterns  # noqa: E402
 

@@ -85,7 +85,6 @@ DEFAULT_FROM_EMAIL = env_str("EMAIL_FROM", f"tiltyard@{ALLOWED_HOSTS[0]}")
 
 # --- Application ----------------------------------------------------------------------------------------------------
 INSTALLED_APPS = [
-    "webapp.common.ui",
     "webapp.people.teams",
     "webapp.people.notifications",
     "webapp.datasets",
@@ -154,6 +153,7 @@ TEMPLATES = [
         "DIRS": [BASE_DIR / "templates"],
         "APP_DIRS": False,
         "OPTIONS": {
+            "libraries": {"ui": "webapp.common.ui"},
             "context_processors": [
                 "django.template.context_processors.request",
                 "django.template.context_processors.i18n",
@@ -172,7 +172,7 @@ TEMPLATES = [
         },
     }
 ]
-FORM_RENDERER = "webapp.common.ui.widgets.Renderer"
+FORM_RENDERER = "webapp.common.ui.Renderer"
 if DEBUG:
     del TEMPLATES[0]["OPTIONS"]["loaders"]  # type: ignore[attr-defined]
 STATIC_URL = "static/"
@@ -215,7 +215,7 @@ DATABASES = {
         },
     }
 }
-# Connections that each web server hands from request to request (webapp/common/contention.py); 0: each request opens
+# Connections that each web server hands from request to request (webapp/common/serving.py); 0: each request opens
 # its own.
 DATABASE_POOL = env_int("TILTYARD_DATABASE_POOL", 20, least=0)
 # Uploads stay out of the web root, readable by us only, and are streamed by a counting handler.

@@ -20,7 +20,7 @@ from django.utils import timezone
 from tests.processes import running, wait_for_http
 from tests.servers import make_child_env
 from training.config import JobConfig, RewardComponent
-from webapp.common.host.embedded import free_port
+from webapp.common.host import free_port
 from webapp.ops.programs import web_program
 from webapp.people.teams.models import Project, User
 from webapp.rewards.services import reward_spec_save

@@ -20,7 +20,7 @@ from envs.webshop.session import Shop
 from envs.webshop.validate import perfect_steps
 from tests.processes import ROOT, running, wait_for_http
 from tests.servers import make_child_env
-from webapp.common.host.embedded import free_port
+from webapp.common.host import free_port
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment
 from webapp.people.teams.models import User

@@ -27,8 +27,8 @@ from tests.browser.test_journey import wait_until
 from tests.browser.way import KEY, LIMIT_MS, Clever, Way
 from tests.processes import ROOT, running, wait_for_http
 from tests.servers import celery_processes, make_child_env
-from webapp.common.figures import percent
-from webapp.common.host.embedded import free_port
+from webapp.common.host import free_port
+from webapp.common.text import percent
 from webapp.evaluation.sharing.models import SavedComparison
 from webapp.evaluation.suites.models import Suite
 from webapp.evaluation.votes.models import Vote, VoteRound

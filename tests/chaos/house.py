@@ -24,7 +24,7 @@ from django.db import connections
 from tests.chaos.services import Postgres, Redis, alive, descendants, free_port, signal_tree, wait_until
 from training.config import JobConfig
 from webapp.common.env import database_from_url
-from webapp.common.host.embedded import die_with_parent
+from webapp.common.host import die_with_parent
 from webapp.common.storage import attempt_dir
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.engine.services import run_create

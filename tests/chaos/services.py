@@ -17,7 +17,7 @@ from pathlib import Path
 import psycopg
 import redis
 
-from webapp.common.host.embedded import die_with_parent, postgres_bin
+from webapp.common.host import die_with_parent, postgres_bin
 
 RUN_AS = "nobody"  # postgres refuses to run as root
 

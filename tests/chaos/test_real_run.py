@@ -18,7 +18,7 @@ from tests.chaos.services import alive, wait_until
 from tests.chaos.truth import assert_exact
 from tests.processes import wait_for_http
 from training.config import JobConfig
-from webapp.common.host.embedded import free_port
+from webapp.common.host import free_port
 from webapp.common.storage import attempt_dir
 from webapp.engine.services import run_create
 from webapp.environments.models import Environment

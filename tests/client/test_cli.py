@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from tests.client.conftest import Tool, answered
 from tests.working import done
-from webapp.common.host.embedded import free_port
+from webapp.common.host import free_port
 from webapp.datasets.models import Dataset
 from webapp.engine.history import event_add
 from webapp.foreign.models import RunExport

@@ -12,7 +12,7 @@ import pytest
 
 from tests.client.conftest import Tool
 from tests.processes import ROOT
-from webapp.common.host.embedded import free_port
+from webapp.common.host import free_port
 from webapp.people.teams.models import Project, User
 from webapp.runs.registry.models import ModelKind, RegisteredModel
 

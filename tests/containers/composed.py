@@ -22,7 +22,7 @@ from typing import Any
 
 import yaml
 
-from webapp.common.host.embedded import free_port
+from webapp.common.host import free_port
 from webapp.ops.compose import compose_init, env_read
 
 ROOT = Path(__file__).resolve().parents[2]

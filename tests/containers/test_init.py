@@ -13,9 +13,9 @@ import redis
 
 from tests.chaos.services import wait_until
 from tests.processes import running
+from webapp.common import host
 from webapp.common.env import database_from_url
-from webapp.common.host import ready
-from webapp.common.host.embedded import free_port, redis_bin
+from webapp.common.host import free_port, redis_bin
 from webapp.ops.compose import DEFAULTS, SECRETS, compose_init, env_read
 
 
@@ -100,10 +100,10 @@ def answers(client: redis.Redis) -> bool:
 
 def test_a_process_that_works_keeps_its_file_young(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "worker"
-    monkeypatch.setenv(ready.READY_VARIABLE, str(file))
-    ready.say_alive()
+    monkeypatch.setenv(host.READY_VARIABLE, str(file))
+    host.say_alive()
     assert not file.exists(), "it does not say that it is ready by that"
-    ready.say_ready()
+    host.say_ready()
     os.utime(file, (1, 1))
-    ready.say_alive()
+    host.say_alive()
     assert time.time() - file.stat().st_mtime < 60

@@ -13,7 +13,7 @@ import pytest
 
 from tests.processes import ROOT, running, wait_for_http
 from tests.servers import make_child_env
-from webapp.common.host.embedded import free_port
+from webapp.common.host import free_port
 from webapp.ops.programs import web_program
 from webapp.people.teams.models import LoginThrottle
 from webapp.people.teams.throttle import Keys

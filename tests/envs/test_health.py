@@ -17,7 +17,7 @@ import pytest
 
 from envs.base import health
 from tests.processes import port_is_free
-from webapp.common.host.embedded import free_port
+from webapp.common.host import free_port
 
 
 @pytest.fixture

@@ -75,7 +75,7 @@ class Job:
     """A worker with services of its own; ``folder`` is all that it writes."""
 
     def __init__(self, folder: Path, patience_s: float) -> None:
-        from webapp.common.host.embedded import Embedded
+        from webapp.common.host import Embedded
 
         self.folder, self.patience_s = folder, patience_s
         self.child: subprocess.Popen[bytes] | None = None

@@ -16,7 +16,7 @@ from django.urls import get_resolver
 from django.utils import timezone
 
 from webapp.asgi import application
-from webapp.common import database_threads
+from webapp.common import serving
 from webapp.people.body_limit import UPLOAD_ROUTES
 from webapp.people.teams.models import ApiToken, Project, User
 from webapp.people.teams.tokens import token_create
@@ -31,7 +31,7 @@ HEAD = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.jsonl"\
 def limits(settings: Any) -> Any:
     settings.MAX_UPLOAD_BYTES = LARGE
     yield
-    database_threads.close_connections()
+    serving.close_connections()
 
 
 async def stream(

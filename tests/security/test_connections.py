@@ -16,7 +16,7 @@ import pytest
 import uvicorn
 from websockets.asyncio.client import connect
 
-from webapp.common.host.embedded import free_port
+from webapp.common.host import free_port
 from webapp.ops import connections
 
 pytestmark = pytest.mark.django_db(transaction=True)

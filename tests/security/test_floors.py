@@ -18,7 +18,7 @@ from packaging.version import Version
 
 from tests.processes import ROOT
 from training import floors
-from webapp.common.host import embedded
+from webapp.common import host
 from webapp.ops.hashes import hashed, pins
 from webapp.ops.surroundings import old_redis
 
@@ -80,9 +80,9 @@ def test_the_newest_redis_of_this_machine_is_used(tmp_path: Path, monkeypatch: p
     own.write_text("#!/bin/sh\necho 'Redis server v=7.2.4 sha=00000000:0 malloc=libc bits=64 build=0'\n")
     own.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    assert embedded.redis_bin() == str(own) and embedded.redis_version(str(own)) == (7, 2, 4)
+    assert host.redis_bin() == str(own) and host.redis_version(str(own)) == (7, 2, 4)
     own.write_text("#!/bin/sh\necho 'Redis server v=5.0.3 sha=00000000:0'\n")
-    assert embedded.redis_bin() != str(own)  # older than the one that we carry
+    assert host.redis_bin() != str(own)  # older than the one that we carry
 
 
 @pytest.mark.parametrize("name", ["requirements/app", "requirements/vllm"])

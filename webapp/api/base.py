@@ -35,9 +35,8 @@ from training.words import complaint_of, option_of
 from webapp.api.schema import CODES, DESCRIPTION, DocumentedAPI
 from webapp.common.answers import in_shape
 from webapp.common.errors import TooMany, error_body, outage, server_error, too_many
-from webapp.common.pages import errors_by_field
+from webapp.common.pages import OVERHEAD_BYTES, CountingUploadHandler, errors_by_field
 from webapp.common.text import unstorable
-from webapp.common.uploads import OVERHEAD_BYTES, CountingUploadHandler
 from webapp.people.teams.access import require_scope
 from webapp.people.teams.models import TokenScope, User
 from webapp.people.teams.sudo import ConfirmFirst

@@ -14,8 +14,8 @@ from webapp.api.answers import comparing as comparing_answers
 from webapp.api.base import caller
 from webapp.api.idempotency import once
 from webapp.api.schemas import Body
-from webapp.common.failures import failure
 from webapp.common.text import clean_json, in_words
+from webapp.common.words import failure
 from webapp.evaluation.comparison.contestants import Contestant, contestants_of
 from webapp.evaluation.comparison.figures import Numbers
 from webapp.evaluation.comparison.rescoring import Offer, offer_of, rescore

@@ -16,7 +16,7 @@ from ninja.errors import AuthenticationError
 from webapp.api.answers import runs as runs_answers
 from webapp.api.base import api, bearer, caller, open_to
 from webapp.api.listing import MAX_PAGE_ROWS
-from webapp.common.streams import Later
+from webapp.common.serving import Later
 from webapp.live.waiting import WAIT_MAX_S, Question, one_answer, stream
 from webapp.live.watching import user_now
 from webapp.people.teams.access import object_for, token_of

@@ -10,7 +10,7 @@ from webapp.chat.hints import HINT
 from webapp.chat.holder import Desk, waiting_run
 from webapp.chat.models import Answer, AnswerState
 from webapp.common.pools import TRAIN
-from webapp.common.workers.identity import folder_problem
+from webapp.common.workers.beating import folder_problem
 from webapp.engine.supervisor import closing, nudge_next
 
 logger = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""Shared model pieces: public ids are UUIDs, names are short and safe."""
+"""Shared pieces of models: public ids are UUIDs, names are short and safe, and one name can have several versions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from typing import TypeVar
 
 from django.core.validators import RegexValidator
 from django.db import models
+from django.db.models import Count, Model, OuterRef, QuerySet, Subquery
+from django.db.models.functions import Coalesce
 from django.utils.translation import gettext_lazy as _
+
+# Shared model pieces: public ids are UUIDs, names are short and safe.
 
 NAME_PATTERN = r"^[\w][\w .()+-]{0,79}$"
 name_validator = RegexValidator(
@@ -34,3 +38,16 @@ class UuidModel(models.Model):
 
     class Meta:
         abstract = True
+
+
+# Shared code of datasets and reward specs: several versions under one name; lists show the newest.
+
+V = TypeVar("M", bound=Model)
+
+
+def latest_versions(rows: QuerySet[V], project: Model) -> QuerySet[V]:
+    """Those of ``rows`` that are the newest of their name in the project; ``versions`` counts all under the name."""
+    same_name = rows.model._default_manager.filter(project=project, name=OuterRef("name")).order_by()
+    newest = same_name.order_by("-version").values("pk")[:1]
+    count = same_name.values("name").annotate(n=Count("pk")).values("n")
+    return rows.filter(pk=Subquery(newest)).annotate(versions=Coalesce(Subquery(count), 1))  # type: ignore[return-value]

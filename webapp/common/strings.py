@@ -11,9 +11,7 @@ from django.utils.translation import gettext as _
 
 from training.events import VERIFIED
 from training.metrics import METRICS
-from webapp.common.failures import failure_strings
-from webapp.common.outcomes import Outcome
-from webapp.common.state_reasons import STATE_REASONS
+from webapp.common.words import STATE_REASONS, Outcome, failure_strings
 
 
 def _by_language(made: Callable[[], dict[str, str]]) -> Callable[[], Mapping[str, str]]:

@@ -39,7 +39,7 @@ from training.reasons import os_reason
 from training.words import sentence
 from webapp.common.errors import DATABASE_AWAY
 from webapp.common.pools import LONG
-from webapp.common.workers.identity import folder_problem
+from webapp.common.workers.beating import folder_problem
 
 logger = logging.getLogger(__name__)
 CROWDED = 7_171_003  # lock: only one worker at a time counts a person's work

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from django.db.models import Q, QuerySet
 
 from training.data import is_off, reasoning_of
-from webapp.common.versions import latest_versions
+from webapp.common.ids import latest_versions
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.people.teams.models import Project
 from webapp.runs.config import having

@@ -25,18 +25,19 @@ from training.data.checking.check import Preview
 from training.data.checking.runner import run_preview
 from webapp.common.errors import error_body
 from webapp.common.ids import name_validator
-from webapp.common.pages import add_errors, page_number
-from webapp.common.streams import CsvResponse
-from webapp.common.text import in_words, message_of, translated
-from webapp.common.uploads import (
+from webapp.common.pages import (
     OVERHEAD_BYTES,
     CountingUploadHandler,
+    add_errors,
+    page_number,
     upload_accepted,
     upload_count,
     upload_refused,
     upload_strings,
     wants_json,
 )
+from webapp.common.serving import CsvResponse
+from webapp.common.text import in_words, message_of, translated
 from webapp.datasets import selectors, services
 from webapp.datasets.choices import (
     Choices,

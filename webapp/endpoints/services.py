@@ -16,7 +16,7 @@ from django.utils.translation import gettext as _
 from training.addresses import AddressRefused, parse_place
 from training.config import EndpointConfig
 from training.errors import TiltyardError
-from webapp.common.host.embedded import write_private
+from webapp.common.host import write_private
 from webapp.common.outbound import OutboundRefused, target_of
 from webapp.common.pages import clean_name
 from webapp.common.storage import endpoint_dir

@@ -28,9 +28,9 @@ from pydantic import ValidationError
 
 from training.events import Event
 from training.journal import JOURNAL_NAME, parse_event
-from webapp.common.outcomes import Outcome
 from webapp.common.storage import attempt_dir
 from webapp.common.text import clean_json
+from webapp.common.words import Outcome
 from webapp.endpoints.spending import run_used
 from webapp.engine.batch import BadEvent, Batch, statements_of, write_rows
 from webapp.engine.history import Lease, LeaseLost, run_transition, seq_take

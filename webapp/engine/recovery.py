@@ -30,9 +30,9 @@ from training.errors import ConfigError
 from training.machine import write_refusal
 from training.words import Sentence, sentence
 from webapp.common.pools import ENDPOINT, TRAIN
-from webapp.common.state_reasons import ANSWERS_AGAIN, BUDGET_AGAIN, RECOVERED, ROOM, TRIED_AGAIN, WRITABLE
 from webapp.common.storage import attempt_dir, run_dir
-from webapp.common.workers.identity import folder_problem
+from webapp.common.words import ANSWERS_AGAIN, BUDGET_AGAIN, RECOVERED, ROOM, TRIED_AGAIN, WRITABLE
+from webapp.common.workers.beating import folder_problem
 from webapp.endpoints.spending import BY_DAY, day_over
 from webapp.engine import outbox
 from webapp.engine.history import Lease, LeaseLost, event_add

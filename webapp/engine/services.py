@@ -14,8 +14,8 @@ from training.errors import ConfigError
 from training.words import Sentence, sentence
 from webapp.common.ids import name_validator
 from webapp.common.pools import ENDPOINT, TRAIN
-from webapp.common.state_reasons import CREATED, reason_of
 from webapp.common.text import clean_json
+from webapp.common.words import CREATED, reason_of
 from webapp.engine import outbox
 from webapp.engine.history import event_add, run_transition
 from webapp.engine.resolve import Resolved, resolve

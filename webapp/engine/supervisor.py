@@ -37,7 +37,7 @@ from training.stopping import LAST_WORDS_S, stop_grace
 from webapp.common.errors import DATABASE_AWAY
 from webapp.common.pools import TRAIN
 from webapp.common.storage import attempt_dir
-from webapp.common.workers.identity import folder_problem
+from webapp.common.workers.beating import folder_problem
 from webapp.endpoints.services import key_env
 from webapp.endpoints.spending import day_over
 from webapp.engine import outbox

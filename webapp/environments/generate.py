@@ -21,7 +21,7 @@ from django.utils.translation import gettext as _
 
 from training.errors import DataError
 from training.limited import KILLED, limited_child
-from webapp.common.host.embedded import die_with_parent
+from webapp.common.host import die_with_parent
 from webapp.common.storage import dataset_dir
 from webapp.datasets.models import Dataset
 from webapp.datasets.services import dataset_create

@@ -30,7 +30,7 @@ from django.utils.translation import gettext as _
 from envs.wire import Validation
 from training.errors import EnvironmentFault, EnvironmentProtocolError, TiltyardError
 from webapp.common.errors import DATABASE_AWAY
-from webapp.common.host.ready import say_alive, say_ready
+from webapp.common.host import say_alive, say_ready
 from webapp.environments.checks import NATIVE, Answer, Server, ask, require_identity, validation_of
 from webapp.environments.launchers import Launcher, launchers
 from webapp.environments.launchers.base import Handle, LaunchError

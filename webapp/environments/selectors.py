@@ -14,7 +14,7 @@ from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext as _
 
 from training.errors import TiltyardError
-from webapp.common.figures import figure, percent
+from webapp.common.text import figure, percent
 from webapp.datasets.models import DatasetState
 from webapp.datasets.selectors import percent_of
 from webapp.environments.checks import Answer, Server, ask, require_identity, validation_sentence

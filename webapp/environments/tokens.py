@@ -16,7 +16,7 @@ from django.conf import settings
 
 from training.config import name_in
 from training.plain import number_in
-from webapp.common.host.embedded import write_private
+from webapp.common.host import write_private
 from webapp.common.outbound import NOTHING, Pairs, target_of
 from webapp.common.storage import environment_dir
 from webapp.environments.models import Environment

@@ -27,8 +27,8 @@ from training.event_files import EventFile
 from training.events import Metrics
 from training.journal import JOURNAL_NAME, parse_event
 from webapp.common import work
+from webapp.common.serving import csv_lines
 from webapp.common.storage import attempt_dir
-from webapp.common.streams import csv_lines
 from webapp.common.work import Claim
 from webapp.datasets.models import ExportState
 from webapp.datasets.services import KEEP_FREE_BYTES

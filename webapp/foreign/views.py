@@ -20,8 +20,7 @@ from django.views.decorators.http import require_GET, require_http_methods
 
 from webapp.common.errors import error_body
 from webapp.common.ids import name_validator
-from webapp.common.pages import add_errors
-from webapp.common.uploads import upload_accepted, upload_count, upload_refused, upload_strings, wants_json
+from webapp.common.pages import add_errors, upload_accepted, upload_count, upload_refused, upload_strings, wants_json
 from webapp.datasets.services import too_large_sentence
 from webapp.foreign import reading as foreign
 from webapp.foreign.reading import import_view

@@ -19,9 +19,9 @@ from training.config import JobConfig
 from training.errors import ConfigError
 from training.memory.devices import CLOSE, gib
 from training.words import option_of
-from webapp.common.failures import failure
 from webapp.common.fields import error_sentence
 from webapp.common.text import in_words, translated
+from webapp.common.words import failure
 from webapp.engine.resolve import components_meant, resolve
 from webapp.launch.findings import option_title
 from webapp.launch.forms import RunForm

@@ -32,9 +32,9 @@ from training.policy.vllm_server import PYTHON_VARIABLE
 from training.rewards.defaults import default_rewards
 from training.rewards.registry import form_components
 from training.rewards.scoring import validate_components
-from webapp.common.failures import failure
 from webapp.common.outbound import OutboundRefused, target_of
 from webapp.common.text import in_words
+from webapp.common.words import failure
 from webapp.common.workers.beating import training_gpu
 from webapp.endpoints.selectors import endpoint_named, endpoint_state
 from webapp.endpoints.spending import day_over

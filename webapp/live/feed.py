@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 
 from channels.layers import get_channel_layer
 
-from webapp.common.database_threads import in_database
+from webapp.common.serving import in_database
 from webapp.live.snapshot import curves_text, encode, frames, snapshot_text
 from webapp.runs.nudge import group_of
 from webapp.runs.records.selectors import run_changes_after, run_events_after, run_read, run_view

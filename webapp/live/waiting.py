@@ -19,8 +19,8 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.utils.translation import gettext as _
 
-from webapp.common.database_threads import in_database
 from webapp.common.errors import DATABASE_AWAY, TooMany, too_many
+from webapp.common.serving import in_database
 from webapp.live.feed import News, RunGone, feed
 
 JSON = "application/json; charset=utf-8"

@@ -29,8 +29,8 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import Model
 from django.http import Http404
 
-from webapp.common.database_threads import in_database
 from webapp.common.errors import DATABASE_AWAY
+from webapp.common.serving import in_database
 from webapp.live.feed import feed
 from webapp.people.teams.access import object_for
 from webapp.people.teams.models import User

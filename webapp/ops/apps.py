@@ -8,7 +8,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from training.floors import floors_broken
 from webapp import celery  # noqa: F401 - every ``shared_task`` belongs to the application that is made there
-from webapp.common.host.ready import say_ready
+from webapp.common.host import say_ready
 
 
 class OpsConfig(AppConfig):

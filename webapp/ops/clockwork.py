@@ -28,7 +28,7 @@ from webapp.api.models import KeptAnswer
 from webapp.chat import holder
 from webapp.common import work
 from webapp.common.errors import DATABASE_AWAY
-from webapp.common.host.ready import say_alive, say_ready
+from webapp.common.host import say_alive, say_ready
 from webapp.engine import outbox, recovery
 from webapp.engine.doctor import examining as doctor
 from webapp.foreign.importing import cut_imports_discard

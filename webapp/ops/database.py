@@ -16,7 +16,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from webapp.common.env import env_str
-from webapp.common.host.embedded import postgres_bin, postgres_prepare, postgres_wait, service_start
+from webapp.common.host import postgres_bin, postgres_prepare, postgres_wait, service_start
 
 STOP_LIMIT_S = 60
 

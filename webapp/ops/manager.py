@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, cast
 
-from webapp.common.host.embedded import SOCKET_PATH_LIMIT, die_with_parent, free_port, write_private
+from webapp.common.host import SOCKET_PATH_LIMIT, die_with_parent, free_port, write_private
 from webapp.ops.console import UpError
 from webapp.ops.programs import PRIORITY, Program
 

@@ -16,8 +16,7 @@ from django.conf import settings
 
 from training.child_env import DEVICES, PLACES, child_env
 from webapp.common.env import env_bool, proxy_addresses
-from webapp.common.host.embedded import Service
-from webapp.common.host.ready import READY_VARIABLE
+from webapp.common.host import READY_VARIABLE, Service
 from webapp.common.pools import ENDPOINT
 from webapp.ops.variables import keeper_names, site_names, train_names, work_names
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.db import connection, transaction
 
-from webapp.common.workers.identity import folder_problem
+from webapp.common.workers.beating import folder_problem
 from webapp.people.teams.models import DEMO, Membership, Project, Role, Team, User
 
 ADMIN = "admin"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from django.utils.translation import gettext as _
 
-from webapp.common.host.embedded import REDIS_SUPPORTED, free_port, redis_version, write_private
+from webapp.common.host import REDIS_SUPPORTED, free_port, redis_version, write_private
 from webapp.ops.console import UpError
 from webapp.ops.options import UpOptions
 

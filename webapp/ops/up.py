@@ -31,17 +31,22 @@ from django.utils.translation import gettext as _
 
 from training.child_env import PLACES, child_env
 from webapp.common.env import env_str
-from webapp.common.host.embedded import (
+from webapp.common.host import (
     EmbeddedError,
+    Known,
+    Ledger,
     Service,
+    alive,
     die_with_parent,
+    end,
+    family,
     postgres_prepare,
     postgres_wait,
     redis_prepare,
     redis_wait,
+    wait_gone,
     write_private,
 )
-from webapp.common.host.processes import Known, Ledger, alive, end, family, wait_gone
 from webapp.common.static_files import collected, note_collected
 from webapp.ops.catalogues import catalogues_compile
 from webapp.ops.console import Console, UpError

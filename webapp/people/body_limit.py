@@ -22,10 +22,9 @@ from django.http import Http404, parse_cookie
 from django.urls import Resolver404, resolve
 
 from training.plain import number_in
-from webapp.common.askers import Message, Receive, Send
-from webapp.common.database_threads import in_database
 from webapp.common.errors import DATABASE_AWAY, error_body
-from webapp.common.uploads import OVERHEAD_BYTES
+from webapp.common.pages import OVERHEAD_BYTES
+from webapp.common.serving import Message, Receive, Send, in_database
 from webapp.people.teams.access import project_for
 from webapp.people.teams.models import Role
 from webapp.people.teams.tokens import token_user

@@ -13,7 +13,7 @@ from training.config import JobConfig, RewardComponent
 from training.rewards.advantages import reward_std
 from training.rewards.combining import terms_of
 from training.rewards.splitting import Split, split_batch, split_group
-from webapp.common.figures import figure
+from webapp.common.text import figure
 from webapp.reading.parts import config_for, spec_of, weighed_at
 from webapp.reading.task_map import extent_of
 from webapp.runs.config import component_curves, component_titles

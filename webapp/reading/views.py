@@ -16,8 +16,8 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_POST
 
 from training.plain import number_in
-from webapp.common.failures import failure
 from webapp.common.pages import add_errors
+from webapp.common.words import failure
 from webapp.people.teams.access import can_edit
 from webapp.people.teams.models import Project, Role, User
 from webapp.reading.access import own_rollout

@@ -28,7 +28,7 @@ from django.db import connection
 from django.db.models import Max, Min
 
 from training.evaluation.intervals import LEVEL, changes, fisher
-from webapp.common.outcomes import Outcome
+from webapp.common.words import Outcome
 from webapp.reading.courses import Courses
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout

@@ -16,8 +16,8 @@ from training.rewards.combining import terms_of, total_of
 from training.rewards.lab.figures import worth_of
 from training.rewards.verdict import ENVIRONMENT
 from training.shares import share_interval
-from webapp.common.figures import percent
-from webapp.common.outcomes import Outcome
+from webapp.common.text import percent
+from webapp.common.words import Outcome
 from webapp.people.teams.models import Project
 from webapp.rewards.models import RewardCase
 from webapp.runs.models import Run

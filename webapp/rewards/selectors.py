@@ -13,7 +13,7 @@ from training.config import RewardComponent
 from training.rewards.custom import CUSTOM
 from training.rewards.custom.episode import code_hash
 from training.rewards.registry import COMPONENTS
-from webapp.common.versions import latest_versions
+from webapp.common.ids import latest_versions
 from webapp.people.teams.models import Project
 from webapp.rewards.models import RewardSpec
 from webapp.rewards.shape import ShapeLine, shape_lines

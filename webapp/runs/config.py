@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from training.config import JobConfig, RewardComponent
 from training.rewards.registry import COMPONENTS, form_components
 from webapp.common.text import translated
-from webapp.common.ui.templatetags.ui import NOTHING, weight
+from webapp.common.ui import NOTHING, weight
 from webapp.runs.models import Run
 
 CURVES = 8  # colours of curves; further components begin again

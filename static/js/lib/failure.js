@@ -1,5 +1,5 @@
 // @ts-check
-/** A stored error in the reader's words; the server's `webapp/common/failures.py` has the table and says the same. */
+/** A stored error in the reader's words; the server's `webapp/common/words.py` has the table and says the same. */
 import { has, t } from "./dom.js";
 import { plain } from "./format.js";
 

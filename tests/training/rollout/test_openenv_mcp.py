@@ -28,7 +28,7 @@ from training.journal import Journal
 from training.policy.engine import Sample
 from training.preflight import preflight
 from training.rollout.protocols import check_server
-from webapp.common.host.embedded import free_port
+from webapp.common.host import free_port
 
 
 @pytest.fixture(scope="module")

@@ -24,8 +24,8 @@ from django.utils.translation import gettext, trans_real
 from tests.chaos.services import wait_until
 from tests.processes import port_is_free, running, wait_for_http
 from tests.servers import make_child_env
-from webapp.common.contention import LOCALS, ContextLocal, look_without_locks, share_connections
-from webapp.common.host.embedded import free_port
+from webapp.common.host import free_port
+from webapp.common.serving import LOCALS, ContextLocal, look_without_locks, share_connections
 from webapp.ops.programs import web_program
 
 ROOT = Path(__file__).resolve().parents[3] / "webapp"
@@ -50,7 +50,7 @@ def stopped_in_a_look(act: Callable[[], Any]) -> bool:
 
     def interrupt(frame: Any, event: str, _argument: Any) -> Any:
         code = frame.f_code
-        if (Path(code.co_filename).name, code.co_name) in (("local.py", "_storage"), ("contention.py", "value")):
+        if (Path(code.co_filename).name, code.co_name) in (("local.py", "_storage"), ("serving.py", "value")):
             inside.set()
             go_on.wait(LIMIT_S)
             return None

@@ -13,7 +13,7 @@ from django.urls import reverse
 from django.utils import timezone, translation
 
 from training.errors import Boundary, TiltyardError
-from webapp.common.failures import BOUNDARIES, CODES, failure, failure_strings
+from webapp.common.words import BOUNDARIES, CODES, failure, failure_strings
 from webapp.engine import history  # noqa: F401 - its errors count too
 from webapp.people.teams.models import User
 from webapp.runs.rollouts.models import Rollout

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.http import FileResponse, StreamingHttpResponse
 
-from webapp.common.streams import GATHERED_BYTES, CsvResponse, Handler
+from webapp.common.serving import GATHERED_BYTES, CsvResponse, Handler
 
 PIECE = b"x" * (GATHERED_BYTES // 4)
 

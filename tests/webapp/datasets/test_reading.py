@@ -19,7 +19,7 @@ from django.urls import reverse
 from django.utils import translation
 
 from tests.working import at_once, done
-from webapp.common.streams import cell
+from webapp.common.serving import cell
 from webapp.common.text import message_of
 from webapp.datasets import rereading, services
 from webapp.datasets.appending import dataset_append

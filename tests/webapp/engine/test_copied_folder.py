@@ -14,7 +14,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from webapp.common.storage import attempt_dir
-from webapp.common.workers.identity import folder_problem
+from webapp.common.workers.beating import folder_problem
 from webapp.engine import recovery
 from webapp.engine.trainer import Trainer
 from webapp.runs.models import Attempt, ReaperMark, Run

@@ -19,7 +19,7 @@ from tests.disks import read_only
 from training.algorithms.checkpoints import write_whole
 from training.errors import StorageFailed
 from training.machine import write_refusal
-from webapp.common.host.ready import READY_VARIABLE, say_alive, say_ready
+from webapp.common.host import READY_VARIABLE, say_alive, say_ready
 from webapp.common.storage import run_dir
 from webapp.engine import recovery
 from webapp.engine.resuming import GoingOn

@@ -23,7 +23,7 @@ from tests.processes import running, wait_for_http
 from tests.webapp.engine.conftest import in_thread
 from training.config import JobConfig
 from training.rollout.orders import ORDERS_NAME
-from webapp.common.host.embedded import free_port
+from webapp.common.host import free_port
 from webapp.common.storage import attempt_dir
 from webapp.engine.history import Lease
 from webapp.engine.orders import orders_pass, rollout_order

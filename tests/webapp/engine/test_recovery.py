@@ -11,7 +11,7 @@ from django.test import Client
 from django.utils import timezone
 
 from training.words import sentence
-from webapp.common.state_reasons import ANSWERS_AGAIN, BUDGET_AGAIN, RECOVERED, TRIED_AGAIN
+from webapp.common.words import ANSWERS_AGAIN, BUDGET_AGAIN, RECOVERED, TRIED_AGAIN
 from webapp.endpoints.models import Endpoint
 from webapp.endpoints.spending import DAY_TOKENS, spend_add
 from webapp.engine import recovery

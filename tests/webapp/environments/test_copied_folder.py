@@ -12,7 +12,7 @@ from uuid import uuid4
 import psutil
 import pytest
 
-from webapp.common.host.processes import known
+from webapp.common.host import known
 from webapp.common.storage import environments_dir
 from webapp.environments.launchers.docker import installation_id
 from webapp.environments.launchers.process import ProcessLauncher, _handle_of

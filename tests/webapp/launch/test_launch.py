@@ -16,7 +16,7 @@ from django.utils import translation
 from tests.working import done
 from training.config import JobConfig, config_to_yaml
 from training.presets import presets
-from webapp.common.failures import CODES
+from webapp.common.words import CODES
 from webapp.launch import preflight
 from webapp.launch import views as launch_views
 from webapp.launch.findings import Check

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from training import events as run_events
 from training import journal as j
-from webapp.common import database_threads
+from webapp.common import serving
 from webapp.common.storage import attempt_dir
 from webapp.engine import lease as leases
 from webapp.engine.projection import Projector
@@ -150,7 +150,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setattr(watching, name, seconds)
     monkeypatch.setattr(feed, "SNAPSHOT_KEEP_S", 0.0)  # a test's next tab expects what it has just written
     yield
-    database_threads.close_connections()
+    serving.close_connections()
     consumers._sockets.clear()
 
 

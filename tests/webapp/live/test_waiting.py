@@ -17,7 +17,7 @@ from tests.webapp.api.answers import complaints
 from tests.webapp.live.calls import SSE, all_wait, make, rhythm, say, watched
 from tests.webapp.live.conftest import Watched, in_db
 from tests.webapp.live.test_documented import documented
-from webapp.common import database_threads
+from webapp.common import serving
 from webapp.engine.history import event_add
 from webapp.live import feed, waiting
 from webapp.people.teams.models import Membership, User
@@ -222,7 +222,7 @@ async def test_waiting_takes_no_thread_and_no_connection(watched: Watched, rita:
     await asyncio.sleep(0.2)
     during = (threading.active_count(), await in_db(_connections)())
     grown = [now - then for now, then in zip(during, before, strict=True)]
-    assert max(grown) <= database_threads.THREADS, (before, during)
+    assert max(grown) <= serving.THREADS, (before, during)
     for call in (warm, *calls):
         await call.leave()
 

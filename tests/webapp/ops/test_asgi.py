@@ -22,4 +22,4 @@ def test_a_collection_of_garbage_does_not_walk_what_is_loaded(tmp_path: Path) ->
     told = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", ASKED], env=surroundings, capture_output=True, text=True, timeout=60
     )
-    assert (told.stdout.split(), told.returncode) == (["True", "True", "webapp.common.streams", "True"], 0), told.stderr
+    assert (told.stdout.split(), told.returncode) == (["True", "True", "webapp.common.serving", "True"], 0), told.stderr

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from tests.processes import ROOT, running, wait_for_http
-from webapp.common.host.embedded import free_port, write_private
+from webapp.common.host import free_port, write_private
 from webapp.environments.tokens import site_token
 from webapp.ops.programs import tools_program
 

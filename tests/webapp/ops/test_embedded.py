@@ -18,7 +18,7 @@ import psycopg
 import pytest
 import redis
 
-from webapp.common.host.embedded import Embedded, memory_options, postgres_prepare, redis_prepare
+from webapp.common.host import Embedded, memory_options, postgres_prepare, redis_prepare
 from webapp.ops.catalogues import catalogues_compile
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -131,7 +131,7 @@ def test_no_secret_on_a_command_line(folder: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's parent-death signal is Linux's")
 def test_services_die_with_a_killed_owner(folder: Path) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from webapp.common.host.embedded import Embedded;"
+        "import sys, time; from pathlib import Path; from webapp.common.host import Embedded;"
         "Embedded(Path(sys.argv[1])).start(); print('up', flush=True); time.sleep(60)"
     )
     owner = subprocess.Popen([sys.executable, "-c", code, str(folder)], cwd=ROOT, stdout=subprocess.PIPE)

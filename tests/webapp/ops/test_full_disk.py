@@ -15,7 +15,7 @@ import pytest
 
 from tests.disks import small_disk
 from tests.webapp.ops.test_up import Upped
-from webapp.common.host.embedded import free_port
+from webapp.common.host import free_port
 
 DISK = "1500m"
 FULL_S = 90.0

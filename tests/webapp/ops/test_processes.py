@@ -18,7 +18,7 @@ import psutil
 from tests.disks import read_only
 from tests.processes import ROOT
 from training.sessions import folder_id
-from webapp.common.host.processes import Known, Ledger, alive, end, family, known
+from webapp.common.host import Known, Ledger, alive, end, family, known
 from webapp.ops.console import Console
 from webapp.ops.options import UpOptions
 from webapp.ops.up import Up

@@ -11,7 +11,7 @@ import pytest
 from tests.disks import read_only
 from tests.webapp.ops.test_full_disk import asked, disk, runs, wait_all_succeed
 from tests.webapp.ops.test_up import Upped
-from webapp.common.host.embedded import free_port
+from webapp.common.host import free_port
 
 __all__ = ["disk"]
 READ_ONLY_S = 90.0

@@ -18,7 +18,7 @@ from django.db import OperationalError
 
 from tests.processes import ROOT, running, wait_for_http
 from training.config import METHODS
-from webapp.common.host.embedded import free_port
+from webapp.common.host import free_port
 from webapp.ops import follow as following
 from webapp.ops.console import Console
 from webapp.ops.options import UpOptions

@@ -22,8 +22,7 @@ import psycopg
 import pytest
 
 from tests.processes import port_is_free
-from webapp.common.host.embedded import free_port
-from webapp.common.host.processes import Known, Ledger, alive, end, family
+from webapp.common.host import Known, Ledger, alive, end, family, free_port
 
 ROOT = Path(__file__).resolve().parents[3]
 LIMIT_S = 300.0  # a busy machine migrates for a minute; `up` itself waits as long as there is progress

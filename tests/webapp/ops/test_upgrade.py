@@ -25,8 +25,7 @@ import psycopg
 import pytest
 
 from tests.webapp.ops.test_migrations import RELEASE as MIGRATIONS
-from webapp.common.host.embedded import free_port
-from webapp.common.host.processes import Known, alive, end
+from webapp.common.host import Known, alive, end, free_port
 
 ROOT = Path(__file__).resolve().parents[3]
 RELEASE = "388a114c"

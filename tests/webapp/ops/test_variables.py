@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes import ROOT
-from webapp.common.host.embedded import Service
+from webapp.common.host import Service
 from webapp.ops.console import Console
 from webapp.ops.options import UpOptions
 from webapp.ops.programs import (

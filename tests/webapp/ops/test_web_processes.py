@@ -14,7 +14,7 @@ import pytest
 from tests.chaos.services import wait_until
 from tests.processes import running, wait_for_http
 from tests.servers import make_child_env
-from webapp.common.host.embedded import free_port
+from webapp.common.host import free_port
 from webapp.ops.programs import web_program
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -30,7 +30,7 @@ from training.config import METHODS
 from training.doctor import KEPT, PARTS, RULES, Doctor, RolloutFact, StepFacts, manner_of, success_in
 from training.doctor import Advisory as Found
 from training.words import sentence
-from webapp.common.state_reasons import PAUSED_BY_DOCTOR
+from webapp.common.words import PAUSED_BY_DOCTOR
 from webapp.engine.doctor.rules import Rules, rules_of
 from webapp.engine.services import run_pause
 from webapp.people.notifications.events import notify

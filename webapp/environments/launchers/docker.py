@@ -17,7 +17,7 @@ from django.conf import settings
 from django.utils.translation import gettext as _
 
 from training.sessions import folder_id
-from webapp.common.host.embedded import free_port, write_private
+from webapp.common.host import free_port, write_private
 from webapp.common.storage import environments_dir
 from webapp.environments.launchers.base import (
     HOST,

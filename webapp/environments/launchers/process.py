@@ -25,8 +25,7 @@ from django.utils.translation import gettext as _
 
 from training.child_env import PLACES, child_env
 from training.sessions import folder_id
-from webapp.common.host.embedded import die_with_parent, free_port
-from webapp.common.host.processes import Known, Ledger, alive, known, send
+from webapp.common.host import Known, Ledger, alive, die_with_parent, free_port, known, send
 from webapp.common.storage import environments_dir, replica_log
 from webapp.common.text import os_words
 from webapp.environments.builtin import builtins

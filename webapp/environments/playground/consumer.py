@@ -31,9 +31,9 @@ from django.utils.translation import gettext as _
 
 from envs.wire import Message
 from training.errors import TiltyardError
-from webapp.common.database_threads import in_database
 from webapp.common.errors import DATABASE_AWAY
-from webapp.common.failures import failure
+from webapp.common.serving import in_database
+from webapp.common.words import failure
 from webapp.environments.models import Environment
 from webapp.environments.playground import commands as c
 from webapp.environments.playground.episode import Played

@@ -19,8 +19,7 @@ from training.evaluation.figures import PART, Sheet, Try, Values, intervals_of, 
 from training.evaluation.intervals import Interval, mean_intervals
 from training.evaluation.paired import Paired, paired_columns
 from training.rollout.figures import SUCCESS_PART
-from webapp.common.figures import duration, figure, percent
-from webapp.common.text import finite
+from webapp.common.text import duration, figure, finite, percent
 from webapp.evaluation.comparison.categories import categories_of
 from webapp.evaluation.comparison.contestants import Contestant, tasks_sets
 from webapp.evaluation.rescoring.columns import columns_of_runs, versions_of

@@ -19,7 +19,7 @@ from django.utils.translation import gettext as _
 from training.evaluation.intervals import Interval, mean_interval
 from training.evaluation.suites import joined
 from training.rows import row_value
-from webapp.common.figures import figure, percent
+from webapp.common.text import figure, percent
 from webapp.evaluation.comparison.categories import categories_of
 from webapp.evaluation.comparison.contestants import Contestant
 from webapp.evaluation.comparison.figures import Cell, Column, cell

@@ -16,8 +16,8 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_POST
 
-from webapp.common.failures import Failure, failure
 from webapp.common.pages import errors_by_field
+from webapp.common.words import Failure, failure
 from webapp.evaluation.comparison.contestants import MOST, Contestant, contestants_of
 from webapp.evaluation.comparison.figures import Spec
 from webapp.evaluation.comparison.rewards import Evaluations, spec_named

@@ -21,7 +21,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
 from webapp.common.pages import page_number
-from webapp.common.streams import csv_lines
+from webapp.common.serving import csv_lines
 from webapp.evaluation.comparison import figures, tasks
 from webapp.evaluation.comparison.boards import boards
 from webapp.evaluation.comparison.contestants import LEAST, Contestant, contestants_of

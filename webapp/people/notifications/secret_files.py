@@ -10,7 +10,7 @@ import shutil
 from typing import NamedTuple
 from uuid import UUID
 
-from webapp.common.host.embedded import write_private
+from webapp.common.host import write_private
 from webapp.common.storage import channel_dir
 
 FILE = "webhook.json"

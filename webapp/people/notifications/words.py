@@ -12,9 +12,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop, ngettext
 
 from training.doctor import RULES
-from webapp.common.failures import failure
-from webapp.common.figures import figure, percent
-from webapp.common.text import in_words, translated
+from webapp.common.text import figure, in_words, percent, translated
+from webapp.common.words import failure
 from webapp.people.notifications.models import Channel, Event, Kind
 
 MAX_DETAIL_CHARS = 300

@@ -17,9 +17,9 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from webapp.common.figures import duration
 from webapp.common.ids import name_validator
 from webapp.common.pages import add_errors
+from webapp.common.text import duration
 from webapp.people.teams import services, sudo
 from webapp.people.teams.access import project_for, projects_of
 from webapp.people.teams.hub_token import hub_token_since

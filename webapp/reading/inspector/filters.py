@@ -17,7 +17,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from training.plain import number_in
-from webapp.common.outcomes import Outcome
+from webapp.common.words import Outcome
 
 TEXT_MAX = 200
 MOST_VALUES = 20

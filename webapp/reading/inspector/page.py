@@ -13,9 +13,8 @@ from django.db.models import Q
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from webapp.common.failures import failure
-from webapp.common.figures import figure
-from webapp.common.outcomes import Outcome
+from webapp.common.text import figure
+from webapp.common.words import Outcome, failure
 from webapp.reading.inspector.figures import Figures, Histogram, Snippet, snippets
 from webapp.reading.inspector.filters import (
     CHOICES,

@@ -20,8 +20,8 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from training.plain import number_in
 from webapp.common.ids import name_validator
-from webapp.common.outcomes import Outcome
 from webapp.common.pages import add_errors
+from webapp.common.words import Outcome
 from webapp.datasets.pairs import MAX_GAP
 from webapp.people.teams.access import can_edit, own, project_for
 from webapp.people.teams.models import Project, Role, User

@@ -19,8 +19,8 @@ from django.views.decorators.http import require_GET, require_POST
 from training.config import POLICY_CHOICES, Policy, RolloutConfig, kind_in
 from training.errors import ConfigError, TiltyardError
 from training.plain import number_in
-from webapp.common.failures import failure
 from webapp.common.text import in_words, translated
+from webapp.common.words import failure
 from webapp.datasets.selectors import latest_datasets
 from webapp.evaluation.suites.contestants import contestants_offered
 from webapp.people.teams.access import can_edit

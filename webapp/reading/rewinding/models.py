@@ -9,7 +9,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from webapp.common.ids import UuidModel
-from webapp.common.outcomes import Outcome
+from webapp.common.words import Outcome
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout
 

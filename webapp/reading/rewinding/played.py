@@ -14,8 +14,8 @@ from django.utils.translation import gettext as _
 
 from training.errors import EnvironmentTimeout
 from training.rollout.rewinding import Rewound
-from webapp.common.failures import failure
 from webapp.common.text import finite
+from webapp.common.words import failure
 from webapp.environments.models import Environment
 from webapp.environments.playground.consumer import leave, take
 from webapp.environments.playground.play import Play, PlayRefused, Reach, reach_of

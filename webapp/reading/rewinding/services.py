@@ -12,8 +12,8 @@ from django.utils.translation import gettext as _
 
 from training.data import CHOSEN, REJECTED
 from training.rewards.verdict import verdict_of
-from webapp.common.outcomes import outcome_of
 from webapp.common.text import clean_json, finite
+from webapp.common.words import outcome_of
 from webapp.datasets.appending import dataset_append
 from webapp.datasets.models import Dataset
 from webapp.datasets.recorded import tools_of

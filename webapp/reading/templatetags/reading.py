@@ -12,11 +12,11 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from webapp.common.figures import figure
+from webapp.common.text import figure
+from webapp.common.ui import visible
 from webapp.people.teams.models import Project
 from webapp.reading.task_map import Box, Line
 from webapp.runs.models import Run
-from webapp.runs.rollouts.templatetags.transcript import visible
 
 register = template.Library()
 MAX_ENTRIES = 200

@@ -12,8 +12,7 @@ from django.utils.translation import gettext as _
 
 from training.config import JobConfig
 from training.metrics import METRICS
-from webapp.common.figures import duration, figure, percent
-from webapp.common.text import translated
+from webapp.common.text import duration, figure, percent, translated
 from webapp.results.model_pages.lineage import (
     Fact,
     Origins,

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.http import HttpRequest
 from django.urls import reverse
 
-from webapp.common.failures import failure
+from webapp.common.words import failure
 from webapp.people.teams.access import can_edit
 from webapp.people.teams.models import Project
 from webapp.results.model_pages.card import card_text

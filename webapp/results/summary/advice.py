@@ -15,7 +15,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from training.evaluation.paired import ALPHA, Z_ALPHA
-from webapp.common.figures import figure, percent
+from webapp.common.text import figure, percent
 from webapp.results.summary.facts import REWARD, SUCCESS, Best, HeldOut
 from webapp.runs.advisories.selectors import AdvisoryView
 from webapp.runs.config import config_of

@@ -9,8 +9,7 @@ from uuid import UUID
 from training.config import JobConfig
 from training.metrics import METRICS
 from training.shares import share_interval
-from webapp.common.figures import duration, figure, percent
-from webapp.common.text import translated
+from webapp.common.text import duration, figure, percent, translated
 from webapp.launch.learned.overlap import Overlap, overlap_of_held_out
 from webapp.results.model_pages.scores import Score
 from webapp.runs.config import config_of

@@ -26,10 +26,10 @@ from training.plain import number_in
 from training.rewards.registry import COMPONENTS, form_components, starting_components
 from training.rewards.scoring import validate_components
 from webapp.common.errors import error_body
-from webapp.common.failures import failure
 from webapp.common.fields import error_sentence
 from webapp.common.pages import add_errors, errors_by_field, page_number
 from webapp.common.text import in_words, translated
+from webapp.common.words import failure
 from webapp.people.teams.access import can_edit, object_for, own, project_for
 from webapp.people.teams.models import Project, Role, User
 from webapp.rewards.lab import sets

@@ -20,7 +20,7 @@ from training.rewards.lab.table import STATUSES, Bools, Floats, Ints, Longs, Tab
 from training.rewards.lab.turns import turn_report
 from training.rewards.lab.values import Column
 from training.rewards.registry import COMPONENTS
-from webapp.common import outcomes
+from webapp.common import words
 from webapp.common.text import in_words, translated
 from webapp.rewards.lab.requests import ScoreRequest
 from webapp.rewards.lab.scoring import Job, Values, table_of, values_of
@@ -196,11 +196,11 @@ def _rollout_json(table: Table, side: _Side, other: _Side | None, rank_before: I
     }
 
 
-def _outcome_at(side: _Side, place: int) -> outcomes.Outcome:
+def _outcome_at(side: _Side, place: int) -> words.Outcome:
     """The outcome of a rollout's task as this spec judges it."""
     if not side.found.included[place]:
-        return outcomes.Outcome.EXCLUDED
-    return outcomes.outcome_of(float(side.outcome.value[place]) if side.outcome else None)
+        return words.Outcome.EXCLUDED
+    return words.outcome_of(float(side.outcome.value[place]) if side.outcome else None)
 
 
 def excluded_sentence(

@@ -22,7 +22,7 @@ from training.piped import Piped
 from training.rewards.custom import SWITCH_VARIABLE
 from training.rewards.scorer.wire import READY, Asked, Job, Said, job_line, said_of
 from training.words import Sentence, sentence
-from webapp.common.askers import when_asker_leaves
+from webapp.common.serving import when_asker_leaves
 from webapp.rewards.scorers.places import Places, Turn
 
 # --- Child ----------------------------------------------------------------------------------------------------------

@@ -10,9 +10,8 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop, ngettext
 
-from webapp.common.figures import NOTHING, duration, figure, percent
-from webapp.common.text import translated
-from webapp.common.ui.templatetags.ui import ago, coarse, sparkline
+from webapp.common.text import NOTHING, duration, figure, percent, translated
+from webapp.common.ui import ago, coarse, sparkline
 from webapp.people.teams.models import Project, User
 from webapp.runs.models import RunColumns
 from webapp.runs.records.listing import RunRow

@@ -27,8 +27,8 @@ from django.db.models.fields.json import KeyTextTransform, KeyTransform
 from django.db.models.functions import Cast, Coalesce, Now
 
 from training.config import Kind, Reference, ReferenceKind, name_in
-from webapp.common.failures import Failure, failure
 from webapp.common.text import finite
+from webapp.common.words import Failure, failure
 from webapp.people.teams.models import Project, User
 from webapp.runs.advisories.selectors import open_count
 from webapp.runs.config import having

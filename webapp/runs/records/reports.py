@@ -9,10 +9,9 @@ from typing import Any
 
 from django.utils import timezone
 
-from webapp.common.failures import failure
-from webapp.common.figures import duration, figure, percent
 from webapp.common.strings import report_strings
-from webapp.common.text import clean_text, in_words
+from webapp.common.text import clean_text, duration, figure, in_words, percent
+from webapp.common.words import failure
 
 REPORT_KINDS = (
     "stage_started",

@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 
 from webapp.common.pages import addresses_of
 from webapp.common.text import translated
-from webapp.common.ui.templatetags.ui import icon
+from webapp.common.ui import icon
 from webapp.runs.models import Run
 from webapp.runs.records.columns import DRAWN, Head
 from webapp.runs.records.listing import RunRow

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from training.rewards.splitting import is_flat, is_phantom
 from training.rewards.verdict import verdict_of
-from webapp.common.outcomes import Outcome, outcome_of
+from webapp.common.words import Outcome, outcome_of
 from webapp.runs.config import all_components, config_of
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout, RolloutStatus

@@ -10,7 +10,7 @@ from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from webapp.common.outcomes import Outcome
+from webapp.common.words import Outcome
 from webapp.runs.models import Run
 from webapp.runs.numbering import seq_index
 from webapp.runs.rollouts.numbers import NumbersField

@@ -14,11 +14,9 @@ from django.db.models import F
 from django.utils import timezone
 
 from training.config import JobConfig, name_in
-from webapp.common.failures import failure
-from webapp.common.figures import duration, figure
-from webapp.common.outcomes import Outcome
 from webapp.common.strings import run_words
-from webapp.common.text import clean_text, finite
+from webapp.common.text import clean_text, duration, figure, finite
+from webapp.common.words import Outcome, failure
 from webapp.runs.config import config_at
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout, RolloutStatus, Turn

@@ -14,8 +14,8 @@ from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
 from training.evaluation.recorded import Report
-from webapp.common.outcomes import Outcome
 from webapp.common.pages import page_number
+from webapp.common.words import Outcome
 from webapp.engine.resuming import whole_checkpoints
 from webapp.evaluation.comparison.boards import interval_of
 from webapp.evaluation.comparison.figures import Cell, Column, cell, known_columns

@@ -23,7 +23,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from training.config import METHODS
 from webapp.common.pages import errors_by_field, page_number, url_or_none
-from webapp.common.streams import CsvResponse, csv_lines
+from webapp.common.serving import CsvResponse, csv_lines
 from webapp.common.text import translated
 from webapp.launch.checked import CHECKING
 from webapp.launch.preparing import preparation_lines

@@ -24,11 +24,10 @@ from training.errors import ConfigError
 from training.metrics import METRICS
 from training.rewards.custom import CUSTOM
 from training.rewards.custom.episode import code_hash
-from webapp.common.failures import failure
-from webapp.common.figures import duration, figure, percent
 from webapp.common.static_files import PLOTLY
 from webapp.common.storage import attempt_dir
-from webapp.common.text import clean_text, in_words, translated
+from webapp.common.text import clean_text, duration, figure, in_words, percent, translated
+from webapp.common.words import failure
 from webapp.engine.recovery import promise
 from webapp.engine.resolve import components_meant
 from webapp.engine.resuming import GoingOn, disk_text, fault_text

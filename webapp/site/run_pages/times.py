@@ -14,7 +14,7 @@ from typing import NamedTuple
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
-from webapp.common.figures import duration, percent
+from webapp.common.text import duration, percent
 from webapp.runs.metrics.selectors import figures_since
 from webapp.runs.models import Run
 

@@ -21,10 +21,10 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from training.errors import ConfigError
 from training.plain import number_in
-from webapp.common.failures import failure
 from webapp.common.ids import name_validator
 from webapp.common.pages import add_errors, url_or_none
-from webapp.common.streams import CsvResponse, csv_lines
+from webapp.common.serving import CsvResponse, csv_lines
+from webapp.common.words import failure
 from webapp.datasets.pairs import BOUNDS, MAX_GAP, counts, gaps_of, pairs_order, pairs_problem
 from webapp.endpoints.selectors import run_spend
 from webapp.engine.resuming import GoingOn, saved_checkpoints, whole_among, whole_checkpoints

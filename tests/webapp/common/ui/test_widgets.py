@@ -11,7 +11,7 @@ from django.conf import settings
 from django.forms.renderers import DjangoTemplates, get_default_renderer
 
 from training.config import JobConfig
-from webapp.common.ui.widgets import DRAWN, Renderer
+from webapp.common.ui import DRAWN, Renderer
 from webapp.datasets.views import DatasetForm
 from webapp.launch.forms import RunForm
 from webapp.people.teams.models import Project
@@ -90,7 +90,5 @@ def test_the_forms_of_the_pages_are_as_django_draws_them(
 
 
 def test_the_site_draws_its_forms_with_it() -> None:
-    assert settings.FORM_RENDERER == "webapp.common.ui.widgets.Renderer" and isinstance(
-        get_default_renderer(), Renderer
-    )
+    assert settings.FORM_RENDERER == "webapp.common.ui.Renderer" and isinstance(get_default_renderer(), Renderer)
     assert {"django/forms/widgets/select.html", "django/forms/widgets/textarea.html"} < DRAWN.keys()

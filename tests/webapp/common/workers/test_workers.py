@@ -15,7 +15,7 @@ from django.core.management import call_command
 from django.utils import timezone
 
 from webapp.common.workers import beating
-from webapp.common.workers.identity import folder_identity, folder_problem, identity_file
+from webapp.common.workers.beating import folder_identity, folder_problem, identity_file
 from webapp.common.workers.models import DataFolder, Worker
 from webapp.engine import recovery
 from webapp.engine.lease import claim

@@ -13,7 +13,7 @@ from channels.routing import URLRouter
 from tests.training.helpers import demonstration_rows
 from tests.webapp.live.conftest import Wire
 from training.starter import build_starter
-from webapp.common import database_threads
+from webapp.common import serving
 from webapp.environments.models import Environment
 from webapp.environments.playground.consumer import seats_taken
 from webapp.people.teams.models import User
@@ -85,7 +85,7 @@ async def sit() -> AsyncIterator[Callable[..., Any]]:
 @pytest.fixture(autouse=True)
 def _close_threads() -> Any:
     yield
-    database_threads.close_connections()
+    serving.close_connections()
 
 
 @pytest.fixture(scope="module")

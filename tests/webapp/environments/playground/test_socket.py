@@ -17,7 +17,7 @@ from tests.webapp.environments.playground.conftest import CALL, TASK, Seat, sess
 from tests.webapp.live.conftest import Wire, in_db
 from training.errors import EnvironmentFull
 from webapp.asgi import application
-from webapp.common.host.embedded import free_port
+from webapp.common.host import free_port
 from webapp.environments.models import Environment
 from webapp.environments.playground import commands, consumer, play
 from webapp.environments.playground.consumer import seats_taken

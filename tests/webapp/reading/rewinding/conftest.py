@@ -17,7 +17,7 @@ from training.config import EnvironmentConfig
 from training.rollout.past import mix_seed
 from training.rollout.protocols import open_session
 from training.rollout.turns import heard, opening
-from webapp.common import database_threads
+from webapp.common import serving
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment
 from webapp.environments.playground.consumer import seats_taken
@@ -146,4 +146,4 @@ async def sit() -> AsyncIterator[Callable[..., Any]]:
 @pytest.fixture(autouse=True)
 def _close_threads() -> Any:
     yield
-    database_threads.close_connections()
+    serving.close_connections()

@@ -20,8 +20,8 @@ from tests.chaos.services import wait_until
 from training.config import RewardComponent
 from training.rewards.base import Episode
 from training.rewards.scorer.wire import Asked, Job, Said, job_line
-from webapp.common.askers import Askers, when_asker_leaves
 from webapp.common.errors import TooMany
+from webapp.common.serving import Askers, when_asker_leaves
 from webapp.rewards.scorers import asking
 from webapp.rewards.scorers.asking import Answers, Child, Scorers
 from webapp.rewards.scorers.places import JOBS_PER_PERSON

@@ -14,8 +14,8 @@ from django.urls import reverse
 from django.utils import timezone, translation
 
 from tests.working import at_once, claimed, done, perform
-from webapp.common.failures import failure
 from webapp.common.storage import project_dir, run_dir, trash_dir
+from webapp.common.words import failure
 from webapp.datasets.models import Dataset
 from webapp.engine.history import event_add
 from webapp.people.teams.hub_token import hub_token_set

@@ -16,7 +16,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
-from webapp.common.streams import CsvResponse, csv_lines
+from webapp.common.serving import CsvResponse, csv_lines
 from webapp.people.teams.models import AuditEntry, Project
 from webapp.runs.models import Attempt, Run, RunColumns, RunStar
 from webapp.runs.records import columns

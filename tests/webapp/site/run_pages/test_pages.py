@@ -14,9 +14,9 @@ from django.utils import timezone, translation
 
 from training.config import JobConfig
 from training.errors import ErrorInfo
-from webapp.common.state_reasons import STATE_REASONS
 from webapp.common.storage import attempt_dir
 from webapp.common.strings import run_strings
+from webapp.common.words import STATE_REASONS
 from webapp.engine.services import run_stop
 from webapp.people.teams.models import Project, User
 from webapp.runs.metrics.models import MetricPoint

@@ -9,7 +9,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from webapp.common.host.embedded import EmbeddedError
+from webapp.common.host import EmbeddedError
 from webapp.ops.backup import BackupError, backup, lacking
 
 

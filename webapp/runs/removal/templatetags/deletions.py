@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from django import template
 
-from webapp.common.failures import Failure, failure
+from webapp.common.words import Failure, failure
 from webapp.people.teams.models import Membership, Role
 from webapp.runs.removal.models import Removal, RemovalState
 

@@ -10,7 +10,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy
 
 from webapp.common.pages import addresses_of, url_or_none
-from webapp.common.ui.templatetags.ui import icon
+from webapp.common.ui import icon
 from webapp.people.notifications.selectors import reader_of_page
 from webapp.people.teams.models import Project
 

@@ -1,18 +1,21 @@
-"""The meaning of each error code, in the reader's language: the one table for runs, rollouts and preflights.
-
-A stored error keeps the words of the program that reported it, in English: they hold the facts of that one failure.
-Pages show the plain sentence of its code and what to do about it, and the reported words beneath.
-"""
+"""Codes in the reader's language: errors, reasons for a run's state, and outcomes of a rollout's task."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
+from django.db import models
+from django.utils.translation import gettext, gettext_lazy, gettext_noop
 
+from training.words import Sentence, _, sentence
 from webapp.common.text import clean_text, in_words
+
+# The meaning of each error code, in the reader's language: the one table for runs, rollouts and preflights.
+#
+# A stored error keeps the words of the program that reported it, in English: they hold the facts of that one failure.
+# Pages show the plain sentence of its code and what to do about it, and the reported words beneath.
 
 
 class Words(NamedTuple):
@@ -291,11 +294,11 @@ def failure(error: Mapping[str, Any] | None) -> Failure | None:
     code, hint = clean_text(str(error.get("code") or "")), in_words(clean_text(str(error.get("hint") or "")))
     message = clean_text(in_words(error.get("told") or str(error.get("message") or "")))
     where = str(error.get("boundary") or "")
-    boundary = _(BOUNDARIES[where]) if where in BOUNDARIES else where
+    boundary = gettext(BOUNDARIES[where]) if where in BOUNDARIES else where
     words = CODES.get(code)
     if words is None:
         return Failure(code, boundary, message, hint, "")
-    words = Words(_(words.title), _(words.hint))
+    words = Words(gettext(words.title), gettext(words.hint))
     # A reporter may have used the table's own sentences: nothing is shown twice.
     parts = [part for part in (message, hint) if part and part not in words]
     return Failure(code, boundary, *words, " ".join(parts))
@@ -303,6 +306,63 @@ def failure(error: Mapping[str, Any] | None) -> Failure | None:
 
 def failure_strings() -> dict[str, str]:
     """The table for scripts: ``error.<code>``, ``error.<code>.hint``, ``boundary.<name>``."""
-    titles = {f"error.{code}": _(words.title) for code, words in CODES.items()}
-    hints = {f"error.{code}.hint": _(words.hint) for code, words in CODES.items()}
-    return {**titles, **hints, **{f"boundary.{name}": _(text) for name, text in BOUNDARIES.items()}}
+    titles = {f"error.{code}": gettext(words.title) for code, words in CODES.items()}
+    hints = {f"error.{code}.hint": gettext(words.hint) for code, words in CODES.items()}
+    return {**titles, **hints, **{f"boundary.{name}": gettext(text) for name, text in BOUNDARIES.items()}}
+
+
+# Reasons for changes of a run's state without an error: sentences in the reader's language, for pages and scripts.
+
+CREATED = _("created")
+PAUSED_BY_DOCTOR = _("paused by a rule of the project: {advisory}")
+ROOM = _("the disk has room again: {free} free")
+WRITABLE = _("the disk can be written again")
+ANSWERS_AGAIN = _("its environment answers again")
+BUDGET_AGAIN = _("its endpoint can be called again")
+TRIED_AGAIN = _("tried again, in case the cause of the pause is over")
+BY_SOMEBODY = {
+    "launched": _("launched by {name}"),
+    "stopped": _("stopped by {name}"),
+    "paused": _("paused by {name}"),
+    "resumed": _("resumed by {name}"),
+}
+BY_ITSELF = {
+    "launched": _("launched"),
+    "stopped": _("stopped"),
+    "paused": _("paused"),
+    "resumed": _("resumed"),
+}
+RECOVERED = (ROOM, WRITABLE, ANSWERS_AGAIN, BUDGET_AGAIN, TRIED_AGAIN)
+"""Reasons of runs that resume by themselves."""
+STATE_REASONS = (CREATED, PAUSED_BY_DOCTOR, *RECOVERED, *BY_SOMEBODY.values(), *BY_ITSELF.values())
+
+
+def reason_of(act: str, name: str = "") -> Sentence:
+    """The reason for a person's act on a run, or the product's own where there is no name."""
+    return sentence(BY_SOMEBODY[act], name=name) if name else sentence(BY_ITSELF[act])
+
+
+# The words for the outcome of a rollout's task: the same on every page, in the API and in live frames.
+
+
+class Outcome(models.TextChoices):
+    """The outcome of a task; ``webapp/runs/rollouts/figures.py`` decides it. Sorting by it uses the order here.
+
+    Whether a rollout was cut off is a separate fact, its status: a task may be failed and truncated.
+    """
+
+    FAILED = "failed", gettext_lazy("failed")
+    PARTLY = "partly", gettext_lazy("partly")
+    SOLVED = "solved", gettext_lazy("solved")
+    NO_VERDICT = "no_verdict", gettext_lazy("no verdict")
+    EXCLUDED = "excluded", gettext_lazy("excluded")
+    IN_FLIGHT = "in_flight", gettext_lazy("in flight")
+
+
+def outcome_of(verdict: float | None) -> Outcome:
+    """The word for a verdict from 0 to 1 on an episode that counts; ``None`` or NaN without a verdict."""
+    if verdict is None or math.isnan(verdict):
+        return Outcome.NO_VERDICT
+    if verdict >= 1:
+        return Outcome.SOLVED
+    return Outcome.PARTLY if verdict > 0 else Outcome.FAILED

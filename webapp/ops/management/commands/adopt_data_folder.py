@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from webapp.common.workers.identity import folder_adopt, identity_file
+from webapp.common.workers.beating import folder_adopt, identity_file
 
 
 class Command(BaseCommand):

@@ -1,11 +1,4 @@
-"""Answers that Django's own handler cannot send well.
-
-1. Files and archives are sent as they are read. Django's handler reads all of a streaming answer into memory before it
-   sends the first byte, and warns of it, where the server is asynchronous and the answer is not: a model of some
-   gigabytes, but also every static file.
-2. An answer that comes later (``Later``) is made once the request is over. Our middleware is not asynchronous, so a
-   view that waits would block a thread and its database connection meanwhile.
-"""
+"""How the web server answers: clients that hang up, requests that wait, streams, and database reads of sockets."""
 
 from __future__ import annotations
 
@@ -14,18 +7,133 @@ import contextlib
 import csv
 import logging
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, MutableMapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
+from contextvars import ContextVar
+from functools import partial
 from itertools import islice
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from asgiref.sync import sync_to_async
+from django.conf import settings
 from django.core.handlers.asgi import ASGIHandler, ASGIRequest
+from django.db import connection
 from django.http import HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
-from django.utils import translation
+from django.urls import base as urls
+from django.utils import timezone, translation
+from django.utils.translation import trans_real
 
 from webapp.common.errors import DATABASE_AWAY, server_error
+
+# Whether the client of a request still waits for its answer.
+#
+# A view runs in a thread, which does not end when its client hangs up. Work that is done for this client alone asks
+# here.
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+_left: ContextVar[Future[None] | None] = ContextVar("asker_left", default=None)
+
+
+class Askers:
+    """ASGI middleware: notice that a client of an HTTP request hangs up."""
+
+    def __init__(self, app: Callable[[Message, Receive, Send], Awaitable[None]]) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        left: Future[None] = Future()
+        _left.set(left)
+
+        async def listened() -> Message:
+            message = await receive()
+            if message["type"] == "http.disconnect" and not left.done():
+                left.set_result(None)
+            return message
+
+        await self.app(scope, listened, send)
+
+
+def when_asker_leaves(act: Callable[[], None]) -> None:
+    """Call ``act`` when the client of the present request hangs up: at once if it has already. Outside of a request
+    it is never called."""
+    left = _left.get()
+    if left is not None:
+        left.add_done_callback(lambda _left: act())
+
+
+# Where requests of one web server would wait for each other: locks, and the database.
+#
+# 1. **Locks.** Django keeps the language, time zone and URL prefix of a request in asgiref's ``Local``, which takes a
+#    lock for each read, and a page reads it a thousand times: for each text and each link. With fifty requests at once
+#    a thread is often interrupted while it holds the lock, and all others stop and start at each read, one after
+#    another (a lock convoy): a page of 40 ms took 3 s. A context variable is as much a request's own and needs no lock.
+# 2. **Connections.** A request that opens a connection of its own has PostgreSQL start a process, which knows no table
+#    yet. A pool (psycopg's) keeps some and passes them from request to request; it waits a moment for a database that
+#    is being started again.
+
+WAIT_S = 3.0
+"""How long a request waits for a connection; PostgreSQL starts again in less."""
+TRIES_S = 2.0
+"""After a failure the pool tries again for this many seconds, and then at each request, so that the first request
+after an outage finds the database."""
+LIFE_S = 900.0
+"""A connection is replaced after this many seconds: its PostgreSQL process caches facts about tables, and grows."""
+LOCALS = ((trans_real, "_active"), (timezone, "_active"), (urls, "_prefixes"), (urls, "_urlconfs"))
+"""Django's own names: ``tests/webapp/common/test_contention.py`` fails if Django drops them."""
+
+
+class ContextLocal:
+    """A ``Local`` with the one attribute ``value``, kept in a context variable."""
+
+    def __init__(self, name: str) -> None:
+        self._value: ContextVar[Any] = ContextVar(name)
+
+    @property
+    def value(self) -> Any:
+        """The value of this context. Raises ``AttributeError`` where it has none."""
+        found = self._value.get(None)
+        if found is None:
+            raise AttributeError("value")
+        return found
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        self._value.set(value)
+
+    @value.deleter
+    def value(self) -> None:
+        self._value.set(None)
+
+
+def look_without_locks() -> None:
+    """Make Django keep a request's values in context variables from now on."""
+    for module, name in LOCALS:
+        setattr(module, name, ContextLocal(f"{module.__name__}.{name}"))
+
+
+def share_connections() -> None:
+    """Have requests take their connections from a pool, unless the setting is 0. Call it before the first query."""
+    if not settings.DATABASE_POOL:
+        return
+    database = settings.DATABASES["default"]
+    sizes = {"min_size": 1, "max_size": settings.DATABASE_POOL}
+    times = {"timeout": WAIT_S, "reconnect_timeout": TRIES_S, "max_lifetime": LIFE_S}
+    database["OPTIONS"]["pool"] = {**sizes, **times}
+    database["CONN_HEALTH_CHECKS"] = True  # a connection that died in the pool is not used
+
+
+# Answers that Django's own handler cannot send well.
+#
+# 1. Files and archives are sent as they are read. Django's handler reads all of a streaming answer into memory before
+#    it sends the first byte, and warns of it, where the server is asynchronous and the answer is not: a model of some
+#    gigabytes, but also every static file.
+# 2. An answer that comes later (``Later``) is made once the request is over. Our middleware is not asynchronous, so a
+#    view that waits would block a thread and its database connection meanwhile.
 
 logger = logging.getLogger(__name__)
 LATER = "tiltyard.later"
@@ -177,3 +285,39 @@ class CsvResponse(StreamingHttpResponse):
 
 def _join_lines(lines: Iterator[bytes]) -> bytes:
     return b"".join(islice(lines, PIECE_LINES))
+
+
+# Database reads of sockets: in a few threads that keep their connections, apart from the threads of pages.
+
+T = TypeVar("T")
+THREADS = 6
+_threads = ThreadPoolExecutor(THREADS, thread_name_prefix="live-db")
+
+
+async def in_database(action: Callable[..., T], *arguments: Any) -> T:
+    """Run a database read in one of the threads, and give what it returns."""
+    return await asyncio.get_running_loop().run_in_executor(_threads, partial(_run_with_reconnect, action, *arguments))
+
+
+def _run_with_reconnect(action: Callable[..., T], *arguments: Any) -> T:
+    """Run the action; once more on a fresh connection if the one kept since an earlier read had died meanwhile."""
+    kept = connection.connection
+    try:
+        return action(*arguments)
+    except DATABASE_AWAY:
+        died = kept is not None and kept.closed
+        connection.close()
+        if not died:
+            raise
+    return _run_with_reconnect(action, *arguments)
+
+
+def close_connections() -> None:
+    """Close the connections of all threads (tests do, before the database goes)."""
+    for future in [_threads.submit(_close_slowly) for _ in range(THREADS)]:
+        future.result()
+
+
+def _close_slowly() -> None:
+    connection.close()
+    time.sleep(0.01)  # so that each thread gets one of these

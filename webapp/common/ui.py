@@ -1,24 +1,30 @@
-"""Template tags of the interface: styles and scripts, icons, figures, times and sparklines."""
+"""The interface of every page: template tags, filters for hostile text, form fields drawn without templates."""
 
 from __future__ import annotations
 
 import functools
+import json
 import math
+import re
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
 from django import template
+from django.forms.renderers import DjangoTemplates
+from django.http import HttpRequest
 from django.templatetags.static import static
 from django.utils import timezone
-from django.utils.html import format_html, format_html_join, json_script
-from django.utils.safestring import SafeString
+from django.utils.html import conditional_escape, escape, format_html, format_html_join, json_script
+from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import get_language, ngettext
 from django.utils.translation import gettext as _
 
-from webapp.common.figures import NOTHING, duration, figure, percent
 from webapp.common.static_files import imported_by
 from webapp.common.strings import strings_for
-from webapp.common.text import code_marks
+from webapp.common.text import NOTHING, code_marks, duration, figure, percent
+
+# Template tags of the interface: styles and scripts, icons, figures, times and sparklines.
 
 register = template.Library()
 register.filter("figure", figure)
@@ -144,3 +150,96 @@ def sparkline(values: list[float | None] | None, label: str = "") -> SafeString:
         figure(finite[-1]),
         drawn,
     )
+
+
+# Form fields drawn without templates. Django's own give the same HTML, by an include for each option and attribute.
+#
+# The form of a run has a hundred fields, and selects of hundreds of options: half of its page's time.
+
+Widget = dict[str, Any]
+
+
+class Renderer(DjangoTemplates):
+    """Draws the widgets of ``DRAWN`` itself, and leaves all others to Django's templates."""
+
+    def render(self, template_name: str, context: dict[str, Any], request: HttpRequest | None = None) -> SafeString:
+        """The HTML of a widget."""
+        draw = DRAWN.get(template_name)
+        if draw is None:
+            return mark_safe(super().render(template_name, context, request))  # noqa: S308 (a template escaped it)
+        return mark_safe(draw(context["widget"]))  # noqa: S308 (every value is escaped below)
+
+
+def _attributes_html(widget: Widget) -> str:
+    found = ((name, value) for name, value in widget["attrs"].items() if value is not False)
+    return "".join(
+        f" {_escaped(name)}" if value is True else f' {_escaped(name)}="{_escaped(value)}"' for name, value in found
+    )
+
+
+def _escaped(value: Any) -> str:
+    """Escaped, and a number as code writes it: a field takes no thousands' separator."""
+    return conditional_escape(value if isinstance(value, str) else str(value))
+
+
+def _input_html(widget: Widget) -> str:
+    value = "" if widget["value"] is None else f' value="{_escaped(widget["value"])}"'
+    return (
+        f'<input type="{_escaped(widget["type"])}" name="{_escaped(widget["name"])}"{value}{_attributes_html(widget)}>'
+    )
+
+
+def _textarea_html(widget: Widget) -> str:
+    # The first new line in a textarea does not count, so that one of the text would be lost without this.
+    text = _escaped(widget["value"] or "")
+    return f'<textarea name="{_escaped(widget["name"])}"{_attributes_html(widget)}>\n{text}</textarea>'
+
+
+def _select_html(widget: Widget) -> str:
+    groups = "".join(_optgroup_html(name, options) for name, options, _index in widget["optgroups"])
+    return f'<select name="{_escaped(widget["name"])}"{_attributes_html(widget)}>{groups}\n</select>'
+
+
+def _optgroup_html(name: Any, options: list[Widget]) -> str:
+    drawn = "".join(f"\n  {_option_html(option)}" for option in options)
+    return f'\n  <optgroup label="{_escaped(name)}">{drawn}\n  </optgroup>' if name else drawn
+
+
+def _option_html(option: Widget) -> str:
+    return f'<option value="{_escaped(option["value"])}"{_attributes_html(option)}>{_escaped(option["label"])}</option>'
+
+
+FOLDER = "django/forms/widgets/"
+INPUTS = ("input", "text", "number", "email", "url", "password", "hidden", "checkbox", "file")
+DRAWN: dict[str, Callable[[Widget], str]] = {f"{FOLDER}{name}.html": _input_html for name in INPUTS} | {
+    f"{FOLDER}textarea.html": _textarea_html,
+    f"{FOLDER}select.html": _select_html,
+}
+
+
+# Filters for transcripts on pages without scripts. The text is hostile: all is escaped, nothing is hidden.
+
+# The same set as HIDDEN in static/js/lib/format.js: bidirectional marks, invisible characters, controls.
+HIDDEN = re.compile(
+    "[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u2028-\u202f\u2060-\u206f\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e007f\U000e0100-\U000e01ef\ud800-\udfff]"
+)
+
+
+@register.filter
+def visible(text: Any) -> SafeString:
+    """Escaped text in which each hidden character is shown as a mark such as U+202E."""
+    parts, start = [], 0
+    raw = str(text)
+    for match in HIDDEN.finditer(raw):
+        parts.append(escape(raw[start : match.start()]))
+        parts.append(format_html('<span class="hidden-char">U+{}</span>', f"{ord(match[0]):04X}"))
+        start = match.end()
+    parts.append(escape(raw[start:]))
+    return mark_safe("".join(parts))  # noqa: S308 - every part was escaped above
+
+
+@register.filter
+def pretty(value: Any) -> str:
+    """A call's arguments as indented JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)

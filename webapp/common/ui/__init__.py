@@ -1,1 +1,0 @@
-"""Parts of every page: icons, the rail, figures and times."""
