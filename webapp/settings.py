@@ -70,7 +70,7 @@ AUTH_PASSWORD_VALIDATORS = [
             "NumericPasswordValidator",
         )
     ),
-    {"NAME": "webapp.people.teams.passwords.EndsCredentials"},
+    {"NAME": "webapp.people.teams.services.EndsCredentials"},
 ]
 
 # Login links by mail; without a host there are none, and an owner or administrator makes the link.
@@ -153,7 +153,7 @@ TEMPLATES = [
         "DIRS": [BASE_DIR / "templates"],
         "APP_DIRS": False,
         "OPTIONS": {
-            "libraries": {"ui": "webapp.common.ui"},
+            "libraries": {"site": "webapp.site.tags", "ui": "webapp.common.ui"},
             "context_processors": [
                 "django.template.context_processors.request",
                 "django.template.context_processors.i18n",

@@ -8,8 +8,8 @@ import pytest
 
 from tests.client.conftest import Tool, answered, logged_in, refused
 from tests.webapp.people.notifications.conftest import Service, service
+from webapp.people.notifications.formats import Webhook, webhook_of
 from webapp.people.notifications.models import Channel
-from webapp.people.notifications.secret_files import Webhook, webhook_of
 from webapp.people.teams.models import Project, User
 
 __all__ = ["service"]

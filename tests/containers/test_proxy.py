@@ -15,8 +15,8 @@ from tests.processes import ROOT, running, wait_for_http
 from tests.servers import make_child_env
 from webapp.common.host import free_port
 from webapp.ops.programs import web_program
+from webapp.people.teams.logins import Keys
 from webapp.people.teams.models import LoginThrottle
-from webapp.people.teams.throttle import Keys
 
 EXAMPLES = ROOT / "examples/proxy"
 pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]

@@ -30,10 +30,10 @@ from webapp.evaluation.suites.models import Suite
 from webapp.evaluation.suites.services import suite_create
 from webapp.evaluation.votes.models import Ballot, RoundContestant, RoundVoter, Vote, VoteRound
 from webapp.foreign.models import RunExport
+from webapp.people.notifications.formats import Webhook, webhook_write
 from webapp.people.notifications.models import Channel, Event, Notification
-from webapp.people.notifications.secret_files import Webhook, webhook_write
-from webapp.people.teams.hub_token import hub_token_set
 from webapp.people.teams.models import ApiToken, Membership, Project, SiteSwitch, User
+from webapp.people.teams.services import hub_token_set
 from webapp.reading.inspector.models import SavedView
 from webapp.reading.rewinding.models import Branch
 from webapp.rewards.models import RewardCase, RolloutSet

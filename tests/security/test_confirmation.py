@@ -20,7 +20,7 @@ from tests.security.acts import ACTS, DELETES
 from tests.security.routes import API, OWN_PK, PROJECT, TABLE
 from tests.security.test_audit import _address, _prepare, config, objects, places, trainer
 from tests.working import at_once
-from webapp.people.teams.login_links import login_link_create
+from webapp.people.teams.logins import login_link_create
 from webapp.people.teams.models import AuditEntry, Membership, Project, Role, User
 from webapp.people.teams.sudo import MAX_KEPT_CHARS, WAITING, Act
 from webapp.people.teams.tokens import token_create

@@ -18,7 +18,7 @@ from django.urls import reverse
 
 from tests.logins import aged
 from tests.webapp.people.teams.test_login import CHEAP, PASSWORD
-from webapp.people.teams import throttle
+from webapp.people.teams import logins
 from webapp.people.teams.models import AuditEntry, LoginThrottle, Membership, Project, User
 
 pytestmark = pytest.mark.django_db
@@ -40,14 +40,14 @@ def test_failures_behind_one_address_refuse_nobody_elses_password(alice: User, b
     """A team behind one proxy or router was locked out by fifty failures of anybody in it."""
     for number in range(60):
         assert login(f"guess{number}", "x", OFFICE) == 422
-    for _ in range(throttle.PAIR_LIMIT):
+    for _ in range(logins.PAIR_LIMIT):
         assert login("bob", "x", OFFICE) == 422
     assert login("bob", PASSWORD, OFFICE) == 429
     assert login("alice", PASSWORD, OFFICE) == 302
 
 
 def test_counts_survive_a_restart(alice: User) -> None:
-    for _ in range(throttle.PAIR_LIMIT):
+    for _ in range(logins.PAIR_LIMIT):
         login("alice", "x", OFFICE)
     cache.clear()  # all that a web process keeps
     assert login("alice", PASSWORD, OFFICE) == 429
@@ -58,26 +58,24 @@ def test_counts_survive_a_restart(alice: User) -> None:
 def test_many_addresses_slow_an_account_down_and_never_lock_it(alice: User) -> None:
     assert login("alice", PASSWORD, OFFICE) == 302
     with time_machine.travel(time.time(), tick=False):  # however slow the machine is, no try falls after its wait
-        tries = [login("alice", "x", f"{EVIL}{number}") for number in range(throttle.ACCOUNT_FREE + 30)]
-        assert tries == [422] * throttle.ACCOUNT_FREE + [429] * 30
+        tries = [login("alice", "x", f"{EVIL}{number}") for number in range(logins.ACCOUNT_FREE + 30)]
+        assert tries == [422] * logins.ACCOUNT_FREE + [429] * 30
         assert login("alice", PASSWORD, OFFICE) == 302  # where she works she is not made to wait
         assert login("alice", PASSWORD, HOME) == 429
-    with time_machine.travel(time.time() + throttle.ACCOUNT_WAIT_MAX_S + 1):
+    with time_machine.travel(time.time() + logins.ACCOUNT_WAIT_MAX_S + 1):
         assert login("alice", PASSWORD, HOME) == 302
 
 
 def test_the_page_says_how_long_to_wait(alice: User) -> None:
-    for _ in range(throttle.PAIR_LIMIT):
+    for _ in range(logins.PAIR_LIMIT):
         login("alice", "x", OFFICE)
     answer = Client().post("/login/", {"username": "alice", "password": "x"}, REMOTE_ADDR=OFFICE)
     assert re.search(r"Try again in 1[45] min", answer.content.decode())
-    assert (
-        LoginThrottle.objects.order_by("-failures")[0].failures == throttle.PAIR_LIMIT
-    )  # a refused try is not counted
+    assert LoginThrottle.objects.order_by("-failures")[0].failures == logins.PAIR_LIMIT  # a refused try is not counted
 
 
 def test_an_address_that_tries_everything_meets_a_ceiling(alice: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(throttle, "ADDRESS_LIMIT", 15)
+    monkeypatch.setattr(logins, "ADDRESS_LIMIT", 15)
     assert login("alice", PASSWORD, OFFICE) == 302
     tries = [login(f"guess{number}", "x", OFFICE) for number in range(20)]
     assert tries == [422] * 15 + [429] * 5
@@ -123,7 +121,7 @@ def test_a_link_by_mail_where_a_mail_server_is_set(alice: User, bob: User, setti
     for _ in range(5):
         Client().post("/password/forgotten/", {"username": "bob"})
     time.sleep(0.1)
-    assert len(mail.outbox) <= throttle.MAIL_PER_ACCOUNT
+    assert len(mail.outbox) <= logins.MAIL_PER_ACCOUNT
     assert set(audited("link_mailed")) == {("bob", "bob")}  # asked for without a login: the account is named
 
 

@@ -38,9 +38,9 @@ from webapp.common.errors import TooMany, error_body, outage, server_error, too_
 from webapp.common.pages import OVERHEAD_BYTES, CountingUploadHandler, errors_by_field
 from webapp.common.text import unstorable
 from webapp.people.teams.access import require_scope
+from webapp.people.teams.logins import token_wait_s
 from webapp.people.teams.models import TokenScope, User
 from webapp.people.teams.sudo import ConfirmFirst
-from webapp.people.teams.throttle import token_wait_s
 from webapp.people.teams.tokens import token_ended, token_user, token_was_there
 
 logger = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from webapp.api.base import caller
 from webapp.api.listing import LongNamed, page_of
 from webapp.api.schemas import Body
 from webapp.common.answers import Deleted, Page
-from webapp.people.teams import machines
+from webapp.people.teams import tokens
 from webapp.people.teams.access import project_for, require_person
 from webapp.people.teams.models import ApiToken, Machine, Project, Role, TokenEnd
 from webapp.people.teams.sudo import Act, ask
@@ -43,14 +43,14 @@ def _owned_project(request: HttpRequest, slug: str) -> Project:
 
 
 def _machine_of(project: Project, machine_id: UUID) -> Machine:
-    found = machines.machine_in(project, machine_id)
+    found = tokens.machine_in(project, machine_id)
     if found is None:
         raise Http404
     return found
 
 
 def _token_of(machine: Machine, token_id: UUID) -> ApiToken:
-    found = machines.token_in(machine, token_id)
+    found = tokens.token_in(machine, token_id)
     if found is None:
         raise Http404
     return found
@@ -64,7 +64,7 @@ def _require_confirmed(request: HttpRequest, act: Act) -> None:
 @router.get("/projects/{slug:slug}/machines", response=Page[answers.Machine])
 def machines_list(request: HttpRequest, slug: str, asked: Query[LongNamed]) -> dict[str, Any]:
     """The machine accounts of the project's team by name, with their tokens (owners). The tokens' text is not shown."""
-    return page_of(request, machines.machines_of(_owned_project(request, slug).team), asked)
+    return page_of(request, tokens.machines_of(_owned_project(request, slug).team), asked)
 
 
 @router.post("/projects/{slug:slug}/machines", response={201: answers.MachineMade})
@@ -72,7 +72,7 @@ def machine_new(request: HttpRequest, slug: str, body: MachineIn) -> Status[dict
     """Make one with its first token (owners, in a browser). `text` is in this answer and never again."""
     project = _owned_project(request, slug)
     _require_confirmed(request, Act.MACHINE)
-    made, token, text = machines.machine_create(project=project, by=caller(request), **body.model_dump())
+    made, token, text = tokens.machine_create(project=project, by=caller(request), **body.model_dump())
     return Status(201, {"id": made.pk, "name": made.name, "token": token, "text": text})
 
 
@@ -81,7 +81,7 @@ def machine_gone(request: HttpRequest, slug: str, machine_id: UUID) -> dict[str,
     """End it for good, with its tokens (owners). What it made stays."""
     project = _owned_project(request, slug)
     machine = _machine_of(project, machine_id)
-    machines.machine_end(machine=machine, by=caller(request), project=project)
+    tokens.machine_end(machine=machine, by=caller(request), project=project)
     return {"deleted": machine.name}
 
 
@@ -93,7 +93,7 @@ def machine_token_new(
     project = _owned_project(request, slug)
     machine = _machine_of(project, machine_id)
     _require_confirmed(request, Act.TOKEN)
-    token, text = machines.machine_token(machine=machine, days=body.days, by=caller(request), project=project)
+    token, text = tokens.machine_token(machine=machine, days=body.days, by=caller(request), project=project)
     return Status(201, {"token": token, "text": text})
 
 
@@ -109,7 +109,7 @@ def machine_token_replaced(
     machine = _machine_of(project, machine_id)
     old = _token_of(machine, machine_token)
     _require_confirmed(request, Act.TOKEN)
-    token, text = machines.machine_token_rotate(machine=machine, token=old, by=caller(request), project=project)
+    token, text = tokens.machine_token_rotate(machine=machine, token=old, by=caller(request), project=project)
     return Status(201, {"token": token, "text": text})
 
 

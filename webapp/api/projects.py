@@ -19,10 +19,9 @@ from webapp.api.schemas import Body, project_out
 from webapp.common.answers import Deleted, Gone, Items, Page
 from webapp.common.pages import clean_name
 from webapp.people.teams.access import may_start_projects, project_for
-from webapp.people.teams.hub_token import hub_token_remove, hub_token_set, hub_token_since
 from webapp.people.teams.models import Project, Role, Team, TokenEnd, User
 from webapp.people.teams.selectors import member_rows, teams_owned
-from webapp.people.teams.services import project_create
+from webapp.people.teams.services import hub_token_remove, hub_token_set, hub_token_since, project_create
 from webapp.people.teams.sudo import Act, ask
 from webapp.people.teams.tokens import token_revoke, tokens_reaching
 

@@ -11,8 +11,6 @@ from django.db.models import Count, Model, OuterRef, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 from django.utils.translation import gettext_lazy as _
 
-# Shared model pieces: public ids are UUIDs, names are short and safe.
-
 NAME_PATTERN = r"^[\w][\w .()+-]{0,79}$"
 name_validator = RegexValidator(
     NAME_PATTERN,

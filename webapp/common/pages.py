@@ -24,8 +24,6 @@ from training.plain import number_in
 from webapp.common.errors import error_body
 from webapp.common.ids import name_validator
 
-# Small parts that pages of several apps share.
-
 PROBES_PER_MINUTE = 20
 PROBES_WINDOW_S = 60
 MAX_PAGE = 10_000
@@ -99,7 +97,6 @@ def newest_only(listed: int, most: int) -> str:
 
 # Shared code of pages that take files: the limit while a file arrives, and answers with or without a script.
 
-# --- Upload handlers ------------------------------------------------------------------------------------------------
 # Counting what is uploaded, file by file.
 #
 # ``webapp.people.body_limit`` refuses a body before it is read; this says the same to WSGI servers and tests, and

@@ -15,8 +15,6 @@ from django.utils.translation import ngettext
 from training.reasons import json_reason, os_reason
 from training.words import Sentence, filled
 
-# Text and JSON that PostgreSQL and ``JSON.parse`` both accept; the library's sentences in the reader's language.
-
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _MARKED = re.compile(r"`([^`]+)`")
 NUL_SHOWN = "\u2400"

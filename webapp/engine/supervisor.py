@@ -50,7 +50,7 @@ from webapp.engine.resolve import environments_of, launched_without_rewards, res
 from webapp.engine.resuming import earlier_folders, pin_used, resume_from
 from webapp.engine.trainer import OUTPUT_NAME, Trainer, kill_orphan, output_tail, tracker_env
 from webapp.environments.tokens import trainer_access
-from webapp.people.teams.hub_token import hub_env
+from webapp.people.teams.services import hub_env
 from webapp.runs.models import Attempt, Run
 from webapp.runs.states import RunState
 

@@ -31,7 +31,7 @@ from training.sessions import folder_id, started_at
 from training.stopping import LAST_WORDS_S, Works, patience
 from webapp.common.text import clean_text
 from webapp.engine.trainer_variables import ENV_NAMES, judge_keys
-from webapp.people.teams.switches import custom_rewards_on
+from webapp.people.teams.services import custom_rewards_on
 
 OUTPUT_NAME, PROCESS_NAME = "output.log", "trainer.json"
 TAIL_LINES, TAIL_BYTES, LINE_CHARS = 50, 64 << 10, 2_000

@@ -24,7 +24,7 @@ from webapp.common.pages import clean_name
 from webapp.common.text import in_words
 from webapp.people.teams.audit import audit, was_done
 from webapp.people.teams.models import AuditAction, Project, User
-from webapp.people.teams.switches import custom_rewards_on
+from webapp.people.teams.services import custom_rewards_on
 from webapp.rewards.models import RewardSpec
 from webapp.rewards.pasted import pasted_episode
 from webapp.rewards.scorers.asking import scorers

@@ -35,7 +35,7 @@ from webapp.common.ids import name_validator
 from webapp.common.pages import add_errors, page_number
 from webapp.people.teams.access import can_edit, own, project_for
 from webapp.people.teams.models import Project, Role, User
-from webapp.people.teams.switches import custom_rewards_on
+from webapp.people.teams.services import custom_rewards_on
 from webapp.rewards import cases, selectors, services
 from webapp.rewards.models import RewardCase, RewardSpec
 from webapp.rewards.paid import paid_for

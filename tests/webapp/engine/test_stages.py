@@ -31,7 +31,7 @@ from webapp.runs.config import all_components, common_components, config_at, sta
 from webapp.runs.records.reports import REPORT_KINDS, event_text
 from webapp.runs.records.selectors import run_view
 from webapp.runs.rollouts.models import Rollout, Turn
-from webapp.site.run_pages.templatetags.events import event_kind
+from webapp.site.tags import event_kind
 
 PARTS = [{"name": "task_success", "weight": 1.0}]
 

@@ -25,7 +25,7 @@ from webapp.evaluation.comparison.standalone import as_file
 from webapp.evaluation.sharing.models import SharedLink
 from webapp.evaluation.sharing.queries import opened
 from webapp.evaluation.sharing.services import link_count, link_open
-from webapp.people.teams.throttle import guess_wait_s, open_wait_s
+from webapp.people.teams.logins import guess_wait_s, open_wait_s
 
 View = Callable[..., HttpResponse]
 HEADERS = {

@@ -19,7 +19,7 @@ from webapp.evaluation.sharing.models import MAX_COMMENT_CHARS, Comment, SavedCo
 from webapp.evaluation.sharing.queries import Query, checked
 from webapp.people.teams.access import RANK, project_for, role_in
 from webapp.people.teams.audit import audit
-from webapp.people.teams.login_links import TOKEN_BYTES, token_hash
+from webapp.people.teams.logins import TOKEN_BYTES, token_hash
 from webapp.people.teams.models import AuditAction, Project, Role, User
 
 MOST_SAVED, MOST_COMMENTS = 200, 500

@@ -24,10 +24,9 @@ from webapp.common import work
 from webapp.common.outbound import target_with_query
 from webapp.common.pages import clean_name
 from webapp.common.text import in_words
-from webapp.people.notifications.answers import Verdict
-from webapp.people.notifications.delivering import channel_post
+from webapp.people.notifications.delivering import Verdict, channel_post
+from webapp.people.notifications.formats import Webhook, webhook_forget, webhook_of, webhook_write
 from webapp.people.notifications.models import Channel, ChannelKind, Delivery, DeliveryState, Kind
-from webapp.people.notifications.secret_files import Webhook, webhook_forget, webhook_of, webhook_write
 from webapp.people.notifications.words import test_message
 from webapp.people.teams.audit import audit
 from webapp.people.teams.models import AuditAction, Project, User

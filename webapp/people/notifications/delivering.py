@@ -1,35 +1,278 @@
-"""One delivery, from a worker that claimed it to its outcome. At least once, in practice once:
-
-1. The attempt is counted before anything is sent, so a worker that dies while it sends costs one attempt. The row is
-   then claimed again, and the receiver may get the message a second time, under the same id.
-2. A failure that may pass is tried again after growing pauses, or after the pause that the service names; at most
-   ``MOST_ATTEMPTS`` times.
-3. A channel where ``PAUSE_AFTER`` attempts in a row failed is paused, and what was on its way there is held until a
-   person tries again. Being too busy is no failure.
-4. People who are no members any more, and deleted projects, get nothing.
-"""
+"""Deliveries: mail and messages to services, one attempt of a worker each, and what a service's answer means."""
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import Any
+import json
+import math
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from smtplib import SMTPException, SMTPRecipientsRefused, SMTPResponseException
+from typing import Any, NamedTuple
 
 from django.conf import settings
+from django.core.mail import EmailMultiAlternatives
 from django.db.models import F
 from django.db.models.functions import Now
+from django.template.loader import render_to_string
+from django.urls import reverse
 from django.utils import timezone, translation
+from django.utils.translation import gettext, gettext_noop
 
+from training.addresses import AddressRefused
 from training.errors import TiltyardError
+from training.redaction import address_secrets, redact, without
 from training.words import Sentence, _, sentence
-from webapp.common.outbound import post
+from webapp.common.outbound import Answer, OutboundRefused, post
+from webapp.common.text import clean_text
 from webapp.common.work import Claim
-from webapp.people.notifications.answers import Verdict, verdict_of, verdict_of_failure
-from webapp.people.notifications.formats import post_of
-from webapp.people.notifications.mailing import message_mail, test_mail
-from webapp.people.notifications.models import Channel, Delivery, DeliveryState, Reader, ReaderState
-from webapp.people.notifications.secret_files import webhook_of
-from webapp.people.notifications.words import Message, message_of
-from webapp.people.teams.models import Membership, Project
+from webapp.people.notifications.formats import Webhook, post_of, webhook_of
+from webapp.people.notifications.models import Channel, ChannelKind, Delivery, DeliveryState, Reader, ReaderState
+from webapp.people.notifications.words import Message, absolute, message_of
+from webapp.people.teams.models import Membership, Project, User
+
+# Verdicts on a service's answer: delivered, worth another try, or wrong until a person changes something.
+#
+# Feishu and DingTalk answer 200 with a code in the body, Slack 200 with ``ok``, Discord 204; a 429 names its pause in
+# ``Retry-After``. What the service said is shown to people, without the secret and the address or parts of it, which it
+# may repeat.
+
+MAX_SAID_CHARS = 200
+MAX_CODE = 10**9
+BUSY = 429
+DELIVERED = _("Delivered.")
+PAGE = _("a web page")
+NOTHING_SAID = _("nothing")
+NOT_OK = _("Slack answers “ok” to what it accepts; check the address. This server said: {said}")
+STRANGE = _("This is no answer of this service; check the kind and the address. It said: {said}")
+OTHER_CODE = _("The service did not accept the message (code {code}). It said: {said}")
+
+
+class Verdict(NamedTuple):
+    """The result of one try. ``again``: another one may succeed, after ``after_s`` seconds where the service said
+    so."""
+
+    ok: bool
+    told: Sentence
+    again: bool = False
+    after_s: float | None = None
+    busy: bool = False
+
+
+def verdict_of(kind: str, reply: Answer, webhook: Webhook) -> Verdict:
+    """The verdict on an answer of a service of this kind."""
+    said = _shown_answer(reply.body, webhook)
+    if 200 <= reply.status < 300:
+        return _JUDGES[ChannelKind(kind)](reply, said)
+    return _verdict_of_status(reply, said)
+
+
+def verdict_of_failure(error: TiltyardError) -> Verdict:
+    """The verdict where no answer came: only an address that may not be reached is final.
+
+    The error was raised in English, so that its sentence can be translated.
+    """
+    cause = error.__cause__ if isinstance(error.__cause__, AddressRefused) else error
+    told = sentence(cause.message)
+    if cause.hint:
+        told = sentence("{what} {hint}", what=told, hint=sentence(cause.hint))
+    return Verdict(False, told, again=not isinstance(error, OutboundRefused))
+
+
+def _verdict_of_status(reply: Answer, said: Sentence) -> Verdict:
+    status = reply.status
+    if status == BUSY:
+        return _too_many(_after_s(reply))
+    if status == 408 or status >= 500:
+        told = sentence(_("The server failed (HTTP {status}). It said: {said}"), status=status, said=said)
+        return Verdict(False, told, again=True, after_s=_after_s(reply))
+    if 300 <= status < 400:
+        return Verdict(False, sentence(_("The server redirects elsewhere, and redirects are not followed.")))
+    if status in (401, 403):
+        template = _("The server refuses us (HTTP {status}); check the address and the secret. It said: {said}")
+    elif status in (404, 410):
+        template = _("No such webhook (HTTP {status}): it was deleted, or the address is wrong. It said: {said}")
+    else:
+        template = _("The server did not accept the message (HTTP {status}). It said: {said}")
+    return Verdict(False, sentence(template, status=status, said=said))
+
+
+def _too_many(after_s: float | None) -> Verdict:
+    told = sentence(_("The service has had too many messages and asks to wait."))
+    return Verdict(False, told, again=True, after_s=after_s, busy=True)
+
+
+def _success() -> Verdict:
+    return Verdict(True, sentence(DELIVERED))
+
+
+def _any_success(_reply: Answer, _shown_answer: Sentence) -> Verdict:
+    return _success()
+
+
+def _slack_verdict(reply: Answer, said: Sentence) -> Verdict:
+    return _success() if reply.body.strip() == b"ok" else Verdict(False, sentence(NOT_OK, said=said))
+
+
+# Codes of the two services that put them into the body of a 200: what to do about each.
+FEISHU_CODES = {
+    19021: _("Feishu does not accept the signature: the secret is wrong, or this server's clock is. It said: {said}"),
+    19022: _("Feishu accepts messages for this robot only from listed IP addresses. It said: {said}"),
+    19024: _("Feishu accepts only messages with the robot's keywords; use signing instead. It said: {said}"),
+    19001: _("Feishu knows no such robot: it was removed, or the address is wrong. It said: {said}"),
+}
+FEISHU_BUSY = {11232, 11233}
+DINGTALK_CODES = {
+    310000: _("The robot's security settings refuse it (signature, keywords or IP addresses). It said: {said}"),
+    300001: _("DingTalk knows no such robot: it was removed, or the address is wrong. It said: {said}"),
+    300005: _("DingTalk knows no such robot: it was removed, or the address is wrong. It said: {said}"),
+}
+DINGTALK_BUSY = {130101, 410100}
+SYSTEM_BUSY = -1
+
+
+def _feishu_verdict(reply: Answer, said: Sentence) -> Verdict:
+    answer = _json_object(reply.body)
+    return _verdict_of_code(answer.get("code", answer.get("StatusCode")), said, FEISHU_CODES, FEISHU_BUSY)
+
+
+def _dingtalk_verdict(reply: Answer, said: Sentence) -> Verdict:
+    return _verdict_of_code(_json_object(reply.body).get("errcode"), said, DINGTALK_CODES, DINGTALK_BUSY)
+
+
+def _verdict_of_code(code: Any, said: Sentence, codes: Mapping[int, str], busy: set[int]) -> Verdict:
+    if code == 0 and not isinstance(code, bool):
+        return _success()
+    if not isinstance(code, int) or isinstance(code, bool) or abs(code) > MAX_CODE:
+        return Verdict(False, sentence(STRANGE, said=said))
+    if code in busy:
+        return _too_many(None)
+    told = sentence(codes.get(code, OTHER_CODE), said=said, code=code)
+    return Verdict(False, told, again=code == SYSTEM_BUSY)
+
+
+_JUDGES: dict[ChannelKind, Callable[[Answer, Sentence], Verdict]] = {
+    ChannelKind.SLACK: _slack_verdict,
+    ChannelKind.FEISHU: _feishu_verdict,
+    ChannelKind.DINGTALK: _dingtalk_verdict,
+    ChannelKind.DISCORD: _any_success,
+    ChannelKind.JSON: _any_success,
+}
+
+
+def _json_object(body: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _shown_answer(body: bytes, webhook: Webhook) -> Sentence:
+    """The beginning of an answer in one line, without secrets; for a web page only that it is one."""
+    told = without(body.decode("utf-8", "replace"), (*address_secrets(webhook.url), webhook.secret), "…")
+    text = " ".join(clean_text(redact(told)).split())
+    if text[:500].lower().startswith(("<!doctype", "<html", "<?xml")):
+        return sentence(PAGE)
+    return Sentence("{text}", {"text": text[:MAX_SAID_CHARS]}) if text else sentence(NOTHING_SAID)
+
+
+def _after_s(reply: Answer) -> float | None:
+    """Seconds to wait: ``Retry-After`` as a number or a date, or the ``retry_after`` of Discord's body."""
+    raw: Any = reply.headers.get("retry-after", _json_object(reply.body).get("retry_after"))
+    try:
+        found = float(raw)
+    except (TypeError, ValueError):
+        try:
+            moment = parsedate_to_datetime(str(raw))
+            moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+            found = (moment - datetime.now(UTC)).total_seconds()
+        except (TypeError, ValueError):
+            return None
+    return max(0.0, found) if math.isfinite(found) else None
+
+
+# Events by mail: plain text and simple HTML, in the reader's language. Only workers send.
+
+PERMANENT = range(500, 600)
+TAKEN = gettext_noop("The mail server accepted the message.")
+NO_SERVER = gettext_noop("No mail server is set up: the administrator names one in EMAIL_HOST.")
+NO_ADDRESS = gettext_noop("Your account has no mail address.")
+
+
+def has_server() -> bool:
+    """Whether the operator named a mail server."""
+    return bool(settings.EMAIL_HOST)
+
+
+def message_mail(user: User, message: Message) -> Verdict:
+    """Send a message, whose words are in the reader's language already, to this person."""
+    if not has_server():
+        return Verdict(False, sentence(NO_SERVER))
+    if not user.email:
+        return Verdict(False, sentence(NO_ADDRESS))
+    try:
+        _mail_of(user, message).send()
+    except (SMTPException, OSError) as exc:
+        return _refused_verdict(exc)
+    return Verdict(True, sentence(TAKEN))
+
+
+def test_mail(user: User, number: str) -> Verdict:
+    """Send the mail that a person asked for, to see whether one arrives."""
+    title, text = gettext("Test from Tiltyard"), gettext("Notifications by mail arrive at this address.")
+    message = Message(number, "test", "", "", "", title, [text], absolute(reverse("notification-list")), {})
+    return message_mail(user, message)
+
+
+test_mail.__test__ = False  # type: ignore[attr-defined]  # not pytest's
+
+
+def _mail_of(user: User, message: Message) -> EmailMultiAlternatives:
+    """The mail; its ``Message-ID`` is the delivery's, so that one that is sent twice is shown once."""
+    settings_url = absolute(reverse("notification-settings"))
+    more = gettext("Notification settings:")
+    text = "\n\n".join([message.title, *message.lines, message.url, f"{more} {settings_url}"])
+    subject = f"[{message.project}] {message.title}" if message.project else message.title
+    host = settings.DEFAULT_FROM_EMAIL.rpartition("@")[2].strip("<> ") or "tiltyard"
+    mail = EmailMultiAlternatives(
+        " ".join(subject.split()),
+        f"{text}\n",
+        settings.DEFAULT_FROM_EMAIL,
+        [user.email],
+        headers={"Message-ID": f"<{message.id}@{host}>", "Auto-Submitted": "auto-generated"},
+    )
+    context = {"message": message, "settings_url": settings_url}
+    mail.attach_alternative(render_to_string("notifications/mail.html", context), "text/html")
+    return mail
+
+
+def _refused_verdict(exc: SMTPException | OSError) -> Verdict:
+    """The verdict on what the mail server answered; an answer of 500 and above is final."""
+    code, said = _code_and_text(exc)
+    text = said.decode("utf-8", "replace") if isinstance(said, bytes) else said
+    shown = Sentence("{text}", {"text": " ".join(text.split())[:MAX_SAID_CHARS] or type(exc).__name__})
+    told = sentence(gettext_noop("The mail server did not accept the message. It said: {said}"), said=shown)
+    return Verdict(False, told, again=code not in PERMANENT)
+
+
+def _code_and_text(exc: SMTPException | OSError) -> tuple[int, bytes | str]:
+    if isinstance(exc, SMTPRecipientsRefused):
+        return next(iter(exc.recipients.values()), (0, b""))
+    if isinstance(exc, SMTPResponseException):
+        return exc.smtp_code, exc.smtp_error
+    return 0, str(exc)
+
+
+# One delivery, from a worker that claimed it to its outcome. At least once, in practice once:
+#
+# 1. The attempt is counted before anything is sent, so a worker that dies while it sends costs one attempt. The row is
+#    then claimed again, and the receiver may get the message a second time, under the same id.
+# 2. A failure that may pass is tried again after growing pauses, or after the pause that the service names; at most
+#    ``MOST_ATTEMPTS`` times.
+# 3. A channel where ``PAUSE_AFTER`` attempts in a row failed is paused, and what was on its way there is held until a
+#    person tries again. Being too busy is no failure.
+# 4. People who are no members any more, and deleted projects, get nothing.
 
 PAUSES_S = (30.0, 120.0, 600.0, 3600.0, 10800.0)
 MOST_ATTEMPTS = len(PAUSES_S) + 1

@@ -20,7 +20,7 @@ from training.errors import TiltyardError
 from webapp.common import work
 from webapp.common.text import clean_json, clean_text
 from webapp.common.work import Claim
-from webapp.people.notifications.mailing import has_server
+from webapp.people.notifications.delivering import has_server
 from webapp.people.notifications.models import (
     Channel,
     Delivery,

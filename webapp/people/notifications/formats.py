@@ -1,12 +1,4 @@
-"""A message in the form of each service: body, headers, and how it is signed.
-
-- Slack: blocks of plain text, so that nothing in a name is read as markup; ``text`` is for services of the same form.
-- Feishu: a post. The signature is an HMAC of nothing, keyed with ``timestamp\\nsecret``, in seconds, inside the body.
-- DingTalk: plain text. The signature is an HMAC of ``timestamp\\nsecret``, keyed with the secret, in milliseconds; both
-  go into the address.
-- Discord: one embed, whose description is Markdown and is escaped; it mentions no person.
-- JSON: our own. ``X-Tiltyard-Signature`` is ``sha256=`` and the HMAC of ``timestamp.body`` in hex.
-"""
+"""Messages to services: their form, their signature, and the files of addresses and secrets that these need."""
 
 from __future__ import annotations
 
@@ -15,16 +7,62 @@ import hashlib
 import hmac
 import json
 import re
+import shutil
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
+from uuid import UUID
 
 from django.utils.translation import gettext as _
 
+from webapp.common.host import write_private
+from webapp.common.storage import channel_dir
 from webapp.people.notifications.models import ChannelKind, Kind
-from webapp.people.notifications.secret_files import Webhook
 from webapp.people.notifications.words import Message
+
+# Addresses and secrets of channels: files that only we can read, never columns, and never shown again.
+#
+# Anyone who knows the address of a webhook may post there, so all of it but the host is as secret as the key.
+
+FILE = "webhook.json"
+
+
+class Webhook(NamedTuple):
+    """Where to post, and what to sign with; the secret may be empty."""
+
+    url: str
+    secret: str
+
+
+def webhook_write(channel_id: UUID, webhook: Webhook) -> None:
+    """Keep them."""
+    folder = channel_dir(channel_id)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    write_private(folder / FILE, json.dumps(webhook._asdict()))
+
+
+def webhook_of(channel_id: UUID) -> Webhook | None:
+    """Address and secret, or ``None`` where the file is gone."""
+    try:
+        return Webhook(**json.loads((channel_dir(channel_id) / FILE).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def webhook_forget(channel_id: UUID) -> None:
+    """Delete the file with the channel."""
+    shutil.rmtree(channel_dir(channel_id), ignore_errors=True)
+
+
+# A message in the form of each service: body, headers, and how it is signed.
+#
+# - Slack: blocks of plain text, so that nothing in a name is read as markup; ``text`` is for services of the same form.
+# - Feishu: a post. The signature is an HMAC of nothing, keyed with ``timestamp\nsecret``, in seconds, inside the body.
+# - DingTalk: plain text. The signature is an HMAC of ``timestamp\nsecret``, keyed with the secret, in milliseconds;
+#   both go into the address.
+# - Discord: one embed, whose description is Markdown and is escaped; it mentions no person.
+# - JSON: our own. ``X-Tiltyard-Signature`` is ``sha256=`` and the HMAC of ``timestamp.body`` in hex.
 
 JSON_HEADERS = {"Content-Type": "application/json; charset=utf-8", "Accept": "application/json, text/plain"}
 SLACK_TITLE, SLACK_TEXT, DISCORD_TITLE, DISCORD_TEXT = 150, 3000, 256, 4096

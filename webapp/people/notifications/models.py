@@ -154,7 +154,7 @@ class ChannelKind(models.TextChoices):
 
 class Channel(UuidModel):
     """Where a project's events are posted. Its address and secret are files
-    (``webapp.people.notifications.secret_files``)."""
+    (``webapp.people.notifications.formats``)."""
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="channels")
     name = models.CharField(_("name"), max_length=80, validators=[name_validator])

@@ -25,8 +25,7 @@ from webapp.common.text import in_words
 from webapp.people.notifications import channels, selectors
 from webapp.people.notifications import events as events_module
 from webapp.people.notifications.channels import CHANGED, MAX_ADDRESS_CHARS, MAX_SECRET_CHARS
-from webapp.people.notifications.delivering import PAUSE_AFTER
-from webapp.people.notifications.mailing import has_server
+from webapp.people.notifications.delivering import PAUSE_AFTER, has_server
 from webapp.people.notifications.models import Channel, ChannelKind, Kind, Notification, Reader, ReaderState, Scope
 from webapp.people.notifications.selectors import Choice
 from webapp.people.teams.access import own, project_for, projects_of

@@ -28,11 +28,10 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from webapp.common.pages import own_address
 from webapp.people.teams.audit import audit
-from webapp.people.teams.login_links import login_link_create, login_link_use
+from webapp.people.teams.logins import login_link_create, login_link_use, mail_allowed
 from webapp.people.teams.models import AuditAction, User
 from webapp.people.teams.selectors import login_link_usable
 from webapp.people.teams.sudo import Act, ask
-from webapp.people.teams.throttle import mail_allowed
 from webapp.people.teams.tokens import tokens_of
 from webapp.people.teams.views import ForgottenForm, LoginForm, MailForm
 

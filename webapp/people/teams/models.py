@@ -12,7 +12,7 @@ from webapp.common.ids import Present, UuidModel, name_validator
 
 
 class User(AbstractUser, UuidModel):
-    """A person who logs in, or a machine account, which cannot log in (``webapp.people.teams.machines``)."""
+    """A person who logs in, or a machine account, which cannot log in (``webapp.people.teams.tokens``)."""
 
     is_machine = models.BooleanField(default=False, db_default=False, editable=False)
 
@@ -190,7 +190,7 @@ class Machine(UuidModel):
 
 
 class LoginThrottle(models.Model):
-    """Failed logins of one account, one address or both, within a window; ``webapp.people.teams.throttle`` has the
+    """Failed logins of one account, one address or both, within a window; ``webapp.people.teams.logins`` has the
     rules."""
 
     key = models.CharField(max_length=64, primary_key=True)

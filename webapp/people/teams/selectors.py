@@ -8,7 +8,7 @@ from uuid import UUID
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from webapp.people.teams.login_links import token_hash
+from webapp.people.teams.logins import token_hash
 from webapp.people.teams.models import LoginLink, Membership, Project, Role, Team, User
 from webapp.people.teams.services import manages
 

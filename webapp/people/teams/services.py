@@ -1,10 +1,13 @@
-"""Writing people, teams and projects."""
+"""Writing people, teams and projects, a project's Hugging Face token, and the installation's switches."""
 
 from __future__ import annotations
 
 import logging
-from typing import NamedTuple
+import re
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
+from django.conf import settings
 from django.contrib.auth import SESSION_KEY
 from django.contrib.sessions.models import Session
 from django.core.exceptions import PermissionDenied, ValidationError
@@ -13,9 +16,23 @@ from django.utils import timezone
 from django.utils.text import slugify
 from django.utils.translation import gettext as _
 
+from training.child_env import MODEL_CACHE, MODEL_TOKEN
+from training.config import JobConfig
+from webapp.common.host import write_private
+from webapp.common.storage import project_dir
 from webapp.people.teams.audit import audit
-from webapp.people.teams.login_links import login_link_create, login_links_end
-from webapp.people.teams.models import AuditAction, LoginLink, Membership, Project, Role, Team, TokenEnd, User
+from webapp.people.teams.logins import login_link_create, login_links_end
+from webapp.people.teams.models import (
+    AuditAction,
+    LoginLink,
+    Membership,
+    Project,
+    Role,
+    SiteSwitch,
+    Team,
+    TokenEnd,
+    User,
+)
 from webapp.people.teams.tokens import tokens_end, user_hold
 
 logger = logging.getLogger(__name__)
@@ -153,3 +170,100 @@ def project_create(*, team: Team, name: str, by: User) -> Project:
         )
         return project
     raise ValidationError({"name": _("Too many projects have this name; choose another.")})
+
+
+# A project's Hugging Face token: a file that only we can read, never a column, never shown.
+#
+# The trainer of a run whose base model is fetched from Hugging Face gets it, and nothing else does: no tracker, no
+# chat, no environment, no reward code. It fetches into a folder of its own project: from a cache that all projects
+# share, a project without a token could train what this token opened.
+
+TOKEN_FILE, CACHE = "hub-token", "hub"
+MIN_TOKEN_CHARS, MAX_TOKEN_CHARS = 8, 500
+_TOKEN = re.compile(r"[\x21-\x7e]+")
+
+
+def hub_token_set(*, project: Project, token: str) -> None:
+    """Keep this token instead of the one before; runs at work keep theirs. Raises ``ValidationError``."""
+    token = token.strip()
+    if not MIN_TOKEN_CHARS <= len(token) <= MAX_TOKEN_CHARS or not _TOKEN.fullmatch(token):
+        raise ValidationError(
+            {"token": _("That is no token: paste it as Hugging Face shows it. It usually begins with hf_.")}
+        )
+    folder = project_dir(project.pk)
+    with transaction.atomic():
+        audit(AuditAction.HUB_TOKEN_SET, project)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_private(folder / TOKEN_FILE, token)
+
+
+def hub_token_remove(*, project: Project) -> bool:
+    """Delete the token. Returns whether there was one. What was fetched with it stays in the project."""
+    if hub_token_since(project) is None:
+        return False
+    with transaction.atomic():
+        audit(AuditAction.HUB_TOKEN_REMOVED, project)
+        (project_dir(project.pk) / TOKEN_FILE).unlink(missing_ok=True)
+    return True
+
+
+def hub_token_since(project: Project) -> datetime | None:
+    """When the token was set; ``None`` where there is none."""
+    try:
+        return datetime.fromtimestamp((project_dir(project.pk) / TOKEN_FILE).stat().st_mtime, UTC)
+    except OSError:
+        return None
+
+
+def hub_env(project: Project, config: JobConfig) -> dict[str, str]:
+    """The variables that let the trainer of a resolved config fetch its base model as the project.
+
+    Where the token was removed, what it had fetched can still be used.
+    """
+    if not (config.needs_model and config.model.from_hub):
+        return {}
+    cache = project_dir(project.pk) / CACHE
+    try:
+        token = {MODEL_TOKEN: (project_dir(project.pk) / TOKEN_FILE).read_text(encoding="utf-8").strip()}
+    except OSError:
+        token = {}
+    return {**token, MODEL_CACHE: str(cache)} if token or cache.is_dir() else {}
+
+
+# The switches that an administrator sets for the whole installation.
+
+CUSTOM_REWARDS = "custom_rewards"
+
+
+def custom_rewards_on() -> bool:
+    """Whether members may write rewards in Python: the operator allowed it, and an administrator switched it on."""
+    return bool(settings.CUSTOM_REWARDS) and SiteSwitch.objects.filter(name=CUSTOM_REWARDS, on=True).exists()
+
+
+@transaction.atomic
+def custom_rewards_switch(*, by: User, on: bool) -> None:
+    """Switch custom rewards, with a row in the audit. Raises ``ValidationError`` where the operator forbids it."""
+    if on and not settings.CUSTOM_REWARDS:
+        raise ValidationError(_("The operator of this installation has not allowed custom rewards."))
+    SiteSwitch.objects.update_or_create(name=CUSTOM_REWARDS, defaults={"on": on})
+    audit(AuditAction.CUSTOM_ON if on else AuditAction.CUSTOM_OFF, by=by)
+
+
+# What a new password ends. It is a validator because Django calls validators for every password that was set, by a
+# page, a form or a command, and not for one that was only hashed again.
+
+
+class EndsCredentials:
+    """Refuses no password; tokens and links of the account end with the old one."""
+
+    def validate(self, password: str, user: Any = None) -> None:
+        """Accept every password."""
+
+    def get_help_text(self) -> str:
+        """Empty: it sets no rule for passwords."""
+        return ""
+
+    def password_changed(self, password: str, user: User) -> None:
+        """End the person's tokens and the login links that were not used. Their other sessions end by themselves."""
+        login_links_end(user)
+        tokens_end(user, TokenEnd.PASSWORD)

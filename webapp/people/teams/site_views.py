@@ -26,8 +26,7 @@ from webapp.people.teams.access import administrator
 from webapp.people.teams.audit import audit, audit_entries, audit_lines, audit_names
 from webapp.people.teams.models import AuditAction, User
 from webapp.people.teams.selectors import people, person
-from webapp.people.teams.services import manages, person_login_link
-from webapp.people.teams.switches import custom_rewards_on, custom_rewards_switch
+from webapp.people.teams.services import custom_rewards_on, custom_rewards_switch, manages, person_login_link
 from webapp.people.teams.views import ConfirmForm, set_active
 
 ENTRIES_PER_PAGE, PEOPLE_PER_PAGE = 50, 100

@@ -18,7 +18,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from webapp.common.pages import add_errors, page_number
-from webapp.people.teams import machines, sudo
+from webapp.people.teams import sudo, tokens
 from webapp.people.teams.access import administrator, project_for
 from webapp.people.teams.models import ApiToken, Machine, Project, Role, TokenEnd, User
 from webapp.people.teams.tokens import token_create, token_revoke, tokens_ended, tokens_of, tokens_open, tokens_reaching
@@ -118,7 +118,7 @@ def _owned_project(request: HttpRequest, slug: str) -> Project:
 
 def _machine_of(request: HttpRequest, slug: str, pk: UUID) -> tuple[Project, Machine]:
     project = _owned_project(request, slug)
-    machine = machines.machine_in(project, pk)
+    machine = tokens.machine_in(project, pk)
     if machine is None:
         raise Http404
     return project, machine
@@ -126,7 +126,7 @@ def _machine_of(request: HttpRequest, slug: str, pk: UUID) -> tuple[Project, Mac
 
 def _token_of(request: HttpRequest, slug: str, pk: UUID, token_pk: UUID) -> tuple[Project, Machine, ApiToken]:
     project, machine = _machine_of(request, slug, pk)
-    token = machines.token_in(machine, token_pk)
+    token = tokens.token_in(machine, token_pk)
     if token is None:
         raise Http404
     return project, machine, token
@@ -139,7 +139,7 @@ def _ask_confirmation(request: HttpRequest, act: sudo.Act, project: Project) -> 
 def _machines_page(request: HttpRequest, project: Project, *, status: int = 200, **more: object) -> HttpResponse:
     context = {
         "project": project,
-        "machines": machines.machines_of(project.team),
+        "machines": tokens.machines_of(project.team),
         "form": MachineForm(project=project),
         "days_form": TokenDaysForm(),
         "now": timezone.now(),
@@ -159,7 +159,7 @@ def machine_list(request: HttpRequest, slug: str) -> HttpResponse:
     if form.is_valid():
         _ask_confirmation(request, sudo.Act.MACHINE, project)
         try:
-            machine, token, text = machines.machine_create(
+            machine, token, text = tokens.machine_create(
                 project=project, by=cast(User, request.user), **form.cleaned_data
             )
         except ValidationError as exc:
@@ -186,7 +186,7 @@ def machine_token_new(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse
     _ask_confirmation(request, sudo.Act.TOKEN, project)
     by = cast(User, request.user)
     try:
-        token, text = machines.machine_token(machine=machine, by=by, project=project, **form.cleaned_data)
+        token, text = tokens.machine_token(machine=machine, by=by, project=project, **form.cleaned_data)
     except ValidationError as exc:
         messages.error(request, " ".join(exc.messages))
         return redirect("team-machines", slug=slug)
@@ -202,7 +202,7 @@ def machine_token_replace(request: HttpRequest, slug: str, pk: UUID, machine_tok
     _ask_confirmation(request, sudo.Act.TOKEN, project)
     by = cast(User, request.user)
     try:
-        token, text = machines.machine_token_rotate(machine=machine, token=old, by=by, project=project)
+        token, text = tokens.machine_token_rotate(machine=machine, token=old, by=by, project=project)
     except ValidationError as exc:
         messages.error(request, " ".join(exc.messages))
         return redirect("team-machines", slug=slug)
@@ -225,7 +225,7 @@ def machine_end(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """End an account with its tokens."""
     project, machine = _machine_of(request, slug, pk)
     try:
-        machines.machine_end(machine=machine, by=cast(User, request.user), project=project)
+        tokens.machine_end(machine=machine, by=cast(User, request.user), project=project)
     except ValidationError as exc:
         messages.error(request, " ".join(exc.messages))
     else:

@@ -6,7 +6,7 @@ from django.contrib.auth.views import LogoutView
 from django.urls import URLPattern, path
 from django.views.i18n import set_language
 
-from webapp.people.teams import hub_views, login_views, site_views, token_views, views
+from webapp.people.teams import login_views, site_views, token_views, views
 
 urlpatterns: list[URLPattern] = [
     path("login/", login_views.Login.as_view(), name="login"),
@@ -28,8 +28,8 @@ urlpatterns: list[URLPattern] = [
     path("theme/", login_views.set_theme, name="set-theme"),
     path("projects/new/", views.project_new, name="project-new"),
     path("p/<slug:slug>/settings/", views.team_settings, name="team-settings"),
-    path("p/<slug:slug>/settings/hub-token/", hub_views.hub_token_keep, name="hub-token"),
-    path("p/<slug:slug>/settings/hub-token/remove/", hub_views.hub_token_forget, name="hub-token-remove"),
+    path("p/<slug:slug>/settings/hub-token/", views.hub_token_keep, name="hub-token"),
+    path("p/<slug:slug>/settings/hub-token/remove/", views.hub_token_forget, name="hub-token-remove"),
     path("p/<slug:slug>/settings/tokens/", token_views.project_tokens, name="team-tokens"),
     path("p/<slug:slug>/settings/tokens/<uuid:pk>/revoke/", token_views.project_token_revoke, name="team-token-revoke"),
     path("p/<slug:slug>/settings/machines/", token_views.machine_list, name="team-machines"),

@@ -1,4 +1,4 @@
-"""Pages of teams: a new project, and who is a member."""
+"""Pages of teams: a new project, its members, its Hugging Face token."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from webapp.common.pages import add_errors
 from webapp.common.text import duration
 from webapp.people.teams import services, sudo
 from webapp.people.teams.access import project_for, projects_of
-from webapp.people.teams.hub_token import hub_token_since
+from webapp.people.teams.logins import login_succeeded, login_wait_s
 from webapp.people.teams.models import Membership, Project, Role, Team, TokenScope, User
 from webapp.people.teams.selectors import member_rows, membership_in, teams_owned
-from webapp.people.teams.throttle import login_succeeded, login_wait_s
+from webapp.people.teams.services import hub_token_remove, hub_token_set, hub_token_since
+from webapp.people.teams.sudo import Act, ask
 
-# --- Forms ----------------------------------------------------------------------------------------------------------
 # Forms of people, teams and projects.
 
 
@@ -392,3 +392,36 @@ def set_active(request: HttpRequest, user: User, *, active: bool) -> None:
     services.person_set_active(user=user, active=active, by=by)
     text = _("%(name)s can log in again.") if active else _("%(name)s is logged out and can no longer log in.")
     messages.success(request, text % {"name": user.username})
+
+
+# Setting and removing a project's Hugging Face token, on the page of its settings.
+
+
+@login_required
+@require_POST
+def hub_token_keep(request: HttpRequest, slug: str) -> HttpResponse:
+    """Set the token, or replace it."""
+    project = project_for(request.user, slug, need=Role.OWNER)
+    form = HubTokenForm(request.POST)
+    if form.is_valid():
+        ask(request, Act.HUB_TOKEN, reverse("team-settings", args=[slug]))
+        try:
+            hub_token_set(project=project, token=form.cleaned_data["token"])
+        except ValidationError as exc:
+            add_errors(form, exc)
+        else:
+            messages.success(
+                request, _("The token is kept. Runs that start from now on fetch their base model with it.")
+            )
+            return redirect("team-settings", slug=slug)
+    return settings_page(request, project, hub_form=form, status=422)
+
+
+@login_required
+@require_POST
+def hub_token_forget(request: HttpRequest, slug: str) -> HttpResponse:
+    """Remove the token."""
+    project = project_for(request.user, slug, need=Role.OWNER)
+    if hub_token_remove(project=project):
+        messages.success(request, _("The token is removed. Gated and private models can no longer be fetched."))
+    return redirect("team-settings", slug=slug)

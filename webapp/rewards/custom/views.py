@@ -27,7 +27,7 @@ from webapp.common.pages import add_errors, probe_allowed
 from webapp.people.teams.access import project_for
 from webapp.people.teams.audit import audit
 from webapp.people.teams.models import AuditAction, Project, Role, User
-from webapp.people.teams.switches import custom_rewards_on
+from webapp.people.teams.services import custom_rewards_on
 from webapp.rewards.custom.sources import BY_KEY, EXAMPLES, runs_offered, samples_of
 from webapp.rewards.custom.testing import Tested, code_test
 from webapp.rewards.selectors import latest_specs, specs_of

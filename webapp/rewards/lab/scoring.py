@@ -30,7 +30,7 @@ from training.rewards.lab.scoring import ASK, is_asked, wanted
 from training.rewards.lab.table import Table, table_load
 from training.rewards.lab.values import Column, column_of, component_key
 from webapp.common.text import os_words
-from webapp.people.teams.switches import custom_rewards_on
+from webapp.people.teams.services import custom_rewards_on
 from webapp.rewards.lab.cache import cache
 from webapp.rewards.models import RolloutSet
 

@@ -34,8 +34,8 @@ from webapp.common.storage import (
 )
 from webapp.common.work import Claim
 from webapp.people.teams.audit import audit
-from webapp.people.teams.machines import machines_end_in
 from webapp.people.teams.models import AuditAction, Project
+from webapp.people.teams.tokens import machines_end_in
 from webapp.runs.models import Run
 from webapp.runs.registry.models import Checkpoint, RegisteredModel
 from webapp.runs.removal.files import bytes_of, files_delete, removal_add

@@ -15,7 +15,7 @@ from django.utils import timezone
 from webapp.evaluation.sharing.models import SavedComparison, SharedLink
 from webapp.evaluation.sharing.services import DAYS, MOST, link_create, link_revoke
 from webapp.evaluation.sharing.views import LinkForm
-from webapp.people.teams.login_links import token_hash
+from webapp.people.teams.logins import token_hash
 from webapp.people.teams.models import AuditEntry, Membership, Project, Role, User
 from webapp.runs.deletion.services import remove
 

@@ -17,7 +17,7 @@ from webapp.common.logs import LineFormatter, RedactFilter
 from webapp.evaluation.sharing.models import SavedComparison
 from webapp.evaluation.sharing.queries import Query
 from webapp.evaluation.sharing.services import comment_add, comparison_save, link_create, link_revoke
-from webapp.people.teams import throttle
+from webapp.people.teams import logins
 from webapp.people.teams.models import Project, User
 from webapp.runs.deletion.services import remove
 from webapp.runs.models import Run
@@ -120,18 +120,18 @@ def test_guesses_are_limited_by_address_and_close_no_link_that_exists(
     revoked, ended = link_create(saved=saved, user=bob, days=7)
     link_revoke(revoked)
     guesser, reader = Client(REMOTE_ADDR="10.0.0.9"), Client(REMOTE_ADDR="10.0.0.10")
-    for number in range(throttle.GUESSES_PER_ADDRESS):
+    for number in range(logins.GUESSES_PER_ADDRESS):
         assert guesser.get(f"/s/guess-{number}/").status_code == 404
         assert guesser.get(f"/s/{secret}/").status_code == 200, "what exists opens, and is no guess"
     refused = [guesser.get(f"/s/{name}/") for name in ("guess", ended, "x" * 5000)]
     assert [answer.status_code for answer in refused] == [429, 429, 429], "what ended answers as what never was"
-    assert 0 < int(refused[0]["Retry-After"]) <= throttle.WINDOW_S
+    assert 0 < int(refused[0]["Retry-After"]) <= logins.WINDOW_S
     assert "Too many links were opened from where you are. Try again in " in refused[1].content.decode()
     assert guesser.get("/s/guess/report.html").status_code == 429
     assert refused[0]["Cache-Control"] == "private, no-store" and not refused[0].cookies
     assert guesser.get(f"/s/{secret}/").status_code == guesser.get(f"/s/{secret}/report.html").status_code == 200
     assert reader.get("/s/guess/").status_code == 404, "somebody else pays for the guesses"
-    throttle.LoginThrottle.objects.update(until=timezone.now())
+    logins.LoginThrottle.objects.update(until=timezone.now())
     assert guesser.get("/s/guess/").status_code == 404, "the window is over"
 
 
@@ -139,20 +139,20 @@ def test_openings_are_limited_by_address(
     secret: str, saved: SavedComparison, bob: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = link_create(saved=saved, user=bob, days=7)[1]
-    monkeypatch.setattr(throttle, "OPENS_PER_ADDRESS", 3)
+    monkeypatch.setattr(logins, "OPENS_PER_ADDRESS", 3)
     assert [Client().get(f"/s/{secret}/").status_code for _n in range(5)] == [200, 200, 200, 429, 429]
     assert Client(REMOTE_ADDR="10.1.1.1").get(f"/s/{secret}/").status_code == 200
     assert Client().get(f"/s/{other}/").status_code == 200, "another link is closed by it"
-    later = timedelta(seconds=throttle.WINDOW_S + 1)
-    throttle.LoginThrottle.objects.update(until=timezone.now() - later)
+    later = timedelta(seconds=logins.WINDOW_S + 1)
+    logins.LoginThrottle.objects.update(until=timezone.now() - later)
     assert Client().get(f"/s/{secret}/").status_code == 200
 
 
 def test_logs_do_not_hold_the_secret(
     secret: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(throttle, "OPENS_PER_ADDRESS", 0)
-    monkeypatch.setattr(throttle, "GUESSES_PER_ADDRESS", 0)
+    monkeypatch.setattr(logins, "OPENS_PER_ADDRESS", 0)
+    monkeypatch.setattr(logins, "GUESSES_PER_ADDRESS", 0)
     for _twice in range(2):  # the first one makes the rows that then count
         answer = Client().get(f"/s/{secret}/")
     assert answer.status_code == 429  # refused here, and still open elsewhere

@@ -11,8 +11,8 @@ from django.test import Client
 from tests.webapp.people.notifications.conftest import EVENTS, Service, work_off
 from tests.webapp.people.notifications.test_api import ask
 from webapp.common.storage import channel_dir
+from webapp.people.notifications.formats import Webhook, webhook_of
 from webapp.people.notifications.models import Channel, Event
-from webapp.people.notifications.secret_files import Webhook, webhook_of
 from webapp.people.teams.models import AuditEntry, User
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -10,8 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from webapp.people.notifications.formats import post_of
-from webapp.people.notifications.secret_files import Webhook
+from webapp.people.notifications.formats import Webhook, post_of
 from webapp.people.notifications.words import Message
 
 URL = "https://example.org/hook?access_token=abc"

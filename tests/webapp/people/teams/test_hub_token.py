@@ -18,8 +18,8 @@ from training.config import JobConfig
 from webapp.common.storage import project_dir
 from webapp.engine import supervisor
 from webapp.engine.trainer import trainer_env
-from webapp.people.teams.hub_token import hub_env, hub_token_set, hub_token_since
 from webapp.people.teams.models import AuditEntry, Project, Team, User
+from webapp.people.teams.services import hub_env, hub_token_set, hub_token_since
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
 

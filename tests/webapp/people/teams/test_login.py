@@ -11,9 +11,8 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from webapp.people.teams.login_links import login_link_create
+from webapp.people.teams.logins import PAIR_LIMIT, login_link_create
 from webapp.people.teams.models import LoginLink, User
-from webapp.people.teams.throttle import PAIR_LIMIT
 
 Clients = Callable[..., Client]
 PASSWORD = "correct horse battery staple"

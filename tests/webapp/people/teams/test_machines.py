@@ -18,13 +18,12 @@ from django.utils import timezone
 from tests.working import done
 from webapp.evaluation.votes.selectors import members_of
 from webapp.people.notifications.models import Event, Notification
-from webapp.people.teams import machines
-from webapp.people.teams.login_links import login_link_create, login_link_use
-from webapp.people.teams.machines import machine_create, machine_end, machine_token, machine_token_rotate
+from webapp.people.teams import tokens
+from webapp.people.teams.logins import login_link_create, login_link_use
 from webapp.people.teams.models import ApiToken, AuditEntry, Machine, Membership, Project, Team, User
 from webapp.people.teams.selectors import member_rows, people
 from webapp.people.teams.services import member_add, member_remove, person_login_link, person_set_active
-from webapp.people.teams.tokens import token_create
+from webapp.people.teams.tokens import machine_create, machine_end, machine_token, machine_token_rotate, token_create
 from webapp.runs.deletion.services import remove
 from webapp.runs.models import Run
 
@@ -261,11 +260,11 @@ def test_two_tokens_hold_side_by_side_until_one_is_revoked(project: Project, ali
 
 def test_there_is_an_end_to_them(project: Project, alice: User, monkeypatch: pytest.MonkeyPatch) -> None:
     machine, _text = _made(project, alice)
-    monkeypatch.setattr(machines, "MOST_TOKENS", 2)
+    monkeypatch.setattr(tokens, "MOST_TOKENS", 2)
     machine_token(machine=machine, days=7, by=alice, project=project)
     with pytest.raises(ValidationError, match="revoke one first"):
         machine_token(machine=machine, days=7, by=alice, project=project)
-    monkeypatch.setattr(machines, "MOST", 2)
+    monkeypatch.setattr(tokens, "MOST_MACHINES", 2)
     _made(project, alice, name="two")
     with pytest.raises(ValidationError, match="end one first"):
         _made(project, alice, name="three")

@@ -12,10 +12,9 @@ from django.test import Client
 from django.urls import reverse
 
 from tests.webapp.people.teams.test_login import CHEAP
-from webapp.people.teams.login_links import login_link_create
+from webapp.people.teams.logins import PAIR_LIMIT, login_link_create
 from webapp.people.teams.models import AuditEntry, SiteSwitch, User
-from webapp.people.teams.switches import custom_rewards_on
-from webapp.people.teams.throttle import PAIR_LIMIT
+from webapp.people.teams.services import custom_rewards_on
 
 PASSWORD = "correct horse battery staple"
 SITE, SWITCH, CONFIRM = "/site/", "/site/custom-rewards/", "/confirm/"

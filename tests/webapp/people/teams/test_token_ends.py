@@ -17,7 +17,7 @@ from django.test import Client
 from django.utils import timezone
 
 from tests.webapp.people.teams.test_login import CHEAP, PASSWORD
-from webapp.people.teams.login_links import login_link_create, login_link_use
+from webapp.people.teams.logins import login_link_create, login_link_use
 from webapp.people.teams.models import ApiToken, AuditEntry, LoginLink, Membership, Project, Role, Team, User
 from webapp.people.teams.services import member_remove, person_set_active
 from webapp.people.teams.tokens import token_create

@@ -13,7 +13,7 @@ from django.test import Client
 from django.utils import timezone
 
 from tests.webapp.people.teams.test_login import CHEAP
-from webapp.people.teams.login_links import token_hash
+from webapp.people.teams.logins import token_hash
 from webapp.people.teams.models import ApiToken, AuditEntry, Membership, Project, Role, User
 from webapp.people.teams.tokens import MOST, token_create, token_revoke
 from webapp.runs.models import Run

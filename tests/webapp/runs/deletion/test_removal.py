@@ -18,8 +18,8 @@ from webapp.common.storage import project_dir, run_dir, trash_dir
 from webapp.common.words import failure
 from webapp.datasets.models import Dataset
 from webapp.engine.history import event_add
-from webapp.people.teams.hub_token import hub_token_set
 from webapp.people.teams.models import AuditEntry, Project, User
+from webapp.people.teams.services import hub_token_set
 from webapp.rewards.models import RolloutSet
 from webapp.runs.deletion import services
 from webapp.runs.deletion.services import forecast, remove

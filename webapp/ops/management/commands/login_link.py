@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from webapp.ops.options import running_address
 from webapp.ops.site import ADMIN
-from webapp.people.teams.login_links import login_link_create, login_link_path
+from webapp.people.teams.logins import login_link_create, login_link_path
 from webapp.people.teams.models import User
 
 

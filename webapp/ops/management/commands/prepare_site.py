@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandParser
 
 from webapp.environments.models import Environment, Kind
 from webapp.ops.site import site_prepare
-from webapp.people.teams.login_links import login_link_create, login_link_path
+from webapp.people.teams.logins import login_link_create, login_link_path
 
 
 class Command(BaseCommand):

@@ -1,33 +1,84 @@
-"""How often a login may fail. The counts are in the database: a restart forgets none.
-
-1. One address that tries one account: after ``PAIR_LIMIT`` failures within the window, that pair waits for its end.
-   Others behind the same address, and the person at another address, are not affected.
-2. Many addresses that try one account: after ``ACCOUNT_FREE`` failures each try must wait a little longer than the one
-   before, up to ``ACCOUNT_WAIT_MAX_S``. Guessing becomes hopeless, and the account is never locked.
-3. One address that tries many accounts: a ceiling so high that a team behind one address never meets it.
-4. A pair that has logged in within ``KNOWN_FOR_S`` only minds rule 1: an attack from elsewhere locks no person out at
-   the place where they always work.
-
-5. Shared links are opened without an account. One address asks for ``GUESSES_PER_ADDRESS`` links that do not exist
-   within the window; then its next guess waits. Links that exist open all the same: a secret has 256 random bits, so
-   a refusal would stop no guess, and would let a stranger close the links of all people behind an address.
-6. One address opens one shared link ``OPENS_PER_ADDRESS`` times within the window: a report takes work to make. Only
-   people with the link can use that up, and no other link is closed by it.
-7. One address shows ``TOKENS_PER_ADDRESS`` API tokens that never were within the window; then it waits with such ones.
-   Tokens that exist work all the same, for the same reason as with links.
-
-A login is counted before its password is checked, so that many at once do not count as one; a success takes its count
-back.
-"""
+"""Logging in: one-time links, and how often an attempt may fail."""
 
 from __future__ import annotations
 
 import hashlib
+import secrets
+from datetime import timedelta
 
 from django.db import connection, transaction
+from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
 
-from webapp.people.teams.models import LoginThrottle
+from webapp.people.teams.models import LoginLink, LoginThrottle, User
+
+# One-time login links: the way in before anyone has set a password. Only the hash of a token is stored.
+
+TOKEN_BYTES = 32
+LIFETIME = timedelta(hours=24)
+
+
+def token_hash(token: str) -> str:
+    """What the database keeps of a token. A token is 256 random bits, so a plain hash needs no salt."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def login_link_create(*, user: User) -> str:
+    """Make a link for this person and return its token, which is nowhere else. Expired links are cleared away."""
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    now = timezone.now()
+    LoginLink.objects.filter(expires_at__lt=now).delete()
+    LoginLink.objects.create(user=user, token_hash=token_hash(token), expires_at=now + LIFETIME)
+    return token
+
+
+def login_link_use(token: str) -> User | None:
+    """Use a link up and return its person; ``None`` if it is unknown, used, expired, or its person may not log in.
+
+    The update is compare-and-set: of two requests with one token, one row change wins.
+    """
+    now = timezone.now()
+    links = LoginLink.objects.filter(token_hash=token_hash(token))
+    with transaction.atomic():
+        open_links = links.filter(used_at=None, expires_at__gt=now, user__is_active=True, user__is_machine=False)
+        if not open_links.update(used_at=now):
+            return None
+        return links.select_related("user")[0].user
+
+
+def login_links_end(user: User) -> None:
+    """End the links of a person that were not used."""
+    LoginLink.objects.filter(user=user, used_at=None).delete()
+
+
+def login_link_path(token: str) -> str:
+    """Path of the page that uses the token. Looked up among our own: all addresses would import every page."""
+    try:
+        return reverse("login-link", urlconf="webapp.people.teams.urls", kwargs={"token": token})
+    except NoReverseMatch:
+        return f"/login/{token}/"
+
+
+# How often a login may fail. The counts are in the database: a restart forgets none.
+#
+# 1. One address that tries one account: after ``PAIR_LIMIT`` failures within the window, that pair waits for its end.
+#    Others behind the same address, and the person at another address, are not affected.
+# 2. Many addresses that try one account: after ``ACCOUNT_FREE`` failures each try must wait a little longer than the
+#    one before, up to ``ACCOUNT_WAIT_MAX_S``. Guessing becomes hopeless, and the account is never locked.
+# 3. One address that tries many accounts: a ceiling so high that a team behind one address never meets it.
+# 4. A pair that has logged in within ``KNOWN_FOR_S`` only minds rule 1: an attack from elsewhere locks no person out at
+#    the place where they always work.
+#
+# 5. Shared links are opened without an account. One address asks for ``GUESSES_PER_ADDRESS`` links that do not exist
+#    within the window; then its next guess waits. Links that exist open all the same: a secret has 256 random bits, so
+#    a refusal would stop no guess, and would let a stranger close the links of all people behind an address.
+# 6. One address opens one shared link ``OPENS_PER_ADDRESS`` times within the window: a report takes work to make. Only
+#    people with the link can use that up, and no other link is closed by it.
+# 7. One address shows ``TOKENS_PER_ADDRESS`` API tokens that never were within the window; then it waits with such
+#    ones. Tokens that exist work all the same, for the same reason as with links.
+#
+# A login is counted before its password is checked, so that many at once do not count as one; a success takes its count
+# back.
 
 WINDOW_S, KNOWN_FOR_S = 15 * 60, 30 * 24 * 3600
 PAIR_LIMIT, ACCOUNT_FREE, ADDRESS_LIMIT = 10, 20, 1_000

@@ -1,0 +1,217 @@
+"""Template tags of the pages: the rail, the bell, roles, deletions that failed, and the page of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from django import template
+from django.urls import reverse
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_noop as _
+
+from webapp.common.pages import addresses_of, url_or_none
+from webapp.common.text import in_words, translated
+from webapp.common.ui import icon
+from webapp.common.words import Failure, failure
+from webapp.people.notifications.selectors import MOST_COUNTED, reader_of_page
+from webapp.people.teams.models import Membership, Project, Role
+from webapp.runs.records.rows import star, tag_links
+from webapp.runs.removal.models import Removal, RemovalState
+from webapp.runs.rollouts.models import RolloutStatus
+from webapp.site.run_pages.flight import Box, Dot
+from webapp.site.run_pages.page import event_words
+
+# The rail: the reader's projects and the pages of one. Drawn here and not by a template, since every page has it.
+
+register = template.Library()
+
+# Label, icon, address name, first parts of address names that belong to it. A name without an address shows no link.
+RAIL = [
+    (gettext_lazy("Overview"), "home", "project-page", ("project",)),
+    (gettext_lazy("Runs"), "runs", "run-list", ("run", "rollout")),
+    (gettext_lazy("Datasets"), "datasets", "dataset-list", ("dataset",)),
+    (gettext_lazy("Rewards"), "rewards", "reward-list", ("reward", "lab")),
+    (gettext_lazy("Environments"), "environments", "environment-list", ("environment",)),
+    (gettext_lazy("Models"), "models", "model-list", ("model", "checkpoint")),
+    (gettext_lazy("Endpoints"), "link", "endpoint-list", ("endpoint",)),
+    (gettext_lazy("Chat"), "chat", "chat-list", ("chat",)),
+    (gettext_lazy("Compare"), "compare", "compare", ("compare", "suite", "vote")),
+    (gettext_lazy("Settings"), "settings", "team-settings", ("team", "member", "channel")),
+]
+_HERE = {True: SafeString(' aria-current="page"'), False: SafeString("")}
+_THIS_ONE = {True: SafeString(' aria-current="true"'), False: SafeString("")}
+
+
+@register.simple_tag(takes_context=True)
+def page_links(context: dict[str, Any], project: Project) -> SafeString:
+    """Links to this project's pages: only those that exist, with the page's own marked."""
+    match = getattr(context.get("request"), "resolver_match", None)
+    here = (getattr(match, "url_name", "") or "").split("-")[0]
+    links = (
+        (url, _HERE[here in parts], icon(icon_name), label)
+        for label, icon_name, url_name, parts in RAIL
+        if (url := url_or_none(url_name, project.slug))
+    )
+    return format_html_join("\n", '<a class="rail-link" href="{}"{}>{}{}</a>', links)
+
+
+@register.simple_tag(takes_context=True)
+def project_links(context: dict[str, Any], css_class: str) -> SafeString:
+    """Links to the projects that the reader may open, with the page's own marked."""
+    own, address_of = getattr(context.get("project"), "pk", None), addresses_of("project-page")
+    link = '<a class="{}" href="{}"{}><span class="truncate">{}</span></a>'
+    projects = reader_of_page(context).projects
+    return format_html_join(
+        "", link, ((css_class, address_of(item.slug), _THIS_ONE[item.pk == own], item.name) for item in projects)
+    )
+
+
+# Events of a run in words.
+
+KINDS = {
+    "state": _("state"),
+    "phase": _("phase"),
+    "attempt": _("attempt"),
+    "log": _("log"),
+    "warning": _("warning"),
+    "held": _("wait"),
+    "update_skipped": _("skipped update"),
+    "sampler_checked": _("sampler check"),
+    "resumed": _("resume"),
+    "checkpoints_removed": _("checkpoints"),
+    "tasks_held_out": _("held-out tasks"),
+    "held_out_evaluated": _("evaluation"),
+    "stage_started": _("stage"),
+    "rollout_order": _("rollout"),
+}
+PHASES = {
+    "checking": _("being checked"),
+    "preparing": _("preparing"),
+    "generating": _("generating"),
+    "environment": _("environment"),
+    "scoring": _("scoring"),
+    "training": _("training"),
+    "saving": _("saving"),
+    "evaluating": _("evaluating held-out tasks"),
+}
+
+
+@register.filter
+def event_kind(kind: str) -> str:
+    """The kind's name."""
+    return translated(KINDS[kind]) if kind in KINDS else kind
+
+
+@register.filter
+def phase_word(phase: str) -> str:
+    """The phase of a run inside its state."""
+    return translated(PHASES[phase]) if phase in PHASES else phase
+
+
+register.filter("event_words", event_words)
+
+
+# The dots of the rollouts in flight, drawn here and not by a template: a step has up to hundreds of them.
+
+_BOX = '<div id="{}" class="flights" data-size="{}" data-shape="{}">{}</div>'
+_GROUP = '<div class="flight-group" role="group" aria-label="{}">{}</div>'
+_WAITING = (
+    '<a class="flight-cell" tabindex="-1" data-cell="{0}" data-status="{1}" role="img" aria-label="{2}"'
+    ' title="{2}">{3}</a>'
+)
+_PLAYED = (
+    '<a class="flight-cell" tabindex="-1" data-cell="{0}" data-status="{1}" data-rollout="{4}" data-step="{5}"{6}{7}'
+    ' href="?tab=rollouts&amp;step={5}&amp;rollout={4}" aria-label="{2}" title="{2}">{3}</a>'
+)
+_NOTHING = SafeString("")
+
+
+@register.simple_tag
+def flight_box(box: Box, element_id: str) -> SafeString:
+    """Groups of dots; ``static/js/lib/flight.js`` draws the same."""
+    groups = (
+        (group.name, format_html_join("", "{}", ((_dot_html(dot),) for dot in group.dots))) for group in box.groups
+    )
+    return format_html(_BOX, element_id, box.size, box.shape, format_html_join("\n", _GROUP, groups))
+
+
+def _dot_html(dot: Dot) -> SafeString:
+    rollout, shown = dot.rollout, (dot.key, dot.status, dot.words, dot.mark)
+    if rollout is None:
+        return format_html(_WAITING, *shown)
+    ended = rollout.status != RolloutStatus.RUNNING
+    outcome = format_html(' data-outcome="{}"', rollout.outcome) if ended else _NOTHING
+    reward = format_html(' data-reward="{}"', dot.reward_step) if dot.reward_step is not None else _NOTHING
+    return format_html(_PLAYED, *shown, rollout.pk, rollout.step, outcome, reward)
+
+
+# People's marks on a run, as its page shows them.
+
+
+@register.simple_tag(takes_context=True)
+def run_star(context: dict[str, Any]) -> SafeString:
+    """The reader's star on the page's run."""
+    run = context["run"]
+    address = reverse("run-star", args=[context["project"].slug, run.pk])
+    return star(run, address, context.get("starred", False), str(context["csrf_token"]))
+
+
+@register.simple_tag(takes_context=True)
+def run_tags(context: dict[str, Any]) -> SafeString:
+    """The tags of the page's run."""
+    return tag_links(context["project"].slug, context["run"].tags)
+
+
+# Deletions that failed, on the pages where a person looks after deleting something.
+
+SHOWN = 5
+
+
+class Failed(NamedTuple):
+    """One deletion, why it failed, and whether the reader may try it again."""
+
+    removal: Removal
+    why: Failure | None
+    mine: bool
+
+
+@register.inclusion_tag("removal/_failed.html", takes_context=True)
+def failed_deletions(context: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the page's project's team; without a project, those of all the reader's teams."""
+    request = context["request"]
+    if (project := context.get("project")) is not None:
+        roles = {project.team_id: project.role}
+    else:
+        memberships = Membership.objects.filter(user_id=request.user.pk)
+        roles = {found.team_id: found.role for found in memberships}
+    rows = Removal.objects.filter(team_id__in=list(roles), state=RemovalState.FAILED)[:SHOWN] if roles else []
+    failed = [
+        Failed(item, failure(item.error), item.team_id is not None and roles[item.team_id] == Role.OWNER)
+        for item in rows
+    ]
+    return {"failed": failed, "back": request.path, "request": request}
+
+
+# Template tags that depend on the reader's role.
+
+
+@register.filter
+def role_at_least(project: Project, need: str) -> bool:
+    """Whether the reader's role in this project (set by ``project_for``) reaches ``need``."""
+    order = [Role.VIEWER, Role.EDITOR, Role.OWNER]
+    return order.index(getattr(project, "role", Role.VIEWER)) >= order.index(Role(need))
+
+
+# Template tags of notifications: the number at the bell, stored sentences.
+
+register.filter("in_words", in_words)
+
+
+@register.simple_tag(takes_context=True)
+def unread(context: dict[str, Any]) -> str:
+    """How many notifications the reader has not read, as the bell shows it; empty for none."""
+    count = reader_of_page(context).unread
+    return f"{MOST_COUNTED - 1}+" if count >= MOST_COUNTED else str(count or "")
