@@ -47,8 +47,8 @@ def give_words(share: float) -> int:
     from django.db import connection
 
     from webapp.runs.models import Run
-    from webapp.runs.rollouts.indexing import SET_WORDS, words_of
     from webapp.runs.rollouts.models import Turn
+    from webapp.runs.rollouts.words import SET_WORDS, words_of
 
     runs = list(Run.objects.filter(kind="grpo").order_by("created_at").values_list("pk", flat=True))
     runs = [run for run in runs if Turn.objects.filter(run=run)[10_000:10_001].count() == 0]

@@ -112,7 +112,6 @@ INSTALLED_APPS = [
     "webapp.evaluation.votes",
     "webapp.runs.pins",
     "webapp.site.run_pages",
-    "webapp.runs.deletion",
     "webapp.site.home",
     "webapp.live",
     "webapp.api",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import include, path
 
-from webapp.runs.deletion.views import removal_again
+from webapp.runs.removal.views import removal_again
 
 handler500 = "webapp.common.errors.server_error"
 urlpatterns = [
@@ -30,8 +30,7 @@ urlpatterns = [
     path("s/", include("webapp.evaluation.sharing.public_urls")),
     path("p/<slug:slug>/votes/", include("webapp.evaluation.votes.urls")),
     path("p/<slug:slug>/chats/", include("webapp.chat.urls")),
-    path("p/<slug:slug>/models/", include("webapp.runs.registry.urls")),
+    path("p/<slug:slug>/", include("webapp.runs.urls")),
     path("p/<slug:slug>/models/", include("webapp.results.model_pages.urls")),
-    path("p/<slug:slug>/", include("webapp.runs.deletion.urls")),
     path("deletions/<uuid:pk>/retry/", removal_again, name="removal-retry"),
 ]

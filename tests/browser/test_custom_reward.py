@@ -24,8 +24,8 @@ from webapp.people.teams.models import AuditEntry, Project, User
 from webapp.rewards.custom.sources import rows_at
 from webapp.rewards.models import RewardSpec
 from webapp.runs.models import Run
-from webapp.runs.rollouts.episodes import episodes_of
 from webapp.runs.rollouts.models import Rollout
+from webapp.runs.rollouts.selectors import episodes_of
 from webapp.runs.states import TERMINAL, RunState
 
 PASSWORD = "correct horse battery staple"

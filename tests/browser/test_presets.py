@@ -27,8 +27,8 @@ from webapp.people.teams.models import Project, User
 from webapp.runs.config import all_components, component_titles, config_of, of_step
 from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Run
-from webapp.runs.rollouts.episodes import episodes_of
 from webapp.runs.rollouts.models import Rollout, RolloutStatus
+from webapp.runs.rollouts.selectors import episodes_of
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

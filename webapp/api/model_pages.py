@@ -28,9 +28,8 @@ from webapp.results.model_pages.scores import Score, scores
 from webapp.runs.registry.download import model_files, tar_bytes, tar_of, with_card
 from webapp.runs.registry.models import ModelKind, ModelPush, RegisteredModel
 from webapp.runs.registry.pushing import push_order
-from webapp.runs.registry.selectors import checkpoints_of, models_of
+from webapp.runs.registry.selectors import checkpoints_of, model_describe, model_mark, models_of
 from webapp.runs.registry.services import model_register
-from webapp.runs.registry.weights import model_describe, model_mark
 
 router = Router()
 WITHIN = ("project", "checkpoint__run__parent", "checkpoint__run__resume_checkpoint")

@@ -21,10 +21,10 @@ from webapp.datasets.services import dataset_delete
 from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.models import Role
 from webapp.people.teams.sudo import Act, ask
-from webapp.runs.deletion.services import remove
 from webapp.runs.models import Run
 from webapp.runs.registry.models import Checkpoint, RegisteredModel
 from webapp.runs.registry.services import model_delete
+from webapp.runs.removal.services import remove
 
 M = TypeVar("M", bound=Model)
 

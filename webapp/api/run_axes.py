@@ -16,7 +16,7 @@ from webapp.people.teams.access import object_for
 from webapp.people.teams.models import TokenScope
 from webapp.runs.config import all_components, config_of
 from webapp.runs.models import Run
-from webapp.runs.records.axes import run_axes
+from webapp.runs.records.selectors import run_axes
 
 router = Router(tags=["runs"])
 

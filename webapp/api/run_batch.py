@@ -24,11 +24,10 @@ from webapp.common.pages import errors_by_field
 from webapp.people.teams.access import project_for
 from webapp.people.teams.models import Role, User
 from webapp.people.teams.sudo import Act, ask
-from webapp.runs.deletion.services import remove
 from webapp.runs.models import Run
 from webapp.runs.records.listing import UNREAD
-from webapp.runs.records.marks import runs_archive, runs_tag
-from webapp.runs.tags import tags_of
+from webapp.runs.records.marks import runs_archive, runs_tag, tags_of
+from webapp.runs.removal.services import remove
 
 router = Router(tags=["runs"])
 MOST = 200

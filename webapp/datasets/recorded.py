@@ -31,8 +31,7 @@ from webapp.datasets.models import Dataset
 from webapp.runs.config import config_at
 from webapp.runs.models import Run
 from webapp.runs.rollouts.figures import groups_read
-from webapp.runs.rollouts.ids import rollout_id
-from webapp.runs.rollouts.models import Rollout, RolloutStatus, Turn
+from webapp.runs.rollouts.models import Rollout, RolloutStatus, Turn, rollout_id
 
 # --- Of runs --------------------------------------------------------------------------------------------------------
 # The dataset version that a run's steps drew their tasks from.

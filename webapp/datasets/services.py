@@ -41,7 +41,7 @@ from webapp.datasets.recorded import PAIRS, ROLLOUTS, pairs_make, rollouts_make
 from webapp.datasets.selectors import runs_using
 from webapp.people.teams.audit import audit
 from webapp.people.teams.models import AuditAction, Project, User
-from webapp.runs.removal.files import removal_add
+from webapp.runs.removal.services import removal_add
 
 # --- Deriving -------------------------------------------------------------------------------------------------------
 # Making the file of a dataset from its parents' rows, in the worker that then checks it.

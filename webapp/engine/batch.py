@@ -25,8 +25,7 @@ from webapp.common.text import clean_json, clean_text
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.registry.models import Checkpoint, CheckpointState
 from webapp.runs.rollouts.figures import Played, decide, judge_functions, note, surprises
-from webapp.runs.rollouts.ids import rollout_id
-from webapp.runs.rollouts.models import Rollout, RolloutGroup, RolloutStatus, Turn
+from webapp.runs.rollouts.models import Rollout, RolloutGroup, RolloutStatus, Turn, rollout_id
 from webapp.runs.rollouts.numbers import NumbersField
 from webapp.runs.rollouts.words import numbers_of
 

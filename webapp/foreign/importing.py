@@ -35,7 +35,7 @@ from webapp.engine.outcome import attempt_end
 from webapp.engine.projection import Projector, parse_line, read_lines
 from webapp.people.teams.models import Project, User
 from webapp.runs.models import Attempt, Run, RunEvent
-from webapp.runs.removal.files import removal_add
+from webapp.runs.removal.services import removal_add
 from webapp.runs.states import RunState
 
 OWNER = "import"

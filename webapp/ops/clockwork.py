@@ -33,7 +33,7 @@ from webapp.engine import outbox, recovery
 from webapp.engine.doctor import examining as doctor
 from webapp.foreign.importing import cut_imports_discard
 from webapp.runs.removal.models import Removal, RemovalState
-from webapp.runs.rollouts.indexing import index_older
+from webapp.runs.rollouts.words import index_older
 
 # --- Tidying --------------------------------------------------------------------------------------------------------
 # Deletes what is not needed any more and no other code deletes: expired sessions, notes of deletions that are done,

@@ -22,8 +22,8 @@ from webapp.people.teams.models import User
 from webapp.reading.parts import Part, config_for, parts_of, spec_of
 from webapp.reading.rows import task_row
 from webapp.rewards.scorers.asking import scorers
-from webapp.runs.rollouts.episodes import episode_of
 from webapp.runs.rollouts.models import Rollout, RolloutStatus, Turn
+from webapp.runs.rollouts.selectors import episode_of
 
 WORDS_LIMIT_S = 3.0
 MAX_TURNS = 4_000

@@ -97,7 +97,9 @@ class Run(UuidModel):
     evaluation = models.JSONField(
         null=True, help_text="training.evaluation.recorded.Report of an evaluation that ended"
     )
-    tags = ArrayField(models.CharField(max_length=30), default=list, help_text="webapp.runs.tags says which may be")
+    tags = ArrayField(
+        models.CharField(max_length=30), default=list, help_text="webapp.runs.records.marks says which may be"
+    )
     notes = models.TextField(blank=True, help_text="plain text of the team")
     archived_at = models.DateTimeField(null=True, help_text="since when the list hides it")
     imported = models.BooleanField(default=False)

@@ -18,7 +18,7 @@ from webapp.common.ui import icon
 from webapp.common.words import Failure, failure
 from webapp.people.notifications.selectors import MOST_COUNTED, reader_of_page
 from webapp.people.teams.models import Membership, Project, Role
-from webapp.runs.records.rows import star, tag_links
+from webapp.runs.records.columns import star, tag_links
 from webapp.runs.removal.models import Removal, RemovalState
 from webapp.runs.rollouts.models import RolloutStatus
 from webapp.site.run_pages.flight import Box, Dot

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Run
-from webapp.runs.records import axes
+from webapp.runs.records import selectors
 from webapp.runs.rollouts.models import Rollout
 
 pytestmark = pytest.mark.django_db
@@ -72,8 +72,8 @@ def test_long_axes_are_thinned_and_keep_their_ends(make_run: Any) -> None:
     run = make_run()
     points = [MetricPoint(run=run, attempt=1, step=n, name="timing/step", value=3600, seq=1) for n in range(1, 1_001)]
     MetricPoint.objects.bulk_create(points)
-    found = axes.run_axes(run)["time"]
-    assert len(found["steps"]) == len(found["at"]) == axes.KNOTS
+    found = selectors.run_axes(run)["time"]
+    assert len(found["steps"]) == len(found["at"]) == selectors.KNOTS
     assert (found["steps"][0], found["steps"][-1], found["at"][-1]) == (1, 1_000, 1_000.0)
     assert all(step == hours for step, hours in zip(found["steps"], found["at"], strict=True))
 

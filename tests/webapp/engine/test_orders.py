@@ -30,8 +30,7 @@ from webapp.engine.orders import orders_pass, rollout_order
 from webapp.engine.services import run_stop
 from webapp.people.teams.models import AuditEntry, User
 from webapp.runs.models import Run, RunEvent
-from webapp.runs.rollouts.ids import rollout_id
-from webapp.runs.rollouts.models import Rollout, Turn
+from webapp.runs.rollouts.models import Rollout, Turn, rollout_id
 
 pytestmark = pytest.mark.django_db(transaction=True)
 V1 = "/api/v1"

@@ -229,7 +229,7 @@ def test_a_child_starts_from_its_parents_checkpoint(queued: Any, project: Any, a
 
 
 def test_a_checkpoint_that_an_open_child_starts_from_is_not_deleted(queued: Any, project: Any, alice: Any) -> None:
-    from webapp.runs.deletion.services import used_by
+    from webapp.runs.removal.services import used_by
 
     parent = queued()
     checkpoint = _saved(parent, 1, 4)

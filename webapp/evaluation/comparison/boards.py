@@ -16,7 +16,7 @@ from webapp.launch.learned.overlap import Overlap, overlaps_of
 from webapp.people.teams.models import Project
 from webapp.runs.config import config_of
 from webapp.runs.models import Run
-from webapp.runs.registry.weights import Weights, marks_of, weights_of_run
+from webapp.runs.registry.selectors import Weights, marks_of, weights_of_run
 from webapp.runs.states import RunState
 
 READ = 300

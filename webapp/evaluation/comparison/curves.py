@@ -17,7 +17,7 @@ from webapp.evaluation.comparison.contestants import Contestant
 from webapp.evaluation.comparison.figures import same_rewards
 from webapp.runs.config import flat
 from webapp.runs.metrics.selectors import curves_of
-from webapp.runs.records.axes import STEP_TIME, axes, played
+from webapp.runs.records.selectors import STEP_TIME, axes, played
 
 POINTS = 400
 SHOWN = (

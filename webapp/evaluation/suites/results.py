@@ -31,7 +31,7 @@ from webapp.launch.learned.overlap import overlaps_of
 from webapp.people.teams.models import Project
 from webapp.runs.config import config_of
 from webapp.runs.models import Run
-from webapp.runs.registry.weights import marks_of
+from webapp.runs.registry.selectors import marks_of
 from webapp.runs.states import RunState
 
 MOST_COMPARED = 8

@@ -12,7 +12,7 @@ from webapp.people.teams.models import Project
 from webapp.rewards.models import RewardSpec
 from webapp.runs.models import Run
 from webapp.runs.registry.models import Checkpoint, ModelKind
-from webapp.runs.registry.weights import Weights, run_in, weights_of_checkpoint, weights_of_run
+from webapp.runs.registry.selectors import Weights, run_in, weights_of_checkpoint, weights_of_run
 
 MOST_STAGES = 16
 

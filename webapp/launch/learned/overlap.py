@@ -23,7 +23,7 @@ from webapp.launch.learned.ancestry import trainers_of
 from webapp.people.teams.models import Project
 from webapp.runs.config import config_of
 from webapp.runs.models import Run
-from webapp.runs.registry.weights import run_in
+from webapp.runs.registry.selectors import run_in
 
 
 class Source(NamedTuple):

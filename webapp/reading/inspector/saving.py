@@ -28,8 +28,8 @@ from webapp.rewards.models import RewardCase, SetKind
 from webapp.rewards.paid import origin_of
 from webapp.runs.config import config_of
 from webapp.runs.models import Run
-from webapp.runs.rollouts.episodes import episode_of
 from webapp.runs.rollouts.models import Rollout, Turn
+from webapp.runs.rollouts.selectors import episode_of
 
 # --- Cases ----------------------------------------------------------------------------------------------------------
 # Rollouts as reward test cases: the episode, the dataset's row, and the reward that it got.

@@ -28,7 +28,7 @@ from webapp.runs.config import config_of, title_of
 from webapp.runs.metrics.selectors import values_at
 from webapp.runs.models import Run
 from webapp.runs.registry.models import ModelKind, RegisteredModel
-from webapp.runs.registry.weights import SECTIONS
+from webapp.runs.registry.selectors import SECTIONS
 
 SHOWN_AS = {"figure": figure, "percent": percent, "duration": duration}
 

@@ -9,7 +9,7 @@ from django import forms
 from django.utils.translation import gettext_lazy
 
 from webapp.runs.registry.models import RegisteredModel
-from webapp.runs.registry.weights import (
+from webapp.runs.registry.selectors import (
     MAX_NOTES_CHARS,
     MAX_SECTION_CHARS,
     MAX_TAG_CHARS,

@@ -23,7 +23,7 @@ from webapp.rewards.models import RewardSpec
 from webapp.runs.config import all_components, config_of
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.registry.models import ModelKind, RegisteredModel
-from webapp.runs.registry.weights import Weights, runs_with, weights_of_model
+from webapp.runs.registry.selectors import Weights, runs_with, weights_of_model
 
 # --- Origins --------------------------------------------------------------------------------------------------------
 # The origins of a model: the runs that trained it, one after the other, and the data of each.

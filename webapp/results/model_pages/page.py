@@ -23,7 +23,7 @@ from webapp.results.model_pages.serving import ways
 from webapp.runs.models import Run
 from webapp.runs.registry.models import Checkpoint, ModelKind, ModelMark, RegisteredModel
 from webapp.runs.registry.pushing import push_on
-from webapp.runs.registry.weights import Weights, weights_of_checkpoint
+from webapp.runs.registry.selectors import Weights, weights_of_checkpoint
 from webapp.runs.states import RunState
 
 EDITS = ("about", "card")

@@ -20,7 +20,7 @@ from webapp.results.model_pages.lineage import Origins, dataset_words, environme
 from webapp.runs.config import config_of
 from webapp.runs.models import Run
 from webapp.runs.registry.models import RegisteredModel
-from webapp.runs.registry.weights import Weights, runs_with, weights_of_model, weights_of_run
+from webapp.runs.registry.selectors import Weights, runs_with, weights_of_model, weights_of_run
 from webapp.runs.states import RunState
 
 READ = 100

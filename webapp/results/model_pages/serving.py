@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 
 from webapp.results.model_pages.lineage import Origins
 from webapp.runs.registry.models import ModelKind, RegisteredModel
-from webapp.runs.registry.weights import weights_of_run
+from webapp.runs.registry.selectors import weights_of_run
 
 ADAPTER_CONFIG = "adapter_config.json"
 CHAT_TEMPLATE = "chat_template.jinja"

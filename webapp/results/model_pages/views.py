@@ -27,8 +27,7 @@ from webapp.results.model_pages.page import page_data
 from webapp.runs.registry.download import README
 from webapp.runs.registry.models import ModelMark, RegisteredModel
 from webapp.runs.registry.pushing import push_order
-from webapp.runs.registry.selectors import models_of
-from webapp.runs.registry.weights import model_describe, model_mark
+from webapp.runs.registry.selectors import model_describe, model_mark, models_of
 
 
 def _models_in_full(project: Project) -> QuerySet[RegisteredModel]:

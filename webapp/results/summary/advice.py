@@ -19,7 +19,7 @@ from webapp.common.text import figure, percent
 from webapp.results.summary.facts import REWARD, SUCCESS, Best, HeldOut
 from webapp.runs.advisories.selectors import AdvisoryView
 from webapp.runs.config import config_of
-from webapp.runs.metrics.ends import Ends
+from webapp.runs.metrics.selectors import Ends
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
 

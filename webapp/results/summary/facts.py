@@ -13,7 +13,7 @@ from webapp.common.text import duration, figure, percent, translated
 from webapp.launch.learned.overlap import Overlap, overlap_of_held_out
 from webapp.results.model_pages.scores import Score
 from webapp.runs.config import config_of
-from webapp.runs.metrics.ends import Ends, Spent, Taken, taken
+from webapp.runs.metrics.selectors import Ends, Spent, Taken, taken
 from webapp.runs.models import Run
 from webapp.runs.registry.models import Checkpoint
 

@@ -24,8 +24,8 @@ from webapp.rewards.cases import cases_of, episode_of_case
 from webapp.rewards.pasted import pasted_episodes
 from webapp.runs.config import config_at, stage_at
 from webapp.runs.models import Run
-from webapp.runs.rollouts.episodes import episodes_of
 from webapp.runs.rollouts.models import Rollout, RolloutStatus
+from webapp.runs.rollouts.selectors import episodes_of
 
 MAX_SAMPLES = 50
 MAX_ROWS_READ = 100_000

@@ -31,9 +31,9 @@ from webapp.rewards.lab.sets import recorded_rollouts
 from webapp.rewards.models import RolloutSet, SetKind, SetState
 from webapp.runs.config import common_components, config_of, stage_at
 from webapp.runs.models import Run
-from webapp.runs.rollouts.episodes import BATCH, episodes_of
 from webapp.runs.rollouts.figures import groups_read
 from webapp.runs.rollouts.models import Rollout, RolloutStatus
+from webapp.runs.rollouts.selectors import BATCH, episodes_of
 
 # --- Recorded -------------------------------------------------------------------------------------------------------
 # A run's records, as episodes that can be scored, with the rows of its dataset: streamed, so of any size.

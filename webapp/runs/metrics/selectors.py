@@ -1,21 +1,94 @@
-"""Curves, thinned to what a screen can show."""
+"""Curves, thinned to what a screen can show, and how a run's figures changed from its first steps to its last."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import numpy as np
 from django.db import connection
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
 
 from training.config import METHODS
 from webapp.common.text import finite
 from webapp.runs.metrics.models import MetricPoint
-from webapp.runs.metrics.thinning import Column, curve_of
-from webapp.runs.models import Run
+from webapp.runs.models import Attempt, Run, RunEvent
 from webapp.runs.states import TERMINAL
+
+# Long curves made short without losing what is seen: the first and last point, and the ends of each stretch. Pure.
+#
+# A stretch keeps its lowest and highest figure, so that no spike is thinned away, and a point that is not finite, so
+# that gaps stay gaps. The mean of all its figures is returned with them: a line smoothed over the ends alone would run
+# midway between the spikes, not where the figures are.
+
+MEAN_DIGITS = 6  # of a mean on its way to a screen
+
+
+class Column(NamedTuple):
+    """The points of one curve in the order of their steps."""
+
+    steps: NDArray[np.int64]
+    values: NDArray[np.float64]
+    attempts: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+
+class Means(NamedTuple):
+    """Of each stretch that has finite figures: its middle step, their mean, and how many they are."""
+
+    steps: list[int]
+    values: list[float]
+    counts: list[int]
+
+
+def curve_of(column: Column, limit: int) -> dict[str, Any]:
+    """``{steps, values, attempts}`` with about ``limit`` points, and ``means`` where it had more of them."""
+    kept, means = (column, None) if len(column) <= limit else _thin_column(column, max(limit // 2 - 1, 1))
+    found = {
+        "steps": kept.steps.tolist(),
+        "values": [finite(value) for value in kept.values.tolist()],
+        "attempts": kept.attempts.tolist(),
+    }
+    return found if means is None else found | {"means": means._asdict()}
+
+
+def _thin_column(column: Column, stretches: int) -> tuple[Column, Means]:
+    steps, values = column.steps, column.values
+    place = (steps - steps[0]) * stretches // (steps[-1] - steps[0] + 1)
+    starts = np.flatnonzero(np.diff(place, prepend=-1))  # of each stretch that has points
+    sizes = np.diff(np.append(starts, len(values)))
+    known = np.isfinite(values)
+    low = np.minimum.reduceat(np.where(known, values, np.inf), starts)
+    high = np.maximum.reduceat(np.where(known, values, -np.inf), starts)
+    ends = [known & (values == np.repeat(low, sizes)), known & (values == np.repeat(high, sizes)), ~known]
+    kept = np.unique(np.concatenate([[0, len(values) - 1], *(_last_places(mask, starts) for mask in ends)]))
+    counts = np.add.reduceat(known.astype(np.int64), starts)
+    return Column(steps[kept], values[kept], column.attempts[kept]), _stretch_means(column, known, starts, counts)
+
+
+def _last_places(mask: NDArray[np.bool_], starts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Of each stretch the last place where the mask holds; of some there is none."""
+    found = np.maximum.reduceat(np.where(mask, np.arange(len(mask)), -1), starts)
+    return found[found >= 0]
+
+
+def _stretch_means(
+    column: Column, known: NDArray[np.bool_], starts: NDArray[np.int64], counts: NDArray[np.int64]
+) -> Means:
+    some = counts > 0
+    last = np.append(starts[1:], len(column)) - 1
+    middle = (column.steps[starts] + column.steps[last]) // 2
+    sums = np.add.reduceat(np.where(known, column.values, 0.0), starts)
+    means = [float(f"{mean:.{MEAN_DIGITS}g}") for mean in sums[some] / counts[some]]
+    return Means(middle[some].tolist(), means, counts[some].tolist())
+
+
+# Curves, thinned to what a screen can show.
 
 MAX_POINTS = 2000
 MIN_POINTS = 40
@@ -253,3 +326,105 @@ def sparklines(run_ids: Iterable[UUID], count: int = SPARKLINE_POINTS) -> dict[U
         for run_id, name, value in cursor.fetchall():
             lines[name].setdefault(run_id, []).append(finite(value))
     return {run_id: lines["reward"].get(run_id) or lines["loss"].get(run_id, []) for run_id in ids}
+
+
+# How a run's figures changed: their first tenth, their last, and the best; and what the run used.
+
+WINDOW = 5
+"""Steps over which a best value is averaged: a best single step would be mostly luck."""
+_FINITE = "abs(value) < 1e150"
+"""NaN is above all in PostgreSQL, and sums of larger values might overflow."""
+# Steps and values in one piece, as numbers on the wire are written: PostgreSQL's windows take five times as long.
+_FOLLOWED = (
+    "SELECT 'ends', name, NULL::float8[], '', string_agg(int4send(step) || float8send(value), '')"
+    " FROM ({won}) AS won WHERE {finite} GROUP BY name"
+)
+_STEP_AND_VALUE = np.dtype([("step", ">i4"), ("value", ">f8")])
+_SUMS = (
+    "SELECT 'sum', name, ARRAY[sum(value), count(*)], '', NULL FROM {points}"
+    " WHERE run_id = %s AND name = ANY(%s) AND {finite} GROUP BY name"
+)
+_TIME = (
+    "SELECT 'time', '', ARRAY[extract(epoch FROM sum(coalesce(ended_at, now()) - started_at))::float8],"
+    " coalesce((SELECT payload->>'device' FROM {events} WHERE run_id = %s AND kind = 'attempt'"
+    " AND payload->>'device' <> '' ORDER BY seq DESC LIMIT 1), ''), NULL FROM {attempts} WHERE run_id = %s"
+)
+
+
+class Ends(NamedTuple):
+    """A figure over a run. ``before`` and ``after`` are means of the first and of the last ``part`` of the ``total``
+    steps that have it, a tenth each, ``late`` of the tenth before the last; ``best`` is the highest mean of ``window``
+    steps in a row, which ``best_step`` ends. ``last``: the last step that has it."""
+
+    total: int
+    part: int
+    before: float
+    late: float | None
+    after: float
+    last: int
+    best: float
+    best_step: int
+
+    @property
+    def window(self) -> int:
+        """Steps that ``best`` is the mean of."""
+        return min(WINDOW, self.total)
+
+
+class Spent(NamedTuple):
+    """What a run took: of figures the sum over all steps, those that were lost too, and how many steps have it,
+    ``device_seconds`` of all its attempts, ``None`` where it never was at work, and the ``device`` as its trainer
+    called it."""
+
+    sums: dict[str, tuple[float, int]]
+    device_seconds: float | None
+    device: str
+
+
+class Taken(NamedTuple):
+    """A summary of a whole run from its figures."""
+
+    ends: dict[str, Ends]
+    spent: Spent
+
+
+def taken(run: Run, followed: Sequence[str], summed: Sequence[str]) -> Taken:
+    """The ends of the ``followed`` figures, without steps that a later attempt trained again, and what the run took.
+
+    One query: it is asked with every page of an ended run.
+    """
+    points, attempts, events = (model._meta.db_table for model in (MetricPoint, Attempt, RunEvent))
+    ends = _FOLLOWED.format(won=standing(run.attempt > 1, "AND name = ANY(%s)"), finite=_FINITE)
+    sums, time = _SUMS.format(points=points, finite=_FINITE), _TIME.format(events=events, attempts=attempts)
+    asked: list[Any] = [run.pk, list(followed), run.pk, list(summed), run.pk, run.pk]
+    with connection.cursor() as cursor:
+        cursor.execute(f"{ends} UNION ALL {sums} UNION ALL {time}", asked)
+        rows = cursor.fetchall()
+    ways = {name: _ends_of_curve(raw) for kind, name, _figures, _word, raw in rows if kind == "ends"}
+    added = {name: (sum_, int(count)) for kind, name, (sum_, count), _word, _raw in _rows_of_kind(rows, "sum")}
+    (_kind, _name, (seconds,), device, _raw), *_none = _rows_of_kind(rows, "time")
+    return Taken(ways, Spent(added, seconds, device))
+
+
+def _rows_of_kind(rows: list[tuple[Any, ...]], kind: str) -> list[tuple[Any, ...]]:
+    return [row for row in rows if row[0] == kind]
+
+
+def _ends_of_curve(raw: bytes) -> Ends:
+    points = np.frombuffer(raw, _STEP_AND_VALUE)
+    points = points[np.argsort(points["step"])]
+    steps, values = points["step"], points["value"].astype("f8")
+    total, part, window = len(values), -(-len(values) // 10), min(WINDOW, len(values))
+    late = values[max(total - 2 * part, 0) : total - part]
+    around = sliding_window_view(values, window).mean(axis=1)
+    best = int(np.argmax(around))  # of equal ones the first
+    return Ends(
+        total,
+        part,
+        before=float(values[:part].mean()),
+        late=float(late.mean()) if len(late) else None,
+        after=float(values[-part:].mean()),
+        last=int(steps[-1]),
+        best=float(around[best]),
+        best_step=int(steps[best + window - 1]),
+    )

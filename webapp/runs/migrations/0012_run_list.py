@@ -40,7 +40,7 @@ class Migration(migrations.Migration):
             field=django.contrib.postgres.fields.ArrayField(
                 base_field=models.CharField(max_length=30),
                 default=list,
-                help_text="webapp.runs.tags says which may be",
+                help_text="webapp.runs.records.marks says which may be",
                 size=None,
             ),
         ),

@@ -34,10 +34,10 @@ from webapp.runs.advisories.selectors import open_count
 from webapp.runs.config import having
 from webapp.runs.metrics.selectors import sparklines
 from webapp.runs.models import Attempt, Run, RunStar
+from webapp.runs.records.marks import tags_of_rows
 from webapp.runs.records.reports import held_text
 from webapp.runs.records.selectors import run_view, stalled, with_ages
 from webapp.runs.states import TERMINAL, RunState
-from webapp.runs.tags import tags_of_rows
 
 PAGE_MAX = 200
 ALL_MAX = 10_000

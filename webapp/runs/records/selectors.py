@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import accumulate
 from typing import Any, cast
 from uuid import UUID
 
 from django.conf import settings
 from django.db import connection
-from django.db.models import DurationField, Exists, ExpressionWrapper, F, OuterRef, QuerySet
+from django.db.models import Count, DurationField, Exists, ExpressionWrapper, F, OuterRef, QuerySet, Sum
 from django.db.models.functions import Greatest, Now
 from django.http import HttpRequest
 
@@ -19,6 +20,7 @@ from webapp.people.teams.access import own
 from webapp.people.teams.models import Project, Role, User
 from webapp.runs.metrics import selectors as metrics
 from webapp.runs.metrics.models import MetricPoint
+from webapp.runs.metrics.selectors import curves
 from webapp.runs.models import Run, RunEvent, RunStar
 from webapp.runs.numbering import by_number, changed, changed_sql
 from webapp.runs.registry.models import Checkpoint
@@ -214,7 +216,6 @@ def run_changes_after(run: Run, seq: int, limit: int = 2000) -> Changes:
     return Changes(run, upto, shown, more=upto < run.seq)
 
 
-# --- Access ---------------------------------------------------------------------------------------------------------
 # The run of an address, if the person may see it.
 
 
@@ -227,3 +228,44 @@ def own_run(request: HttpRequest, slug: str, pk: UUID, *, need: Role = Role.VIEW
         return rows.annotate(starred=Exists(stars))
 
     return own(request, slug, Run, pk, need=need, within=within)
+
+
+# Hours, rollouts and tokens that a run had used at the end of each step, for axes other than steps.
+
+STEP_TIME = "timing/step"
+KNOTS = 400  # of an axis on a screen; between them it is straight
+Axes = dict[str, dict[str, list[Any]]]
+"""``{time, rollouts, tokens}``, each ``{steps, at}``; those that the run does not know are left out."""
+
+
+def run_axes(run: Run) -> Axes:
+    """The axes of one run, of at most ``KNOTS`` steps each."""
+    found = axes(curves(run, [STEP_TIME], 2**31).get(STEP_TIME, {}), played([run.pk]).get(run.pk, []))
+    return {name: {part: _evenly_spaced(values) for part, values in axis.items()} for name, axis in found.items()}
+
+
+def played(runs: Iterable[UUID]) -> dict[UUID, list[tuple[int, int, int]]]:
+    """Of each run its steps, with how many rollouts and tokens each had; what was held out teaches nothing."""
+    rows = Rollout.objects.filter(run__in=list(runs), held_out=False)
+    found: dict[UUID, list[tuple[int, int, int]]] = {}
+    for pk, step, count, tokens in (
+        rows.values_list("run", "step").annotate(Count("pk"), Sum("tokens")).order_by("step")
+    ):
+        found.setdefault(pk, []).append((step, count, tokens or 0))
+    return found
+
+
+def axes(spent: dict[str, Any], steps_played: Sequence[tuple[int, int, int]]) -> Axes:
+    """The axes of a run from the whole curve of its steps' seconds, and its steps with their rollouts and tokens."""
+    seconds = [value or 0.0 for value in spent.get("values", [])]
+    found = {"time": {"steps": spent.get("steps", []), "at": [value / 3600 for value in accumulate(seconds)]}}
+    steps = [step for step, _count, _tokens in steps_played]
+    found["rollouts"] = {"steps": steps, "at": list(accumulate(float(count) for _step, count, _tokens in steps_played))}
+    found["tokens"] = {"steps": steps, "at": list(accumulate(float(tokens) for _step, _count, tokens in steps_played))}
+    return {name: axis for name, axis in found.items() if axis["steps"]}
+
+
+def _evenly_spaced(values: list[Any]) -> list[Any]:
+    if len(values) <= KNOTS:
+        return values
+    return [values[place * (len(values) - 1) // (KNOTS - 1)] for place in range(KNOTS)]

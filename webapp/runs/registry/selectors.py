@@ -1,19 +1,34 @@
-"""Reading models: registered ones, checkpoints of runs, and the folders that an administrator put under MODELS_DIR."""
+"""Reading models: registered ones, checkpoints, folders under MODELS_DIR, and the weights that a run began with."""
 
 from __future__ import annotations
 
 import os
+import re
 import stat
+from collections.abc import Iterable, Mapping
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from typing import NamedTuple
+from uuid import UUID
 
 from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.db import transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models.functions import Now
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
-from training.config import kind_in, name_in
-from webapp.people.teams.models import Project
+from training.config import Reference, kind_in, name_in
+from webapp.common.text import clean_text
+from webapp.people.notifications.events import notify
+from webapp.people.notifications.models import Kind
+from webapp.people.teams.audit import audit
+from webapp.people.teams.models import AuditAction, Project
+from webapp.runs.config import config_of
 from webapp.runs.models import Run
-from webapp.runs.registry.models import Checkpoint, CheckpointState, ModelKind, RegisteredModel
+from webapp.runs.registry.models import Checkpoint, CheckpointState, ModelKind, ModelMark, RegisteredModel
 from webapp.runs.states import TERMINAL
 
 MAX_FOLDERS = 200
@@ -122,3 +137,186 @@ def _model_bytes(folder: Path) -> int | None:
     except OSError:
         return None
     return size if has_config and has_weights else None
+
+
+# Which weights a run started from or played with: by its resolved config, not by what a name means today.
+#
+# A name may be given to another model later. The resolved config has the folder that the name meant when a worker
+# began, and server-made folders name the run and the checkpoint; so a link between a run and its weights is never
+# guessed.
+
+STARTER = "starter"
+_OF_RUN = re.compile(r"/runs/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})/([^/]+/[^/]+)$")
+
+
+class Weights(NamedTuple):
+    """Some weights. ``name`` is a Hugging Face id, a folder below MODELS_DIR, or a run's id; ``at`` is the revision, or
+    the checkpoint's path in the run's folder."""
+
+    kind: ModelKind
+    name: str = ""
+    at: str = ""
+
+
+def weights_of_model(model: RegisteredModel) -> Weights | None:
+    """What a registered model is; ``None`` where its checkpoint is gone."""
+    if model.kind == ModelKind.STARTER:
+        return Weights(ModelKind.STARTER)
+    if model.kind == ModelKind.RUN:
+        return weights_of_checkpoint(model.checkpoint) if model.checkpoint is not None else None
+    return Weights(ModelKind(model.kind), model.source, model.revision)
+
+
+def weights_of_checkpoint(checkpoint: Checkpoint) -> Weights:
+    """What a checkpoint is."""
+    return Weights(ModelKind.RUN, str(checkpoint.run_id), checkpoint.path)
+
+
+def weights_of_run(run: Run) -> Weights | None:
+    """What a run started from, or played with; ``None`` where no model played, or no worker has started it yet."""
+    config = config_of(run) if run.resolved else None
+    if config is None or not config.needs_model:
+        return None
+    source, written = config.model.source, str(run.config.get("model", {}).get("source") or "")
+    if found := _OF_RUN.search(source):
+        return Weights(ModelKind.RUN, found[1], found[2])
+    if kind_in(source) in ("model", "run"):
+        return None
+    if source == STARTER:
+        return Weights(ModelKind.STARTER)
+    if Path(source).is_absolute():
+        # A folder that was registered; that of a removed kind, or of a moved MODELS_DIR, still has its name.
+        return Weights(ModelKind.FOLDER, Path(source).name) if kind_in(written) == "model" else None
+    return Weights(ModelKind.HUB, source, config.model.revision)
+
+
+def run_in(source: str) -> UUID | None:
+    """The run that left the weights that a resolved config means; ``None`` where no run did."""
+    found = _OF_RUN.search(source)
+    return UUID(found[1]) if found else None
+
+
+def runs_with(all_weights: Iterable[Weights]) -> Q:
+    """Runs whose resolved config means one of these weights; ``weights_of_run`` of a row says which."""
+    return reduce(or_, (_runs_with_weights(weights) for weights in all_weights), Q(pk__in=[]))
+
+
+def _runs_with_weights(weights: Weights) -> Q:
+    match weights.kind:
+        case ModelKind.RUN:
+            return Q(resolved__model__source__endswith=f"/runs/{weights.name}/{weights.at}")
+        case ModelKind.FOLDER:
+            a_model = str(Reference("model", ""))
+            return Q(resolved__model__source__endswith=f"/{weights.name}", config__model__source__startswith=a_model)
+        case ModelKind.HUB:
+            return Q(resolved__model__source=weights.name, resolved__model__revision=weights.at)
+    return Q(resolved__model__source=STARTER)
+
+
+def marks_of(project: Project) -> dict[Weights, str]:
+    """The marks of a project's models, in the reader's language, by the weights that they mark."""
+    rows = (
+        RegisteredModel.objects.filter(project=project).exclude(mark="").select_related("checkpoint").order_by("mark")
+    )
+    found = {weights_of_model(model): model.get_mark_display() for model in rows}  # production comes last, and stays
+    return {weights: mark for weights, mark in found.items() if weights is not None}
+
+
+# A team's own words on a model: its mark, tags, notes, and its own sections of the model card.
+
+MAX_TAGS, MAX_TAG_CHARS = 8, 24
+MAX_NOTES_CHARS, MAX_SECTION_CHARS = 4000, 8000
+TAG = re.compile(rf"\w[\w.+-]{{0,{MAX_TAG_CHARS - 1}}}")
+SECTIONS = {
+    "intended_use": gettext_lazy("Intended use"),
+    "limitations": gettext_lazy("Limitations"),
+    "licence": gettext_lazy("Licence"),
+}
+
+
+def model_mark(*, model: RegisteredModel, mark: str) -> RegisteredModel:
+    """Mark a model, or with ``""`` take its mark away. The model that was in production before loses that mark.
+
+    1. The project is locked, so that of two people who choose at once the later one wins.
+    2. The former model of production is unmarked, and that is audited as an act of its own.
+    3. The model gets the mark. A mark that it has already changes nothing and leaves no row.
+    """
+    if mark and mark not in ModelMark.values:
+        raise ValidationError({"mark": _("Choose one of the marks.")})
+    with transaction.atomic():
+        Project.objects.select_for_update().filter(pk=model.project_id).first()
+        if mark == ModelMark.PRODUCTION:
+            former = RegisteredModel.objects.filter(project=model.project_id, mark=mark).exclude(pk=model.pk)
+            for other in former.select_related("project"):
+                _set_mark(other, "")
+        model.refresh_from_db(fields=["mark"])
+        if model.mark != mark:
+            _set_mark(model, mark)
+    return model
+
+
+def _set_mark(model: RegisteredModel, mark: str) -> None:
+    before = ModelMark(model.mark).label if model.mark else ""
+    RegisteredModel.objects.filter(pk=model.pk).update(mark=mark, marked_at=Now() if mark else None)
+    model.refresh_from_db(fields=["mark", "marked_at"])
+    action = AuditAction.MODEL_MARKED if mark else AuditAction.MODEL_UNMARKED
+    entry = audit(action, model, subject=f"{model.name}: {ModelMark(mark).label if mark else before}")
+    if mark == ModelMark.PRODUCTION:
+        key = f"production:{model.pk}:{model.marked_at.isoformat() if model.marked_at else ''}"
+        notify(Kind.MODEL_PRODUCTION, model, key=key, facts={"by": entry.username if entry else ""})
+
+
+def model_describe(
+    *,
+    model: RegisteredModel,
+    tags: Iterable[str] | None = None,
+    notes: str | None = None,
+    card: Mapping[str, str] | None = None,
+) -> RegisteredModel:
+    """Change tags, notes or sections of the card; what is ``None``, and a section that is not named, stays.
+
+    Raises ``ValidationError`` by field: ``tags``, ``notes``, or the name of the section.
+    """
+    changed: dict[str, object] = {}
+    if tags is not None:
+        changed["tags"] = clean_tags(tags)
+    if notes is not None:
+        changed["notes"] = _clean_field("notes", notes, MAX_NOTES_CHARS)
+    if card is not None:
+        if unknown := set(card) - set(SECTIONS):
+            raise ValidationError({"card": _("There is no section “%s”.") % sorted(unknown)[0][:40]})
+        own = {name: _clean_field(name, text, MAX_SECTION_CHARS) for name, text in card.items()}
+        changed["card"] = {name: text for name, text in (model.card | own).items() if text}
+    changed = {name: value for name, value in changed.items() if getattr(model, name) != value}
+    if changed:
+        for name, value in changed.items():
+            setattr(model, name, value)
+        with transaction.atomic():
+            model.save(update_fields=list(changed))
+            audit(AuditAction.MODEL_DESCRIBED, model)
+    return model
+
+
+def clean_tags(tags: Iterable[str]) -> list[str]:
+    """Each tag once, in the order in which they were written. Raises ``ValidationError`` for ``tags``."""
+    found: dict[str, str] = {}
+    for tag in tags:
+        text = clean_text(tag).strip()
+        if not text:
+            continue
+        if not TAG.fullmatch(text):
+            words = {"tag": text[:40], "most": MAX_TAG_CHARS}
+            sentence = _("“%(tag)s” is no tag: use at most %(most)d letters, digits and . + - _, without spaces.")
+            raise ValidationError({"tags": sentence % words})
+        found.setdefault(text.casefold(), text)
+    if len(found) > MAX_TAGS:
+        raise ValidationError({"tags": _("A model has at most %(most)d tags.") % {"most": MAX_TAGS}})
+    return list(found.values())
+
+
+def _clean_field(field: str, text: str, most: int) -> str:
+    found = clean_text(text).replace("\r\n", "\n").strip()
+    if len(found) > most:
+        words = {"n": len(found), "most": most}
+        raise ValidationError({field: _("That is %(n)d characters; at most %(most)d are kept.") % words})
+    return found

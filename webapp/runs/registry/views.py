@@ -25,8 +25,7 @@ from webapp.people.teams.models import Project, Role, User
 from webapp.people.teams.sudo import Act, ask
 from webapp.runs.registry import selectors, services
 from webapp.runs.registry.models import Checkpoint, ModelKind, RegisteredModel
-from webapp.runs.registry.selectors import checkpoints_of, model_folders
-from webapp.runs.registry.weights import STARTER
+from webapp.runs.registry.selectors import STARTER, checkpoints_of, model_folders
 
 # --- Forms ----------------------------------------------------------------------------------------------------------
 # The form that registers a model.

@@ -1,4 +1,4 @@
-"""Groups that a person chose, kept in a file until a worker reads them."""
+"""Figures of rollouts: the signal of a group, how rare a rollout is, its outcome, and groups that a person chose."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from webapp.runs.config import all_components, config_of
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout, RolloutStatus
 
-# --- Signal ---------------------------------------------------------------------------------------------------------
 # The learning signal of a group: whether its rewards differ, and whether the outcomes of the task do.
 
 
@@ -45,7 +44,6 @@ def _verdict_value(rollout: Rollout, functions: Mapping[str, str]) -> float | No
     return found.value if found else None
 
 
-# --- Surprise -------------------------------------------------------------------------------------------------------
 # How rare a rollout is in its group: the rarest are shown first.
 
 NEAR = 0.5  # rewards at most this many standard deviations apart are alike
@@ -78,7 +76,6 @@ def surprises(group: Sequence[Played | None]) -> list[float | None]:
     return found
 
 
-# --- Noting ---------------------------------------------------------------------------------------------------------
 # What a turn adds to its rollout, so that lists need not read turns: the tools it called, how much was written.
 
 NAME_MAX = 120
@@ -98,7 +95,6 @@ def note(rollout: Rollout, messages: list[dict[str, Any]], number: int) -> None:
                 rollout.tools = [*rollout.tools, name]
 
 
-# --- Outcome --------------------------------------------------------------------------------------------------------
 # The outcome of a rollout's task: one vocabulary, decided in one place, when the rollout ends.
 #
 # The environment's verdict decides; where it gave none, a reward component that judges the task (the list of

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from typing import Any
+from uuid import UUID, uuid5
 
 from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import GinIndex
@@ -152,3 +153,11 @@ class RolloutGroup(models.Model):
 
     def __str__(self) -> str:
         return f"step {self.step} · group {self.group}"
+
+
+# Ids of rollouts.
+
+
+def rollout_id(run_id: UUID, attempt: int, name: str) -> UUID:
+    """Id of a rollout: derived, so that a second import or a repeated journal name never meets a stranger's row."""
+    return uuid5(run_id, f"{attempt}/{name}")

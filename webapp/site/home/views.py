@@ -18,9 +18,8 @@ from webapp.people.teams.models import User
 from webapp.people.teams.selectors import teams_owned
 from webapp.people.teams.views import MemberForm
 from webapp.runs.pins.services import pins_shown
-from webapp.runs.records.columns import SHORT, columns_named, heads
+from webapp.runs.records.columns import SHORT, columns_named, heads, table_rows
 from webapp.runs.records.listing import run_list
-from webapp.runs.records.rows import table_rows
 from webapp.site.home.selectors import demo_is_pending, home_projects, project_counts, shelves
 
 NEWEST_RUNS = 6

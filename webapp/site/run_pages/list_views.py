@@ -32,10 +32,10 @@ from webapp.people.teams.models import Project, Role, User
 from webapp.rewards.selectors import specs_of
 from webapp.runs.models import Run
 from webapp.runs.records import columns, listing, marks
-from webapp.runs.records.rows import star, table_rows
+from webapp.runs.records.columns import star, table_rows
+from webapp.runs.records.marks import LONGEST, MOST
 from webapp.runs.records.selectors import own_run
 from webapp.runs.states import TERMINAL, RunState
-from webapp.runs.tags import LONGEST, MOST
 
 PER_PAGE = 50
 CHOSEN_MOST = 200

@@ -17,7 +17,7 @@ from webapp.evaluation.sharing.services import DAYS, MOST, link_create, link_rev
 from webapp.evaluation.sharing.views import LinkForm
 from webapp.people.teams.logins import token_hash
 from webapp.people.teams.models import AuditEntry, Membership, Project, Role, User
-from webapp.runs.deletion.services import remove
+from webapp.runs.removal.services import remove
 
 pytestmark = pytest.mark.django_db
 

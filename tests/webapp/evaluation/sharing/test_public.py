@@ -19,8 +19,8 @@ from webapp.evaluation.sharing.queries import Query
 from webapp.evaluation.sharing.services import comment_add, comparison_save, link_create, link_revoke
 from webapp.people.teams import logins
 from webapp.people.teams.models import Project, User
-from webapp.runs.deletion.services import remove
 from webapp.runs.models import Run
+from webapp.runs.removal.services import remove
 
 pytestmark = pytest.mark.django_db
 GATED = [{"name": "env_success", "weight": 0.8, "params": {}}, {"name": "format", "weight": 0.2, "params": {}}]

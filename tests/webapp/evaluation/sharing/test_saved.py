@@ -15,8 +15,8 @@ from webapp.evaluation.sharing.models import SavedComparison
 from webapp.evaluation.sharing.queries import Query, opened, query_of
 from webapp.evaluation.sharing.services import MOST_SAVED, comparison_save
 from webapp.people.teams.models import AuditEntry, Project, Team, User
-from webapp.runs.deletion.services import remove
 from webapp.runs.models import Run
+from webapp.runs.removal.services import remove
 from webapp.runs.states import RunState
 
 pytestmark = pytest.mark.django_db

@@ -24,8 +24,8 @@ from webapp.people.teams.models import ApiToken, AuditEntry, Machine, Membership
 from webapp.people.teams.selectors import member_rows, people
 from webapp.people.teams.services import member_add, member_remove, person_login_link, person_set_active
 from webapp.people.teams.tokens import machine_create, machine_end, machine_token, machine_token_rotate, token_create
-from webapp.runs.deletion.services import remove
 from webapp.runs.models import Run
+from webapp.runs.removal.services import remove
 
 pytestmark = pytest.mark.django_db
 Clients = Callable[..., Client]

@@ -23,8 +23,7 @@ from webapp.reading.inspector.models import SavedView
 from webapp.rewards.lab.sets import set_of_run
 from webapp.rewards.models import RewardCase, RolloutSet
 from webapp.runs.models import Run
-from webapp.runs.rollouts.ids import rollout_id
-from webapp.runs.rollouts.models import Rollout, Turn
+from webapp.runs.rollouts.models import Rollout, Turn, rollout_id
 
 ClientFor = Callable[..., Client]
 TOOL = {"type": "function", "function": {"name": "calculator", "description": "", "parameters": {"type": "object"}}}

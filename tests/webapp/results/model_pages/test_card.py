@@ -18,7 +18,7 @@ from webapp.people.teams.models import Project, User
 from webapp.results.model_pages.card import card_of, table
 from webapp.runs.models import Run
 from webapp.runs.registry.models import ModelKind, RegisteredModel
-from webapp.runs.registry.weights import model_describe
+from webapp.runs.registry.selectors import model_describe
 
 pytestmark = pytest.mark.django_db
 

@@ -21,7 +21,7 @@ from webapp.results.model_pages.lineage import children, lineage, origins_of
 from webapp.results.model_pages.scores import scores
 from webapp.runs.models import Run
 from webapp.runs.registry.models import Checkpoint, ModelKind, RegisteredModel
-from webapp.runs.registry.weights import weights_of_run
+from webapp.runs.registry.selectors import weights_of_run
 
 pytestmark = pytest.mark.django_db
 PLAYED = {"environment": {"name": "environment:tools"}}

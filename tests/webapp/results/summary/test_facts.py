@@ -17,7 +17,7 @@ from webapp.engine.resuming import whole_checkpoints
 from webapp.results.summary.facts import REWARD, SUCCESS, Cost, best_of, gains_of, held_out_of, nearest, taken_by
 from webapp.results.summary.facts import cost_of as cost_from
 from webapp.runs.config import config_of
-from webapp.runs.metrics.ends import Ends
+from webapp.runs.metrics.selectors import Ends
 from webapp.runs.models import Attempt, Run
 
 pytestmark = pytest.mark.django_db

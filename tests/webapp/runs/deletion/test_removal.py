@@ -21,13 +21,13 @@ from webapp.engine.history import event_add
 from webapp.people.teams.models import AuditEntry, Project, User
 from webapp.people.teams.services import hub_token_set
 from webapp.rewards.models import RolloutSet
-from webapp.runs.deletion import services
-from webapp.runs.deletion.services import forecast, remove
 from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.registry.models import Checkpoint
 from webapp.runs.registry.services import model_delete, model_register
+from webapp.runs.removal import services
 from webapp.runs.removal.models import Removal
+from webapp.runs.removal.services import forecast, remove
 from webapp.runs.rollouts.models import Rollout, Turn
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -254,7 +254,7 @@ def test_a_deletion_that_failed_is_seen_and_tried_again(
     """It stood in the worker's log alone: nobody saw that the files were still there, and nothing tried again."""
     remove(run)
     with monkeypatch.context() as patch:
-        patch.setattr("webapp.runs.removal.files.shutil.rmtree", _denied)
+        patch.setattr("webapp.runs.removal.services.shutil.rmtree", _denied)
         assert _worker().state == "failed"
     removal = Removal.objects.get()
     assert removal.error["message"] == "Its files cannot be deleted: Permission denied."
@@ -279,7 +279,7 @@ def test_a_project_whose_deletion_failed_is_named_on_the_front_page(
 ) -> None:
     remove(run.project)
     with monkeypatch.context() as patch:
-        patch.setattr("webapp.runs.removal.files.shutil.rmtree", _denied)
+        patch.setattr("webapp.runs.removal.services.shutil.rmtree", _denied)
         assert _worker().state == "failed"
     page = client_for(alice).get("/?all=1").content.decode()
     assert "Joust could not be deleted" in page and "Its files cannot be deleted: Permission denied." in page

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from webapp.runs.metrics.thinning import Column, curve_of
+from webapp.runs.metrics.selectors import Column, curve_of
 
 
 def thinned(steps: Any, values: Any, limit: int, attempts: Any = None) -> dict[str, Any]:

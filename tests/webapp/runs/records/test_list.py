@@ -20,11 +20,9 @@ from webapp.common.serving import CsvResponse, csv_lines
 from webapp.people.teams.models import AuditEntry, Project
 from webapp.runs.models import Attempt, Run, RunColumns, RunStar
 from webapp.runs.records import columns
-from webapp.runs.records.columns import DRAWN, USUAL, columns_for, columns_keep, columns_named
+from webapp.runs.records.columns import DRAWN, USUAL, columns_for, columns_keep, columns_named, table_rows
 from webapp.runs.records.listing import run_list, run_tags
-from webapp.runs.records.marks import run_label, run_star, runs_archive, runs_tag
-from webapp.runs.records.rows import table_rows
-from webapp.runs.tags import tags_of
+from webapp.runs.records.marks import run_label, run_star, runs_archive, runs_tag, tags_of
 
 pytestmark = pytest.mark.django_db
 

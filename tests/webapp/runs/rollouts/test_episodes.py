@@ -10,8 +10,8 @@ from envs.wire import Message, ToolCall
 from training import events
 from training.config import RewardComponent
 from training.rewards.scoring import score_episode
-from webapp.runs.rollouts.episodes import episodes_of
 from webapp.runs.rollouts.models import Rollout
+from webapp.runs.rollouts.selectors import episodes_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -14,10 +14,18 @@ from training import events as run_events
 from webapp.engine.batch import Batch, rollout_id
 from webapp.runs.models import Run
 from webapp.runs.rollouts.figures import Played, surprises
-from webapp.runs.rollouts.indexing import index_batch, index_older
 from webapp.runs.rollouts.models import Rollout, Turn
 from webapp.runs.rollouts.selectors import CONTENT_MAX, turn_view
-from webapp.runs.rollouts.words import TEXT_MAX, TOKENS_MAX, numbers_of, numbers_of_phrase, tokens_asked, tokens_in
+from webapp.runs.rollouts.words import (
+    TEXT_MAX,
+    TOKENS_MAX,
+    index_batch,
+    index_older,
+    numbers_of,
+    numbers_of_phrase,
+    tokens_asked,
+    tokens_in,
+)
 
 RUN, OTHER = UUID(int=1), UUID(int=2)
 

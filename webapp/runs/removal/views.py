@@ -17,12 +17,11 @@ from webapp.common.pages import own_address
 from webapp.people.teams.access import object_of_team, own, project_for
 from webapp.people.teams.models import Project, Role
 from webapp.people.teams.sudo import Act, ask
-from webapp.runs.deletion.services import forecast, remove
 from webapp.runs.models import Run
 from webapp.runs.registry.models import Checkpoint
 from webapp.runs.registry.selectors import checkpoints_of
-from webapp.runs.removal.files import removal_retry
 from webapp.runs.removal.models import Removal
+from webapp.runs.removal.services import forecast, removal_retry, remove
 
 DELETES: dict[type, Act] = {
     Run: Act.DELETE_RUN,

@@ -1,26 +1,24 @@
-"""Deleting runs, checkpoints and projects.
-
-1. What else uses the thing is listed and blocks the deletion (``used_by``); so does work that has not ended.
-2. In one transaction it is hidden (``removed_at``; its name is free again), written into the audit, and a ``Removal``
-   is left for a worker. From here on no page shows it.
-3. The worker deletes the rows that depend on it in batches, then the row, then the files by way of the trash. Each part
-   may be done twice, so after a worker was killed another one continues.
-"""
+"""Deleting files, runs, checkpoints and projects: hidden at once, gone by a worker, never half."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import shutil
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import connection, transaction
 from django.db.models import CASCADE, CompositePrimaryKey, Model, Q, QuerySet
 from django.db.models.functions import Now
-from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
+from django.utils.translation import gettext, ngettext
 
+from training.errors import DataError
+from training.words import _, sentence
+from webapp.common import work
 from webapp.common.storage import (
     channel_dir,
     dataset_dir,
@@ -31,6 +29,7 @@ from webapp.common.storage import (
     rescoring_dir,
     rollout_set_dir,
     run_dir,
+    trash_dir,
 )
 from webapp.common.work import Claim
 from webapp.people.teams.audit import audit
@@ -38,9 +37,83 @@ from webapp.people.teams.models import AuditAction, Project
 from webapp.people.teams.tokens import machines_end_in
 from webapp.runs.models import Run
 from webapp.runs.registry.models import Checkpoint, RegisteredModel
-from webapp.runs.removal.files import bytes_of, files_delete, removal_add
 from webapp.runs.removal.models import Removal, RemovalState
 from webapp.runs.states import LEASED, TERMINAL, RunState
+
+
+def removal_add(
+    name: str, paths: Iterable[Path], project: Project, *, kind: str = "", object_id: UUID | None = None
+) -> Removal:
+    """Have a worker delete folders, and the row they belong to. Part of the caller's transaction."""
+    root = Path(settings.DATA_DIR)
+    relative = [path.relative_to(root).as_posix() for path in paths]
+    removal = Removal.objects.create(
+        name=name[:200], paths=relative, kind=kind, object_id=object_id, team_id=project.team_id
+    )
+    work.enqueue(removal)
+    return removal
+
+
+def removal_retry(removal: Removal) -> bool:
+    """Have a worker try a failed deletion again; false where that was asked for already."""
+    failed = Removal.objects.filter(pk=removal.pk, state=RemovalState.FAILED)
+    if not failed.update(state=RemovalState.WAITING, error=None, token="", tries=0, heard_at=None):
+        return False
+    work.enqueue(removal)
+    return True
+
+
+def files_delete(claim: Claim[Removal]) -> None:
+    """Rename what is still there into the trash, then empty that. Raises ``DataError``."""
+    trash = trash_dir(claim.item.pk)
+    try:
+        trash.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for number, relative in enumerate(claim.item.paths):
+            path = Path(settings.DATA_DIR) / relative
+            if path.exists():
+                _move_to_trash(trash / f"{number}.{claim.token}", path)
+        claim.report({"stage": "files"}, at_once=True)
+        shutil.rmtree(trash)
+    except OSError as exc:
+        what = sentence(_("Its files cannot be deleted: {why}."), why=exc.strerror or "I/O error")
+        raise DataError(what, hint=_("Fix the permissions or the disk of the data folder, then try again.")) from exc
+
+
+def _move_to_trash(trash: Path, path: Path) -> None:
+    try:
+        os.replace(path, trash)
+    except OSError:  # on another file system
+        shutil.rmtree(path)
+
+
+def bytes_of(paths: Iterable[Path]) -> int:
+    """What folders hold on the disk; a file with several names counts once, links are not followed."""
+    total, seen = 0, set()
+    for path in paths:
+        for folder, _folders, names in os.walk(path):
+            for name in names:
+                try:
+                    stat = os.lstat(os.path.join(folder, name))
+                except OSError:  # gone meanwhile
+                    continue
+                if (key := (stat.st_dev, stat.st_ino)) not in seen:
+                    seen.add(key)
+                    total += stat.st_size
+    return total
+
+
+def removal_failed(_removal: Removal, error: Any) -> dict[str, Any]:
+    """The columns of a deletion that failed; its rows and files stay hidden, and its error says why."""
+    return {"state": RemovalState.FAILED, "error": error.info.model_dump(mode="json")}
+
+
+# Deleting runs, checkpoints and projects.
+#
+# 1. What else uses the thing is listed and blocks the deletion (``used_by``); so does work that has not ended.
+# 2. In one transaction it is hidden (``removed_at``; its name is free again), written into the audit, and a ``Removal``
+#    is left for a worker. From here on no page shows it.
+# 3. The worker deletes the rows that depend on it in batches, then the row, then the files by way of the trash. Each
+#    part may be done twice, so after a worker was killed another one continues.
 
 BATCH = 1000
 DELETE = "DELETE FROM {table} WHERE ctid = ANY(ARRAY(SELECT ctid FROM {table} WHERE {column} = %s LIMIT %s))"
@@ -115,7 +188,7 @@ def _hide_project(project: Project) -> None:
 
 def _shown_name(item: Run | Checkpoint | Project) -> str:
     if isinstance(item, Checkpoint):
-        return _("%(run)s, step %(step)s") % {"run": item.run.name, "step": item.step}
+        return gettext("%(run)s, step %(step)s") % {"run": item.run.name, "step": item.step}
     return item.name
 
 
@@ -124,19 +197,21 @@ def used_by(item: Run | Checkpoint | Project) -> list[str]:
     """Sentences on why it cannot be deleted now; empty where it can."""
     if isinstance(item, Project):
         busy = Run.objects.filter(project=item, state__in=BUSY)
-        return _sentence_with_names(busy, _("Runs are active or queued; stop them first: %(names)s."))
+        return _sentence_with_names(busy, gettext("Runs are active or queued; stop them first: %(names)s."))
     if isinstance(item, Run):
-        against = [_("It is active or queued; stop it first.")] if _state_of_run(item) in BUSY else []
+        against = [gettext("It is active or queued; stop it first.")] if _state_of_run(item) in BUSY else []
         models = RegisteredModel.objects.filter(checkpoint__run=item)
         waiting = item.followers.exclude(state__in=TERMINAL)
-        against += _sentence_with_names(waiting, _("A run waits for its model: %(names)s."))
+        against += _sentence_with_names(waiting, gettext("A run waits for its model: %(names)s."))
         folder = run_dir(item.pk)
     else:
-        against = [] if _state_of_run(item.run) in TERMINAL else [_("Its run has not ended and may continue from it.")]
+        against = (
+            [] if _state_of_run(item.run) in TERMINAL else [gettext("Its run has not ended and may continue from it.")]
+        )
         models, folder = RegisteredModel.objects.filter(checkpoint=item), item.folder
-    against += _sentence_with_names(models, _("A model is registered from it; remove that first: %(names)s."))
+    against += _sentence_with_names(models, gettext("A model is registered from it; remove that first: %(names)s."))
     return against + _sentence_with_names(
-        _starting_from(item, folder), _("A run that has not ended starts from it: %(names)s.")
+        _starting_from(item, folder), gettext("A run that has not ended starts from it: %(names)s.")
     )
 
 
@@ -168,13 +243,13 @@ def _contents_lost(item: Run | Checkpoint | Project) -> list[str]:
         return [
             ngettext("%(n)s rollout with its turns", "%(n)s rollouts with their turns", rollouts) % {"n": rollouts},
             ngettext("%(n)s checkpoint", "%(n)s checkpoints", checkpoints) % {"n": checkpoints},
-            _("its curves, log and events"),
+            gettext("its curves, log and events"),
         ]
     runs, datasets = Run.objects.filter(project=item).count(), item.datasets.count()  # type: ignore[attr-defined]
     return [
         ngettext("%(n)s run with all that it recorded", "%(n)s runs with all that they recorded", runs) % {"n": runs},
         ngettext("%(n)s dataset", "%(n)s datasets", datasets) % {"n": datasets},
-        _("its reward specs, rollout sets, environments, endpoints and models"),
+        gettext("its reward specs, rollout sets, environments, endpoints and models"),
     ]
 
 
