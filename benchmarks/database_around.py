@@ -13,8 +13,7 @@ from webapp.endpoints.models import Endpoint
 from webapp.evaluation.comparison.contestants import contestants_of
 from webapp.evaluation.comparison.rewards import evaluations
 from webapp.evaluation.sharing.models import Comment, SavedComparison
-from webapp.evaluation.sharing.queries import Query
-from webapp.evaluation.sharing.services import comparison_save
+from webapp.evaluation.sharing.services import Query, comparison_save
 from webapp.evaluation.suites.models import Suite, SuiteEvaluation, SuiteRun
 from webapp.evaluation.suites.services import suite_create
 from webapp.evaluation.votes.models import Ballot, Vote, VoteRound

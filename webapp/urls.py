@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.urls import include, path
 
+from webapp.evaluation.sharing.urls import public_urlpatterns
 from webapp.runs.removal.views import removal_again
 
 handler500 = "webapp.common.errors.server_error"
@@ -27,7 +28,7 @@ urlpatterns = [
     path("p/<slug:slug>/compare/", include("webapp.evaluation.comparison.urls")),
     path("p/<slug:slug>/suites/", include("webapp.evaluation.suites.urls")),
     path("p/<slug:slug>/compare/", include("webapp.evaluation.sharing.urls")),
-    path("s/", include("webapp.evaluation.sharing.public_urls")),
+    path("s/", include(public_urlpatterns)),
     path("p/<slug:slug>/votes/", include("webapp.evaluation.votes.urls")),
     path("p/<slug:slug>/chats/", include("webapp.chat.urls")),
     path("p/<slug:slug>/", include("webapp.runs.urls")),

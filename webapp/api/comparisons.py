@@ -17,10 +17,8 @@ from webapp.api.schemas import Body
 from webapp.common.text import clean_json, in_words
 from webapp.common.words import failure
 from webapp.evaluation.comparison.contestants import Contestant, contestants_of
-from webapp.evaluation.comparison.figures import Numbers
-from webapp.evaluation.comparison.rescoring import Offer, offer_of, rescore
-from webapp.evaluation.comparison.rewards import evaluations
-from webapp.evaluation.comparison.verdicts import learned_notes, verdicts
+from webapp.evaluation.comparison.figures import Numbers, learned_notes, verdicts
+from webapp.evaluation.comparison.rewards import Offer, evaluations, offer_of, rescore
 from webapp.evaluation.rescoring.models import Rescoring
 from webapp.evaluation.rescoring.services import rescoring_cancel
 from webapp.people.teams.access import object_for, project_for

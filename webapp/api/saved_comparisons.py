@@ -18,10 +18,16 @@ from webapp.api.idempotency import once
 from webapp.api.listing import Dated, LongDated, Named, matching, page_of, part_of
 from webapp.api.schemas import Body
 from webapp.common.answers import Deleted, Page, Revoked
-from webapp.evaluation.sharing import queries, services
+from webapp.evaluation.sharing import services
 from webapp.evaluation.sharing.models import Comment, SavedComparison, SharedLink
-from webapp.evaluation.sharing.selectors import comments_of, comparisons_of, link_lines, links_of
-from webapp.evaluation.sharing.services import link_create, link_revoke
+from webapp.evaluation.sharing.services import (
+    comments_of,
+    comparisons_of,
+    link_create,
+    link_lines,
+    link_revoke,
+    links_of,
+)
 from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.models import Role
 from webapp.people.teams.sudo import Act, ask
@@ -116,7 +122,7 @@ def comparisons_list(request: HttpRequest, slug: str, asked: Query[Named]) -> di
 def comparison_save(request: HttpRequest, slug: str, body: ComparisonIn) -> Status[dict[str, Any]]:
     """Save a comparison under a name that the project does not have yet."""
     project = project_for(caller(request), slug, need=Role.EDITOR)
-    query = queries.Query(body.runs, body.spec, body.pair, body.tasks, body.category)
+    query = services.Query(body.runs, body.spec, body.pair, body.tasks, body.category)
     saved = services.comparison_save(project=project, user=caller(request), name=body.name, query=query)
     return Status(201, comparison_out(saved))
 

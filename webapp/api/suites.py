@@ -16,11 +16,9 @@ from webapp.api.answers import comparing as comparing_answers
 from webapp.api.base import caller
 from webapp.api.idempotency import once
 from webapp.api.listing import LongNamed, matching, part_of
-from webapp.common.answers import Deleted, Page
-from webapp.evaluation.suites.contestants import may_play
 from webapp.evaluation.suites.models import Suite, SuiteEvaluation, SuiteVersion
 from webapp.evaluation.suites.results import Line, board_of
-from webapp.evaluation.suites.services import suite_change, suite_create, suite_delete, suite_evaluate
+from webapp.evaluation.suites.services import may_play, suite_change, suite_create, suite_delete, suite_evaluate
 from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.models import Role
 

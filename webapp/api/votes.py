@@ -22,7 +22,7 @@ from webapp.evaluation.comparison.contestants import contestants_of
 from webapp.evaluation.comparison.rewards import evaluations
 from webapp.evaluation.votes import selectors, services
 from webapp.evaluation.votes.models import VoteRound
-from webapp.evaluation.votes.results import Results, results_of
+from webapp.evaluation.votes.selectors import Results, results_of
 from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.models import Project, Role, User
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.utils.translation import gettext as _
@@ -17,6 +19,7 @@ from training.evaluation.suites import DRAWN_TASKS, drawn_tasks, evaluated_place
 from training.plain import number_in
 from training.rewards.registry import form_components
 from webapp.datasets.models import Dataset
+from webapp.datasets.rows import categories_in_file
 from webapp.people.teams.models import Project
 from webapp.runs.config import config_of
 from webapp.runs.models import Run
@@ -154,3 +157,46 @@ def _held_out(config: JobConfig) -> list[int] | None:
     except (DataError, OSError):
         return None
     return drawn_tasks(config, evaluated_places(config, rows))
+
+
+# --- Categories ------------------------------------------------------------------------------------------------------
+# The categories of a dataset's tasks.
+
+READ_BYTES = 256 << 20
+
+
+def categories_of(contestant: Contestant, tasks: Sequence[int]) -> dict[int, str]:
+    """The categories of the dataset's rows; tasks without one are left out."""
+    if contestant.config is None or not contestant.config.data.train or not tasks:
+        return {}
+    known = categories_in_file(Path(contestant.config.data.train))
+    return {task: name for task in tasks if (name := known.of(task))}
+
+
+def texts_of_rows(contestant: Contestant, tasks: Sequence[int], read: Callable[[Any], str]) -> dict[int, str]:
+    """What ``read`` finds in the dataset's rows of these tasks; empty texts are left out.
+
+    Reading ends after ``READ_BYTES`` of a dataset; later tasks have none.
+    """
+    if contestant.config is None or not contestant.config.data.train or not tasks:
+        return {}
+    wanted, found = set(tasks), dict[int, str]()
+    try:
+        with Path(contestant.config.data.train).open("rb") as file:
+            left = READ_BYTES
+            for place, line in enumerate(islice(file, max(wanted) + 1)):
+                left -= len(line)
+                if left < 0:
+                    break
+                if place in wanted and (text := read(_parse_row(line))):
+                    found[place] = text
+    except OSError:
+        return {}
+    return found
+
+
+def _parse_row(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None

@@ -2,45 +2,174 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 from uuid import UUID
 
+from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.core.paginator import Page, Paginator
 from django.db.models import Max, Sum
 from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
+from django.templatetags.static import static
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
+from training.metrics import METRICS
 from webapp.common.pages import page_number
+from webapp.common.static_files import PLOTLY
 from webapp.common.serving import csv_lines
+from webapp.common.text import translated
 from webapp.evaluation.comparison import figures, tasks
 from webapp.evaluation.comparison.boards import boards
 from webapp.evaluation.comparison.contestants import LEAST, Contestant, contestants_of
-from webapp.evaluation.comparison.curves import overlay
-from webapp.evaluation.comparison.figures import Numbers
-from webapp.evaluation.comparison.options import OptionGroup, differing
-from webapp.evaluation.comparison.rescoring import Offer, offer_of
-from webapp.evaluation.comparison.rewards import Evaluations, Rewards, evaluations
-from webapp.evaluation.comparison.standalone import as_file
-from webapp.evaluation.comparison.tasks import texts_of
-from webapp.evaluation.comparison.transcripts import MOST_TRIES, aligned, played
-from webapp.evaluation.comparison.verdicts import Verdict, different_tasks, learned_notes, verdicts
+from webapp.evaluation.comparison.figures import (
+    Numbers,
+    Verdict,
+    different_tasks,
+    learned_notes,
+    same_rewards,
+    verdicts,
+)
+from webapp.evaluation.comparison.rewards import Evaluations, Offer, Rewards, evaluations, offer_of
+from webapp.evaluation.comparison.tasks import MOST_TRIES, aligned, played_tasks, texts_of
 from webapp.people.teams.access import project_for
 from webapp.people.teams.models import Project
+from webapp.runs.config import flat, plain
 from webapp.runs.metrics.models import MetricPoint
+from webapp.runs.metrics.selectors import curves_of
 from webapp.runs.models import Attempt, Run
+from webapp.runs.records.selectors import STEP_TIME, axes, played
 from webapp.runs.rollouts.models import Rollout
 
-# --- Exports --------------------------------------------------------------------------------------------------------
+# --- Options ---------------------------------------------------------------------------------------------------------
+# The options in which several runs differ, by group.
+
+
+class OptionRow(NamedTuple):
+    """An option that is not the same for all; a value for each contestant, marked where it is not the first one's."""
+
+    path: str
+    values: list[tuple[str, bool]]
+    names: list[str]
+
+    @property
+    def cells(self) -> list[tuple[str, str, bool]]:
+        """Each value with the name of the contestant that has it."""
+        return [(name, *value) for name, value in zip(self.names, self.values, strict=True)]
+
+
+class OptionGroup(NamedTuple):
+    """Options of one group of the config."""
+
+    name: str
+    rows: list[OptionRow]
+
+
+def differing(contestants: Sequence[Contestant]) -> list[OptionGroup]:
+    """What differs, as people wrote it: references, not what they meant."""
+    configs = [flat(item.run.config) for item in contestants]
+    paths = list(dict.fromkeys(path for config in configs for path in config))
+    names = [item.run.name for item in contestants]
+    groups: dict[str, list[OptionRow]] = {}
+    for path in paths:
+        values = [config.get(path) for config in configs]
+        if any(value != values[0] for value in values):
+            row = OptionRow(path, [(plain(value), value != values[0]) for value in values], names)
+            groups.setdefault(path.partition(".")[0], []).append(row)
+    return [OptionGroup(name, rows) for name, rows in groups.items()]
+
+
+# --- Report ---------------------------------------------------------------------------------------------------------
+# A page of a comparison as one file that needs nothing else: to be sent, printed, kept.
+
+STYLES = (
+    "tokens.css",
+    "base.css",
+    *(f"components/{name}.css" for name in ("shell", "card", "table", "parts", "figures")),
+    "pages/comparison.css",
+)
+
+
+def as_file(page: str, name: str, *more_styles: str) -> HttpResponse:
+    """The page as a download that carries its style sheets; ``more_styles`` are those of its own."""
+    # No page of ours has inline styles, but a standalone file cannot load a style sheet.
+    folder = Path(settings.BASE_DIR) / "static" / "css"
+    styles = "\n".join((folder / sheet).read_text(encoding="utf-8") for sheet in (*STYLES, *more_styles))
+    answer = HttpResponse(page.replace("</head>", f"<style>{styles}</style></head>", 1))
+    answer["Content-Disposition"] = f'attachment; filename="{name}"'
+    return answer
+
+
+# --- Curves ----------------------------------------------------------------------------------------------------------
+# The curves of runs that train, over one axis for all: steps, time, rollouts or tokens. Runs that differ in their seed
+# alone are one setting: the page draws their mean and range.
+
+POINTS = 400
+CURVES_SHOWN = (
+    "heldout/success", "rollouts/task_success", "reward", "loss", "kl", "entropy", "completions/mean_length",
+    "rollouts/excluded_share", "groups/zero_variance_share", "mean_token_accuracy",
+)  # fmt: skip
+SEED = "run.seed"
+
+
+def overlay(contestants: Sequence[Contestant]) -> dict[str, Any] | None:
+    """What the page's script draws; ``None`` where fewer than two of them train.
+
+    ``axes`` hold for each run what had gone by at the end of each step that it knows: hours, rollouts, tokens.
+    """
+    training = [item for item in contestants if item.run.method.trains]
+    if len(training) < 2:
+        return None
+    comparable = all(same_rewards(training[0].components, item.components) for item in training)
+    names = [name for name in CURVES_SHOWN if name != "reward" or comparable]
+    settings: list[str] = []
+    runs: list[dict[str, Any]] = []
+    drawn = curves_of([item.run for item in training], (names, POINTS), ([STEP_TIME], 10**6))
+    known = played(item.run.pk for item in training)
+    for item, found in zip(training, drawn, strict=True):
+        key = _config_without_seed(item)
+        if key not in settings:
+            settings.append(key)
+        runs.append(
+            {
+                "name": item.run.name,
+                "number": item.number,
+                "setting": settings.index(key),
+                "axes": axes(found.get(STEP_TIME, {}), known.get(item.run.pk, [])),
+                "curves": {
+                    name: {"steps": found[name]["steps"], "values": found[name]["values"]}
+                    for name in names
+                    if name in found
+                },
+            }
+        )
+    shown = [name for name in names if any(name in run["curves"] for run in runs)]
+    return {
+        "runs": runs,
+        "charts": [{"name": name, "title": translated(METRICS[name].title)} for name in shown],
+        "plotly": static(PLOTLY),
+        "rewards_differ": not comparable,
+        "words": {"of": _("{name}: mean and range of {n} seeds")},
+    }
+
+
+def _config_without_seed(item: Contestant) -> str:
+    config = flat(item.run.config)
+    config.pop(SEED, None)
+    return json.dumps(config, sort_keys=True, default=str)
+
+
+# --- Tables ---------------------------------------------------------------------------------------------------------
 # A comparison as tables for a spreadsheet.
 
 
@@ -178,14 +307,14 @@ def _costs_of(contestants: Sequence[Contestant]) -> list[Cost]:
             took = (attempt.ended_at - attempt.started_at).total_seconds()
             seconds[attempt.run_id] = seconds.get(attempt.run_id, 0.0) + took
     sums = Rollout.objects.filter(run__in=runs).values_list("run").annotate(Sum("tokens"), Sum("cost"))
-    played = {pk: (tokens, money) for pk, tokens, money in sums}
+    played_tasks = {pk: (tokens, money) for pk, tokens, money in sums}
     training = [item.run.pk for item in contestants if not item.evaluates]
     points = MetricPoint.objects.filter(run__in=training, name=TRAINED).values_list("run").annotate(Max("value"))
     once = {pk: value for pk, value in points if math.isfinite(value)}
     found = []
     for item in contestants:
         pk = item.run.pk
-        tokens, money = played.get(pk, (0, None))
+        tokens, money = played_tasks.get(pk, (0, None))
         trained = round(once[pk] * _training_passes(item)) if pk in once else None
         found.append(Cost(item, seconds.get(pk), tokens, trained, money))
     return found
@@ -299,7 +428,7 @@ def compare_task(request: HttpRequest, slug: str, task: int) -> HttpResponse:
         return redirect("compare", slug)
     if task > 2**31 - 1 or number >= MOST_TRIES:
         raise Http404
-    found = played(contestants, task, number)
+    found = played_tasks(contestants, task, number)
     if not any(item.tries for item in found):
         raise Http404
     text = next((item.tries[0].task for item in found if item.tries), "")

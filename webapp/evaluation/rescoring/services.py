@@ -25,9 +25,8 @@ from training.rewards.registry import COMPONENTS
 from training.rewards.scoring import resolve, validate_components
 from webapp.common import work
 from webapp.common.text import in_words
-from webapp.evaluation.rescoring.columns import column_key, columns_of
+from webapp.evaluation.rescoring.columns import UNSEEN, column_key, columns_of, unrecorded, wanting
 from webapp.evaluation.rescoring.models import Rescoring, RescoringState
-from webapp.evaluation.rescoring.scale import UNSEEN, unrecorded, wanting
 from webapp.people.teams.audit import audit
 from webapp.people.teams.models import AuditAction, Project, User
 from webapp.rewards.services import custom_refusal

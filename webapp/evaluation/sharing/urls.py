@@ -1,4 +1,4 @@
-"""Addresses of saved comparisons, below those of comparisons."""
+"""Addresses of saved comparisons, below those of comparisons; and those that a link opens without an account."""
 
 from __future__ import annotations
 
@@ -16,4 +16,10 @@ urlpatterns: list[URLPattern] = [
     path("comments/<uuid:pk>/edit/", views.comment_edit, name="compare-comment-edit"),
     path("comments/<uuid:pk>/delete/", views.comment_delete, name="compare-comment-delete"),
     path("links/<uuid:pk>/revoke/", views.link_revoke_now, name="compare-link-revoke"),
+]
+
+# The secret is the whole permission.
+public_urlpatterns: list[URLPattern] = [
+    path("<str:secret>/", views.shared_page, name="shared"),
+    path("<str:secret>/report.html", views.shared_file, name="shared-file"),
 ]

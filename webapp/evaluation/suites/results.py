@@ -18,15 +18,16 @@ from webapp.evaluation.comparison.contestants import Contestant
 from webapp.evaluation.comparison.figures import (
     Cell,
     Column,
+    at_floor,
     cell,
     known_columns,
     left_out_text,
     numbers_of,
+    p_text,
     same_tasks,
 )
-from webapp.evaluation.comparison.verdicts import at_floor, p_text
-from webapp.evaluation.suites.contestants import pages_of, title_of_contestant
 from webapp.evaluation.suites.models import SuiteEvaluation, SuiteVersion
+from webapp.evaluation.suites.services import pages_of, title_of_contestant
 from webapp.launch.learned.overlap import overlaps_of
 from webapp.people.teams.models import Project
 from webapp.runs.config import config_of

@@ -23,11 +23,9 @@ from webapp.common.pages import add_errors
 from webapp.evaluation.comparison.contestants import LEAST, contestants_of
 from webapp.evaluation.comparison.rewards import evaluations
 from webapp.evaluation.votes import selectors, services
-from webapp.evaluation.votes.drawing import Pool, pool_of
 from webapp.evaluation.votes.models import Ballot, BallotKind, Vote, VoteRound
-from webapp.evaluation.votes.results import results_of
-from webapp.evaluation.votes.selectors import members_of, next_name
-from webapp.evaluation.votes.services import BALLOTS, MOST_BALLOTS, MOST_INSTRUCTIONS
+from webapp.evaluation.votes.selectors import members_of, next_name, results_of
+from webapp.evaluation.votes.services import BALLOTS, MOST_BALLOTS, MOST_INSTRUCTIONS, Pool, pool_of
 from webapp.people.teams.access import own, project_for
 from webapp.people.teams.models import Project, Role, User
 

@@ -22,7 +22,7 @@ from training.plain import number_in
 from webapp.common.text import in_words, translated
 from webapp.common.words import failure
 from webapp.datasets.selectors import latest_datasets
-from webapp.evaluation.suites.contestants import contestants_offered
+from webapp.evaluation.suites.services import contestants_offered
 from webapp.people.teams.access import can_edit
 from webapp.people.teams.models import Project, Role, User
 from webapp.reading.access import own_rollout

@@ -17,7 +17,7 @@ from training.rewards.combining import factor
 from training.rollout.past import Past, write_past
 from webapp.common.storage import rewind_file
 from webapp.engine.services import run_create
-from webapp.evaluation.suites.contestants import may_play, with_contestant
+from webapp.evaluation.suites.services import may_play, with_contestant
 from webapp.launch.forms import suggested_name
 from webapp.people.teams.models import User
 from webapp.reading.parts import config_for

@@ -67,9 +67,7 @@ class Continuation(models.Model):
     run = models.OneToOneField(Run, on_delete=models.CASCADE, primary_key=True, related_name="continuation")
     rollout = models.ForeignKey(Rollout, on_delete=models.CASCADE, related_name="continuations")
     turn = models.PositiveIntegerField(help_text="the first turn that is not the recorded one, from 1")
-    contestant = models.CharField(
-        max_length=200, help_text="who plays, as webapp.evaluation.suites.contestants names it"
-    )
+    contestant = models.CharField(max_length=200, help_text="who plays, as webapp.evaluation.suites.services names it")
 
     def __str__(self) -> str:
         return str(_("branches from turn %(turn)s") % {"turn": self.turn})

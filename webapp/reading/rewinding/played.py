@@ -19,7 +19,7 @@ from webapp.common.words import failure
 from webapp.environments.models import Environment
 from webapp.environments.playground.consumer import leave, take
 from webapp.environments.playground.play import Play, PlayRefused, Reach, reach_of
-from webapp.evaluation.suites.contestants import title_of_contestant
+from webapp.evaluation.suites.services import title_of_contestant
 from webapp.people.teams.models import User
 from webapp.reading.rewinding.models import Branch, Continuation
 from webapp.reading.rewinding.scene import Scene, recorded_messages, scene_of

@@ -30,8 +30,7 @@ from webapp.endpoints.selectors import run_spend
 from webapp.engine.resuming import GoingOn, saved_checkpoints, whole_among, whole_checkpoints
 from webapp.engine.services import run_pause, run_resume, run_stop
 from webapp.environments.selectors import baseline_short
-from webapp.evaluation.comparison.boards import own_figures
-from webapp.evaluation.comparison.official import bfcl_score_files, official_of
+from webapp.evaluation.comparison.boards import bfcl_score_files, official_of, own_figures
 from webapp.foreign.reading import import_report
 from webapp.launch.checked import check_view
 from webapp.launch.testbed import policy_table

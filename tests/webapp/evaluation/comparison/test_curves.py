@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from webapp.evaluation.comparison.contestants import Contestant
-from webapp.evaluation.comparison.curves import overlay
+from webapp.evaluation.comparison.views import overlay
 from webapp.runs.config import config_of
 from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.metrics.selectors import curves, curves_of

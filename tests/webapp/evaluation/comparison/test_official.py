@@ -12,7 +12,7 @@ import pytest
 from django.urls import reverse
 
 from tests.envs.bfcl.test_goldens import GOLDENS
-from webapp.evaluation.comparison.official import official_of
+from webapp.evaluation.comparison.boards import official_of
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout
 

@@ -9,8 +9,8 @@ import pytest
 
 from training.evaluation.paired import FLOOR
 from webapp.evaluation.comparison.contestants import contestants_of
+from webapp.evaluation.comparison.figures import at_floor, p_text, verdicts
 from webapp.evaluation.comparison.rewards import evaluations
-from webapp.evaluation.comparison.verdicts import at_floor, p_text, verdicts
 from webapp.people.teams.models import Project
 from webapp.runs.models import Run
 

@@ -21,8 +21,8 @@ from tests.growth import MOST_QUERIES
 from webapp.datasets.models import Dataset
 from webapp.evaluation.comparison import figures as figures_module
 from webapp.evaluation.comparison.contestants import contestants_of
-from webapp.evaluation.comparison.transcripts import played
-from webapp.evaluation.comparison.verdicts import p_text
+from webapp.evaluation.comparison.figures import p_text
+from webapp.evaluation.comparison.tasks import played_tasks
 from webapp.evaluation.comparison.views import Comparison, compare
 from webapp.people.teams.models import Project, User
 from webapp.rewards.models import RewardSpec
@@ -302,10 +302,10 @@ def test_of_a_place_that_was_played_twice_the_later_try_is_shown(project: Projec
         started_at=lost.started_at, seq=999,
     )  # fmt: skip
     contestants, _notes = contestants_of(project, [str(run.pk), str(other.pk)])
-    found = played(contestants, 5, 1)
+    found = played_tasks(contestants, 5, 1)
     assert [[(item.index, item.attempt) for item in one.tries] for one in found] == [[(0, 1), (1, 2), (2, 1)], [(0, 1)]]
     assert (found[0].shown, found[0].turns) == (again, []) and (found[1].shown, found[1].turns) == (None, [])
-    first = played(contestants, 5, 0)
+    first = played_tasks(contestants, 5, 0)
     assert [[turn["rollout"] for turn in one.turns] for one in first] == [
         [str(one.tries[0].pk)] * Turn.objects.filter(rollout=one.tries[0]).count() for one in first
     ]

@@ -16,8 +16,7 @@ from tests.chat_stub import Stub, says, stub
 from tests.webapp.evaluation.rescoring.conftest import OWN, SOLVED, begun, read, scored, spec, two
 from tests.working import done
 from webapp.evaluation.rescoring.models import Rescoring, RescoringState
-from webapp.evaluation.sharing.queries import Query
-from webapp.evaluation.sharing.services import comparison_save, link_create
+from webapp.evaluation.sharing.services import Query, comparison_save, link_create
 from webapp.people.teams.models import Project, User
 from webapp.runs.models import Run
 

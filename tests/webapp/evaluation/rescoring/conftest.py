@@ -9,8 +9,7 @@ import pytest
 
 from tests.working import done
 from webapp.evaluation.comparison.contestants import contestants_of
-from webapp.evaluation.comparison.rescoring import rescore
-from webapp.evaluation.comparison.rewards import Evaluations, evaluations
+from webapp.evaluation.comparison.rewards import Evaluations, evaluations, rescore
 from webapp.evaluation.rescoring.models import Rescoring
 from webapp.people.teams.models import Project, User
 from webapp.runs.models import Run

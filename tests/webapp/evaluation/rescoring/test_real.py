@@ -14,7 +14,7 @@ from tests.working import done
 from training.config import JobConfig, RewardComponent
 from webapp.engine.services import run_create
 from webapp.engine.supervisor import supervise
-from webapp.evaluation.comparison.rescoring import rescore
+from webapp.evaluation.comparison.rewards import rescore
 from webapp.evaluation.rescoring.columns import column_key, columns_of
 from webapp.evaluation.rescoring.models import ComputedColumn, RescoringState
 from webapp.people.teams.models import Project, User

@@ -18,7 +18,7 @@ from tests.working import claimed, done, perform
 from training.rewards.custom.episode import code_hash
 from webapp.common.work import Lost
 from webapp.evaluation.comparison.rewards import Evaluations
-from webapp.evaluation.rescoring import scoring, services
+from webapp.evaluation.rescoring import services, tasks
 from webapp.evaluation.rescoring.models import ComputedColumn, Rescoring, RescoringState
 from webapp.evaluation.rescoring.services import rescoring_cancel
 from webapp.people.teams.models import AuditAction, AuditEntry, Project, SiteSwitch, User
@@ -202,13 +202,13 @@ def test_a_worker_whose_work_was_cancelled_writes_nothing(
 ) -> None:
     made = begun(two, spec(OWN, SOLVED))
     taken = claimed(made)
-    compute = scoring.score_in_child
+    compute = tasks.score_in_child
 
     def cancelled(*args: Any, **more: Any) -> None:
         compute(*args, **more)
         assert rescoring_cancel(rescoring=made, user=bob)
 
-    monkeypatch.setattr(scoring, "score_in_child", cancelled)
+    monkeypatch.setattr(tasks, "score_in_child", cancelled)
     perform(taken)
     made.refresh_from_db()
     assert (made.state, made.token, made.progress) == (RescoringState.CANCELLED, "", {}) and made.ended_at
@@ -224,7 +224,7 @@ def test_what_was_computed_before_it_ended_is_kept(
 ) -> None:
     """The process of the second run dies: the first one's values are there, and the next try needs only the rest."""
     reference = spec(OWN, SOLVED)
-    compute, calls = scoring.score_in_child, []
+    compute, calls = tasks.score_in_child, []
 
     def dies(*args: Any, **more: Any) -> None:
         calls.append(args)
@@ -232,7 +232,7 @@ def test_what_was_computed_before_it_ended_is_kept(
             monkeypatch.setattr(scoring_module, "MEMORY_BYTES", 16 << 20)
         compute(*args, **more)
 
-    monkeypatch.setattr(scoring, "score_in_child", dies)
+    monkeypatch.setattr(tasks, "score_in_child", dies)
     failed = done(begun(two, reference))
     assert failed.state == RescoringState.FAILED and failed.error["code"] == "rescoring_failed"
     assert "too little memory" in failed.error["message"]
@@ -245,13 +245,13 @@ def test_what_was_computed_before_it_ended_is_kept(
 def test_what_a_process_had_found_before_it_died_is_kept(
     two: list[Run], spec: Maker, begun: Maker, read: Reading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compute = scoring.score_in_child
+    compute = tasks.score_in_child
 
     def dies_late(*args: Any, **more: Any) -> None:
         compute(*args, **more)
         raise scoring_module.ScoringFailed("", late=True)
 
-    monkeypatch.setattr(scoring, "score_in_child", dies_late)
+    monkeypatch.setattr(tasks, "score_in_child", dies_late)
     reference = spec(OWN, SOLVED)
     failed = done(begun(two, reference))
     assert (failed.state, failed.error["message"]) == (RescoringState.FAILED, "Scoring the rollouts took too long.")
@@ -264,16 +264,16 @@ def test_progress_is_told_and_kept_on_the_way(
     told: list[dict[str, int]] = []
     made = begun(two, spec(OWN, SOLVED))
     taken = claimed(made)
-    monkeypatch.setattr(scoring, "KEEP_EVERY_S", -1.0)
+    monkeypatch.setattr(tasks, "KEEP_EVERY_S", -1.0)
     monkeypatch.setattr(taken, "report", lambda values, at_once=False: told.append(dict(values)))
-    compute = scoring.score_in_child
+    compute = tasks.score_in_child
 
     def slow(folder: Path, components: Any, on_progress: Any, **more: Any) -> None:
         compute(folder, components, on_progress, **more)
         on_progress(3, 8)
         assert ComputedColumn.objects.count() == (1 if folder.name == str(two[0].pk) else 2)
 
-    monkeypatch.setattr(scoring, "score_in_child", slow)
+    monkeypatch.setattr(tasks, "score_in_child", slow)
     perform(taken)
     assert {"done": 3, "total": 15} in told and {"done": 11, "total": 15} in told
     assert told[0] == {"done": 0, "total": 15}

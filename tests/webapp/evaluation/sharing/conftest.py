@@ -7,8 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from webapp.evaluation.sharing.models import SavedComparison
-from webapp.evaluation.sharing.queries import Query
-from webapp.evaluation.sharing.services import comparison_save
+from webapp.evaluation.sharing.services import Query, comparison_save
 from webapp.people.teams.models import Project, User
 from webapp.runs.models import Run
 

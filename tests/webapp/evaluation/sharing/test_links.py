@@ -13,7 +13,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from webapp.evaluation.sharing.models import SavedComparison, SharedLink
-from webapp.evaluation.sharing.services import DAYS, MOST, link_create, link_revoke
+from webapp.evaluation.sharing.services import DAYS, MOST_LINKS, link_create, link_revoke
 from webapp.evaluation.sharing.views import LinkForm
 from webapp.people.teams.logins import token_hash
 from webapp.people.teams.models import AuditEntry, Membership, Project, Role, User
@@ -147,7 +147,7 @@ def test_a_link_ends_with_its_comparison_and_its_project(
 
 
 def test_there_is_an_end_to_links(bob: User, saved: SavedComparison) -> None:
-    for _n in range(MOST):
+    for _n in range(MOST_LINKS):
         link, _secret = link_create(saved=saved, user=bob, days=1)
     with pytest.raises(ValidationError, match="This comparison has 50 links"):
         link_create(saved=saved, user=bob, days=1)

@@ -15,8 +15,7 @@ from django.utils import timezone
 from training.redaction import redact
 from webapp.common.logs import LineFormatter, RedactFilter
 from webapp.evaluation.sharing.models import SavedComparison
-from webapp.evaluation.sharing.queries import Query
-from webapp.evaluation.sharing.services import comment_add, comparison_save, link_create, link_revoke
+from webapp.evaluation.sharing.services import Query, comment_add, comparison_save, link_create, link_revoke
 from webapp.people.teams import logins
 from webapp.people.teams.models import Project, User
 from webapp.runs.models import Run

@@ -12,8 +12,7 @@ from django.test import Client
 from django.urls import reverse
 
 from webapp.evaluation.sharing.models import SavedComparison
-from webapp.evaluation.sharing.queries import Query, opened, query_of
-from webapp.evaluation.sharing.services import MOST_SAVED, comparison_save
+from webapp.evaluation.sharing.services import MOST_SAVED, Query, comparison_save, opened, query_of
 from webapp.people.teams.models import AuditEntry, Project, Team, User
 from webapp.runs.models import Run
 from webapp.runs.removal.services import remove

@@ -15,10 +15,15 @@ from training.config import JobConfig
 from training.errors import ConfigError
 from webapp.endpoints.models import Endpoint
 from webapp.environments.models import Environment
-from webapp.evaluation.suites.contestants import contestants_offered
 from webapp.evaluation.suites.models import Suite, SuiteEvaluation, SuiteRun, SuiteVersion
 from webapp.evaluation.suites.results import board_of
-from webapp.evaluation.suites.services import suite_change, suite_create, suite_delete, suite_evaluate
+from webapp.evaluation.suites.services import (
+    contestants_offered,
+    suite_change,
+    suite_create,
+    suite_delete,
+    suite_evaluate,
+)
 from webapp.people.teams.models import AuditEntry
 from webapp.runs.models import Run
 from webapp.runs.registry.models import RegisteredModel

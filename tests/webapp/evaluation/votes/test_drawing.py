@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from training.evaluation.ranking import Vote, bradley_terry
-from webapp.evaluation.votes.drawing import Candidate, draw, ring
+from webapp.evaluation.votes.services import Candidate, draw, ring
 
 
 def _piles(sizes: dict[str, int]) -> dict[str, list[Candidate]]:

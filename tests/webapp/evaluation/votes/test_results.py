@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from webapp.evaluation.votes.models import Ballot, Vote, VoteRound
-from webapp.evaluation.votes.results import results_of
+from webapp.evaluation.votes.selectors import results_of
 from webapp.evaluation.votes.services import first_left, side_of, vote_cast
 from webapp.people.teams.models import AuditEntry, Membership, Project, User
 from webapp.runs.models import Run

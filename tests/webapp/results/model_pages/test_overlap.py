@@ -18,7 +18,7 @@ from webapp.datasets import rows
 from webapp.datasets.models import Dataset
 from webapp.datasets.tasks import identify
 from webapp.evaluation.comparison.boards import boards
-from webapp.evaluation.comparison.verdicts import Verdict, _with_overlap
+from webapp.evaluation.comparison.figures import Verdict, _with_overlap
 from webapp.evaluation.suites.results import board_of
 from webapp.evaluation.suites.services import suite_create
 from webapp.launch.learned.overlap import Overlap, overlap_of, overlap_of_held_out, overlaps_of

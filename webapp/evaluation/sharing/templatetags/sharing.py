@@ -7,7 +7,7 @@ from typing import Any
 
 from django import template
 
-from webapp.evaluation.sharing.selectors import saved_lines
+from webapp.evaluation.sharing.services import saved_lines
 
 register = template.Library()
 SHOWN = 5

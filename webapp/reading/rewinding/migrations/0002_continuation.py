@@ -5,21 +5,39 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('rewinding', '0001_initial'),
-        ('rollouts', '0011_parse_error'),
-        ('runs', '0015_memory_estimate'),
+        ("rewinding", "0001_initial"),
+        ("rollouts", "0011_parse_error"),
+        ("runs", "0015_memory_estimate"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='Continuation',
+            name="Continuation",
             fields=[
-                ('run', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, primary_key=True, related_name='continuation', serialize=False, to='runs.run')),
-                ('turn', models.PositiveIntegerField(help_text='the first turn that is not the recorded one, from 1')),
-                ('contestant', models.CharField(help_text='who plays, as webapp.evaluation.suites.contestants names it', max_length=200)),
-                ('rollout', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='continuations', to='rollouts.rollout')),
+                (
+                    "run",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        primary_key=True,
+                        related_name="continuation",
+                        serialize=False,
+                        to="runs.run",
+                    ),
+                ),
+                ("turn", models.PositiveIntegerField(help_text="the first turn that is not the recorded one, from 1")),
+                (
+                    "contestant",
+                    models.CharField(
+                        help_text="who plays, as webapp.evaluation.suites.services names it", max_length=200
+                    ),
+                ),
+                (
+                    "rollout",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="continuations", to="rollouts.rollout"
+                    ),
+                ),
             ],
         ),
     ]
