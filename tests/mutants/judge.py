@@ -124,9 +124,11 @@ def _passes(item: pytest.Item, following: Any) -> bool:
 
 def _let_go() -> None:
     """What forks must not share: connections. What they may share stays as it is."""
+    from django.conf import settings
     from django.db import connections
 
-    connections.close_all()
+    if settings.configured:  # not by tests of the library
+        connections.close_all()
     gc.collect()
     gc.freeze()
 
