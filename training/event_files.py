@@ -11,31 +11,17 @@ import struct
 from collections.abc import Mapping
 from typing import BinaryIO
 
+import google_crc32c
+
 _VERSION = b"brain.Event:2"
 _START = 1  # SessionLog.START: what this folder holds of this step and later ones is void
 _FLOAT_MAX = 3.4028234663852886e38
 _DELTA = 0xA282EAD8
-_POLYNOMIAL = 0x82F63B78
-
-
-def _table() -> tuple[int, ...]:
-    made = []
-    for number in range(256):
-        for _bit in range(8):
-            number = number >> 1 ^ (_POLYNOMIAL if number & 1 else 0)
-        made.append(number)
-    return tuple(made)
-
-
-_TABLE = _table()
 
 
 def masked_crc(data: bytes) -> int:
     """The checksum that TensorFlow writes of some bytes."""
-    table, crc = _TABLE, 0xFFFFFFFF
-    for byte in data:
-        crc = table[(crc ^ byte) & 0xFF] ^ crc >> 8
-    crc ^= 0xFFFFFFFF
+    crc = google_crc32c.value(data)
     return ((crc >> 15 | crc << 17) + _DELTA) & 0xFFFFFFFF
 
 
