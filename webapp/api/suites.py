@@ -16,6 +16,7 @@ from webapp.api.answers import comparing as comparing_answers
 from webapp.api.base import caller
 from webapp.api.idempotency import once
 from webapp.api.listing import LongNamed, matching, part_of
+from webapp.common.answers import Deleted, Page
 from webapp.evaluation.suites.models import Suite, SuiteEvaluation, SuiteVersion
 from webapp.evaluation.suites.results import Line, board_of
 from webapp.evaluation.suites.services import may_play, suite_change, suite_create, suite_delete, suite_evaluate

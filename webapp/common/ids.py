@@ -40,7 +40,7 @@ class UuidModel(models.Model):
 
 # Shared code of datasets and reward specs: several versions under one name; lists show the newest.
 
-V = TypeVar("M", bound=Model)
+V = TypeVar("V", bound=Model)
 
 
 def latest_versions(rows: QuerySet[V], project: Model) -> QuerySet[V]:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from training.data.schema import Row, row_from_dict
 
 from tests.training.data.test_nothing_lost import SAYS, USER, checked, lines
 from training.data.convert import Losses
@@ -14,6 +13,7 @@ from training.data.formats import FORMATS
 from training.data.learned import lesson_of, pair_of
 from training.data.problems import FACTS
 from training.data.reader import load_rows
+from training.data.schema import Row, row_from_dict
 from training.words import sentence
 
 SAID = {"role": "assistant", "content": "b"}

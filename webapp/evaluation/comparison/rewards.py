@@ -17,12 +17,11 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from django.views.decorators.http import require_GET, require_POST
 
-from training.config import RewardComponent
-from training.config import kind_in, name_in
+from training.config import RewardComponent, kind_in, name_in
 from training.errors import ConfigError
-from webapp.common.words import Failure, failure
 from webapp.common.pages import errors_by_field, newest_only
 from webapp.common.text import in_words
+from webapp.common.words import Failure, failure
 from webapp.engine.resolve import components_meant
 from webapp.evaluation.comparison.contestants import MOST, Contestant, contestants_of
 from webapp.evaluation.comparison.figures import Numbers, Spec, numbers_of, same_rewards

@@ -26,8 +26,8 @@ from django.views.decorators.http import require_GET
 
 from training.metrics import METRICS
 from webapp.common.pages import page_number
-from webapp.common.static_files import PLOTLY
 from webapp.common.serving import csv_lines
+from webapp.common.static_files import PLOTLY
 from webapp.common.text import translated
 from webapp.evaluation.comparison import figures, tasks
 from webapp.evaluation.comparison.boards import boards

@@ -45,9 +45,9 @@ from webapp.evaluation.sharing.services import (
     query_of,
 )
 from webapp.people.teams.access import can_edit, own, project_for
+from webapp.people.teams.logins import guess_wait_s, open_wait_s
 from webapp.people.teams.models import Project, Role, User
 from webapp.people.teams.sudo import Act, ask
-from webapp.people.teams.logins import guess_wait_s, open_wait_s
 
 # --- Forms ----------------------------------------------------------------------------------------------------------
 # Forms of saved comparisons.
