@@ -24,10 +24,9 @@ from training.algorithms.lessons import (
     no_lesson,
     remarks_of,
 )
-from training.algorithms.loading import fetch_base, load_model, load_tokenizer, prepare_device
+from training.algorithms.loading import load_lessons, load_model
 from training.config import JobConfig
 from training.data.learned import Pair, pair_of
-from training.data.reader import load_rows
 from training.data.schema import Row
 from training.errors import ConfigError, DataError
 from training.events import PhaseChanged
@@ -38,18 +37,7 @@ from training.rollout.tokens import ChatTemplate
 def run_dpo(job: Job) -> None:
     """Train by DPO from the job's config. Raises typed errors, ``StopRequested`` among them."""
     config = job.config
-    job.journal.write(PhaseChanged(phase="preparing", step=0))
-    if not config.data.train:
-        raise ConfigError("a run needs a dataset.", option="data.train", hint="Set data.train to a JSONL file.")
-    rows = load_rows(Path(config.data.train), config.data.max_rows)
-    job.check_stop()
-    device = prepare_device(config)
-    checkpoint = job.find_checkpoint()
-    folder = fetch_base(job, rows)
-    tokenizer, note = load_tokenizer(folder)
-    if note:
-        job.log(note, "warning")
-    job.check_stop()
+    rows, device, checkpoint, folder, tokenizer = load_lessons(job)
     encoded = encode_pairs(rows, tokenizer, config.dpo.max_length)
     for said in remarks_of(encoded, limit="dpo.max_length"):
         job.log(said, "warning")

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from textwrap import shorten
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from training.algorithms.job import Job
 from training.child_env import MODEL_CACHE, MODEL_TOKEN
 from training.config import JobConfig
+from training.data.reader import load_rows
 from training.data.schema import Row
 from training.errors import ConfigError, ModelError, TiltyardError
+from training.events import PhaseChanged
 from training.machine import compute_threads
 from training.model_check import check_model_folder
 from training.rollout.templates import use_training_template
@@ -113,6 +115,35 @@ def fetch_base(job: Job, rows: Sequence[Row]) -> Path:
     job.base = fetch_model(config, rows, job.run_dir)
     job.resolved |= revision_of(job.base)
     return job.base
+
+
+class Lessons(NamedTuple):
+    """What SFT and DPO begin with: the rows, and the checked model that learns them."""
+
+    rows: list[Row]
+    device: str
+    checkpoint: Path | None
+    folder: Path
+    tokenizer: PreTrainedTokenizerBase
+
+
+def load_lessons(job: Job) -> Lessons:
+    """The rows of a job's dataset with its device, checkpoint, model folder and tokenizer. Raises ``ConfigError``,
+    ``DataError``, ``ModelError`` and ``StopRequested``."""
+    config = job.config
+    job.journal.write(PhaseChanged(phase="preparing", step=0))
+    if not config.data.train:
+        raise ConfigError("a run needs a dataset.", option="data.train", hint="Set data.train to a JSONL file.")
+    rows = load_rows(Path(config.data.train), config.data.max_rows)
+    job.check_stop()
+    device = prepare_device(config)
+    checkpoint = job.find_checkpoint()
+    folder = fetch_base(job, rows)
+    tokenizer, note = load_tokenizer(folder)
+    if note:
+        job.log(note, "warning")
+    job.check_stop()
+    return Lessons(rows, device, checkpoint, folder, tokenizer)
 
 
 def revision_of(folder: Path) -> dict[str, str]:

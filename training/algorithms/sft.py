@@ -6,21 +6,14 @@ learned.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from training.algorithms.base import JournalCallback, common_arguments, one_device, train
 from training.algorithms.job import Job, checkpoint_step, row_order
 from training.algorithms.lessons import Encoded, encode_rows, remarks_of
-from training.algorithms.loading import (
-    fetch_base,
-    load_model,
-    load_tokenizer,
-    prepare_device,
-)
+from training.algorithms.loading import load_lessons, load_model
 from training.algorithms.update_figures import FiniteUpdates
 from training.data.identity import split_rows
-from training.data.reader import load_rows
 from training.data.schema import Row
 from training.errors import ConfigError
 from training.events import PhaseChanged
@@ -30,18 +23,7 @@ from training.policy.adapter import lora_config
 def run_sft(job: Job) -> None:
     """Train by SFT from the job's config. Raises typed errors, ``StopRequested`` among them."""
     config = job.config
-    job.journal.write(PhaseChanged(phase="preparing", step=0))
-    if not config.data.train:
-        raise ConfigError("a run needs a dataset.", option="data.train", hint="Set data.train to a JSONL file.")
-    rows = load_rows(Path(config.data.train), config.data.max_rows)
-    job.check_stop()
-    device = prepare_device(config)
-    checkpoint = job.find_checkpoint()
-    folder = fetch_base(job, rows)
-    tokenizer, note = load_tokenizer(folder)
-    if note:
-        job.log(note, "warning")
-    job.check_stop()
+    rows, device, checkpoint, folder, tokenizer = load_lessons(job)
     rows, held_out = _parted(job, rows)
     encoded = encode_rows(rows, tokenizer, config.sft.max_length)
     measured = encode_rows(held_out, tokenizer, config.sft.max_length) if held_out else Encoded()
