@@ -68,7 +68,7 @@ def advantages_gap() -> float:
     import random
 
     from tests.training.rollout.test_advantages import trl_advantages
-    from training.rewards.advantages import group_statistics
+    from training.rewards.combining import group_statistics
 
     rng, worst = random.Random(1), 0.0
     for _ in range(1000):

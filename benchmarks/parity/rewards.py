@@ -24,9 +24,9 @@ from envs.wire import Message, ToolCall
 from tests.training.rewards.test_toolbench_reference import Turn, as_episode, latest_total, some_episode
 from tests.training.rollout.test_advantages import trl_advantages
 from training.config import RewardComponent
-from training.rewards.advantages import group_statistics, reward_std
 from training.rewards.base import Episode
 from training.rewards.bfcl import STAGE_1_SPEC, STAGE_3_SPEC
+from training.rewards.combining import group_statistics, reward_std
 from training.rewards.helloagents import COMBINED_SPEC
 from training.rewards.registry import COMPONENTS
 from training.rewards.scoring import score_episode

@@ -17,7 +17,7 @@ import pytest
 from tests.processes import ROOT
 from tests.servers import celery_processes
 from training.config import JobConfig
-from training.rewards.custom.episode import code_hash, plain_episode
+from training.rewards.custom import code_hash, plain_episode
 from webapp.common.storage import attempt_dir
 from webapp.engine.services import run_create
 from webapp.people.teams.models import AuditEntry, Project, User

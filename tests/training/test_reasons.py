@@ -14,7 +14,7 @@ import yaml
 
 from training.config.job import yaml_bounded
 from training.reasons import json_reason, os_reason, yaml_reason
-from training.rewards.general.patterns import pattern_problem
+from training.rewards.patterns import pattern_problem
 from training.rollout.session import no_connection
 
 FOREIGN = re.compile(r"Errno|Expecting|Extra data|delimiter|Invalid |Unterminated|<block|token|constructor|Error\b")

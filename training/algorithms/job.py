@@ -21,7 +21,7 @@ from training.errors import StopRequested
 from training.events import CheckpointsRemoved, LogLine, Resumed, RunStarted
 from training.journal import JOURNAL_NAME, Journal, parse_event
 from training.machine import disk_fault, require_room
-from training.rewards.judge.asking import REPLIES_NAME, replies
+from training.rewards.judge import REPLIES_NAME, replies
 from training.stopping import stop_grace
 from training.tail import last_figure, last_step
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from training.doctor.digest import KEPT, PARTS, RolloutFact, StepFacts
 from training.doctor.doctor import Advisory, Doctor
 from training.doctor.options import DoctorOptions
-from training.doctor.reading import manner_of, success_in
 from training.doctor.rules import CURVES, RULES, SEVERITIES
 
 __all__ = [
@@ -25,6 +24,4 @@ __all__ = [
     "DoctorOptions",
     "RolloutFact",
     "StepFacts",
-    "manner_of",
-    "success_in",
 ]

@@ -10,7 +10,7 @@ from statistics import pvariance
 from training.doctor.digest import PART_MEAN
 from training.doctor.history import REFERENCE, Finding, History, mean, middle, number, percent, upper_quartile
 from training.doctor.options import DoctorOptions
-from training.rewards.verdict import OUTCOMES
+from training.rewards.base import OUTCOMES
 
 # Where learning goes: to the wrong aim, back down, or nowhere.
 

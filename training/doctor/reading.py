@@ -18,9 +18,9 @@ from training.errors import ConfigError, DataError
 from training.events import Event, Metrics, RolloutFinished, RolloutStarted, StageStarted, TurnAdded
 from training.journal import JOURNAL_NAME, read_events
 from training.rewards.base import Episode
-from training.rewards.lab.behaviour import behaviour_of
 from training.rewards.lab.figures import OUTCOMES
 from training.rewards.lab.rules import LOOP_REPEATS, LOOP_SHARE
+from training.rewards.lab.writing import behaviour_of
 from training.rollout.figures import SUCCESS_PART
 from training.words import complaint_of, option_of
 

@@ -31,7 +31,7 @@ from training.events import (
 from training.imports.base import Figures, Sampled
 from training.imports.report import MAX_MAPPED, ImportReport
 from training.journal import JOURNAL_NAME
-from training.rewards.advantages import GroupStatistics, group_statistics, reward_mean
+from training.rewards.combining import GroupStatistics, group_statistics, reward_mean
 from training.words import _
 
 # Names of metrics: which of other trainers' mean the same as one of ours.

@@ -1,21 +1,22 @@
-"""The contract of a reward component.
-
-A component sees one finished ``Episode`` and returns its raw value, or ``None`` when it has nothing to say about it
-(it could not be computed). A component that raises, or returns something that is not a finite number, makes the whole
-rollout *excluded*: missing is never 0. Each family of components is a package here and one line in
-``training/rewards/registry.py``.
-"""
+"""The contract of a reward component, episodes for its examples, and which figure says whether a task was done."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
-from envs.wire import Message
+from envs.wire import Message, ToolCall
+
+# The contract of a reward component.
+#
+# A component sees one finished ``Episode`` and returns its raw value, or ``None`` when it has nothing to say about it
+# (it could not be computed). A component that raises, or returns something that is not a finite number, makes the whole
+# rollout *excluded*: missing is never 0. Each family of components is a package here and one line in
+# ``training/rewards/registry.py``.
 
 EXAMPLE_TOLERANCE = 1e-9
 
@@ -127,3 +128,79 @@ class Score:
 
     parts: dict[str, float]
     total: float
+
+
+# Builders of the small episodes that components give as worked examples.
+
+
+def user(text: str) -> Message:
+    """What the user, or an environment in the user's place, says."""
+    return Message(role="user", content=text)
+
+
+def says(text: str = "", *calls: str, **arguments: Any) -> Message:
+    """A model turn with a text and calls of the named tools, all with the same arguments; ids are 0, 1, …"""
+    made = [ToolCall(id=str(number), name=name, arguments=arguments) for number, name in enumerate(calls)]
+    return Message(role="assistant", content=text, tool_calls=made or None)
+
+
+def tool(text: str, call_id: str = "0") -> Message:
+    """What a tool answered."""
+    return Message(role="tool", content=text, tool_call_id=call_id)
+
+
+def played(question: str, *after: Message, **over: Any) -> Episode:
+    """An episode whose prompt is one question."""
+    return Episode(messages=[user(question), *after], prompt_length=1, **over)
+
+
+# Which figure says whether a rollout did its task: the environment's own word, else a component that judges the task.
+#
+# The lab holds all shaping against it, and every page takes a rollout's outcome from it.
+
+ENVIRONMENT = "task_success"
+"""The environment's own verdict, among the parts that it reports."""
+OUTCOMES = (
+    "task_success",
+    "bfcl_task_success",
+    "webshop_success",
+    "toolbench_pass",
+    "helloagents_accuracy",
+    "math_answer",
+    "numeric_match",
+    "exact_match",
+    "webshop_score",
+)
+"""Functions that judge the task itself, the first that is there counts."""
+
+
+class Verdict(NamedTuple):
+    """How well a task was done, 0 to 1, and the component that says so; ``by`` is empty for the environment itself."""
+
+    value: float
+    by: str = ""
+
+
+def verdict_of(
+    env_parts: Mapping[str, Any], parts: Mapping[str, Any], functions: Mapping[str, str] | None = None
+) -> Verdict | None:
+    """What decides a rollout's outcome; ``None`` where nothing judged the task.
+
+    ``functions`` names the function of each component whose name is another one; a component's own name is its
+    function otherwise.
+    """
+    said = _number(env_parts.get(ENVIRONMENT))
+    if said is not None:
+        return Verdict(said)
+    functions = functions or {}
+    for function in OUTCOMES:
+        for name, raw in parts.items():
+            value = _number(raw) if functions.get(name, name) == function else None
+            if value is not None:
+                return Verdict(value, name)
+    return None
+
+
+def _number(value: Any) -> float | None:
+    known = isinstance(value, int | float) and math.isfinite(value)
+    return float(value) if known else None

@@ -1,18 +1,104 @@
-"""From raw component values to one reward, and to the advantages of a group.
-
-A component's *term* is its raw value, clipped, then scaled, times the factor of its schedule; it is 0 where its gate is
-closed, and absent where the row is not of its categories. The reward is the sum of weights times terms. Terms follow
-from the raw values alone, so recorded rollouts are weighed again without scoring them again.
-"""
+"""From raw component values to one reward and to the advantages of a group, and which component each part is of."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from training.config import RewardComponent, RewardSchedule
-from training.rewards.advantages import SCALE_EPSILON, group_statistics, mean_of, reward_std
+from training.config import AdvantageScale, RewardComponent, RewardSchedule
+
+# Group statistics as TRL 1.16 computes them (``grpo_trainer.py``, ``sum_then_normalize``), for the journal.
+#
+# The group baseline of GRPO: Shao et al. 2024, *DeepSeekMath*. Written in plain Python so that recorded rollouts can be
+# re-weighed without torch. Rewards of a run are bounded (``envs.wire.MAX_REWARD``); recorded ones of other trainers may
+# be any float, so nothing here raises: sums and squares of huge ones are taken after scaling, and what is not finite
+# stays so.
+
+SCALE_EPSILON = 1e-4
+ZERO_VARIANCE_TOLERANCE = 1e-6
+_LARGE = 1e100
+"""Beyond this, squares and sums are taken of scaled values."""
+
+
+class GroupStatistics(NamedTuple):
+    """Advantages by index (``None`` for excluded rollouts), mean and standard deviation of the rewards, and whether the
+    group is learned from."""
+
+    advantages: list[float | None]
+    mean: float | None
+    std: float | None
+    zero_variance: bool
+    teaches: bool = True
+
+
+def mean_of(values: Sequence[float]) -> float:
+    """Mean of at least one value; NaN where one of them is not finite."""
+    if not all(map(math.isfinite, values)):
+        return math.nan
+    scale = _scale(values)
+    return math.fsum(value / scale for value in values) / len(values) * scale
+
+
+def reward_mean(rewards: Sequence[float | None]) -> float | None:
+    """Mean of the rewards that exist."""
+    known = [reward for reward in rewards if reward is not None]
+    return mean_of(known) if known else None
+
+
+def reward_std(rewards: Sequence[float | None]) -> float | None:
+    """Standard deviation with Bessel's correction, or ``None`` with fewer than two rewards."""
+    known = [reward for reward in rewards if reward is not None]
+    if len(known) < 2:
+        return None
+    mean, scale = mean_of(known), _scale(known)
+    if math.isnan(mean):
+        return math.nan
+    squares = math.fsum((reward / scale - mean / scale) ** 2 for reward in known)
+    return math.sqrt(squares / (len(known) - 1)) * scale
+
+
+def _scale(values: Sequence[float]) -> float:
+    largest = max(map(abs, values))
+    return largest if math.isfinite(largest) and largest > _LARGE else 1.0
+
+
+def group_statistics(
+    rewards: Sequence[float | None],
+    *,
+    scale: AdvantageScale = "group",
+    batch_std: float | None = None,
+) -> GroupStatistics:
+    """Advantages of one group: ``(r - mean) / (std + 1e-4)``, where ``std`` is the group's, the batch's, or absent.
+
+    ``leave_one_out`` is RLOO's: the reward less the mean of the others', which is ``n / (n - 1)`` times ``r - mean``.
+    With ``values``, PPO's, rollouts have none: tokens have, by what was expected of them. Equal rewards teach then too.
+    With a single reward left in the group its standard deviation is undefined and TRL's advantage becomes 0.
+    ``zero_variance`` is our own figure: TRL's compares float32 noise with 0 and so misses equal groups.
+    """
+    mean, std = reward_mean(rewards), reward_std(rewards)
+    known = [reward for reward in rewards if reward is not None]
+    divisor = {"group": std, "batch": batch_std}.get(scale)
+    of_others = len(known) / (len(known) - 1) if len(known) > 1 else 0.0
+    advantages: list[float | None] = []
+    for reward in rewards:
+        if reward is None or mean is None or scale == "values":
+            advantages.append(None)
+        elif scale == "none":
+            advantages.append(reward - mean)
+        elif scale == "leave_one_out":
+            advantages.append((reward - mean) * of_others)
+        else:
+            advantages.append(0.0 if divisor is None else (reward - mean) / (divisor + SCALE_EPSILON))
+    flat = scale != "values" and (not known or max(known) - min(known) <= ZERO_VARIANCE_TOLERANCE)
+    return GroupStatistics(advantages, mean, std, flat)
+
+
+# From raw component values to one reward, and to the advantages of a group.
+#
+# A component's *term* is its raw value, clipped, then scaled, times the factor of its schedule; it is 0 where its gate
+# is closed, and absent where the row is not of its categories. The reward is the sum of weights times terms. Terms
+# follow from the raw values alone, so recorded rollouts are weighed again without scoring them again.
 
 SCHEDULES_ENDED = 2**31 - 1
 """The step that an evaluation weighs at: its steps overlap, so a schedule would pay by the moment a rollout ended."""
@@ -115,3 +201,139 @@ def normalised(values: Sequence[float | None]) -> list[float]:
         return [0.0] * len(values)
     mean = mean_of(known)
     return [0.0 if value is None else (value - mean) / (std + SCALE_EPSILON) for value in values]
+
+
+# The advantage of a group's rollouts, split by reward component: small signed numbers that add up to it.
+#
+# An advantage is linear in the terms wherever the reward is their weighted sum, so the split is exact: the share of
+# component c in rollout i is ``(w_c · t_ci − mean_j w_c · t_cj) / d``, where ``d`` is what the run divides by
+# (``group_statistics``). A component that is absent in a rollout adds 0 to its reward, as in ``combining.total_of``.
+# With ``normalize_then_sum`` the terms are those normalised within their group, and mean and ``d`` are the batch's.
+#
+# What a recorded reward has beside the weighted sum (another trainer's components, say) is a share of its own:
+# ``REST``.
+
+REST = ""
+REST_TOLERANCE = 1e-6
+"""Terms by component; ``None`` stands for a rollout without a reward."""
+
+
+class Split(NamedTuple):
+    """Advantages of a group and their shares, one entry a rollout, ``None`` where it has no reward.
+
+    ``names`` are the components that have a share, the last one ``REST`` where rewards are more than their terms.
+    """
+
+    names: list[str]
+    shares: list[list[float] | None]
+    advantages: list[float | None]
+
+
+def split_group(
+    rewards: Sequence[float | None],
+    terms: Sequence[Terms],
+    components: Sequence[RewardComponent],
+    *,
+    scale: AdvantageScale,
+    batch_std: float | None = None,
+) -> Split | None:
+    """The split where rewards are summed first; ``None`` where rollouts have no advantage (``values``, PPO's)."""
+    if scale == "values":
+        return None
+    advantages = group_statistics(rewards, scale=scale, batch_std=batch_std).advantages
+    names, added = _added(rewards, terms, components)
+    factor = _factor(rewards, scale, batch_std)
+    means = [mean_of(column) if column else 0.0 for column in _columns(added, len(names))]
+    shares = [
+        None if row is None else [factor * (value - mean) for value, mean in zip(row, means, strict=True)]
+        for row in added
+    ]
+    return Split(names, shares, advantages)
+
+
+def _added(
+    rewards: Sequence[float | None], terms: Sequence[Terms], components: Sequence[RewardComponent]
+) -> tuple[list[str], list[list[float] | None]]:
+    """What each component adds to each reward, and what the reward has beside that."""
+    items = [item for item in components if any(found and item.name in found for found in terms)]
+    added: list[list[float] | None] = []
+    rests: list[float] = []
+    for reward, found in zip(rewards, terms, strict=True):
+        if reward is None:
+            added.append(None)
+            continue
+        row = [item.weight * (found or {}).get(item.name, 0.0) for item in items]
+        rests.append(reward - math.fsum(row))
+        added.append([*row, rests[-1]])
+    if any(abs(rest) > REST_TOLERANCE for rest in rests):
+        return [*(item.name for item in items), REST], added
+    return [item.name for item in items], [None if row is None else row[:-1] for row in added]
+
+
+def _columns(rows: Sequence[list[float] | None], width: int) -> list[list[float]]:
+    known = [row for row in rows if row is not None]
+    return [[row[at] for row in known] for at in range(width)]
+
+
+def _factor(rewards: Sequence[float | None], scale: AdvantageScale, batch_std: float | None) -> float:
+    """What a difference from the mean is multiplied by: 0 where nothing can be said of the spread."""
+    known = sum(reward is not None for reward in rewards)
+    if scale == "none":
+        return 1.0
+    if scale == "leave_one_out":
+        return known / (known - 1) if known > 1 else 0.0
+    std = reward_std(rewards) if scale == "group" else batch_std
+    return 0.0 if std is None else 1.0 / (std + SCALE_EPSILON)
+
+
+def split_batch(groups: Sequence[Sequence[Terms]], components: Sequence[RewardComponent], at: int) -> Split:
+    """The split of group ``at`` of a batch under ``normalize_then_sum``."""
+    items = [item for item in components if any(found and item.name in found for found in groups[at])]
+    normal = {item.name: [_normal(group, item) for group in groups] for item in components}
+    sums = [
+        [
+            None if found is None else math.fsum(item.weight * normal[item.name][g][i] for item in components)
+            for i, found in enumerate(group)
+        ]
+        for g, group in enumerate(groups)
+    ]
+    flat = [value for group in sums for value in group]
+    std, mean = reward_std(flat), reward_mean(flat)
+    factor = 0.0 if std is None else 1.0 / (std + SCALE_EPSILON)
+    means = {item.name: _batch_mean(groups, normal[item.name]) for item in items}
+    shares: list[list[float] | None] = [
+        None
+        if found is None
+        else [factor * item.weight * (normal[item.name][at][i] - means[item.name]) for item in items]
+        for i, found in enumerate(groups[at])
+    ]
+    advantages = [None if value is None or mean is None else factor * (value - mean) for value in sums[at]]
+    return Split([item.name for item in items], shares, advantages)
+
+
+def _normal(group: Sequence[Terms], item: RewardComponent) -> list[float]:
+    return normalised([None if found is None else found.get(item.name) for found in group])
+
+
+def _batch_mean(groups: Sequence[Sequence[Terms]], normal: Sequence[Sequence[float]]) -> float:
+    """The mean over the rollouts that have a reward."""
+    known = [
+        value
+        for group, row in zip(groups, normal, strict=True)
+        for found, value in zip(group, row, strict=True)
+        if found is not None
+    ]
+    return mean_of(known) if known else 0.0
+
+
+def is_flat(values: Sequence[float]) -> bool:
+    """Whether values are the same, as far as rewards are told apart."""
+    return not values or max(values) - min(values) <= ZERO_VARIANCE_TOLERANCE
+
+
+def is_phantom(rewards: Sequence[float | None], verdicts: Sequence[float | None]) -> bool:
+    """Whether rewards differ although the outcome of all rollouts with a reward is known and the same: then shaping
+    alone makes the spread, and the group teaches its form. The reward lab's ``phantom_of``, of one group."""
+    pairs = [(reward, verdict) for reward, verdict in zip(rewards, verdicts, strict=True) if reward is not None]
+    known = [verdict for _reward, verdict in pairs if verdict is not None]
+    return not is_flat([reward for reward, _verdict in pairs]) and len(known) == len(pairs) and is_flat(known)

@@ -9,10 +9,9 @@ from typing import Literal, get_args, get_origin
 import annotated_types
 from pydantic.fields import FieldInfo
 
-from training.rewards.base import Component
+from training.rewards.base import OUTCOMES, Component
 from training.rewards.lab.rules import ALARMS, DEGENERATE
 from training.rewards.registry import FAMILIES
-from training.rewards.verdict import OUTCOMES
 
 _HEAD = """\
 # Reward components

@@ -1,4 +1,4 @@
-"""All families of reward components. A new one is a package beside these and one line here."""
+"""All families of reward components. A new one is a module next to these and one line here."""
 
 from __future__ import annotations
 

@@ -1,16 +1,20 @@
-"""Text measures of the reward components, fair to English and Chinese alike.
-
-source: SEED 2 compares texts by words cut at white space; differs: Chinese and Japanese put no spaces between
-words, so runs of their characters are compared by overlapping n-grams instead. All comparisons ignore case.
-"""
+"""Measures of text, fair to English and Chinese alike, and where in the messages a value comes from."""
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from itertools import chain, islice
 
-from envs.wire import MAX_REWARD
+from envs.wire import MAX_REWARD, Message
+from training.rewards.base import Episode, Span
+from training.rewards.turns import Turn, turns_of
+
+# Text measures of the reward components, fair to English and Chinese alike.
+#
+# source: SEED 2 compares texts by words cut at white space; differs: Chinese and Japanese put no spaces between
+# words, so runs of their characters are compared by overlapping n-grams instead. All comparisons ignore case.
 
 HEAD_CHARS = 2000
 """Only this much of a tool result's beginning is searched for its key words."""
@@ -117,3 +121,38 @@ __all__ = ["MAX_REWARD", "within_bounds"]
 def within_bounds(value: float) -> bool:
     """Whether a number can be a reward or a part of one: finite, and at most ``MAX_REWARD`` in size."""
     return -MAX_REWARD <= value <= MAX_REWARD
+
+
+# Helpers of the spans of components: where in the messages a value comes from.
+
+
+def placed_turns(episode: Episode) -> Iterator[tuple[int, Turn]]:
+    """The policy's turns, each with the place of its message."""
+    places = (i for i, m in enumerate(episode.messages) if i >= episode.prompt_length and m.role == "assistant")
+    return zip(places, turns_of(episode), strict=True)
+
+
+def whole(message: int, note: str) -> Span:
+    """All of a message, or its calls."""
+    return Span(message, 0, 0, note)
+
+
+def piece(message: int, start: int, end: int, note: str) -> list[Span]:
+    """A piece of a message's text; none where it is empty."""
+    return [Span(message, start, end, note)] if end > start else []
+
+
+def answer_at(episode: Episode, marker: str = "") -> tuple[int, int, int] | None:
+    """The message, start and end of the final answer, behind the last ``marker``; ``None`` without an answer."""
+    text = episode.final_answer
+    if not text or (marker and marker not in text):
+        return None
+    start = text.rfind(marker) + len(marker) if marker else 0
+    start += len(text[start:]) - len(text[start:].lstrip())
+    return len(episode.messages) - 1, start, max(start, len(text.rstrip()))
+
+
+def last_said(episode: Episode) -> tuple[int, Message] | None:
+    """The last message of the policy with its place."""
+    places = [(i, m) for i, m in enumerate(episode.messages) if i >= episode.prompt_length and m.role == "assistant"]
+    return places[-1] if places else None

@@ -23,9 +23,8 @@ from typing import NamedTuple
 from envs.wire import Message, ToolCall
 from training.config import AdvantageScale, RewardComponent
 from training.config.learning import PAID
-from training.rewards.advantages import SCALE_EPSILON, ZERO_VARIANCE_TOLERANCE, mean_of, reward_std
 from training.rewards.base import Episode
-from training.rewards.combining import term_of
+from training.rewards.combining import SCALE_EPSILON, ZERO_VARIANCE_TOLERANCE, mean_of, reward_std, term_of
 
 
 class TurnCredit(NamedTuple):

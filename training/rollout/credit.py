@@ -8,7 +8,7 @@ from typing import Any
 
 from training.config import JobConfig, RewardComponent
 from training.config.learning import PpoConfig
-from training.rewards.advantages import GroupStatistics, mean_of
+from training.rewards.combining import GroupStatistics, mean_of
 from training.rewards.turns import gains_of, turn_credit
 from training.rollout.trajectory import Rollout
 

@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from training.config import RewardComponent
-from training.rewards.advantages import GroupStatistics, reward_std
-from training.rewards.combining import term_of
-from training.rewards.verdict import ENVIRONMENT
+from training.rewards.base import ENVIRONMENT
+from training.rewards.combining import GroupStatistics, reward_std, term_of
 from training.rollout.trajectory import Rollout
 
 SUCCESS_PART = ENVIRONMENT

@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Sequence
 
 from training.config import JobConfig
-from training.rewards.advantages import group_statistics
+from training.rewards.combining import group_statistics
 from training.rollout.past import mix_seed
 from training.rollout.signal import teaches
 from training.rollout.trajectory import Rollout

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from training.config import Signal
-from training.rewards.advantages import ZERO_VARIANCE_TOLERANCE, GroupStatistics
+from training.rewards.combining import ZERO_VARIANCE_TOLERANCE, GroupStatistics
 from training.rollout.figures import SUCCESS_PART
 from training.rollout.trajectory import Rollout
 

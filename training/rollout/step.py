@@ -19,9 +19,8 @@ from training.errors import (
     TiltyardError,
 )
 from training.events import Event, GroupScored, LogLine, RolloutFinished, RolloutStarted, TurnAdded
-from training.rewards.advantages import GroupStatistics, group_statistics, reward_std
-from training.rewards.combining import advantages, terms_of, total_of
-from training.rewards.verdict import OUTCOMES
+from training.rewards.base import OUTCOMES
+from training.rewards.combining import GroupStatistics, advantages, group_statistics, reward_std, terms_of, total_of
 from training.rollout.credit import give_credit, turn_advantages
 from training.rollout.holding import Hold
 from training.rollout.orders import Order, Orders

@@ -27,10 +27,9 @@ from training.errors import (
 )
 from training.events import RolloutStatus
 from training.policy.engine import Engine, Sample
-from training.rewards.advantages import GroupStatistics
-from training.rewards.base import Episode
+from training.rewards.base import ENVIRONMENT, Episode
+from training.rewards.combining import GroupStatistics
 from training.rewards.turns import TurnCredit, call_outcomes
-from training.rewards.verdict import ENVIRONMENT
 from training.rollout.past import Past
 from training.rollout.protocols import STATELESS
 from training.rollout.rewinding import replay

@@ -8,7 +8,7 @@ import re
 from training.child_env import CERTIFICATES, DEVICES, HUB_ACCESS, MODELS, PLACES
 from training.machine import RESERVE_VARIABLE
 from training.policy.vllm_server import PYTHON_VARIABLE
-from training.rewards.model_based.model import FOLDERS_VARIABLE
+from training.rewards.model_based import FOLDERS_VARIABLE
 
 # What a trainer may know of our environment: places, devices, and how it reaches Hugging Face (with the operator's own
 # token and proxies, if any); never addresses or secrets of our services. Reward code of teams gets none of it.

@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 
 from training.config import RewardComponent, SampleConfig
 from training.rewards.combining import term_of
-from training.rewards.lab.rules import RIGHT, SILENT
+from training.rewards.lab import RIGHT, SILENT
 from training.rewards.registry import COMPONENTS
 from webapp.runs.config import config_of, title_of
 from webapp.runs.models import Run

@@ -10,9 +10,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from training.config import JobConfig, RewardComponent
-from training.rewards.advantages import reward_std
-from training.rewards.combining import terms_of
-from training.rewards.splitting import Split, split_batch, split_group
+from training.rewards.combining import Split, reward_std, split_batch, split_group, terms_of
 from webapp.common.text import figure
 from webapp.reading.parts import config_for, spec_of, weighed_at
 from webapp.reading.task_map import extent_of

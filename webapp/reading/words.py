@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 
 from training.config import RewardComponent
 from training.rewards.base import Episode, Span
-from training.rewards.lab.scoring import asks_others
+from training.rewards.lab import asks_others
 from training.rewards.registry import COMPONENTS
 from training.rewards.scorer.wire import Asked, Said
 from training.words import Sentence

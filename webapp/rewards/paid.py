@@ -12,9 +12,9 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from training.config import RewardComponent
+from training.rewards.base import ENVIRONMENT
 from training.rewards.combining import terms_of, total_of
-from training.rewards.lab.figures import worth_of
-from training.rewards.verdict import ENVIRONMENT
+from training.rewards.lab import worth_of
 from training.shares import share_interval
 from webapp.common.text import percent
 from webapp.common.words import Outcome

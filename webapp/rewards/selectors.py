@@ -10,8 +10,7 @@ from django.utils.translation import gettext as _
 from pydantic.fields import FieldInfo
 
 from training.config import RewardComponent
-from training.rewards.custom import CUSTOM
-from training.rewards.custom.episode import code_hash
+from training.rewards.custom import CUSTOM, code_hash
 from training.rewards.registry import COMPONENTS
 from webapp.common.ids import latest_versions
 from webapp.people.teams.models import Project

@@ -14,8 +14,7 @@ from pydantic import ValidationError as ShapeError
 from training.config import RewardComponent
 from training.errors import RewardFault, ScorerDied
 from training.rewards.combining import counts_for, terms_of
-from training.rewards.custom import CUSTOM
-from training.rewards.custom.episode import CustomParams, code_hash
+from training.rewards.custom import CUSTOM, CustomParams, code_hash
 from training.rewards.registry import COMPONENTS
 from training.rewards.scorer.wire import Asked
 from training.rewards.scoring import summed, validate_components

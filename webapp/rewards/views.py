@@ -25,8 +25,7 @@ from pydantic import ValidationError as ShapeError
 from training.config import RewardComponent
 from training.errors import ScorerDied
 from training.rewards.base import Component
-from training.rewards.custom import CUSTOM
-from training.rewards.custom.episode import code_hash
+from training.rewards.custom import CUSTOM, code_hash
 from training.rewards.registry import COMPONENTS, FAMILIES, starting_components
 from training.words import option_of
 from webapp.common.errors import TooMany

@@ -19,9 +19,8 @@ from training.algorithms.rollouts import PARTS_FIELD, trl_batch
 from training.config import JobConfig
 from training.errors import ConfigError, EnvironmentUnreachable, RewardFault
 from training.policy.adapter import lora_config
-from training.rewards.advantages import GroupStatistics
 from training.rewards.base import Episode, Score
-from training.rewards.combining import terms_of, total_of
+from training.rewards.combining import GroupStatistics, terms_of, total_of
 from training.rollout.trajectory import Rollout, StepRollouts, Trajectory
 
 COMPONENTS = [{"name": "tool_call_correctness", "weight": 0.25}, {"name": "task_success", "weight": 0.75}]

@@ -15,8 +15,8 @@ from training.algorithms.leave_one_out import RlooTrainer, leave_one_out
 from training.algorithms.ppo import run_ppo
 from training.algorithms.rloo import run_rloo
 from training.errors import RewardFault
-from training.rewards.advantages import group_statistics
 from training.rewards.base import Episode, Score
+from training.rewards.combining import group_statistics
 
 pytestmark = pytest.mark.usefixtures("no_health")
 

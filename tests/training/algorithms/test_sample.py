@@ -16,7 +16,7 @@ from training.algorithms.job import Job
 from training.algorithms.sample import run_sample
 from training.errors import ConfigError, EnvironmentUnreachable, StopRequested
 from training.events import Event, Metrics
-from training.rewards.advantages import group_statistics
+from training.rewards.combining import group_statistics
 
 pytestmark = pytest.mark.usefixtures("no_health")
 

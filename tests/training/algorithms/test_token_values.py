@@ -17,7 +17,7 @@ from training.algorithms.grpo import run_grpo
 from training.algorithms.job import Job
 from training.algorithms.ppo import run_ppo
 from training.algorithms.token_values import TokenRecord, speller
-from training.rewards.advantages import GroupStatistics
+from training.rewards.combining import GroupStatistics
 from training.rollout.trajectory import Rollout, StepRollouts, Trajectory
 from training.token_file import LEARNED, SAMPLED, SEEN, TokenValues, read_rollout, spelled
 

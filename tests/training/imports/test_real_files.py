@@ -13,7 +13,7 @@ from training.data.files.archive import Given
 from training.imports.read import import_files
 from training.imports.report import ImportReport
 from training.journal import read_events
-from training.rewards.advantages import group_statistics
+from training.rewards.combining import group_statistics
 
 VERL = "seed1_envtuning_bfcl"
 TABLES = "seed4_webshop/verl_metrics"

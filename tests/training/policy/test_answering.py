@@ -12,9 +12,9 @@ from training.config import JobConfig
 from training.policy.scripted import POLICIES, Scene
 from training.policy.scripted.answering import others_of
 from training.policy.scripted.speech import count
+from training.rewards.base import played, says
 from training.rewards.lab.rules import DEGENERATE, LYING, RIGHT
 from training.rewards.registry import COMPONENTS
-from training.rewards.samples import played, says
 from training.rollout.scripted import scripted_player
 from training.rollout.trajectory import Task, Trajectory
 from training.rows import answer_of

@@ -13,7 +13,7 @@ from envs.wire import Message, ToolCall
 from training.config import RewardComponent
 from training.errors import RewardFault
 from training.rewards.base import Episode
-from training.rewards.bfcl.codes import codes_of, from_codes
+from training.rewards.bfcl import codes_of, from_codes
 from training.rewards.scoring import score_episode
 
 from .episodes import episode, says, score, tool, user

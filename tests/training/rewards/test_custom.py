@@ -14,9 +14,8 @@ from training.algorithms.grpo import reward_components
 from training.config import JobConfig, RewardComponent, config_from_yaml, config_to_yaml
 from training.errors import ConfigError, CustomRewardFault, RewardFault, RewardTimeout
 from training.preflight import preflight
-from training.rewards.custom import SWITCH_VARIABLE
-from training.rewards.custom.episode import CustomParams, code_hash, plain_episode
-from training.rewards.samples import played, says, tool
+from training.rewards.base import played, says, tool
+from training.rewards.custom import SWITCH_VARIABLE, CustomParams, code_hash, plain_episode
 from training.rewards.scoring import score_episode, validate_components
 from training.sandbox.pool import pool
 

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from training.errors import RewardTimeout
-from training.rewards.general import patterns
-from training.rewards.general.patterns import found, pattern_problem
-from training.rewards.general.schemas import matches, schema_problem
+from training.rewards import patterns
+from training.rewards.patterns import found, matches, pattern_problem, schema_problem
 from training.rewards.registry import COMPONENTS
 from training.rewards.text import first_number, numbers
 

@@ -12,7 +12,7 @@ from envs.wire import Message, ToolCall
 from tests.growth import assert_linear
 from training.errors import TiltyardError
 from training.rewards.base import Component, Episode
-from training.rewards.lab.behaviour import behaviour_of
+from training.rewards.lab.writing import behaviour_of
 from training.rewards.registry import COMPONENTS
 
 COUNT = 32_000

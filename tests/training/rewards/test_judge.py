@@ -15,7 +15,7 @@ import pytest
 from training.chat_client import retry_after, usage
 from training.config import RewardComponent
 from training.errors import RewardFault, RewardTimeout
-from training.rewards.judge.asking import ReplyCache, fill, replies
+from training.rewards.judge import ReplyCache, fill, replies
 from training.rewards.scoring import score_episode
 from training.rewards.toolbench import FAILED, PERFECT
 

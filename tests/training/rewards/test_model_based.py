@@ -10,7 +10,7 @@ import pytest
 
 from training.config import RewardComponent
 from training.errors import RewardFault
-from training.rewards.judge.asking import transcript
+from training.rewards.judge import transcript
 from training.rewards.scoring import score_episode
 
 from .episodes import episode, says

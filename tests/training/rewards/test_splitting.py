@@ -7,9 +7,16 @@ import math
 import pytest
 
 from training.config import RewardComponent
-from training.rewards.advantages import SCALE_EPSILON, group_statistics
-from training.rewards.combining import advantages, total_of
-from training.rewards.splitting import REST, is_phantom, split_batch, split_group
+from training.rewards.combining import (
+    REST,
+    SCALE_EPSILON,
+    advantages,
+    group_statistics,
+    is_phantom,
+    split_batch,
+    split_group,
+    total_of,
+)
 
 A, B = RewardComponent(name="success", weight=0.6), RewardComponent(name="form", weight=0.4)
 TERMS = [{"success": 1.0, "form": 0.5}, {"success": 0.0, "form": 0.5}, None, {"success": 0.0, "form": 1.0}]

@@ -27,7 +27,7 @@ from training.rewards.toolbench import (
     SILENT,
     WORDS,
 )
-from training.rewards.toolbench.reading import MAX_JSON_CHARS, read, reports_error
+from training.rewards.toolbench_episode import MAX_JSON_CHARS, read, reports_error
 
 from .episodes import episode, says, score, user
 

@@ -10,7 +10,7 @@ import pytest
 
 from envs.wire import Message
 from training.rewards.base import Episode
-from training.rewards.judge.asking import replies
+from training.rewards.judge import replies
 from training.rewards.registry import COMPONENTS
 from training.rewards.scoring import score_episode
 from training.rewards.toolbench import LATEST_SPEC, MIDDLE_SPEC, SEED_SPEC, latest_spec
@@ -155,7 +155,7 @@ def test_the_latest_version_adds_the_pass_reward_where_there_is_a_judge(monkeypa
     judge = {"url": "http://127.0.0.1:9/v1", "model": "m"}
     replies.clear()
     monkeypatch.setattr(
-        "training.rewards.judge.asking.ask",
+        "training.rewards.judge.ask",
         lambda endpoint, messages: ('{"label": "Partially Solved"}', {"prompt_tokens": 0, "completion_tokens": 0}),
     )
     turns: list[Turn] = [

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from training.config import RewardComponent
-from training.rewards.advantages import SCALE_EPSILON, group_statistics
+from training.rewards.combining import SCALE_EPSILON, group_statistics
 from training.rewards.turns import TurnCredit, gains_of, not_its_own, turn_credit
 
 PAID = [RewardComponent(name="task_success", weight=1.0)]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from training.rewards.verdict import Verdict, verdict_of
+from training.rewards.base import Verdict, verdict_of
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Literal
 
 import pytest
 
-from training.rewards.advantages import group_statistics, mean_of, reward_mean, reward_std
+from training.rewards.combining import group_statistics, mean_of, reward_mean, reward_std
 
 
 def trl_advantages(rewards: list[float | None], size: int, scale: str) -> list[float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from envs.wire import Message, ToolCall
-from training.rewards.advantages import group_statistics
+from training.rewards.combining import group_statistics
 from training.rollout.figures import step_figures
 from training.rollout.trajectory import Rollout, Trajectory
 

@@ -14,7 +14,7 @@ from training.algorithms.job import Job
 from training.config import RewardComponent
 from training.journal import Journal
 from training.rewards.base import Episode, Score
-from training.rewards.judge.asking import replies
+from training.rewards.judge import replies
 from training.rewards.scoring import score_episode
 
 

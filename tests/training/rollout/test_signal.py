@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from training.config import Signal
-from training.rewards.advantages import group_statistics
+from training.rewards.combining import group_statistics
 from training.rollout.signal import teaches, without_signal
 from training.rollout.trajectory import Rollout, Trajectory
 

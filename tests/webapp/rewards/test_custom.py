@@ -14,8 +14,7 @@ from django.utils import timezone
 
 from training.config import JobConfig, RewardComponent
 from training.errors import ConfigError
-from training.rewards.custom import SWITCH_VARIABLE
-from training.rewards.custom.episode import CustomParams, code_hash
+from training.rewards.custom import SWITCH_VARIABLE, CustomParams, code_hash
 from webapp.engine.resolve import resolve
 from webapp.engine.trainer import access_env
 from webapp.people.teams.models import AuditEntry, Project, SiteSwitch, User

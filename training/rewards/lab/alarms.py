@@ -14,9 +14,18 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from training.config import RewardComponent
-from training.rewards.advantages import ZERO_VARIANCE_TOLERANCE
-from training.rewards.lab.figures import Outcome, Scored, bounds_of, correlation, within, worth_of
-from training.rewards.lab.groups import Statistics, group_of, statistics
+from training.rewards.combining import ZERO_VARIANCE_TOLERANCE
+from training.rewards.lab.figures import (
+    Outcome,
+    Scored,
+    Statistics,
+    bounds_of,
+    correlation,
+    group_of,
+    statistics,
+    within,
+    worth_of,
+)
 from training.rewards.lab.rules import (
     ALARMS,
     CUT_SHARE,

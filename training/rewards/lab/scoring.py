@@ -23,15 +23,20 @@ from training.config import RewardComponent
 from training.errors import RewardFault, TiltyardError
 from training.rewards.base import Component, Episode, Params
 from training.rewards.lab.figures import counted
-from training.rewards.lab.table import EPISODES_NAME, ROWS_NAME, Bools, Table, episode_from, table_load
-from training.rewards.lab.values import (
+from training.rewards.lab.table import (
+    EPISODES_NAME,
     KNOWN,
     MAX_REASONS,
+    ROWS_NAME,
+    Bools,
     Column,
+    Table,
     column_of,
     column_save,
     component_key,
+    episode_from,
     needed,
+    table_load,
 )
 from training.rewards.registry import COMPONENTS
 from training.rewards.scoring import raw_value, resolve

@@ -3,16 +3,327 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 from functools import lru_cache
+from typing import NamedTuple
 
 from training.errors import RewardFault
-from training.rewards.mathematics.claim import Claim, answer_in, claims_of, is_denied
-from training.rewards.mathematics.plain import bare, same_value, value_of
-from training.rewards.mathematics.units import known_unit
+from training.rewards.mathematics.units import Unit, known_unit, unit_of
 from training.sandbox.pool import pool
 from training.sandbox.problems import SandboxProblem
 from training.sandbox.process import Limits
 from training.words import _, sentence
+
+# What a text asserts: the one answer that it ends with, and nothing that it denies, offers or asks.
+
+MAX_CHARS = 8_000
+MAX_CLAIM_CHARS = 2_000
+_THOUGHT = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|$)", re.S | re.I)
+_THOUGHT_END = re.compile(r"^.*</think(?:ing)?>", re.S | re.I)
+_TAGGED = re.compile(r"<answer>(.*?)</answer>", re.S | re.I)
+_MARKER = re.compile(
+    r"(?:answers?|result)\**\s*(?:(?:is|are|was|equals|becomes|comes out (?:to|as)"
+    r"|(?:must|should|would|will|has to|can only) be)\b(?:\s*:)?|[:=：])|####|答案(?:应该|就|应)?(?:是|为|等于|[:：])",
+    re.I,
+)
+_END = re.compile(r"(?<!\d)\.(?!\d)|\.(?=\s|$)|[!?！？。]|\n")
+_REASON = re.compile(
+    r"[\s,，]+(?:because|since|given that|as can be|(?:which|that) is why|因为)|\s+\(\s*(?:since|because|i\.e)", re.I
+)
+NEGATION = re.compile(
+    r"\b(?:not|never|cannot|nor|neither|unlikely|untrue|false|wrong|incorrect|anything but|other than|except"
+    r"|ruled? out|ruling out|rules out)\b|n['’]t\b|≠|\\neq?\b|不是|并非|不等于|不可能|绝不|除了|错"
+    r"|\b(?:could|might|may) be\b|\b(?:possibly|perhaps|maybe|either)\b|可能|也许"
+    r"|\bno (?:es|son|é)\b|\bnicht\b|\bkeine?\b|\bne\b.*\bpas\b|\bn['’]est\b|\bnão\b|\bне\b|ない|ありません|아니",
+    re.I,
+)
+"""Words that deny what stands beside them, or leave it open, in the languages that models answer in most."""
+_DENIED = re.compile(
+    r"(?:\bnot|n['’]t|\bnever)\s+(?:\w+\s+){0,2}(?:true|case|correct|right|think|believe|say|claim|mean)\b"
+    r"|\b(?:doubt|deny|wrong|false|incorrect)\b[^.]*\bthat\b|\b(?:opposite|contrary) of\b|不(?:认为|觉得|能说)"
+    r"|\b(?:if|whether|suppose|assume|imagine)\s+(?:that\s+)?(?:the\s+)?(?:\w+\s+)?$"
+    r"|\b(?:someone|somebody|people|others|they|he|she)\s+(?:say|said|says|thinks?|thought|claims?|claimed)\s+[^.]*$"
+    r"|(?:\bnot|n['’]t|\bnever|\bexcept|\bbut|\bthan|不是|并非)\s*(?:\w+\s+){0,1}[$*(\\]*$",
+    re.I,
+)
+"""In the words that lead to a claim: what denies or only supposes it, and a denial right in front of it."""
+_TAKEN_BACK = re.compile(
+    r"\b(?:that|this|it|which|the (?:above|answer))(?:\s+(?:is|was|must be|seems)|['’]s)\s+(?:\w+\s+)?"
+    r"(?:wrong|incorrect|false|untrue|not\s+(?:\w+\s+)?(?:right|correct|true|it|so))\b"
+    r"|\b(?:just kidding|ignore (?:that|this)|scratch that)\b|^\s*not\s+[$*(\\]*[-+]?\d|这是错|这不对|上面.{0,4}错",
+    re.I,
+)
+_CORRECTION = re.compile(
+    r"\b(?:actually|wait|correction|on (?:reflection|second thought)|rather|instead|or (?:maybe|perhaps))\b|其实|更正",
+    re.I,
+)
+_EQUALS, _IS = re.compile(r"="), re.compile(r"\b(?:is|are|was|equals)\b|是|为", re.I)
+_BOLD = re.compile(r"\*\*([^*]+)\*\*")
+
+
+_BRACE = re.compile(r"\\(?:boxed|fbox)\s*\{|[{}]")
+
+
+class Claim(NamedTuple):
+    """``text`` is what is said to be the answer, ``before`` its sentence up to there; ``is_prose``: no mark said so."""
+
+    text: str
+    before: str = ""
+    is_prose: bool = False
+
+
+def claims_of(text: str) -> list[Claim]:
+    """The claim of a text in the words that may hold it, the likeliest first; empty where it claims nothing."""
+    body = _spoken(text[-MAX_CHARS:])
+    found = _boxed_claim(body) or _marked_claim(body)
+    claims = _prose(body) if found is None else [found, *_pieces(found.text)[1:]] if found.text else []
+    return [claim for claim in claims if claim.text.strip() and len(claim.text) <= MAX_CLAIM_CHARS]
+
+
+def answer_in(truth: str) -> str:
+    """What a row's answer comes to: all of it, its boxes where it is a solution, what stands behind `####`."""
+    truth = truth[-MAX_CHARS:].rpartition("####")[2]
+    boxes = boxes_in(truth)
+    return ", ".join(_inner(truth, *box) for box in boxes) if boxes else truth
+
+
+def is_denied(claim: Claim) -> bool:
+    """Whether the claim's own words, or those that lead to it, say the opposite."""
+    return bool(NEGATION.search(claim.text) or _DENIED.search(claim.before))
+
+
+def _spoken(text: str) -> str:
+    """The text without its thoughts; what stands in answer tags, where there are any."""
+    text = _THOUGHT_END.sub("", _THOUGHT.sub(" ", text))
+    tagged = _TAGGED.findall(text)
+    return str(tagged[-1]) if tagged else text
+
+
+def _boxed_claim(body: str) -> Claim | None:
+    """What the last boxes hold; boxes that only commas and `or` part are one list."""
+    boxes = boxes_in(body)
+    if not boxes:
+        return None
+    first = len(boxes) - 1
+    while first and not re.search(
+        r"[^\W_]",
+        re.sub(
+            r"\\q?quad|\\text\s*\{|\b(?:and|or|[a-z](?:_\w)?\s*=)|或|和",
+            "",
+            body[boxes[first - 1][1] : boxes[first][0]],
+        ),
+    ):
+        first -= 1
+    inner = ", ".join(_inner(body, *box) for box in boxes[first:])
+    begin, end = boxes[first][0], boxes[-1][1]
+    return _unless_taken_back(Claim(inner, _sentence_before(body, begin)), body[end:])
+
+
+def _inner(body: str, begin: int, end: int) -> str:
+    return body[body.index("{", begin) + 1 : end - 1]
+
+
+def boxes_in(body: str) -> list[tuple[int, int]]:
+    """Where each outermost `\\boxed{…}` begins and ends; one that is not closed is none."""
+    closed: list[tuple[int, int]] = []
+    opened: list[int] = []  # where the box of each open brace begins, or -1
+    for match in _BRACE.finditer(body):
+        if match[0] != "}":
+            opened.append(match.start() if len(match[0]) > 1 else -1)
+        elif opened and (begin := opened.pop()) >= 0:
+            closed.append((begin, match.end()))
+    outer: list[tuple[int, int]] = []
+    for box in sorted(closed):
+        if not outer or box[0] >= outer[-1][1]:
+            outer.append(box)
+    return outer
+
+
+def _marked_claim(body: str) -> Claim | None:
+    """What follows the last words such as `the answer is`, to the end of its sentence."""
+    markers = list(_MARKER.finditer(body))
+    if not markers:
+        return None
+    last = markers[-1]
+    begin = last.end() + len(body[last.end() :]) - len(body[last.end() :].lstrip(" \n*:："))
+    stop = _END.search(body, begin)
+    if stop is not None and stop[0] in "?？":
+        return Claim("")
+    end = stop.start() if stop else len(body)
+    said = _REASON.split(body[begin:end])[0]
+    return _unless_taken_back(Claim(said, _sentence_before(body, last.start())), body[end:])
+
+
+def _unless_taken_back(claim: Claim, after: str) -> Claim | None:
+    """The claim, or what a later sentence puts in its place; nothing where one takes it back."""
+    for asserted in filter(str.strip, _END.split(after)):
+        if _TAKEN_BACK.search(asserted):
+            return Claim("")
+        if _CORRECTION.search(asserted) and re.search(r"\d|\\", asserted):
+            claim = Claim(asserted, is_prose=True)
+    return claim
+
+
+def _prose(body: str) -> list[Claim]:
+    """The last sentence that says something: all of it, what it sets equal, what it says that something is."""
+    said = [asserted for asserted in _sentences(body) if re.search(r"[\w\\]", asserted)]
+    claims = [Claim(said[0].rstrip("."))] if len(said) == 1 and "\n" not in body.strip() else []
+    with_value = [asserted for asserted in said if re.search(r"\d|\\[a-z]|\*\*", asserted)]
+    for asserted in (with_value or said)[-1:]:
+        if asserted.rstrip().endswith(("?", "？")):
+            return []
+        if said.index(asserted) < len(said) - 1 and any(
+            _TAKEN_BACK.search(later) for later in said[said.index(asserted) :]
+        ):
+            return []
+        claims += _pieces(asserted.rstrip().rstrip(".!。！"))
+    return claims
+
+
+def _pieces(sentence: str) -> list[Claim]:
+    """A sentence, what follows its last `=` and its last `is`, and the one thing that is printed bold."""
+    pieces = [Claim(sentence, is_prose=True)]
+    for marks in (_EQUALS, _IS):
+        if found := list(marks.finditer(sentence)):
+            before, after = sentence[: found[-1].start()], sentence[found[-1].end() :]
+            pieces.append(Claim(after.strip(" :："), before, is_prose=True))
+    if len(bold := _BOLD.findall(sentence)) == 1:
+        pieces.append(Claim(bold[0], sentence, is_prose=True))
+    return pieces
+
+
+def _sentences(body: str) -> list[str]:
+    """Sentences with the mark that ends each."""
+    found, begin = [], 0
+    for stop in _END.finditer(body):
+        found.append(body[begin : stop.end()])
+        begin = stop.end()
+    return [sentence.strip() for sentence in [*found, body[begin:]] if sentence.strip()]
+
+
+def _sentence_before(body: str, place: int) -> str:
+    return _END.split(body[:place])[-1]
+
+
+# Answers that need no algebra: words, option letters, and numbers however they are written.
+
+TOLERANCE = Fraction(1, 10**6)
+"""How far a decimal may be from a number that no decimal reaches, relatively: 0.3333333 for 1/3."""
+MAX_EXPONENT = 100
+MAX_WRAPS = 8
+_WRAPS = (
+    re.compile(r"^\$+(.*?)\$+$", re.S),
+    re.compile(r"^\\[(\[](.*)\\[)\]]$", re.S),
+    re.compile(r"^\\(?:boxed|text|textbf|mathrm|mathbf|mbox)\s*\{((?:[^{}]|\{[^{}]*\})*)\}$", re.S),
+    re.compile(r"^\*{1,2}(.*?)\*{1,2}$", re.S),
+    re.compile(r"^[a-z](?:\s*=|\s*\\in(?![a-z]))\s*([^=]*)$", re.S | re.I),
+    re.compile(r"^\(([^(),]*)\)$", re.S),
+)
+_WIDE = str.maketrans("－−–０１２３４５６７８９％（），：", "---0123456789%(),:")
+_TEXT = re.compile(r"\\(?:text|textbf|textit|mathrm|mbox)\s*\{\s*([^{}]*)\}")
+_TIGHT = re.compile(r"\\!\s*")
+_LAYOUT = re.compile(r"\\(?:left|right|displaystyle)(?![a-z])|(?<!\\)\\[,;: ]|~|\\?[$€£¥]")
+_SPACES = re.compile(r"\s+")
+_ARTICLE = re.compile(r"^(?:the|an?)\s+(?=\S{2})", re.I)
+_FRAC = re.compile(r"\\[dt]?frac\s*(?:\{\s*(-?\d+)\s*\}|(\d))\s*(?:\{\s*(-?\d+)\s*\}|(\d))")
+_RATIO = re.compile(r"([-+]?)\s*(?:(\d+)\s+)?(-?\d+)\s*/\s*(-?\d+)(?![\d.])")
+_DECIMAL = re.compile(
+    r"([-+]?)\s*(0,\d+(?![\d,.])|\d{1,3}(?:(?:,|\{,\}|[ \u202f\u00a0])\d{3})+(?:\.\d+)?"
+    r"|\d+,\d{1,2}(?![\d,.])|\d+(?:\.\d*)?|\.\d+)"
+    r"(?:e\s*([-+]?\d+)|\s*(?:\*|×|\\times|\\cdot)\s*10\s*(?:\^|\*\*)\s*\{?([-+]?\d+)\}?)?",
+    re.I,
+)
+_GROUPS = re.compile(r"(?<=\d)(?:,|\{,\}|[ \u202f\u00a0])(?=\d{3}(?!\d))")
+_SCALE = re.compile(r"\s*(?:(million|billion|thousand|万|亿|千)(?![a-z]))?\s*(\\?%|percent\b|per cent\b)?", re.I)
+_SCALES = {"million": 10**6, "billion": 10**9, "thousand": 1000, "万": 10**4, "亿": 10**8, "千": 1000, "": 1}
+
+
+class Value(NamedTuple):
+    """A number as it is written: in percent or not, as a decimal or exactly, with a unit or none."""
+
+    number: Fraction
+    percent: bool
+    decimal: bool
+    unit: Unit | None
+
+
+def bare(text: str) -> str:
+    """An answer without what is around it: dollar signs, boxes, emphasis, `x =`, a full stop."""
+    text = _TIGHT.sub("", text.translate(_WIDE))
+    for _round in range(MAX_WRAPS):
+        before, text = text, text.strip().rstrip(".。;；,").strip()
+        for wrap in _WRAPS:
+            text = wrap.sub(r"\1", text)
+        if text == before:
+            break
+    text = _LAYOUT.sub(" ", _TEXT.sub(r" \1", text))
+    return _ARTICLE.sub("", _SPACES.sub(" ", text).strip())
+
+
+def value_of(text: str) -> Value | None:
+    """The number that a bare answer is, with its unit; ``None`` where it is something else, or more than one."""
+    text = _FRAC.sub(lambda found: f" {found[1] or found[2]}/{found[3] or found[4]} ", text).strip()
+    if found := _RATIO.match(text):
+        number, decimal = _ratio(found), False
+    elif found := _DECIMAL.match(text):
+        number, decimal = _decimal(found), "." in found[2] or bool(found[3] or found[4])
+    else:
+        return None
+    scale = _SCALE.match(text, found.end())
+    if number is None or scale is None:
+        return None
+    rest = text[scale.end() :].strip()
+    unit = unit_of(rest) if rest else None
+    if rest and unit is None:
+        return None
+    return Value(number * _SCALES[(scale[1] or "").lower()], bool(scale[2]), decimal, unit)
+
+
+def _ratio(found: re.Match[str]) -> Fraction | None:
+    whole, above, below = int(found[2] or 0), int(found[3]), int(found[4])
+    if not below:
+        return None
+    number = whole + Fraction(above, below)
+    return -number if found[1] == "-" else number
+
+
+def _decimal(found: re.Match[str]) -> Fraction | None:
+    exponent = int(found[3] or found[4] or 0)
+    if abs(exponent) > MAX_EXPONENT:
+        return None
+    digits = (found[2] if found[2].startswith("0,") else _GROUPS.sub("", found[2])).replace(",", ".")
+    number = Fraction(digits.rstrip(".")) * Fraction(10) ** exponent
+    return -number if found[1] == "-" else number
+
+
+def same_value(said: Value, truth: Value) -> bool:
+    """Whether two numbers are one: 50% is 0.5 and 50; 5 m is 500 cm and 5, and not 5 feet."""
+    factor = Fraction(1)
+    if said.unit is not None and truth.unit is not None:
+        if said.unit.kind != truth.unit.kind:
+            return False
+        factor = said.unit.factor / truth.unit.factor
+    numbers = [said.number * factor]
+    if said.percent != truth.percent:
+        numbers.append(numbers[0] / 100 if said.percent else numbers[0] * 100)
+    return any(_close(number, truth.number, decimal=said.decimal or truth.decimal) for number in numbers)
+
+
+def _close(said: Fraction, truth: Fraction, *, decimal: bool) -> bool:
+    """Equal; or, of a decimal and a number that no decimal reaches, nearly so."""
+    if said == truth:
+        return True
+    endless = any(_is_endless(number) for number in (said, truth))
+    return decimal and endless and abs(said - truth) <= TOLERANCE * abs(truth)
+
+
+def _is_endless(number: Fraction) -> bool:
+    below = number.denominator
+    for prime in (2, 5):
+        while below % prime == 0:
+            below //= prime
+    return below != 1
+
 
 LIBRARY = "training.rewards.mathematics.inside"
 CODE = f"from {LIBRARY} import reward"

@@ -16,7 +16,7 @@ from training.config import RewardComponent
 from training.errors import RewardFault, TiltyardError, boundary
 from training.rewards.base import Component, Params
 from training.rewards.custom import CUSTOM
-from training.rewards.general.patterns import count_wall_time
+from training.rewards.patterns import count_wall_time
 from training.rewards.scorer.wire import READY, Asked, Job, Said, job_of, said_line
 from training.rewards.scoring import not_here, raw_value, resolve, summed
 from training.words import Sentence

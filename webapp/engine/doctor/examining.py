@@ -27,8 +27,9 @@ from django.utils import timezone
 from envs.wire import Message
 from training.algorithms.checkpoints import pin
 from training.config import METHODS
-from training.doctor import KEPT, PARTS, RULES, Doctor, RolloutFact, StepFacts, manner_of, success_in
+from training.doctor import KEPT, PARTS, RULES, Doctor, RolloutFact, StepFacts
 from training.doctor import Advisory as Found
+from training.doctor.reading import manner_of, success_in
 from training.words import sentence
 from webapp.common.words import PAUSED_BY_DOCTOR
 from webapp.engine.doctor.rules import Rules, rules_of

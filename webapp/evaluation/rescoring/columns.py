@@ -16,7 +16,7 @@ from django.db import transaction
 
 from training.config import RewardComponent
 from training.rewards.combining import SCHEDULES_ENDED, terms_of, total_of
-from training.rewards.lab.values import component_key
+from training.rewards.lab import component_key
 from training.words import Sentence
 from webapp.common.text import clean_json
 from webapp.evaluation.rescoring.models import ComputedColumn

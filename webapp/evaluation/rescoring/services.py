@@ -20,7 +20,7 @@ from django.utils.translation import ngettext
 
 from training.config import RewardComponent
 from training.errors import Boundary, TiltyardError
-from training.rewards.lab.scoring import asks_others
+from training.rewards.lab import asks_others
 from training.rewards.registry import COMPONENTS
 from training.rewards.scoring import resolve, validate_components
 from webapp.common import work

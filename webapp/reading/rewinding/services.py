@@ -11,7 +11,7 @@ from django.http import Http404
 from django.utils.translation import gettext as _
 
 from training.data import CHOSEN, REJECTED
-from training.rewards.verdict import verdict_of
+from training.rewards.base import verdict_of
 from webapp.common.text import clean_json, finite
 from webapp.common.words import outcome_of
 from webapp.datasets.appending import dataset_append

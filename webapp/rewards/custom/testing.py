@@ -17,8 +17,7 @@ from typing import NamedTuple
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
-from training.rewards.custom import in_range
-from training.rewards.custom.episode import CustomParams, plain_episode
+from training.rewards.custom import CustomParams, in_range, plain_episode
 from training.sandbox.problems import Problem, SandboxProblem
 from training.sandbox.process import Answer, Limits, Worker
 from webapp.common.text import in_words

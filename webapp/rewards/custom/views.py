@@ -17,8 +17,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from pydantic import ValidationError as ShapeError
 
 from training.config import RewardComponent
-from training.rewards.custom import CUSTOM
-from training.rewards.custom.episode import MAX_CODE_CHARS, CustomParams
+from training.rewards.custom import CUSTOM, MAX_CODE_CHARS, CustomParams
 from training.rewards.registry import COMPONENTS
 from training.sandbox.modules import ALLOWED
 from webapp.common.fields import error_sentence, fields_of

@@ -21,8 +21,16 @@ from training.config import RewardComponent
 from training.data import read_records
 from training.errors import Boundary, DataError, ErrorInfo, TiltyardError
 from training.rewards.base import Episode
-from training.rewards.lab.table import COLUMNS_NAME, EPISODES_NAME, META_NAME, ROWS_NAME
-from training.rewards.lab.writing import MAX_ROLLOUTS, Recorded, SetWriter, message_head
+from training.rewards.lab import (
+    COLUMNS_NAME,
+    EPISODES_NAME,
+    MAX_ROLLOUTS,
+    META_NAME,
+    ROWS_NAME,
+    Recorded,
+    SetWriter,
+    message_head,
+)
 from webapp.common.work import Claim
 from webapp.datasets.recorded import dataset_of_step
 from webapp.rewards.cases import cases_of

@@ -13,8 +13,7 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
 from training.rewards.base import Episode
-from training.rewards.lab.rules import DEGENERATE
-from training.rewards.lab.writing import Recorded, message_head
+from training.rewards.lab import DEGENERATE, Recorded, message_head
 from webapp.common.text import clean_json, json_words
 from webapp.rewards.pasted import conversation_of
 

@@ -26,9 +26,7 @@ from training.child_env import bare_env
 from training.config import RewardComponent
 from training.limited import NO_LIMITS, limited_child
 from training.rewards.custom import SWITCH_VARIABLE
-from training.rewards.lab.scoring import ASK, is_asked, wanted
-from training.rewards.lab.table import Table, table_load
-from training.rewards.lab.values import Column, column_of, component_key
+from training.rewards.lab import ASK, Column, Table, column_of, component_key, is_asked, table_load, wanted
 from webapp.common.text import os_words
 from webapp.people.teams.services import custom_rewards_on
 from webapp.rewards.lab.cache import cache

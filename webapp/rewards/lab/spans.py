@@ -11,11 +11,7 @@ from django.utils.translation import gettext as _
 from training.config import RewardComponent
 from training.rewards.base import Episode, Span
 from training.rewards.combining import terms_of
-from training.rewards.lab.figures import Scored, counted, number, scored
-from training.rewards.lab.groups import advantages
-from training.rewards.lab.scoring import is_asked
-from training.rewards.lab.table import Table, episode_at
-from training.rewards.lab.values import Column
+from training.rewards.lab import Column, Scored, Table, advantages, counted, episode_at, is_asked, number, scored
 from training.rewards.scorer.wire import Asked
 from webapp.common.text import in_words, translated
 from webapp.people.teams.models import User

@@ -10,15 +10,32 @@ import numpy as np
 from django.utils.translation import gettext as _
 
 from training.config import RewardComponent
-from training.rewards.lab import figures
-from training.rewards.lab.alarms import Alarm, alarms_of, phantom_of
-from training.rewards.lab.figures import Outcome, Scored, number, outcome_of, scored
-from training.rewards.lab.groups import Statistics, advantages, group_of, ranks, statistics
-from training.rewards.lab.rules import ALARMS
-from training.rewards.lab.scoring import is_asked
-from training.rewards.lab.table import STATUSES, Bools, Floats, Ints, Longs, Table
-from training.rewards.lab.turns import turn_report
-from training.rewards.lab.values import Column
+from training.rewards.lab import (
+    ALARMS,
+    STATUSES,
+    Alarm,
+    Bools,
+    Column,
+    Floats,
+    Ints,
+    Longs,
+    Outcome,
+    Scored,
+    Statistics,
+    Table,
+    advantages,
+    alarms_of,
+    figures,
+    group_of,
+    is_asked,
+    number,
+    outcome_of,
+    phantom_of,
+    ranks,
+    scored,
+    statistics,
+    turn_report,
+)
 from training.rewards.registry import COMPONENTS
 from webapp.common import words
 from webapp.common.text import in_words, translated

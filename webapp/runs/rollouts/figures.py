@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from training.rewards.splitting import is_flat, is_phantom
-from training.rewards.verdict import verdict_of
+from training.rewards.base import verdict_of
+from training.rewards.combining import is_flat, is_phantom
 from webapp.common.words import Outcome, outcome_of
 from webapp.runs.config import all_components, config_of
 from webapp.runs.models import Run
@@ -98,7 +98,7 @@ def note(rollout: Rollout, messages: list[dict[str, Any]], number: int) -> None:
 # The outcome of a rollout's task: one vocabulary, decided in one place, when the rollout ends.
 #
 # The environment's verdict decides; where it gave none, a reward component that judges the task (the list of
-# ``training/rewards/verdict.py``), and ``Rollout.judged_by`` names it. 1 or more is solved, between 0 and 1 partly, 0
+# ``training/rewards/base.py``), and ``Rollout.judged_by`` names it. 1 or more is solved, between 0 and 1 partly, 0
 # or less failed. A rollout that failed outside the policy is excluded, even with a verdict.
 
 JUDGED_BY_MAX = 64

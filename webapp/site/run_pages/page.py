@@ -22,8 +22,7 @@ from training.config import (
 )
 from training.errors import ConfigError
 from training.metrics import METRICS
-from training.rewards.custom import CUSTOM
-from training.rewards.custom.episode import code_hash
+from training.rewards.custom import CUSTOM, code_hash
 from webapp.common.static_files import PLOTLY
 from webapp.common.storage import attempt_dir
 from webapp.common.text import clean_text, duration, figure, in_words, percent, translated

@@ -15,16 +15,13 @@ import pytest
 
 from envs.wire import Message, StepRequest, ToolCall
 from training.config import RewardComponent
-from training.rewards.base import Episode
+from training.rewards.base import Episode, played, says, user
 from training.rewards.lab.alarms import Alarm, alarms_of, ceiling
-from training.rewards.lab.behaviour import behaviour_of, is_cut
 from training.rewards.lab.figures import outcome_of, scored
 from training.rewards.lab.rules import ALARMS
 from training.rewards.lab.scoring import score_set
-from training.rewards.lab.table import table_load
-from training.rewards.lab.values import column_of
-from training.rewards.lab.writing import Recorded, SetWriter
-from training.rewards.samples import played, says, user
+from training.rewards.lab.table import column_of, table_load
+from training.rewards.lab.writing import Recorded, SetWriter, behaviour_of, is_cut
 from training.rewards.toolbench import SEED_SPEC
 
 HACKS = {"looping_pays", "shaping_over_outcome", "grows_with_length", "cut_episodes_pay"}

@@ -17,12 +17,21 @@ from tests.training.rewards.test_combining import trl_advantages
 from training.config import RewardComponent
 from training.rewards.combining import Aggregation, Scale, counts_for, terms_of, total_of
 from training.rewards.combining import advantages as advantages_of
-from training.rewards.lab import values
-from training.rewards.lab.figures import Scored, correlation, histogram, rank_correlation, scored, share_of_spread
-from training.rewards.lab.groups import advantages, group_of, ranks, statistics
+from training.rewards.lab import table as table_module
+from training.rewards.lab.figures import (
+    Scored,
+    advantages,
+    correlation,
+    group_of,
+    histogram,
+    rank_correlation,
+    ranks,
+    scored,
+    share_of_spread,
+    statistics,
+)
 from training.rewards.lab.scoring import score_set
-from training.rewards.lab.table import Table, table_load
-from training.rewards.lab.values import KNOWN, Column
+from training.rewards.lab.table import KNOWN, Column, Table, table_load
 from training.rewards.lab.writing import Recorded, SetWriter
 from training.words import Sentence
 
@@ -186,14 +195,14 @@ def test_one_component_missing_excludes_and_nobody_counting_excludes(tmp_path: P
 
 def test_a_set_keeps_the_columns_that_were_computed_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = made(tmp_path, 2, 2, dead=0.0)
-    monkeypatch.setattr(values, "MAX_COLUMNS", 2)
+    monkeypatch.setattr(table_module, "MAX_COLUMNS", 2)
     specs = [RewardComponent(name="length_budget", weight=1, params={"min_chars": n}) for n in (1, 2, 3)]
     for age, item in enumerate(specs):
         score_set(tmp_path, [item])
-        if (path := values.column_path(tmp_path, item)).exists():
+        if (path := table_module.column_path(tmp_path, item)).exists():
             os.utime(path, (age, age))
     score_set(tmp_path, [RewardComponent(name="coherence", weight=1)])
-    kept = [values.column_path(tmp_path, item).exists() for item in specs]
+    kept = [table_module.column_path(tmp_path, item).exists() for item in specs]
     assert kept == [False, False, True]
     moved = RewardComponent(name="other", function="length_budget", weight=9, params={"min_chars": 3}, clip=[0, 0.5])
-    assert (values.column_of(table, moved).code == KNOWN).all()
+    assert (table_module.column_of(table, moved).code == KNOWN).all()

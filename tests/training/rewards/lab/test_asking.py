@@ -11,12 +11,11 @@ import pytest
 
 from tests.training.rewards.test_judge import Judge, judge
 from training.config import RewardComponent
+from training.rewards.base import played, says
 from training.rewards.lab import scoring
 from training.rewards.lab.scoring import GIVE_UP_AFTER, score_set
-from training.rewards.lab.table import Table, table_load
-from training.rewards.lab.values import KNOWN, UNKNOWN, Column, column_of
+from training.rewards.lab.table import KNOWN, UNKNOWN, Column, Table, column_of, table_load
 from training.rewards.lab.writing import Recorded, SetWriter
-from training.rewards.samples import played, says
 
 __all__ = ["judge"]
 COUNT = 40

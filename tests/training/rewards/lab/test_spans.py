@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from training.rewards import toolbench, webshop
-from training.rewards.base import Episode
+from training.rewards.base import Episode, played, says, tool
 from training.rewards.registry import COMPONENTS
-from training.rewards.samples import played, says, tool
 
 
 def texts(name: str, episode: Episode, **params: Any) -> list[tuple[int, str, str]]:

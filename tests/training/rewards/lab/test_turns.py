@@ -12,13 +12,9 @@ import pytest
 
 from tests.training.rewards.episodes import episode, says
 from training.config import RewardComponent
-from training.rewards.advantages import group_statistics, reward_std
-from training.rewards.combining import Scale, terms_of, total_of
-from training.rewards.lab.figures import Scored, scored
-from training.rewards.lab.groups import advantages
-from training.rewards.lab.table import Table, table_load
-from training.rewards.lab.turns import turn_advantages, turn_report, turns_of
-from training.rewards.lab.values import KNOWN, Column
+from training.rewards.combining import Scale, group_statistics, reward_std, terms_of, total_of
+from training.rewards.lab.figures import Scored, advantages, scored, turn_advantages, turn_report, turns_of
+from training.rewards.lab.table import KNOWN, Column, Table, table_load
 from training.rewards.lab.writing import Recorded, SetWriter
 from training.rewards.turns import gains_of, turn_credit
 

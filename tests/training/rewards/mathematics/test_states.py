@@ -12,12 +12,10 @@ import pytest
 
 from tests.training.rewards.mathematics.answers import RIGHT, WRONG
 from training.errors import RewardFault
-from training.rewards.general.answers import MatchParams, math_answer
+from training.rewards.base import played, says
+from training.rewards.general import MatchParams, math_answer
 from training.rewards.mathematics import equal
-from training.rewards.mathematics.claim import MAX_CHARS, answer_in, boxes_in, claims_of
-from training.rewards.mathematics.equal import states
-from training.rewards.mathematics.plain import bare, value_of
-from training.rewards.samples import played, says
+from training.rewards.mathematics.equal import MAX_CHARS, answer_in, bare, boxes_in, claims_of, states, value_of
 from training.sandbox.pool import Pool
 from training.sandbox.problems import Problem, SandboxProblem
 from training.sandbox.process import Limits, Worker

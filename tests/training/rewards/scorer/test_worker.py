@@ -13,8 +13,8 @@ import pytest
 from envs.wire import Message
 from training.config import RewardComponent
 from training.errors import RewardTimeout
+from training.rewards import patterns
 from training.rewards.base import Component, Episode, Params
-from training.rewards.general import patterns
 from training.rewards.registry import COMPONENTS
 from training.rewards.scorer.wire import Asked, Job, Said, job_line, job_of, said_line, said_of
 from training.rewards.scorer.worker import answer_of

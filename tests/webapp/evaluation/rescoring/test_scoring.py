@@ -15,7 +15,7 @@ from tests.chat_stub import Stub, says, stub
 from tests.evaluations import play
 from tests.webapp.evaluation.rescoring.conftest import OWN, SOLVED
 from tests.working import claimed, done, perform
-from training.rewards.custom.episode import code_hash
+from training.rewards.custom import code_hash
 from webapp.common.work import Lost
 from webapp.evaluation.comparison.rewards import Evaluations
 from webapp.evaluation.rescoring import services, tasks

@@ -14,9 +14,9 @@ from django.urls import reverse
 
 from tests.webapp.rewards.lab.conftest import SPEC
 from training.config import RewardComponent
-from training.rewards.custom.episode import code_hash
+from training.rewards.custom import code_hash
 from training.rewards.lab.scoring import score_set
-from training.rewards.lab.values import column_path, component_key
+from training.rewards.lab.table import column_path, component_key
 from webapp.people.teams.models import AuditAction, AuditEntry, Project, SiteSwitch
 from webapp.rewards.lab import scoring
 from webapp.rewards.lab.cache import Cache
@@ -244,8 +244,7 @@ def test_who_may_ask(
 def test_computed_values_are_those_of_the_formula(recorded_run: Any, built: Any, scored: Any) -> None:
     made = built(kind="run", run=recorded_run(steps=1))
     from training.config import RewardComponent
-    from training.rewards.lab.table import episode_at, table_load
-    from training.rewards.lab.values import column_of
+    from training.rewards.lab.table import column_of, episode_at, table_load
     from training.rewards.scoring import score_episode
 
     chosen = [RewardComponent(name="final_answer", weight=1), RewardComponent(name="length_budget", weight=1)]

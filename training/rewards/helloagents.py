@@ -7,17 +7,62 @@ versions that disagree; each has a name here.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from pydantic import Field
 
 from training.config import RewardComponent
-from training.rewards.base import Component, Episode, Example, Params, Span
-from training.rewards.helloagents import spans
-from training.rewards.samples import played, says
-from training.rewards.text import first_number, numbers
+from training.rewards.base import Component, Episode, Example, Params, Span, played, says
+from training.rewards.text import first_number, last_number_at, last_said, numbers, piece
 from training.rows import TRUTH_FIELDS, row_value
 from training.words import _
+
+# The number that a solution ends in, and its steps.
+
+MAX_STEPS_SHOWN = 50
+
+
+def found_number(episode: Episode, marks: Sequence[re.Pattern[str]], max_chars: int) -> list[Span]:
+    """What stands behind the first known mark, else the last number of the last line that has any."""
+    said = last_said(episode)
+    if said is None:
+        return []
+    place, text, note = said[0], said[1].content, _("the number that is compared")
+    skipped = max(0, len(text) - max_chars)
+    text = text[skipped:]
+    for mark in marks:
+        if match := mark.search(text):
+            return piece(place, skipped + match.start(1), skipped + match.end(1), note)
+    end = len(text)
+    for line in reversed(text.splitlines(keepends=True)):
+        end -= len(line)
+        if at := last_number_at(line):
+            return piece(place, skipped + end + at[0], skipped + end + at[1], note)
+    return []
+
+
+def steps(episode: Episode, markers: re.Pattern[str] | None, max_chars: int) -> list[Span]:
+    """The step marks, or the lines that end in a break where there are no marks to look for."""
+    said = last_said(episode)
+    if said is None:
+        return []
+    place, text = said[0], said[1].content[:max_chars]
+    found = _lines(text) if markers is None else ((match.start(), match.end()) for match in markers.finditer(text))
+    spans: list[Span] = []
+    for start, end in found:
+        if len(spans) == MAX_STEPS_SHOWN:
+            break
+        spans += piece(place, start, end, _("a step"))
+    return spans
+
+
+def _lines(text: str) -> Iterator[tuple[int, int]]:
+    start = 0
+    while (end := text.find("\n", start)) >= 0:
+        yield start, end + 1
+        start = end + 1
+
 
 SOURCE = "HelloAgents v0.2.5, RLTrainingTool"
 MAX_CHARS = 100_000
@@ -140,13 +185,13 @@ def extract(text: str) -> float | None:
 
 def accuracy_spans(episode: Episode, params: AccuracyParams) -> list[Span]:
     """The number that is compared."""
-    return spans.found_number(episode, _MARKS, MAX_CHARS)
+    return found_number(episode, _MARKS, MAX_CHARS)
 
 
 def step_spans(episode: Episode, params: StepParams) -> list[Span]:
     """The number that is compared, and the steps."""
     markers = None if params.count == "lines" else _STEPS
-    return accuracy_spans(episode, params) + spans.steps(episode, markers, MAX_CHARS)
+    return accuracy_spans(episode, params) + steps(episode, markers, MAX_CHARS)
 
 
 def _text(episode: Episode) -> str:

@@ -1,14 +1,4 @@
-"""The five components of multi-turn tool calling.
-
-source: SEED 2 (huangweiding/demo, multiturn_with_toolcall); every constant of its formula is a parameter with the
-seed's value as default. Differs, in all components:
-
-- Words are compared without regard to case, and Chinese text by character n-grams (``training/rewards/text.py``);
-  ``words: literal`` compares them as the seed does.
-- Surrounding white space never counts as length.
-- English error wordings stand beside the seed's Chinese ones.
-- A turn whose call could not be parsed counts as a call of its own (``unparsed_score``); the seed overlooked it.
-"""
+"""The five components of multi-turn tool calling."""
 
 from __future__ import annotations
 
@@ -16,10 +6,30 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from training.rewards.base import Episode, Params
-from training.rewards.text import literal_mentions, literal_share, mentions, overlap_share
-from training.rewards.turns import call_outcomes, question
+from training.rewards.base import Component, Episode, Example, Params, Span, played, says, tool
+from training.rewards.text import (
+    answer_at,
+    literal_mentions,
+    literal_share,
+    mentions,
+    overlap_share,
+    piece,
+    placed_turns,
+    whole,
+)
+from training.rewards.turns import call_outcomes, outcomes_of, question
 from training.words import OptionError, _, sentence
+
+# The five components of multi-turn tool calling.
+#
+# source: SEED 2 (huangweiding/demo, multiturn_with_toolcall); every constant of its formula is a parameter with the
+# seed's value as default. Differs, in all components:
+#
+# - Words are compared without regard to case, and Chinese text by character n-grams (``training/rewards/text.py``);
+#   ``words: literal`` compares them as the seed does.
+# - Surrounding white space never counts as length.
+# - English error wordings stand beside the seed's Chinese ones.
+# - A turn whose call could not be parsed counts as a call of its own (``unparsed_score``); the seed overlooked it.
 
 
 def _part(default: float, title: str, help: str) -> Any:
@@ -260,3 +270,145 @@ def coherence(episode: Episode, params: CoherenceParams) -> float:
     says = [bool(turn.content.strip()) for turn in turns]
     followed = sum(bool(turn.tool_calls) and after for turn, after in zip(turns, says[1:], strict=False))
     return min(1.0, params.base_score + params.text_bonus * sum(says) / len(says) + params.follow_bonus * followed)
+
+
+# Where the five components of tool calling look: calls, results that were taken up, the final answer.
+
+
+def calls(episode: Episode, params: Params) -> list[Span]:
+    """Every turn with calls, by how each of them ended."""
+    spans = []
+    for place, turn in placed_turns(episode):
+        for item in outcomes_of(turn):
+            worked = item.result is not None and item.error is None
+            spans.append(whole(place, _("a call that worked") if worked else _("a call that failed")))
+    return spans
+
+
+def necessity(episode: Episode, params: NecessityParams) -> list[Span]:
+    """The question that needs a tool, and the calls."""
+    asked = question(episode)
+    places = [i for i, message in enumerate(episode.messages) if message.role == "user" and message.content == asked]
+    needs = bool(places) and holds(params.keywords, asked)
+    spans = [whole(places[-1], _("the question needs a tool"))] if needs else []
+    return spans + [whole(place, _("a call")) for place, turn in placed_turns(episode) if turn.said.tool_calls]
+
+
+def results(episode: Episode, params: ResultUseParams | FinalAnswerParams) -> list[Span]:
+    """The results, by whether the final answer takes them up, and that answer."""
+    said, spans = episode.final_answer.strip(), []
+    for place, turn in placed_turns(episode):
+        for item in outcomes_of(turn):
+            if item.result is None or item.error is not None:
+                continue
+            used = takes_up(said, item.result, params)
+            at = next(i for i in range(place + 1, len(episode.messages)) if episode.messages[i].content == item.result)
+            spans.append(whole(at, _("used by the answer") if used else _("not used by the answer")))
+    return spans + final(episode, params)
+
+
+def final(episode: Episode, params: Params) -> list[Span]:
+    """The final answer."""
+    found = answer_at(episode)
+    return piece(*found, _("the final answer")) if found else []
+
+
+SOURCE = "multi-turn tool calling (huangweiding/demo), `reward_functions.py`"
+
+_ASKED = "What is 25 * 37 + 128? Calculate it"
+GOOD = played(_ASKED, says("Let me see.", "calculator"), tool("1053"), says("25 * 37 + 128 is 1053, as you asked."))
+UNKNOWN = played(_ASKED, says("", "abacus"), tool("Error: unknown tool: abacus"), says("It is about 1000 I think."))
+MISSING = played(_ASKED, says("", "calculator"), tool("错误: 缺少表达式参数"), says("It is about 1000 I think."))
+GUESSED = played(_ASKED, says("1053"))
+GREETED = played("Hello", says("Hello, how can I help you today?"))
+CHINESE = played(
+    "北京今天的天气怎么样？",
+    says("", "weather"),
+    tool("北京在今天的天气：温度15°C，天气晴朗"),
+    says("北京今天天气晴朗，15度。"),
+)
+
+TOOL_CALLING = (
+    Component(
+        "tool_call_correctness",
+        _("Tool call correctness"),
+        _("Calls that the tools accepted."),
+        tool_call_correctness,
+        CorrectnessParams,
+        0.30,
+        spans=calls,
+        source=SOURCE,
+        formula="mean over calls: 1 worked; 0.3 wrong arguments; 0.1 unknown tool; else 0. 0.5 without a call",
+        examples=(
+            Example("one call that worked", GOOD, 1.0),
+            Example("an unknown tool", UNKNOWN, 0.1),
+            Example("a missing argument", MISSING, 0.3),
+            Example("no call", GUESSED, 0.5),
+        ),
+    ),
+    Component(
+        "tool_necessity",
+        _("Tool necessity"),
+        _("Tools called when the question needs one, and only then."),
+        tool_necessity,
+        NecessityParams,
+        0.20,
+        spans=necessity,
+        source=SOURCE,
+        formula="1 needed and used, or neither; 0.3 needed and unused; 0.7 unneeded with a long answer, else 0.4",
+        examples=(
+            Example("needed and used", GOOD, 1.0),
+            Example("needed and unused", GUESSED, 0.3),
+            Example("neither", GREETED, 1.0),
+        ),
+    ),
+    Component(
+        "result_use",
+        _("Use of results"),
+        _("The final answer uses what the tools returned."),
+        result_use,
+        ResultUseParams,
+        0.20,
+        spans=results,
+        source=f"{SOURCE}; differs: Chinese results are looked for by pieces of their text",
+        formula="mean over results: 1 taken up; else 0.7 for a long answer, 0.3; failed: 0.5 told; 0.5 for none",
+        examples=(
+            Example("the result is told", GOOD, 1.0),
+            Example("no result", GUESSED, 0.5),
+            Example("Chinese, by pieces", CHINESE, 1.0),
+            Example("Chinese, the seed's rule", CHINESE, 0.3, {"words": "literal"}),
+        ),
+    ),
+    Component(
+        "final_answer",
+        _("Final answer"),
+        _("Length of the answer and its similarity to the question."),
+        final_answer,
+        FinalAnswerParams,
+        0.20,
+        spans=results,
+        source=f"{SOURCE}; differs: Chinese text is compared by pieces",
+        formula="0.5, + 0.2 for 20 to 500 characters, − 0.2 below, + 0.3 · share of the question's words, "
+        "+ 0.1 for each result taken up; 0.1 below 5 characters",
+        examples=(
+            Example("4 of 7 words recur, one result", GOOD, 0.5 + 0.2 + 0.3 * 4 / 7 + 0.1),
+            Example("four characters", GUESSED, 0.1),
+            Example("one word of one", GREETED, 1.0),
+        ),
+    ),
+    Component(
+        "coherence",
+        _("Coherence"),
+        _("Turns contain text, and calls lead to an answer."),
+        coherence,
+        CoherenceParams,
+        0.10,
+        source=SOURCE,
+        formula="0.5 + 0.3 · share of turns with text + 0.1 for each call followed by text; 0.8 for one turn",
+        examples=(
+            Example("text, call, text", GOOD, 0.9),
+            Example("a call without text, then text", UNKNOWN, 0.75),
+            Example("one turn", GUESSED, 0.8),
+        ),
+    ),
+)

@@ -7,11 +7,29 @@ from collections.abc import Callable
 
 from pydantic import Field
 
-from training.rewards.base import Component, Episode, Example, Params
+from training.rewards.base import Component, Episode, Example, Params, Span, played, says, tool
 from training.rewards.outcome import VerdictParams
-from training.rewards.samples import played, says, tool
-from training.rewards.webshop import spans
+from training.rewards.text import placed_turns, whole
 from training.words import _
+
+# The purchase, and the page that tells what it is worth.
+
+DONE_MARK = "Thank you for shopping with us!"
+_BUY = "buy now"
+
+
+def purchase(episode: Episode, params: Params) -> list[Span]:
+    """The last turn that bought, and the page after it."""
+    spans: list[Span] = []
+    for place, turn in placed_turns(episode):
+        calls = " ".join(str(call.arguments) for call in turn.said.tool_calls or [])
+        if _BUY in turn.said.content.casefold() or _BUY in calls.casefold():
+            spans = [whole(place, _("the purchase"))]
+    for place, message in enumerate(episode.messages[episode.prompt_length :], start=episode.prompt_length):
+        if message.role != "assistant" and message.content.lstrip().startswith(DONE_MARK):
+            spans.append(whole(place, _("the score of the purchase")))
+    return spans
+
 
 SOURCE = "WebShop (princeton-nlp), `get_reward`"
 _SCORE = re.compile(r"Your score \(min 0\.0, max 1\.0\) \[SEP\] ([01](?:\.\d+)?)(?!\d)")
@@ -77,7 +95,7 @@ def _shown(episode: Episode) -> float | None:
     for message in reversed(episode.messages[episode.prompt_length :]):
         if message.role == "assistant":
             continue
-        if not message.content.lstrip().startswith(spans.DONE_MARK):
+        if not message.content.lstrip().startswith(DONE_MARK):
             return None
         found = _SCORE.search(message.content[:20_000])
         return float(found[1]) if found else None
@@ -90,9 +108,7 @@ PERFECT = played("q", says("", "click"), tool("…"), env_reward=1.0, env_parts=
 HALF = played("q", says("", "click"), tool("…"), env_reward=1 / 3, env_parts=_HALF)
 NOTHING = played("q", says("a"), env_reward=0.0, env_parts={"task_success": 0.0, "score": 0.0})
 CUT = played("q", says("a"), truncated=True)
-_DONE = (
-    f"{spans.DONE_MARK} [SEP] Your code: [SEP] None [SEP] Reward [SEP] Your score (min 0.0, max 1.0) [SEP] 0.75 [SEP] x"
-)
+_DONE = f"{DONE_MARK} [SEP] Your code: [SEP] None [SEP] Reward [SEP] Your score (min 0.0, max 1.0) [SEP] 0.75 [SEP] x"
 PAGE = played("q", says("click[Buy Now]"), tool(_DONE))
 
 
@@ -122,7 +138,7 @@ WEBSHOP = (
         _("The environment's score of the purchase."),
         env_score,
         VerdictParams,
-        spans=spans.purchase,
+        spans=purchase,
         source=SOURCE,
         formula="r_type · (attributes met + options met + [price ≤ cap]) / (attributes + options + 1); 0 unless bought",
         examples=(
@@ -175,7 +191,7 @@ WEBSHOP = (
         _("1 for a perfect purchase."),
         success,
         VerdictParams,
-        spans=spans.purchase,
+        spans=purchase,
         source=f"{SOURCE}; success is a score of 1",
         formula="1 if score = 1, else 0",
         examples=(

@@ -2,14 +2,115 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping, Sequence
 
 from training.config import RewardComponent
-from training.rewards.base import Component, Episode, Example, Params
-from training.rewards.bfcl import spans
-from training.rewards.bfcl.codes import codes_of, from_codes
-from training.rewards.samples import played, says, user
+from training.rewards.base import Component, Episode, Example, Params, Span, played, says, user
+from training.rewards.text import placed_turns, whole
+from training.rewards.turns import Turn, turns_of
 from training.words import _
+
+# The codes of a BFCL episode: −1 a call, −2 a failed call, −3 an unreadable reply, 0 or 1 a turn's score.
+#
+# Recorded codes stand in the row under ``user_turn_rewards``, verl's name. Without them the environment's replies show
+# which rounds were calls, failures and unreadable; which turns were solved they do not show.
+
+CALL, FAILED_CALL, UNREADABLE = -1, -2, -3
+Codes = Sequence[float | None]
+
+RESULTS_MARK = "Execution results:"
+FAILED_PREFIX = "Error during execution:"
+# Results of calls that were not run, because the turn was over.
+NOT_RUN = ("Not executed.", "The turn is over:")
+MAX_CHARS = 65_536
+
+
+def codes_of(episode: Episode) -> Codes:
+    """One code a round; ``None`` is a round that ended a turn with an unknown score."""
+    recorded = episode.row.get("user_turn_rewards")
+    if isinstance(recorded, list) and all(isinstance(code, (int, float)) for code in recorded):
+        return recorded
+    return [_code(turn) for turn in turns_of(episode)]
+
+
+def from_codes(codes: Codes, turns: int | None) -> dict[str, float]:
+    """Every part by name that the codes tell; ``turns`` is how many the whole task has, where that is known."""
+    called, failed = codes.count(CALL), codes.count(FAILED_CALL)
+    parts = {
+        "format_reward": (len(codes) - codes.count(UNREADABLE)) / len(codes) if codes else 0.0,
+        "tool_call_reward": called / (called + failed) if called + failed else 0.0,
+        "is_tool_call": float(called + failed > 0),
+    }
+    scores = [code for code in codes if code is not None and code >= 0]
+    if len(scores) < sum(code is None or code >= 0 for code in codes):
+        return parts
+    if codes:
+        parts["progress_reached"] = sum(scores) / len(scores) if scores else 0.0
+    if codes and turns:
+        parts["progress_all"] = sum(scores) / turns
+        parts["task_success"] = float(sum(scores) == turns)
+    return parts
+
+
+def _code(turn: Turn) -> float | None:
+    if not turn.answers:
+        return None
+    first = turn.answers[0]
+    text = first.content[:MAX_CHARS].lstrip()
+    if first.role == "tool" and first.tool_call_id and turn.said.tool_calls:
+        results = [answer.content for answer in turn.answers if answer.role == "tool" and answer.tool_call_id]
+        complaint = turn.answers[-1].content if not turn.answers[-1].tool_call_id else ""
+        if results[0].startswith(NOT_RUN):
+            return UNREADABLE if complaint.startswith("Error:") else None
+        return FAILED_CALL if any(result.startswith(FAILED_PREFIX) for result in results) else CALL
+    if RESULTS_MARK in text[:200]:
+        return FAILED_CALL if _any_failed(text.split(RESULTS_MARK, 1)[1]) else CALL
+    return UNREADABLE if text.startswith("Error:") else None
+
+
+def _any_failed(text: str) -> bool:
+    """Whether one of the listed results is a failure; of a broken list, whether it reads like one."""
+    try:
+        results = json.JSONDecoder().raw_decode(text.lstrip())[0]
+    except (ValueError, RecursionError):
+        return f'"{FAILED_PREFIX}' in text
+    return isinstance(results, list) and any(str(item).startswith(FAILED_PREFIX) for item in results)
+
+
+# Which rounds BFCL's format and tool calls come from, by their codes.
+
+_CALLS = {CALL: _("a call that worked"), FAILED_CALL: _("a call that failed")}
+_BROKEN = {UNREADABLE: _("the format is broken")}
+_KEPT = _("the format is kept")
+
+
+def form(episode: Episode, params: Params) -> list[Span]:
+    """All rounds, by whether they kept the format."""
+    return _spans(episode, _BROKEN, _KEPT)
+
+
+def calls(episode: Episode, params: Params) -> list[Span]:
+    """The rounds that were calls."""
+    return _spans(episode, _CALLS, "")
+
+
+def both(episode: Episode, params: Params) -> list[Span]:
+    """All rounds, by what the first stage pays for them."""
+    return _spans(episode, {**_CALLS, **_BROKEN}, _KEPT)
+
+
+def _spans(episode: Episode, notes: Mapping[int, str], other: str) -> list[Span]:
+    """One span a round. Recorded codes that are not one a round tell nothing about where they come from."""
+    turns, codes = list(placed_turns(episode)), codes_of(episode)
+    if len(turns) != len(codes):
+        return []
+    said = [
+        (place, other if code is None else notes.get(int(code), other))
+        for (place, _turn), code in zip(turns, codes, strict=True)
+    ]
+    return [whole(place, note) for place, note in said if note]
+
 
 SOURCE = "EnvTuning (AWorld-RL), reward manager `bfcl`"
 
@@ -72,7 +173,7 @@ BFCL = (
         _("BFCL format"),
         _("Share of rounds in the right format."),
         _part("format_reward"),
-        spans=spans.form,
+        spans=form,
         source=SOURCE,
         formula="(rounds − rounds with code −3) / rounds",
         examples=(
@@ -87,7 +188,7 @@ BFCL = (
         _("BFCL tool calls"),
         _("Share of calls that ran without an error."),
         _part("tool_call_reward"),
-        spans=spans.calls,
+        spans=calls,
         source=SOURCE,
         formula="rounds with code −1 / rounds with code −1 or −2; 0 without a call",
         examples=(
@@ -102,7 +203,7 @@ BFCL = (
         _("The first stage's score: format and tool calls together, from 0 to 2."),
         stage_1,
         high=2.0,
-        spans=spans.both,
+        spans=both,
         source=f"{SOURCE}, `format_reward`",
         formula="(1 if anything was called, else 0) · (format + tool calls)",
         examples=(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from training.rewards.base import Component, Episode, Example, Params
-from training.rewards.samples import played, says
+from training.rewards.base import Component, Episode, Example, Params, played, says
 from training.words import _
 
 
