@@ -48,11 +48,11 @@ def storm(folder: Path, faults: int, minutes: float, seed: int, steps: int) -> d
     from tests.chaos import storm as parts
     from tests.webapp.ops.test_up import Upped
     from webapp.common.host import free_port
-    from webapp.engine import outbox
+    from webapp.engine import history
     from webapp.runs.nudge import Nudger
 
     # The site's own outbox sends the nudges: this process knows another broker.
-    outbox._send_message, Nudger.put = lambda row: False, lambda *_: None  # type: ignore[assignment,method-assign]
+    history._send_message, Nudger.put = lambda row: False, lambda *_: None  # type: ignore[assignment,method-assign]
     if not disk:
         print("no disk of its own could be mounted: no disk is filled", file=sys.stderr)
         del parts.SHARES["disk"]

@@ -72,14 +72,14 @@ class Soak:
         django.setup()
         from webapp.datasets.models import Dataset, DatasetState
         from webapp.endpoints.models import Endpoint
-        from webapp.engine import outbox
+        from webapp.engine import history
         from webapp.environments.models import Environment
         from webapp.people.teams.models import Project, User
         from webapp.people.teams.tokens import token_create
         from webapp.runs.nudge import Nudger
 
         # The site's own outbox sends the nudges: this process knows another broker.
-        outbox._send_message, Nudger.put = lambda row: False, lambda *_: None  # type: ignore[assignment,method-assign]
+        history._send_message, Nudger.put = lambda row: False, lambda *_: None  # type: ignore[assignment,method-assign]
         self.user, self.project = User.objects.get(), Project.objects.get()
         self.token = token_create(user=self.user, name="soak", role="owner")[1]
         dataset = Dataset.objects.create(project=self.project, name="d", state=DatasetState.READY, file_name="d")

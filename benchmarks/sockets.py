@@ -86,7 +86,7 @@ class Talker(threading.Thread):
         super().__init__(daemon=True)
         from training.journal import Journal
         from webapp.common.storage import attempt_dir
-        from webapp.engine.lease import claim
+        from webapp.engine.attempts import claim
         from webapp.engine.projection import Projector
         from webapp.runs.models import Run
 
@@ -107,7 +107,7 @@ class Talker(threading.Thread):
 
         from envs.wire import Message
         from training.events import RolloutStarted, RunStarted, TurnAdded
-        from webapp.engine.lease import beat
+        from webapp.engine.attempts import beat
         from webapp.engine.supervisor import GATHER_S
 
         self.journal.write(RunStarted(kind="grpo", total_steps=1000))

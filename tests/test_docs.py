@@ -25,7 +25,7 @@ from training.sandbox.problems import SENTENCES
 from webapp.api import urls  # noqa: F401 - adds the operations
 from webapp.api.base import api
 from webapp.common.errors import MESSAGES, error_body
-from webapp.site.home.worker_views import PROBLEMS
+from webapp.site.workers import PROBLEMS
 
 ROOT = Path(__file__).resolve().parent.parent
 # Texts of training/ that look like a metric of ours: halves of names, and columns of other trainers.
@@ -247,7 +247,7 @@ MADE_AT_RUN_TIME = {"config.yaml", "dist/"}
 
 @pytest.mark.parametrize("name", ["docs/architecture.md", "docs/INVARIANTS.md", "CONTRIBUTING.md"])
 def test_every_file_that_the_map_names_exists_and_holds_what_it_says(name: str) -> None:
-    """A short path is one that some file ends with, such as `engine/lease.py`."""
+    """A short path is one that some file ends with, such as `engine/attempts.py`."""
     spoken = SPOKEN_PATHS.findall((ROOT / name).read_text(encoding="utf-8"))
     assert len(spoken) > (40 if "architecture" in name else 1)
     done = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True)

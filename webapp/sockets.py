@@ -11,8 +11,7 @@ from django.urls import URLPattern, path, re_path
 
 from webapp.chat.consumer import ChatConsumer
 from webapp.environments.playground.consumer import PlayConsumer
-from webapp.live.consumers import RunConsumer
-from webapp.live.watching import FORBIDDEN, GONE
+from webapp.live.consumers import FORBIDDEN, GONE, RunConsumer
 from webapp.reading.rewinding.consumer import RewindConsumer
 
 

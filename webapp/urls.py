@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from django.urls import include, path
 
-from webapp.evaluation.sharing.urls import public_urlpatterns
+from webapp.launch.urls import reward_urlpatterns
 from webapp.runs.removal.views import removal_again
 
 handler500 = "webapp.common.errors.server_error"
 urlpatterns = [
-    path("", include("webapp.site.home.urls")),
+    path("", include("webapp.site.urls")),
     path("", include("webapp.people.teams.urls")),
     path("", include("webapp.people.notifications.urls")),
-    path("", include("webapp.engine.doctor.urls")),
     path("api/v1/", include("webapp.api.urls")),
-    path("p/<slug:slug>/runs/", include("webapp.site.run_pages.urls")),
     path("p/<slug:slug>/rollouts/", include("webapp.reading.urls")),
-    path("p/<slug:slug>/pins/", include("webapp.runs.pins.urls")),
     path("p/<slug:slug>/rollouts/", include("webapp.reading.rewinding.urls")),
     path("p/<slug:slug>/runs/", include("webapp.reading.inspector.run_urls")),
     path("p/<slug:slug>/rollouts/", include("webapp.reading.inspector.urls")),
     path("p/<slug:slug>/datasets/", include("webapp.datasets.urls")),
     path("p/<slug:slug>/rewards/", include("webapp.rewards.urls")),
-    path("p/<slug:slug>/rewards/", include("webapp.launch.play_urls")),
+    path("p/<slug:slug>/rewards/", include(reward_urlpatterns)),
     path("p/<slug:slug>/environments/", include("webapp.environments.urls")),
     path("p/<slug:slug>/endpoints/", include("webapp.endpoints.urls")),
     path("p/<slug:slug>/compare/", include("webapp.evaluation.comparison.urls")),

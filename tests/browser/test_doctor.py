@@ -10,7 +10,7 @@ from django.utils import timezone
 from playwright.sync_api import Page, expect
 
 from tests.webapp.reading.conftest import ASKED, play, tasks, trained
-from webapp.engine.doctor.examining import look
+from webapp.engine.doctor import look
 from webapp.people.teams.models import User
 from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Attempt, Run

@@ -10,7 +10,7 @@ from django.urls import reverse
 
 from tests.webapp.launch.test_memory import ANSWER
 from tests.working import done
-from webapp.launch import memory
+from webapp.launch import estimates
 from webapp.people.teams.models import Project, User
 from webapp.runs.models import EstimateState, MemoryEstimate
 
@@ -37,7 +37,7 @@ def test_the_card_follows_the_form_and_sets_options(
     def answer(claim: Any) -> dict[str, Any]:
         return FITS if claim.item.config["optim"]["micro_batch_size"] == 4 else ANSWER
 
-    monkeypatch.setattr(memory, "_run_estimate", answer)
+    monkeypatch.setattr(estimates, "_run_estimate", answer)
     page = page_for(alice)
     page.goto(reverse("run-new", args=[project.slug]) + "?model=Qwen/Qwen3-8B")
     work(page)

@@ -24,8 +24,8 @@ from training.events import (
 )
 from training.journal import Journal
 from webapp.common.storage import attempt_dir
+from webapp.engine.attempts import claim
 from webapp.engine.history import run_transition
-from webapp.engine.lease import claim
 from webapp.engine.projection import Projector
 from webapp.people.teams.models import User
 from webapp.runs.models import Run

@@ -15,7 +15,7 @@ def house(tmp_path_factory: pytest.TempPathFactory, django_db_setup: None, djang
     """Workers, PostgreSQL and Redis of this module's own."""
     with django_db_blocker.unblock(), pytest.MonkeyPatch.context() as patch:
         # The house's own outbox task sends the nudges: this process knows another broker.
-        patch.setattr("webapp.engine.outbox._send_message", lambda row: False)
+        patch.setattr("webapp.engine.history._send_message", lambda row: False)
         patch.setattr("webapp.runs.nudge.Nudger.put", lambda *_: None)
         built = House(tmp_path_factory.mktemp("house"))
         try:

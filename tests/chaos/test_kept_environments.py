@@ -33,7 +33,7 @@ def kept_house(
     """A house with a keeper, whose worker starts the real trainer."""
     folder = tmp_path_factory.mktemp("kept-house")
     with django_db_blocker.unblock(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("webapp.engine.outbox._send_message", lambda row: False)
+        patch.setattr("webapp.engine.history._send_message", lambda row: False)
         patch.setattr("webapp.runs.nudge.Nudger.put", lambda *_: None)
         house = House(folder, "webapp.settings")
         try:

@@ -36,7 +36,7 @@ def real_house(
     folder = tmp_path_factory.mktemp("real-house")
     port = free_port()
     with django_db_blocker.unblock(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("webapp.engine.outbox._send_message", lambda row: False)
+        patch.setattr("webapp.engine.history._send_message", lambda row: False)
         patch.setattr("webapp.runs.nudge.Nudger.put", lambda *_: None)
         patch.setenv("TILTYARD_OUTBOUND_ALLOW", f"127.0.0.1:{port}")  # the trainer reaches nothing else that is private
         house = House(folder, "webapp.settings")

@@ -12,7 +12,7 @@ from tests.chaos.house import House
 from tests.chaos.test_real_run import real_house  # noqa: F401 - a fixture
 from training.config import Policy
 from webapp.environments.models import Environment
-from webapp.launch.testbed import policy_table
+from webapp.launch.play_views import policy_table
 from webapp.rewards.models import RewardSpec
 from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Run, RunEvent

@@ -24,7 +24,7 @@ Make = Callable[..., Any]
 
 @pytest.fixture(autouse=True)
 def _by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("webapp.engine.outbox._send_message", lambda row: False)
+    monkeypatch.setattr("webapp.engine.history._send_message", lambda row: False)
 
 
 def test_a_contestant_goes_on_and_its_branches_are_listed(

@@ -9,7 +9,7 @@ import pytest
 from tests.growth import assert_linear
 from training.config.job import config_from_yaml
 from training.errors import ConfigError
-from webapp.launch.yaml_text import YamlProblem, config_from_text
+from webapp.launch.findings import YamlProblem, config_from_text
 
 SIZE = 64 * 1024 - 8
 HOSTILE = {

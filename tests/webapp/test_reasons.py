@@ -12,7 +12,7 @@ from django.utils import translation
 
 from webapp.common.text import json_words, os_words
 from webapp.environments.views import EnvironmentForm
-from webapp.launch.yaml_text import YamlProblem, config_from_text
+from webapp.launch.findings import YamlProblem, config_from_text
 from webapp.rewards.lab.pasted import conversations_of
 from webapp.rewards.pasted import pasted_episodes
 

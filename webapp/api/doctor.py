@@ -14,7 +14,7 @@ from webapp.api.answers import runs as runs_answers
 from webapp.api.base import IfMatch, Tagged, caller, held, require_match
 from webapp.api.schemas import Body
 from webapp.common.text import translated
-from webapp.engine.doctor.rules import Rules, rules_change, rules_of
+from webapp.engine.doctor import Rules, rules_change, rules_of
 from webapp.people.teams.access import project_for
 from webapp.people.teams.models import Role
 

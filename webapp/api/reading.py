@@ -21,7 +21,7 @@ from webapp.api.schemas import Body, dataset_out, run_out
 from webapp.common.answers import Deleted, Items
 from webapp.common.pages import MAX_PAGE
 from webapp.common.text import finite
-from webapp.engine.orders import Act, rollout_order
+from webapp.engine.services import Act, rollout_order
 from webapp.people.teams.access import object_for
 from webapp.people.teams.models import Role
 from webapp.reading.access import rollout_for

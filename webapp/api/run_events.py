@@ -17,8 +17,8 @@ from webapp.api.answers import runs as runs_answers
 from webapp.api.base import api, bearer, caller, open_to
 from webapp.api.listing import MAX_PAGE_ROWS
 from webapp.common.serving import Later
+from webapp.live.consumers import user_now
 from webapp.live.waiting import WAIT_MAX_S, Question, one_answer, stream
-from webapp.live.watching import user_now
 from webapp.people.teams.access import object_for, token_of
 from webapp.people.teams.models import TokenScope
 from webapp.people.teams.tokens import token_user

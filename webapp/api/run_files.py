@@ -23,9 +23,9 @@ from webapp.datasets.models import ExportState
 from webapp.datasets.pairs import pairs_order
 from webapp.datasets.services import too_large_sentence
 from webapp.foreign.figure_files import metrics_order
-from webapp.foreign.figure_views import file_response
+from webapp.foreign.importing import import_create, import_view, percent_of
 from webapp.foreign.models import RunExport
-from webapp.foreign.reading import import_create, import_view, percent_of
+from webapp.foreign.views import file_response
 from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.models import Role, TokenScope
 from webapp.runs.models import ImportState, Run, RunImport

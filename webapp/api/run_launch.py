@@ -21,12 +21,11 @@ from webapp.api.runs import config_sent, require_possible
 from webapp.api.schemas import Body, ConfigIn, run_out
 from webapp.common.pages import probe_allowed
 from webapp.common.text import in_words, translated
-from webapp.engine.resuming import branch_point
-from webapp.engine.services import run_create
-from webapp.launch.checked import check_begin, check_record, check_view
+from webapp.engine.services import branch_point, run_create
+from webapp.launch.background import check_begin, check_record, check_view
+from webapp.launch.estimates import OPEN, device_default, estimate_begin
 from webapp.launch.findings import Check
 from webapp.launch.forms import config_of, suggested_name
-from webapp.launch.memory import OPEN, device_default, estimate_begin
 from webapp.launch.memory_views import MemoryView, row_view, view_of
 from webapp.launch.preflight import preflight
 from webapp.people.teams.access import object_for, project_for

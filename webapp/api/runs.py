@@ -20,11 +20,9 @@ from webapp.api.base import IfMatch, Tagged, caller, held, open_to, require_matc
 from webapp.api.idempotency import key_of, once
 from webapp.api.listing import MAX_PAGE_ROWS, LongNamed, Named, matching, page_of, part_of
 from webapp.api.schemas import ConfigIn, RunIn, RunPatch, StarIn, project_out, run_out
-from webapp.common.answers import Items, Page
-from webapp.engine.resuming import can_resume
-from webapp.engine.services import run_create, run_pause, run_resume, run_stop
+from webapp.engine.services import can_resume, run_create, run_pause, run_resume, run_stop
+from webapp.launch.findings import YamlProblem, config_from_text
 from webapp.launch.preflight import preflight
-from webapp.launch.yaml_text import YamlProblem, config_from_text
 from webapp.people.teams.access import can_edit, object_for, project_for, projects_of
 from webapp.people.teams.models import Project, Role, TokenScope
 from webapp.results.summary.summary import summary_out, summary_read

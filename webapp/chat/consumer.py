@@ -13,8 +13,8 @@ from uuid import UUID
 from webapp.chat.models import AnswerState, Chat
 from webapp.chat.selectors import chat_read, chat_view, waits
 from webapp.common.serving import in_database
-from webapp.live.snapshot import encode
-from webapp.live.watching import BAD_FRAME, GONE, Closed, Watcher
+from webapp.live.consumers import BAD_FRAME, GONE, Closed, Watcher
+from webapp.live.feed import encode
 
 _sockets: Counter[UUID] = Counter()
 

@@ -49,7 +49,7 @@ from webapp.common.workers.beating import worker_name
 from webapp.endpoints.models import Endpoint
 from webapp.endpoints.services import key_env
 from webapp.endpoints.spending import chat_left, turn_used
-from webapp.engine.lease import can_start, new_owner
+from webapp.engine.attempts import can_start, new_owner
 from webapp.engine.supervisor import closing
 from webapp.engine.trainer import oom_kills, trainer_env
 from webapp.runs.models import Run

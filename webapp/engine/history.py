@@ -1,30 +1,73 @@
-"""What happens to a run, in order: ``seq`` numbers, events, and the one function that changes a state.
-
-The order is safe for readers because the number is taken by ``UPDATE runs_run SET seq = seq + n`` in the transaction
-that writes the rows: the row lock makes writers follow one another, so no reader sees a higher ``seq`` before a lower
-one.
-"""
+"""What happens to a run, in order: events by ``seq``, changes of state, and the nudges to workers."""
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+from celery import current_app
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
 from training.errors import Boundary, ErrorInfo, TiltyardError
 from training.words import Sentence
 from webapp.common.text import clean_json
-from webapp.engine import outbox
 from webapp.people.notifications.events import notify
 from webapp.people.notifications.models import Kind
-from webapp.runs.models import Run, RunEvent
+from webapp.runs.models import Outbox, Run, RunEvent
 from webapp.runs.nudge import nudge
 from webapp.runs.states import LEASED, TERMINAL, RunState, sources_of
 
-# --- Announcing -----------------------------------------------------------------------------------------------------
+# The outbox: a nudge to the workers is a row first and a message second, so a dead broker loses nothing.
+#
+# 1. The code that queues a run adds a row in the same transaction.
+# 2. After the commit the message is sent; if that fails the row stays unsent.
+# 3. A periodic task sends what is unsent and drops old rows. Sending twice is harmless: the lease decides.
+
+logger = logging.getLogger(__name__)
+SEND_AT_ONCE = 100
+KEEP = timedelta(hours=1)
+MESSAGE_EXPIRES_S = 300  # the reaper nudges again, so a message that no worker took may expire
+
+
+def add(run: Run) -> None:
+    """Add a row so that workers hear of this run, and send their message once the transaction is committed."""
+    row = Outbox.objects.create(run=run)
+    transaction.on_commit(lambda: _send_message(row), robust=True)
+
+
+def send_unsent() -> int:
+    """Send every waiting nudge, oldest first, until the broker fails; return how many went out. Drop old rows."""
+    sent = 0
+    for row in Outbox.objects.filter(sent_at=None).select_related("run").order_by("id")[:SEND_AT_ONCE]:
+        if not _send_message(row):
+            break
+        sent += 1
+    Outbox.objects.filter(sent_at__lt=Now() - KEEP).delete()
+    return sent
+
+
+def _send_message(row: Outbox) -> bool:
+    try:
+        pool = row.run.pool
+        options = {"queue": pool, "retry": False, "expires": MESSAGE_EXPIRES_S}
+        current_app.send_task("runs.supervise", args=[str(row.run_id), pool], **options)
+    except Exception as exc:  # the boundary to the broker: kombu, redis and socket errors alike
+        logger.warning("broker away, nudge kept", extra={"action": "outbox", "run_id": row.run_id, "error": repr(exc)})
+        return False
+    Outbox.objects.filter(pk=row.pk, sent_at=None).update(sent_at=Now())
+    return True
+
+
+# What happens to a run, in order: ``seq`` numbers, events, and the one function that changes a state.
+#
+# The order is safe for readers because the number is taken by ``UPDATE runs_run SET seq = seq + n`` in the transaction
+# that writes the rows: the row lock makes writers follow one another, so no reader sees a higher ``seq`` before a lower
+# one.
+
 # Notifications of a run: it succeeded, failed or paused, or an evaluation has its figures.
 #
 # They are written in the transaction of the transition, once for each: the key is the run with the number of that
@@ -164,7 +207,7 @@ def run_transition(
         transaction.on_commit(lambda: nudge(run_id, seq))
         announce(run, shown)
         if target == RunState.QUEUED:
-            outbox.add(run)
+            add(run)
         if target in TERMINAL:
             _followers_wake(run)
     return run
@@ -184,7 +227,7 @@ def _state_times(run: Run, target: RunState) -> dict[str, Any]:
 def _followers_wake(run: Run) -> None:
     for follower in Run.objects.filter(after_id=run.pk, state=RunState.QUEUED).order_by("created_at"):
         if run.state == RunState.SUCCEEDED:
-            outbox.add(follower)
+            add(follower)
         elif run.state == RunState.FAILED:  # one that was stopped may be resumed: they wait
             run_transition(follower.pk, RunState.FAILED, error=dependency_error(run))
 

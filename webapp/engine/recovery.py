@@ -34,14 +34,12 @@ from webapp.common.storage import attempt_dir, run_dir
 from webapp.common.words import ANSWERS_AGAIN, BUDGET_AGAIN, RECOVERED, ROOM, TRIED_AGAIN, WRITABLE
 from webapp.common.workers.beating import folder_problem
 from webapp.endpoints.spending import BY_DAY, day_over
-from webapp.engine import outbox
+from webapp.engine import history
+from webapp.engine.attempts import attempt_end, beat, expired, take_over, worker_lost
 from webapp.engine.history import Lease, LeaseLost, event_add
-from webapp.engine.lease import beat, expired, take_over
-from webapp.engine.outcome import attempt_end, worker_lost
 from webapp.engine.projection import Projector
 from webapp.engine.resolve import environments_of
-from webapp.engine.resuming import Disk, disk, needed_bytes
-from webapp.engine.services import run_resume
+from webapp.engine.services import Disk, disk, needed_bytes, run_resume
 from webapp.engine.trainer import kill_orphan
 from webapp.environments.models import Environment
 from webapp.runs.advisories.models import DoctorRules
@@ -285,6 +283,6 @@ def nudge_forgotten() -> int:
     oldest = (waiting.filter(pool=pool).order_by("queued_at")[:NUDGED_AT_ONCE] for pool in (TRAIN, ENDPOINT))
     for run in chain(*oldest):
         if not Outbox.objects.filter(run=run, created_at__gt=now - NUDGE_AGAIN).exists():
-            outbox.add(run)
+            history.add(run)
             count += 1
     return count

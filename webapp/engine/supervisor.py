@@ -40,14 +40,21 @@ from webapp.common.storage import attempt_dir
 from webapp.common.workers.beating import folder_problem
 from webapp.endpoints.services import key_env
 from webapp.endpoints.spending import day_over
-from webapp.engine import outbox
+from webapp.engine import history
+from webapp.engine.attempts import (
+    WORKER_CLOSING,
+    attempt_end,
+    beat,
+    beat_every_s,
+    claim,
+    finished_before,
+    first_in_line,
+    state_of,
+)
 from webapp.engine.history import Lease, LeaseLost, event_add
-from webapp.engine.lease import beat, beat_every_s, claim, first_in_line, state_of
-from webapp.engine.orders import orders_pass
-from webapp.engine.outcome import WORKER_CLOSING, attempt_end, finished_before
 from webapp.engine.projection import Projector, rollouts_close
 from webapp.engine.resolve import environments_of, launched_without_rewards, resolve
-from webapp.engine.resuming import earlier_folders, pin_used, resume_from
+from webapp.engine.services import earlier_folders, orders_pass, pin_used, resume_from
 from webapp.engine.trainer import OUTPUT_NAME, Trainer, kill_orphan, output_tail, tracker_env
 from webapp.environments.tokens import trainer_access
 from webapp.people.teams.services import hub_env
@@ -154,7 +161,7 @@ def nudge_next(pool: str) -> None:
     """Nudge the first runs in line: their messages may have expired while this place was busy."""
     try:
         for run in Run.objects.filter(state=RunState.QUEUED, pool=pool).order_by("queued_at")[:NEXT_RUNS]:
-            outbox.add(run)
+            history.add(run)
     except DATABASE_AWAY:
         connection.close()
 

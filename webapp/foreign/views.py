@@ -1,34 +1,47 @@
-"""Pages that import runs of other trainers."""
+"""Pages that import runs of other trainers, and export runs: their data, their options, their metrics."""
 
 from __future__ import annotations
 
-from typing import Any, cast
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import IO, Any, cast
 from uuid import UUID
 
+import pydantic
 from django import forms
 from django.conf import settings
+from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import ValidationError
 from django.core.files.uploadedfile import UploadedFile
-from django.http import HttpRequest, HttpResponse, JsonResponse
-from django.shortcuts import render
+from django.http import FileResponse, Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
+from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.csrf import csrf_exempt, csrf_protect
 from django.views.decorators.http import require_GET, require_http_methods
 
+from training.config import JobConfig
+from training.errors import ConfigError, TiltyardError
+from training.exports.verl import export_parts, export_stages, export_verl
 from webapp.common.errors import error_body
 from webapp.common.ids import name_validator
 from webapp.common.pages import add_errors, upload_accepted, upload_count, upload_refused, upload_strings, wants_json
+from webapp.datasets.models import ExportState
 from webapp.datasets.services import too_large_sentence
-from webapp.foreign import reading as foreign
-from webapp.foreign.reading import import_view
+from webapp.engine.resolve import dataset_path
+from webapp.foreign import importing as foreign
+from webapp.foreign.figure_files import has_ended, metrics_order
+from webapp.foreign.importing import import_view
+from webapp.foreign.models import MetricsFormat, RunExport
 from webapp.people.teams.access import can_edit, own, project_for
-from webapp.people.teams.models import Project, Role, User
-from webapp.runs.models import ImportState, RunImport
+from webapp.people.teams.audit import audit
+from webapp.people.teams.models import AuditAction, Project, Role, User
+from webapp.runs.models import ImportState, Run, RunImport
+from webapp.runs.records.selectors import own_run
 
-# --- Forms ----------------------------------------------------------------------------------------------------------
 # The form of an import.
 
 
@@ -164,3 +177,121 @@ def import_progress(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 
 def _detail_context(project: Project, item: RunImport) -> dict[str, Any]:
     return {"project": project, "item": item, "percent": foreign.percent_of(item), "States": ImportState}
+
+
+# A run's data and options as files for other trainers.
+
+MAX_ROWS_BYTES = 128 << 20
+"""Rows that are converted while a person waits; larger ones by the command line."""
+
+
+@login_required
+@require_GET
+def run_verl(request: HttpRequest, slug: str, pk: UUID) -> HttpResponseBase:
+    """A zip archive for verl: rows, options in its own keys, and a list of what could not be converted."""
+    _project, run = own_run(request, slug, pk)
+    try:
+        file = _open_archive(run)
+    except TiltyardError as exc:
+        messages.error(request, f"{exc.message} {exc.hint}".strip())
+        return redirect("run-detail", slug=slug, pk=pk)
+    audit(AuditAction.RUN_EXPORTED, run)
+    response = FileResponse(file, as_attachment=True, filename=f"{run.name}-verl.zip", content_type="application/zip")
+    response["X-Content-Type-Options"] = "nosniff"
+    return response
+
+
+def _open_archive(run: Run) -> IO[bytes]:
+    """The archive as an open file without a name. Raises ``TiltyardError``."""
+    if run.imported_from:
+        raise ConfigError(_("The options of an imported run are not known, so it cannot be exported."))
+    try:
+        config = JobConfig.model_validate(run.config)
+    except pydantic.ValidationError as exc:
+        raise ConfigError(_("The run's options cannot be read by this version of Tiltyard.")) from exc
+    courses = config.courses
+    rows = [dataset_path(run.project, course.data.train) for course in courses]
+    if sum(path.stat().st_size for path in set(rows)) > MAX_ROWS_BYTES:
+        raise ConfigError(_("The dataset is too large to convert here; use `python -m training export-verl`."))
+    for course, plain in zip(
+        courses, JobConfig.model_validate(run.resolved).courses if run.resolved else (), strict=False
+    ):
+        course.rewards.components = course.rewards.components or plain.rewards.components
+    made = tempfile.TemporaryFile(dir=settings.FILE_UPLOAD_TEMP_DIR)  # noqa: SIM115 - the response closes it
+    with tempfile.TemporaryDirectory(dir=settings.FILE_UPLOAD_TEMP_DIR) as folder:
+        if config.stages or config.mix.parts:
+            export = export_stages if config.stages else export_parts
+            names = export(config, courses, rows, Path(folder), name=run.name)
+        else:
+            names = export_verl(courses[0], rows[0], Path(folder), name=run.name)
+        with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name in names:
+                archive.write(Path(folder) / name, name)
+    made.seek(0)
+    return made
+
+
+# Pages of a run's metrics as files.
+
+
+def _format_choices() -> list[dict[str, str]]:
+    """Each format with its use."""
+    what = {
+        MetricsFormat.CSV: _("Step, time, attempt, name and value: for pandas, R and any spreadsheet."),
+        MetricsFormat.CSV_WIDE: _("A column for each metric: to look at, or to plot in a spreadsheet."),
+        MetricsFormat.PARQUET: _("The same columns as the first, small and typed: for pandas, Polars and DuckDB."),
+        MetricsFormat.TENSORBOARD: _(
+            "An event file in a zip, with the times of the steps: unpack it into your log folder."
+        ),
+    }
+    return [{"to": str(item), "title": str(item.label), "what": text} for item, text in what.items()]
+
+
+def _exports_context(run: Run) -> dict[str, Any]:
+    exports = list(RunExport.objects.filter(run=run)[:20])
+    busy = any(item.state in RunExport.OPEN for item in exports)
+    url = reverse("run-exports", args=[run.project.slug, run.pk])
+    return {"run": run, "exports": exports, "busy": busy, "exports_url": url}
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def metrics_page(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """Ask for a file, and see those that were asked for."""
+    project, run = own_run(request, slug, pk)
+    problems: list[str] = []
+    if request.method == "POST":
+        try:
+            metrics_order(run=run, user=cast(User, request.user), to=request.POST.get("to", ""))
+        except ValidationError as exc:
+            problems = exc.messages
+        else:
+            return redirect("run-export", slug=slug, pk=pk)
+    context = {"project": project, "formats": _format_choices(), "ended": has_ended(run), "problems": problems}
+    return render(request, "runs/export.html", context | _exports_context(run), status=422 if problems else 200)
+
+
+@login_required
+@require_GET
+def metrics_list(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """The files; the part polls while one is being written."""
+    project, run = own_run(request, slug, pk)
+    return render(request, "components/exports.html", {"project": project, **_exports_context(run)})
+
+
+@login_required
+@require_GET
+def metrics_file(request: HttpRequest, slug: str, pk: UUID, file_id: UUID) -> HttpResponseBase:
+    """The file itself."""
+    _project, run = own_run(request, slug, pk)
+    return file_response(run, file_id)
+
+
+def file_response(run: Run, file_id: UUID) -> FileResponse:
+    """A file of the run that is written. Raises ``Http404``."""
+    export = RunExport.objects.filter(pk=file_id, run=run, state=ExportState.DONE).first()
+    if export is None or not export.path.is_file():
+        raise Http404
+    response = FileResponse(export.path.open("rb"), as_attachment=True, filename=export.file_name)
+    response["X-Content-Type-Options"] = "nosniff"
+    return response

@@ -23,9 +23,7 @@ from webapp.common.fields import error_sentence
 from webapp.common.text import in_words, translated
 from webapp.common.words import failure
 from webapp.engine.resolve import components_meant, resolve
-from webapp.launch.findings import option_title
-from webapp.launch.forms import RunForm
-from webapp.launch.memory import (
+from webapp.launch.estimates import (
     BESIDE,
     DONE,
     FAILED,
@@ -37,8 +35,9 @@ from webapp.launch.memory import (
     other_devices,
     own_devices,
 )
+from webapp.launch.findings import YamlProblem, config_from_text, option_title
+from webapp.launch.forms import RunForm
 from webapp.launch.start import Chosen
-from webapp.launch.yaml_text import YamlProblem, config_from_text
 from webapp.people.teams.access import can_edit, own, project_for
 from webapp.people.teams.models import Project, User
 from webapp.rewards.paid import Paid, paid_for

@@ -44,8 +44,8 @@ from webapp.environments.models import DatasetOrder, Environment, Kind, OrderSta
 from webapp.environments.orders import OPEN, order_create, order_room
 from webapp.environments.selectors import environments_of, health_view
 from webapp.environments.services import environment_launch, environment_scale
+from webapp.launch.findings import in_language
 from webapp.launch.forms import suggested_name
-from webapp.launch.yaml_text import in_language
 from webapp.people.teams.models import Project, User
 from webapp.rewards.models import RewardSpec
 from webapp.rewards.services import reward_spec_save, stored_components

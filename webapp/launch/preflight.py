@@ -43,9 +43,9 @@ from webapp.engine.trainer import access_env, tracker_env
 from webapp.environments.models import Environment
 from webapp.environments.selectors import Room, environment_named, replicas_to_add, room_of
 from webapp.environments.tokens import reach, trainer_access
-from webapp.launch.disk import disk_forecast, disk_sentence
+from webapp.launch.estimates import disk_forecast, disk_sentence
 from webapp.launch.findings import Check, Offer, Outcome, option_title
-from webapp.launch.learned.overlap import overlap_of
+from webapp.launch.learned import overlap_of
 from webapp.people.teams.models import Project
 from webapp.rewards.paid import paid_for
 from webapp.runs.models import Run

@@ -13,11 +13,11 @@ from training.config import METHODS, JobConfig
 from training.memory.devices import DEVICES
 from training.presets import Preset, Size, presets
 from webapp.common.workers.beating import gpu_known
-from webapp.engine.resuming import branch_point
+from webapp.engine.services import branch_point
+from webapp.launch.background import preparation_shown
+from webapp.launch.findings import in_language
 from webapp.launch.forms import config_of, suggested_name
 from webapp.launch.needs import Situation, filled, situation
-from webapp.launch.preparing import preparation_shown
-from webapp.launch.yaml_text import in_language
 from webapp.people.teams.access import object_for
 from webapp.people.teams.models import Project
 from webapp.runs.config import of_step

@@ -29,8 +29,7 @@ from webapp.chat import holder
 from webapp.common import work
 from webapp.common.errors import DATABASE_AWAY
 from webapp.common.host import say_alive, say_ready
-from webapp.engine import outbox, recovery
-from webapp.engine.doctor import examining as doctor
+from webapp.engine import doctor, history, recovery
 from webapp.foreign.importing import cut_imports_discard
 from webapp.runs.removal.models import Removal, RemovalState
 from webapp.runs.rollouts.words import index_older
@@ -68,7 +67,7 @@ class Job:
 
 JOBS = (
     Job("reap", recovery.reap, every_s=5),
-    Job("outbox", outbox.send_unsent, every_s=2),
+    Job("outbox", history.send_unsent, every_s=2),
     Job("work", work.look, every_s=5),
     Job("chat", holder.look, every_s=5),
     Job("recover", recovery.resume_where_over, every_s=15),

@@ -17,7 +17,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from training.plain import number_in
 from webapp.common.pages import page_number
-from webapp.engine.orders import Act, rollout_order
+from webapp.engine.services import Act, rollout_order
 from webapp.evaluation.comparison.figures import p_text
 from webapp.people.teams.models import Role, User
 from webapp.reading.access import own_rollout

@@ -9,7 +9,7 @@ import { partAround } from "../lib/closer.js";
 import { loadPlotly } from "../lib/plotly.js";
 import { Beside } from "./run_beside.js";
 
-const ASK_MAX = 32; // as CURVES_ASKED_MAX of webapp/live/snapshot.py
+const ASK_MAX = 32; // as CURVES_ASKED_MAX of webapp/live/feed.py
 
 /** The marks of the advisories as the server wrote them: it draws their part of the page anew when they change. */
 const marksText = () => maybe("run-advisories")?.dataset.marks ?? "";

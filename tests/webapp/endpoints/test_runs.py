@@ -142,7 +142,7 @@ def played(
     project: Project, alice: User, tools_server: str, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> Callable[..., Run]:
     """``played(config)``: a run that a worker has seen through to the end of an attempt."""
-    monkeypatch.setattr("webapp.engine.outbox._send_message", lambda row: False)
+    monkeypatch.setattr("webapp.engine.history._send_message", lambda row: False)
 
     def play(config: JobConfig, run: Run | None = None) -> Run:
         run = run or run_create(project=project, user=alice, name="asks", config=config)

@@ -16,7 +16,7 @@ from training.config import JobConfig
 from training.events import Event
 from training.journal import Journal
 from webapp.common.storage import attempt_dir
-from webapp.engine import lease as leases
+from webapp.engine import attempts as leases
 from webapp.engine.history import Lease
 from webapp.engine.projection import Projector
 from webapp.engine.supervisor import supervise
@@ -31,7 +31,7 @@ def quick(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Leases of two seconds, the stub as trainer, and no messages to real workers."""
     settings.TRAINER_COMMAND = [sys.executable, str(STUB)]
     settings.LEASE_TTL_S, settings.LEASE_BEAT_S, settings.STOP_GRACE_S = 2, 0.3, 1
-    monkeypatch.setattr("webapp.engine.outbox._send_message", lambda row: False)
+    monkeypatch.setattr("webapp.engine.history._send_message", lambda row: False)
 
 
 @pytest.fixture

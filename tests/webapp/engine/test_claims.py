@@ -11,7 +11,7 @@ import pytest
 from django.db.models import F
 from django.utils import timezone
 
-from webapp.engine import lease as leases
+from webapp.engine import attempts as leases
 from webapp.runs.models import Attempt, Run, RunEvent
 
 pytestmark = pytest.mark.django_db

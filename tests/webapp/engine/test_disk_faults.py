@@ -22,7 +22,7 @@ from training.machine import write_refusal
 from webapp.common.host import READY_VARIABLE, say_alive, say_ready
 from webapp.common.storage import run_dir
 from webapp.engine import recovery
-from webapp.engine.resuming import GoingOn
+from webapp.engine.services import GoingOn
 from webapp.engine.supervisor import supervise
 from webapp.engine.trainer import OUTPUT_NAME, PROCESS_NAME, Trainer
 from webapp.people.teams.models import Project, User

@@ -17,10 +17,10 @@ from django.utils import timezone
 from tests.chaos.services import wait_until
 from tests.webapp.engine.conftest import in_thread
 from training import events
-from webapp.engine import lease as leases
+from webapp.engine import attempts as leases
 from webapp.engine import recovery
+from webapp.engine.attempts import attempt_end
 from webapp.engine.history import LeaseLost
-from webapp.engine.outcome import attempt_end
 from webapp.engine.services import run_stop
 from webapp.runs.models import Attempt, Outbox, ReaperMark, Run, RunEvent
 from webapp.runs.rollouts.models import Rollout

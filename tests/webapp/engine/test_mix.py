@@ -23,9 +23,9 @@ from webapp.datasets.selectors import runs_using as runs_of_dataset
 from webapp.engine.resolve import resolve
 from webapp.environments.services import require_unused
 from webapp.environments.tokens import token_write, trainer_access
+from webapp.launch.estimates import decisive
 from webapp.launch.forms import RunForm
-from webapp.launch.learned.overlap import Overlap, _joined_overlap, sources_of
-from webapp.launch.memory import decisive
+from webapp.launch.learned import Overlap, _joined_overlap, sources_of
 from webapp.launch.preflight import preflight
 from webapp.people.teams.models import Project, User
 from webapp.reading.courses import courses_of

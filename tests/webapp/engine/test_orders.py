@@ -26,8 +26,7 @@ from training.rollout.orders import ORDERS_NAME
 from webapp.common.host import free_port
 from webapp.common.storage import attempt_dir
 from webapp.engine.history import Lease
-from webapp.engine.orders import orders_pass, rollout_order
-from webapp.engine.services import run_stop
+from webapp.engine.services import orders_pass, rollout_order, run_stop
 from webapp.people.teams.models import AuditEntry, User
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.rollouts.models import Rollout, Turn, rollout_id

@@ -14,10 +14,10 @@ from django.utils import timezone
 from tests.webapp.endpoints.conftest import make_endpoint, stub
 from training.config import JobConfig
 from webapp.common.pools import ENDPOINT, TRAIN
-from webapp.engine import lease as leases
+from webapp.engine import attempts as leases
 from webapp.engine import recovery, supervisor
+from webapp.engine.attempts import WORKER_CLOSING, attempt_end
 from webapp.engine.history import Lease
-from webapp.engine.outcome import WORKER_CLOSING, attempt_end
 from webapp.engine.services import run_change, run_create, run_launch, run_resume
 from webapp.engine.supervisor import nudge_next, supervise
 from webapp.people.teams.models import Project, User
@@ -118,10 +118,10 @@ def test_messages_go_to_the_queue_of_the_pool(waiting: Any, pool: str, monkeypat
     monkeypatch.undo()  # the message is sent
     sent: list[tuple[Any, Any]] = []
     monkeypatch.setattr("celery.current_app.send_task", lambda _name, args, queue, **_more: sent.append((args, queue)))
-    from webapp.engine import outbox
+    from webapp.engine import history
 
     Outbox.objects.create(run=run)
-    assert outbox.send_unsent() == 1
+    assert history.send_unsent() == 1
     assert sent == [([str(run.pk), pool], pool)]
 
 

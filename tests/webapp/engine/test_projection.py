@@ -16,7 +16,7 @@ from training import events
 from training import journal as j
 from training.errors import ErrorInfo
 from webapp.common.storage import attempt_dir
-from webapp.engine import lease as leases
+from webapp.engine import attempts as leases
 from webapp.engine.batch import rollout_id
 from webapp.engine.history import LeaseLost
 from webapp.engine.projection import Projector

@@ -10,9 +10,9 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from webapp.common.pools import TRAIN
-from webapp.engine import lease as leases
+from webapp.engine import attempts as leases
+from webapp.engine.attempts import WORKER_CLOSING, attempt_end, worker_lost
 from webapp.engine.history import run_transition
-from webapp.engine.outcome import WORKER_CLOSING, attempt_end, worker_lost
 from webapp.engine.services import run_resume
 from webapp.people.teams.models import User
 from webapp.runs.models import Run

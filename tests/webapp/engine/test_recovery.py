@@ -28,7 +28,7 @@ Make = Callable[..., Any]
 
 @pytest.fixture(autouse=True)
 def no_messages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("webapp.engine.outbox._send_message", lambda row: False)
+    monkeypatch.setattr("webapp.engine.history._send_message", lambda row: False)
 
 
 @pytest.fixture

@@ -15,10 +15,17 @@ from training.algorithms.checkpoints import write_whole
 from training.config import config_load
 from training.errors import ConfigError, ModelError
 from webapp.common.storage import run_dir
-from webapp.engine.lease import claim
-from webapp.engine.outcome import MAX_OTHER_DEATHS, attempt_end, worker_lost
-from webapp.engine.resuming import GoingOn, can_resume, newest_checkpoint, pin_used, resume_from
-from webapp.engine.services import run_create, run_resume, run_stop
+from webapp.engine.attempts import MAX_OTHER_DEATHS, attempt_end, claim, worker_lost
+from webapp.engine.services import (
+    GoingOn,
+    can_resume,
+    newest_checkpoint,
+    pin_used,
+    resume_from,
+    run_create,
+    run_resume,
+    run_stop,
+)
 from webapp.engine.supervisor import Supervisor, supervise
 from webapp.runs.models import Attempt, Run, RunEvent
 from webapp.runs.registry.models import Checkpoint

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from webapp.engine import recovery, resuming, supervisor
-from webapp.engine.resuming import GoingOn
+from webapp.engine import recovery, services, supervisor
+from webapp.engine.services import GoingOn
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.registry.models import Checkpoint
 from webapp.runs.states import RunState
@@ -61,12 +61,12 @@ def test_a_short_output_is_left_alone(tmp_path: Path) -> None:
 @pytest.fixture
 def free(monkeypatch: pytest.MonkeyPatch) -> Any:
     """``free(bytes)``: how much is free on a disk of 100 GB."""
-    monkeypatch.setattr("webapp.engine.outbox._send_message", lambda row: False)
-    return lambda count: _set_disk(monkeypatch, resuming.Disk(100 * GB, int(count), 2 * GB))
+    monkeypatch.setattr("webapp.engine.history._send_message", lambda row: False)
+    return lambda count: _set_disk(monkeypatch, services.Disk(100 * GB, int(count), 2 * GB))
 
 
-def _set_disk(monkeypatch: pytest.MonkeyPatch, found: resuming.Disk) -> None:
-    for module in (resuming, recovery):
+def _set_disk(monkeypatch: pytest.MonkeyPatch, found: services.Disk) -> None:
+    for module in (services, recovery):
         monkeypatch.setattr(module, "disk", lambda: found)
 
 

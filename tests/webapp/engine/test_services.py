@@ -11,10 +11,9 @@ from training.config import JobConfig
 from training.errors import ConfigError
 from webapp.common.storage import run_dir
 from webapp.datasets.models import DatasetState
-from webapp.engine import outbox
+from webapp.engine import history
+from webapp.engine.attempts import attempt_end, claim
 from webapp.engine.history import run_transition
-from webapp.engine.lease import claim
-from webapp.engine.outcome import attempt_end
 from webapp.engine.recovery import nudge_forgotten
 from webapp.engine.resolve import resolve
 from webapp.engine.services import run_create, run_launch, run_pause, run_resume, run_stop
@@ -221,10 +220,10 @@ def test_a_dead_broker_keeps_the_nudge(project: Any, alice: Any, job: Any, monke
     run = _create(project, alice, job())
     monkeypatch.undo()
     with mock.patch("celery.current_app.send_task", side_effect=ConnectionError("down")):
-        assert outbox.send_unsent() == 0
+        assert history.send_unsent() == 0
     assert Outbox.objects.get(run=run).sent_at is None
     with mock.patch("celery.current_app.send_task") as send:
-        assert outbox.send_unsent() == 1
+        assert history.send_unsent() == 1
     assert send.call_args.args == ("runs.supervise",) and send.call_args.kwargs["args"] == [str(run.pk), "train"]
     assert send.call_args.kwargs["queue"] == "train"
     assert Outbox.objects.get(run=run).sent_at

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from training.config import JobConfig
 from training.errors import ConfigError
-from webapp.engine import lease as leases
+from webapp.engine import attempts as leases
+from webapp.engine.attempts import WORKER_CLOSING, attempt_end, worker_lost
 from webapp.engine.history import LeaseLost, run_transition
-from webapp.engine.outcome import WORKER_CLOSING, attempt_end, worker_lost
 from webapp.engine.services import run_launch, run_pause, run_resume, run_stop
 from webapp.people.teams.models import Project
 from webapp.runs.models import Attempt, Run, RunEvent

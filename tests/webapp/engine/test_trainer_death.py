@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from webapp.engine import trainer
-from webapp.engine.lease import claim
-from webapp.engine.outcome import attempt_end
+from webapp.engine.attempts import attempt_end, claim
 from webapp.engine.trainer import death, oom_kills
 from webapp.runs.states import RunState
 

@@ -10,10 +10,9 @@ from django.utils import timezone
 
 from training.errors import ErrorInfo
 from webapp.common.storage import attempt_dir
-from webapp.engine import lease as leases
-from webapp.engine import outcome
+from webapp.engine import attempts as leases
+from webapp.engine.attempts import WORKER_CLOSING, attempt_end, crash_loop, finished_before, worker_lost
 from webapp.engine.history import LeaseLost
-from webapp.engine.outcome import WORKER_CLOSING, attempt_end, crash_loop, finished_before, worker_lost
 from webapp.runs.models import Attempt, Run, RunEvent
 from webapp.runs.registry.models import Checkpoint, RegisteredModel
 
@@ -27,7 +26,7 @@ def _ended(queued: Any, state: str, outcome: Any, error: ErrorInfo | None = None
     lease = leases.claim(queued().pk)
     assert lease is not None
     Run.objects.update(state=state, **fields)
-    Attempt.objects.update(outcome=outcome)
+    Attempt.objects.update(outcome=leases)
     return attempt_end(lease, error)
 
 
@@ -53,7 +52,7 @@ def _ended(queued: Any, state: str, outcome: Any, error: ErrorInfo | None = None
     ],
 )
 def test_the_verdict_on_a_run(queued: Any, state: str, outcome: Any, expected: str, code: str | None) -> None:
-    run = _ended(queued, state, outcome)
+    run = _ended(queued, state, leases)
     assert (run.state, run.lease_owner) == (expected, "")
     stored = Attempt.objects.get()
     assert (stored.error or {}).get("code") == code and stored.ended_at is not None
@@ -113,7 +112,7 @@ def test_an_end_that_is_refused_is_taken_back_as_a_whole(queued: Any, monkeypatc
     lease = leases.claim(queued().pk)
     assert lease is not None
     Attempt.objects.update(outcome=FAILED)
-    monkeypatch.setattr(outcome, "run_transition", lambda *_args, **_more: None)
+    monkeypatch.setattr(leases, "run_transition", lambda *_args, **_more: None)
     with pytest.raises(LeaseLost, match=r"^Another worker has the run\.$"):
         attempt_end(lease)
     assert Attempt.objects.values_list("ended_at", "error").get() == (None, None)
@@ -184,9 +183,9 @@ def test_a_lost_worker_is_named(queued: Any) -> None:
     ],
 )
 def test_an_imported_run_is_never_queued(queued: Any, state: str, outcome: Any, expected: str) -> None:
-    run = _ended(queued, state, outcome, imported=True)
+    run = _ended(queued, state, leases, imported=True)
     assert run.state == expected
-    if outcome == PAUSED:
+    if leases == PAUSED:
         assert run.error["code"] == "storage_full"
 
 
@@ -239,7 +238,7 @@ def test_twenty_lost_workers_end_a_run(queued: Any) -> None:
 
 
 def test_lost_workers_are_counted_anew_after_progress(queued: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outcome, "MAX_OTHER_DEATHS", 3)
+    monkeypatch.setattr(leases, "MAX_OTHER_DEATHS", 3)
     run = queued()
     steps = (0, 0, 1, 1, 1, 1)
     states = [_die(run, step, error=worker_lost("x")).state for step in steps]

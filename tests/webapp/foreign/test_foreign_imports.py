@@ -17,7 +17,7 @@ from django.urls import reverse
 from tests.working import claimed, done, perform
 from training.config import JobConfig
 from webapp.common.storage import import_dir
-from webapp.foreign import reading as foreign
+from webapp.foreign import importing as foreign
 from webapp.people.teams.models import Project, User
 from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import ImportState, Run, RunImport

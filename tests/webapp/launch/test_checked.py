@@ -16,7 +16,7 @@ from training.config import JobConfig, RewardComponent
 from webapp.common.work import TRIES
 from webapp.engine.services import run_create, run_stop
 from webapp.launch import preflight
-from webapp.launch.checked import check_view, launch_checked
+from webapp.launch.background import check_view, launch_checked
 from webapp.launch.findings import Check, Offer
 from webapp.launch.forms import RunForm
 from webapp.people.teams.models import Project, User
@@ -147,7 +147,7 @@ def test_slowness_is_a_remark_and_no_refusal(
     script.write_text("#!/bin/sh\nsleep 30\n")
     script.chmod(0o700)
     monkeypatch.setattr(preflight.sys, "executable", str(script))
-    monkeypatch.setattr("webapp.launch.checked.LONG_LIMIT_S", 0.3)
+    monkeypatch.setattr("webapp.launch.background.LONG_LIMIT_S", 0.3)
     monkeypatch.setattr(preflight, "_check_room", lambda config, environment, room: Check("Environment server", True))
     run = checked(launch_checked(project=project, user=bob, name="first", config=config))
     assert run.state == "queued"

@@ -12,7 +12,7 @@ import pytest
 
 from training.config import JobConfig
 from webapp.launch import preflight
-from webapp.launch.disk import disk_forecast, disk_sentence
+from webapp.launch.estimates import disk_forecast, disk_sentence
 
 Usage = namedtuple("Usage", "total used free")
 

@@ -19,9 +19,8 @@ from training.presets import presets
 from webapp.common.words import CODES
 from webapp.launch import preflight
 from webapp.launch import views as launch_views
-from webapp.launch.findings import Check
+from webapp.launch.findings import Check, YamlProblem, config_from_text
 from webapp.launch.forms import GROUP_HELP, RunForm, config_of, option_groups, suggested_name
-from webapp.launch.yaml_text import YamlProblem, config_from_text
 from webapp.people.teams.models import Project, User
 from webapp.runs.models import LaunchCheck, Run
 

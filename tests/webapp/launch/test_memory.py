@@ -21,8 +21,8 @@ from training.memory.devices import GIB
 from training.presets import presets
 from webapp.common.work import Lost
 from webapp.common.workers.models import Worker
-from webapp.launch import memory
-from webapp.launch.memory import decisive, device_default, device_known, estimate_begin, estimate_make, own_devices
+from webapp.launch import estimates
+from webapp.launch.estimates import decisive, device_default, device_known, estimate_begin, estimate_make, own_devices
 from webapp.people.teams.models import Project, User
 from webapp.runs.models import MemoryEstimate
 from webapp.runs.states import RunState
@@ -70,7 +70,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[MemoryEstimate]:
         made.append(claim.item)
         return ANSWER
 
-    monkeypatch.setattr(memory, "_run_estimate", answer)
+    monkeypatch.setattr(estimates, "_run_estimate", answer)
     return made
 
 
@@ -184,7 +184,7 @@ def test_a_failure_is_tried_again_after_two_minutes(
     project: Project, bob: User, client_for: Clients, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     error = {"code": "model_unusable", "boundary": "model", "message": "it cannot be traced", "hint": ""}
-    monkeypatch.setattr(memory, "_run_estimate", lambda claim: {"error": error})
+    monkeypatch.setattr(estimates, "_run_estimate", lambda claim: {"error": error})
     row = done(asked(project, bob, job()))
     assert row.state == "failed"
     assert asked(project, bob, job()) == row
@@ -206,7 +206,7 @@ def _program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None
     script = tmp_path / "python"
     script.write_text(f"#!/bin/sh\n{text}\n")
     script.chmod(0o755)
-    monkeypatch.setattr(memory.sys, "executable", str(script))
+    monkeypatch.setattr(estimates.sys, "executable", str(script))
 
 
 def test_the_worker_asks_the_trainer_with_the_device(
@@ -238,7 +238,7 @@ def test_a_program_that_nobody_waits_for_is_ended(
     project: Project, bob: User, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _program(tmp_path, monkeypatch, f"echo $$ > {tmp_path}/pid; exec sleep 60")
-    monkeypatch.setattr(memory, "LOOK_S", 0.05)
+    monkeypatch.setattr(estimates, "LOOK_S", 0.05)
     taken = claimed(asked(project, bob, job()))
     MemoryEstimate.objects.filter(pk=taken.item.pk).update(state="dropped", token="")
     with pytest.raises(Lost):
@@ -251,8 +251,8 @@ def test_a_program_that_takes_too_long_is_ended(
     project: Project, bob: User, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _program(tmp_path, monkeypatch, "exec sleep 60")
-    monkeypatch.setattr(memory, "LOOK_S", 0.05)
-    monkeypatch.setattr(memory, "CHILD_LIMIT_S", 0.2)
+    monkeypatch.setattr(estimates, "LOOK_S", 0.05)
+    monkeypatch.setattr(estimates, "CHILD_LIMIT_S", 0.2)
     row = done(asked(project, bob, job()))
     assert row.state == "failed" and row.answer["error"]["message"].startswith("It took longer than")
 

@@ -17,9 +17,9 @@ from webapp.common.workers.models import Worker
 from webapp.datasets.models import Dataset
 from webapp.environments.models import DatasetOrder, Environment, OrderState, ReplicaState
 from webapp.launch import needs as needs_module
+from webapp.launch.background import preparation_lines
 from webapp.launch.needs import FAILED, FOUND, MAKING, MISSING, filled, situation
 from webapp.launch.preflight import preflight
-from webapp.launch.preparing import preparation_lines
 from webapp.people.teams.models import Project, User
 from webapp.rewards.models import RewardSpec
 from webapp.runs.models import Preparation, Run
@@ -32,7 +32,7 @@ TOOLBENCH, REASONING = presets()["toolbench"], presets()["reasoning-grpo"]
 def _workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Datasets are checked here, without a worker; orders wait until a test has them written."""
     at_once(monkeypatch, Dataset)
-    monkeypatch.setattr("webapp.engine.outbox._send_message", lambda row: True)
+    monkeypatch.setattr("webapp.engine.history._send_message", lambda row: True)
 
 
 def states(project: Project, preset: Any) -> list[str]:

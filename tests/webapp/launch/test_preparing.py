@@ -17,9 +17,9 @@ from training.presets import presets
 from webapp.datasets.models import Dataset
 from webapp.environments.models import DatasetOrder, Environment, OrderState
 from webapp.environments.orders import order_create, order_room
-from webapp.launch import preparing
+from webapp.launch import background
+from webapp.launch.background import preparation_drop, preparation_open
 from webapp.launch.findings import Check, Outcome
-from webapp.launch.preparing import preparation_drop, preparation_open
 from webapp.people.teams.models import Membership, Project, User
 from webapp.runs.models import Preparation, Run
 
@@ -31,14 +31,14 @@ GRPO, SFT, TOOLBENCH = presets()["reasoning-grpo"], presets()["reasoning-sft"], 
 def _workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Datasets are checked here, without a worker; orders wait until a test has them written."""
     at_once(monkeypatch, Dataset)
-    monkeypatch.setattr("webapp.engine.outbox._send_message", lambda row: True)
+    monkeypatch.setattr("webapp.engine.history._send_message", lambda row: True)
 
 
 @pytest.fixture
 def checked(monkeypatch: pytest.MonkeyPatch) -> list[Check]:
     """What the check before the launch finds; its own tests run the real one."""
     found: list[Check] = []
-    monkeypatch.setattr(preparing, "preflight", lambda project, config, **more: Outcome(found, config))
+    monkeypatch.setattr(background, "preflight", lambda project, config, **more: Outcome(found, config))
     return found
 
 
@@ -155,7 +155,7 @@ def test_a_change_of_mind_while_the_check_runs(project: Project, bob: User, monk
         preparation_drop(item=Preparation.objects.get())
         return Outcome([], config)
 
-    monkeypatch.setattr(preparing, "preflight", slow)
+    monkeypatch.setattr(background, "preflight", slow)
     look_all()
     item.refresh_from_db()
     assert item.state == "dropped" and Run.objects.count() == 0
@@ -165,14 +165,14 @@ def test_one_that_breaks_keeps_no_other_waiting(
     project: Project, bob: User, checked: list[Check], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken, whole = begin(project, bob, TOOLBENCH), begin(project, bob, SFT)
-    real = preparing.situation
+    real = background.situation
 
     def situation(project: Project, preset: Any, size: Any) -> Any:
         if preset.id == "toolbench":
             raise RuntimeError("boom")
         return real(project, preset, size)
 
-    monkeypatch.setattr(preparing, "situation", situation)
+    monkeypatch.setattr(background, "situation", situation)
     look_all()
     broken.refresh_from_db()
     whole.refresh_from_db()
@@ -188,7 +188,7 @@ def test_an_outage_of_the_database_fails_nothing(
 
     item = begin(project, bob, SFT)
     with monkeypatch.context() as outage, pytest.raises(OperationalError):
-        outage.setattr(preparing, "needs_make", away)
+        outage.setattr(background, "needs_make", away)
         look_all()
     item.refresh_from_db()
     assert item.state == "open"

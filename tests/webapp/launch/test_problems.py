@@ -16,8 +16,8 @@ from pydantic import ValidationError
 from training.config import JobConfig
 from training.errors import ConfigError
 from training.words import complaint_of, option_of
+from webapp.launch.findings import YamlProblem, config_from_text
 from webapp.launch.forms import RunForm
-from webapp.launch.yaml_text import YamlProblem, config_from_text
 from webapp.people.teams.models import Project, User
 
 CLIPPED = {"name": "length", "weight": 1, "clip": [2.0, 1.0]}

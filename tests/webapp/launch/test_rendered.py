@@ -9,8 +9,8 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from webapp.launch import rendered_views
-from webapp.launch.rendered_views import SHOWN, rendered
+from webapp.launch import views
+from webapp.launch.views import SHOWN, rendered
 from webapp.people.teams.models import Project, User
 
 Clients = Callable[..., Client]
@@ -84,9 +84,9 @@ def test_what_cannot_be_rendered_is_one_sentence(
 def test_a_child_that_fails_or_hangs_is_one_sentence(
     project: Project, dataset: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rendered_views, "WALL_LIMIT_S", 0.2)
+    monkeypatch.setattr(views, "WALL_LIMIT_S", 0.2)
     assert "took longer than 0.2 seconds" in rendered(project, dataset.reference, "starter", 1).problem
-    monkeypatch.setattr(rendered_views, "WALL_LIMIT_S", 60.0)
+    monkeypatch.setattr(views, "WALL_LIMIT_S", 60.0)
     dataset.rows_path.write_text("{broken\n")
     assert rendered(project, dataset.reference, "starter", 1).problem
 

@@ -27,7 +27,7 @@ def asked(client: Client, run: Run, **query: Any) -> Any:
 def test_the_child_starts_from_the_checkpoint_that_was_chosen(
     client_for: Clients, parent: Run, bob: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("webapp.engine.outbox._send_message", lambda row: False)
+    monkeypatch.setattr("webapp.engine.history._send_message", lambda row: False)
     earlier, client = _saved(parent, 2), client_for(bob)
     page = asked(client, parent, checkpoint=earlier.pk).content.decode()
     assert "continues from step 2 of" in page
@@ -67,7 +67,7 @@ def test_what_cannot_be_gone_back_to_is_not_found(
 
 
 def test_a_script_names_the_step(client_for: Clients, parent: Run, bob: User, rita: User, monkeypatch: Any) -> None:
-    monkeypatch.setattr("webapp.engine.outbox._send_message", lambda row: False)
+    monkeypatch.setattr("webapp.engine.history._send_message", lambda row: False)
     url, earlier = f"/api/v1/runs/{parent.pk}/clone", _saved(parent, 2)
     body = {"name": "again", "step": 2, "config": {"optim": {"learning_rate": 0.002}}}
     assert client_for(rita).post(url, body, content_type="application/json").status_code == 403

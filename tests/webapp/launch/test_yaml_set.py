@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from training.config import JobConfig, config_to_yaml
-from webapp.launch.yaml_text import YamlProblem, options_of, yaml_set
+from webapp.launch.findings import YamlProblem, options_of, yaml_set
 
 
 @pytest.mark.parametrize(

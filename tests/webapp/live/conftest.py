@@ -17,9 +17,9 @@ from training import events as run_events
 from training import journal as j
 from webapp.common import serving
 from webapp.common.storage import attempt_dir
-from webapp.engine import lease as leases
+from webapp.engine import attempts as leases
 from webapp.engine.projection import Projector
-from webapp.live import consumers, feed, watching
+from webapp.live import consumers, feed
 from webapp.people.teams.models import User
 from webapp.runs.models import Run
 from webapp.runs.records.selectors import KEYS
@@ -143,11 +143,11 @@ class Watched:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Short rhythms, no messages to workers, and no connections left behind."""
-    monkeypatch.setattr("webapp.engine.outbox._send_message", lambda row: False)
+    monkeypatch.setattr("webapp.engine.history._send_message", lambda row: False)
     for name, seconds in {"frame_s": 0.05, "look_s": 0.4}.items():
         monkeypatch.setattr(consumers.RunConsumer, name, seconds)
     for name, seconds in {"BEAT_S": 0.5, "RECHECK_S": 0.3}.items():
-        monkeypatch.setattr(watching, name, seconds)
+        monkeypatch.setattr(consumers, name, seconds)
     monkeypatch.setattr(feed, "SNAPSHOT_KEEP_S", 0.0)  # a test's next tab expects what it has just written
     yield
     serving.close_connections()

@@ -18,8 +18,8 @@ from django.db import OperationalError
 from tests.webapp.live.conftest import Socket, Tab, Watched, Wire, in_db
 from training import events
 from webapp.asgi import application
-from webapp.live import consumers, feed, watching
-from webapp.live.snapshot import encode, frames
+from webapp.live import consumers, feed
+from webapp.live.feed import encode, frames
 from webapp.people.teams.models import Membership
 from webapp.runs.models import Run
 
@@ -100,7 +100,7 @@ async def test_a_deleted_run_closes_its_sockets(watched: Watched, alice: Any) ->
 
 
 async def test_the_twenty_first_socket_is_one_too_many(watched: Watched, alice: Any) -> None:
-    sockets = [await _open(watched, alice) for _ in range(watching.SOCKETS_MAX)]
+    sockets = [await _open(watched, alice) for _ in range(consumers.SOCKETS_MAX)]
     assert await Socket(watched.run.pk, alice).connect() == (False, 4429)
     for socket in sockets:
         await socket.disconnect()
@@ -111,7 +111,7 @@ async def test_one_socket_too_many_in_all_is_told_to_come_later(
     watched: Watched, alice: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They have a limit of their own. It is accepted first: a browser learns no code of a socket that never was."""
-    monkeypatch.setattr(watching, "SOCKETS_ALL", len(watching.Watcher.open_sockets) + 2)
+    monkeypatch.setattr(consumers, "SOCKETS_ALL", len(consumers.Watcher.open_sockets) + 2)
     first, second = await _open(watched, alice), await _open(watched, alice)
     third = await _open(watched, alice)
     assert await third.closed() == 1013
@@ -298,7 +298,7 @@ async def test_a_tab_that_opens_while_the_database_is_away_is_asked_to_come_agai
     def away(_scope: Any) -> None:
         raise OperationalError("away")
 
-    monkeypatch.setattr(watching, "user_now", away)
+    monkeypatch.setattr(consumers, "user_now", away)
     socket = await _open(watched, alice)
     assert await socket.closed() == 1013
 
@@ -322,7 +322,7 @@ async def test_sockets_share_their_reads(watched: Watched, alice: Any, rita: Any
 async def test_a_nudge_becomes_a_frame_quickly(watched: Watched, alice: Any, monkeypatch: Any) -> None:
     """On an idle machine: from the commit to the tab in well under a second (measured: see docs/live.md)."""
     monkeypatch.setattr(consumers.RunConsumer, "look_s", 30.0)
-    monkeypatch.setattr(watching, "BEAT_S", 30.0)
+    monkeypatch.setattr(consumers, "BEAT_S", 30.0)
     socket = await _open(watched, alice)
     await socket.frame()
     took = []

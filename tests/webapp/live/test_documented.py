@@ -10,7 +10,7 @@ import pytest
 
 from tests.webapp.live.conftest import Socket, Watched, in_db
 from training import events
-from webapp.live import watching
+from webapp.live import consumers
 from webapp.runs.records.reports import REPORT_KINDS
 from webapp.runs.records.selectors import KEYS
 
@@ -48,5 +48,5 @@ async def test_every_field_of_a_frame_is_documented(watched: Watched, alice: Any
 def test_kinds_of_events_and_close_codes_are_documented() -> None:
     for kind in ("state", "attempt", "phase", "log", "warning", *REPORT_KINDS):
         assert f"`{kind}`" in PAGE, kind
-    codes = {watching.BAD_FRAME, watching.LOGIN, watching.FORBIDDEN, watching.GONE, watching.TOO_MANY}
+    codes = {consumers.BAD_FRAME, consumers.LOGIN, consumers.FORBIDDEN, consumers.GONE, consumers.TOO_MANY}
     assert codes == {int(code) for code in re.findall(r"^\| (4\d{3}) \|", PAGE, re.M)}

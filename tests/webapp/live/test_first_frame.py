@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from tests.webapp.live.conftest import Socket, Watched, in_db, points_of
 from webapp.live import feed
-from webapp.live.snapshot import snapshot_text
+from webapp.live.feed import snapshot_text
 from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.records.selectors import run_read

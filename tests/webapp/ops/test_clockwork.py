@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from tests.processes import running
 from tests.servers import make_child_env
-from webapp.engine import lease as leases
+from webapp.engine import attempts as leases
 from webapp.ops import clockwork
 from webapp.ops.clockwork import JOBS, Clockwork, Job
 from webapp.runs.models import Attempt, Outbox, Run

@@ -15,8 +15,7 @@ from training.config import JobConfig, RewardComponent
 from training.policy.scripted import POLICIES
 from webapp.launch import preflight
 from webapp.launch.findings import Check
-from webapp.launch.play_views import BedForm, SampleForm
-from webapp.launch.testbed import best_reward, policy_table
+from webapp.launch.play_views import BedForm, SampleForm, best_reward, policy_table
 from webapp.people.teams.models import Project, User
 from webapp.rewards.models import RewardSpec
 from webapp.runs.models import LaunchCheck, Run

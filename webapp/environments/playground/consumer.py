@@ -40,8 +40,8 @@ from webapp.environments.playground.episode import Played
 from webapp.environments.playground.play import Play, PlayRefused, reach_of
 from webapp.environments.playground.saves import save
 from webapp.environments.playground.tasks import start_of
-from webapp.live.snapshot import encode
-from webapp.live.watching import BAD_FRAME, FORBIDDEN, GONE, LOGIN, TOO_MANY, Closed, user_now
+from webapp.live.consumers import BAD_FRAME, FORBIDDEN, GONE, LOGIN, TOO_MANY, Closed, user_now
+from webapp.live.feed import encode
 from webapp.people.teams.access import object_for
 from webapp.people.teams.models import Role, User
 

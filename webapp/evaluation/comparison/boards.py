@@ -22,7 +22,7 @@ from training.rows import row_value
 from webapp.common.text import figure, percent
 from webapp.evaluation.comparison.contestants import Contestant, Played, categories_of
 from webapp.evaluation.comparison.figures import Cell, Column, cell, known_columns, left_out_text
-from webapp.launch.learned.overlap import Overlap, overlaps_of
+from webapp.launch.learned import Overlap, overlaps_of
 from webapp.people.teams.models import Project
 from webapp.runs.config import config_of
 from webapp.runs.models import Run

@@ -25,7 +25,7 @@ from training.rollout.figures import SUCCESS_PART
 from webapp.common.text import duration, figure, finite, percent
 from webapp.evaluation.comparison.contestants import Contestant, categories_of, tasks_sets
 from webapp.evaluation.rescoring.columns import Lacks, Scale, columns_of_runs, versions_of
-from webapp.launch.learned.overlap import Overlap, overlaps_of
+from webapp.launch.learned import Overlap, overlaps_of
 from webapp.runs.config import component_titles
 from webapp.runs.rollouts.models import RolloutStatus
 from webapp.runs.rollouts.selectors import latest_rollouts

@@ -28,7 +28,7 @@ from webapp.evaluation.comparison.figures import (
 )
 from webapp.evaluation.suites.models import SuiteEvaluation, SuiteVersion
 from webapp.evaluation.suites.services import pages_of, title_of_contestant
-from webapp.launch.learned.overlap import overlaps_of
+from webapp.launch.learned import overlaps_of
 from webapp.people.teams.models import Project
 from webapp.runs.config import config_of
 from webapp.runs.models import Run

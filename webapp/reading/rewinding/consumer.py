@@ -14,7 +14,7 @@ from webapp.environments.models import Environment
 from webapp.environments.playground.commands import MAX_SEED, Command, Playing
 from webapp.environments.playground.consumer import PlayConsumer
 from webapp.environments.playground.episode import Played
-from webapp.live.watching import FORBIDDEN, GONE, LOGIN, Closed, user_now
+from webapp.live.consumers import FORBIDDEN, GONE, LOGIN, Closed, user_now
 from webapp.people.teams.models import Role, User
 from webapp.reading.access import rollout_for
 from webapp.reading.rewinding.models import Branch

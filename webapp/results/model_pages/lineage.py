@@ -17,7 +17,7 @@ from training.config import METHODS, RewardComponent, name_in
 from webapp.common.text import translated
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment
-from webapp.launch.learned.ancestry import Origins, Stage, origins_of_checkpoint
+from webapp.launch.learned import Origins, Stage, origins_of_checkpoint
 from webapp.people.teams.models import Project
 from webapp.rewards.models import RewardSpec
 from webapp.runs.config import all_components, config_of

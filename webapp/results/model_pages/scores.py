@@ -14,7 +14,7 @@ from training.evaluation.recorded import Report
 from webapp.evaluation.comparison.boards import interval_of, report_of_run
 from webapp.evaluation.comparison.contestants import LEAST, MOST, Contestant, Played
 from webapp.evaluation.comparison.figures import Cell, Column, cell, known_columns, left_out_text
-from webapp.launch.learned.overlap import Overlap, overlap_of
+from webapp.launch.learned import Overlap, overlap_of
 from webapp.people.teams.models import Project
 from webapp.results.model_pages.lineage import Origins, dataset_words, environment_name
 from webapp.runs.config import config_of

@@ -10,7 +10,7 @@ from training.config import JobConfig
 from training.metrics import METRICS
 from training.shares import share_interval
 from webapp.common.text import duration, figure, percent, translated
-from webapp.launch.learned.overlap import Overlap, overlap_of_held_out
+from webapp.launch.learned import Overlap, overlap_of_held_out
 from webapp.results.model_pages.scores import Score
 from webapp.runs.config import config_of
 from webapp.runs.metrics.selectors import Ends, Spent, Taken, taken

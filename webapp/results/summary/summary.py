@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from django.urls import reverse
 
-from webapp.engine.resuming import GoingOn, whole_checkpoints
+from webapp.engine.services import GoingOn, whole_checkpoints
 from webapp.results.model_pages.page import RunModel, model_of_run
 from webapp.results.summary.advice import Advice, Seen, advice_of
 from webapp.results.summary.facts import (

@@ -25,8 +25,7 @@ from training.config import METHODS
 from webapp.common.pages import errors_by_field, page_number, url_or_none
 from webapp.common.serving import CsvResponse, csv_lines
 from webapp.common.text import translated
-from webapp.launch.checked import CHECKING
-from webapp.launch.preparing import preparation_lines
+from webapp.launch.background import CHECKING, preparation_lines
 from webapp.people.teams.access import project_for
 from webapp.people.teams.models import Project, Role, User
 from webapp.rewards.selectors import specs_of

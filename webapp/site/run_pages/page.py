@@ -29,10 +29,10 @@ from webapp.common.text import clean_text, duration, figure, in_words, percent, 
 from webapp.common.words import failure
 from webapp.engine.recovery import promise
 from webapp.engine.resolve import components_meant
-from webapp.engine.resuming import GoingOn, disk_text, fault_text
+from webapp.engine.services import GoingOn, disk_text, fault_text
 from webapp.engine.trainer import output_tail
 from webapp.foreign.figure_files import has_ended
-from webapp.foreign.reading import import_report
+from webapp.foreign.importing import import_report
 from webapp.runs.config import Changed, all_components, component_titles, config_of, differences, of_step, stack_weights
 from webapp.runs.metrics.selectors import metric_names, newest_values
 from webapp.runs.models import Run, RunEvent

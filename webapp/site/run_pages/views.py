@@ -27,13 +27,20 @@ from webapp.common.serving import CsvResponse, csv_lines
 from webapp.common.words import failure
 from webapp.datasets.pairs import BOUNDS, MAX_GAP, counts, gaps_of, pairs_order, pairs_problem
 from webapp.endpoints.selectors import run_spend
-from webapp.engine.resuming import GoingOn, saved_checkpoints, whole_among, whole_checkpoints
-from webapp.engine.services import run_pause, run_resume, run_stop
+from webapp.engine.services import (
+    GoingOn,
+    run_pause,
+    run_resume,
+    run_stop,
+    saved_checkpoints,
+    whole_among,
+    whole_checkpoints,
+)
 from webapp.environments.selectors import baseline_short
 from webapp.evaluation.comparison.boards import bfcl_score_files, official_of, own_figures
-from webapp.foreign.reading import import_report
-from webapp.launch.checked import check_view
-from webapp.launch.testbed import policy_table
+from webapp.foreign.importing import import_report
+from webapp.launch.background import check_view
+from webapp.launch.play_views import policy_table
 from webapp.people.teams.access import can_edit
 from webapp.people.teams.models import Project, Role, User
 from webapp.results.model_pages.page import model_of_run
@@ -41,7 +48,6 @@ from webapp.results.summary.summary import ENDED, summary_of
 from webapp.runs.advisories.selectors import Advised, advised
 from webapp.runs.metrics.selectors import curves, metric_names
 from webapp.runs.models import Run
-from webapp.runs.records.family import family_of
 from webapp.runs.records.marks import ARCHIVABLE
 from webapp.runs.records.reports import held_text, report_lines
 from webapp.runs.records.selectors import own_run, run_view, stalled
@@ -51,8 +57,7 @@ from webapp.runs.states import RunState
 from webapp.site.run_pages import page
 from webapp.site.run_pages.ended import Reader, context_of, told
 from webapp.site.run_pages.flight import flight_of
-from webapp.site.run_pages.held_out import held_out_of
-from webapp.site.run_pages.times import room_for, times_of
+from webapp.site.run_pages.parts import family_of, held_out_of, room_for, times_of
 
 CHILDREN_SHOWN, CHECKPOINTS_SHOWN = 5, 100
 CHECKED = frozenset({RunState.DRAFT, RunState.QUEUED})

@@ -17,7 +17,7 @@ from webapp.common import work
 from webapp.datasets.models import Dataset
 from webapp.people.teams.models import Project, User
 from webapp.runs.models import ReaperMark, RunImport
-from webapp.site.home import health
+from webapp.site import workers
 
 pytestmark = pytest.mark.django_db
 
@@ -71,8 +71,8 @@ def test_a_broker_and_a_database_that_are_away(client: Client, settings: Any, mo
     def away() -> float:
         raise OperationalError
 
-    monkeypatch.setattr(health, "clock_age", away)
-    monkeypatch.setattr(health.connection, "close", lambda: None)
+    monkeypatch.setattr(workers, "clock_age", away)
+    monkeypatch.setattr(workers.connection, "close", lambda: None)
     answer = client.get("/readyz")
     assert (answer.status_code, answer.json()) == (
         503,
@@ -84,7 +84,7 @@ def test_a_broker_and_a_database_that_are_away(client: Client, settings: Any, mo
 def test_whoever_asks_often_gets_the_answer_of_this_second(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     looked(1)
     asked: list[int] = []
-    monkeypatch.setattr(health, "all_loads", lambda: asked.append(1) or [])
+    monkeypatch.setattr(workers, "all_loads", lambda: asked.append(1) or [])
     for _ in range(5):
         client.get("/readyz")
     assert len(asked) == 1
@@ -111,7 +111,7 @@ def test_the_page_says_whether_the_clockwork_looks(
 ) -> None:
     page = "/workers/"
     assert "The clockwork has not checked yet" in client_for(rita).get(page).content.decode()
-    looked(health.LATE_S - 2)
+    looked(workers.LATE_S - 2)
     text = client_for(rita).get(page).content.decode()
     assert "The clockwork" not in text and "0 of 2" in text
     looked(125)

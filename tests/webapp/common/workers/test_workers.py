@@ -18,8 +18,7 @@ from webapp.common.workers import beating
 from webapp.common.workers.beating import folder_identity, folder_problem, identity_file
 from webapp.common.workers.models import DataFolder, Worker
 from webapp.engine import recovery
-from webapp.engine.lease import claim
-from webapp.engine.outcome import WORKER_CLOSING, attempt_end
+from webapp.engine.attempts import WORKER_CLOSING, attempt_end, claim
 from webapp.engine.supervisor import supervise
 from webapp.people.teams.models import User
 from webapp.runs.models import Run
@@ -70,7 +69,7 @@ def test_another_folder_is_named_and_never_adopted_by_itself(folder: Path, text:
 
 def test_a_worker_with_another_folder_claims_nothing(folder: Path, make_run: Any, monkeypatch: Any) -> None:
     """It claimed any run, found none of its files, and failed the run for good."""
-    monkeypatch.setattr("webapp.engine.outbox._send_message", lambda row: False)
+    monkeypatch.setattr("webapp.engine.history._send_message", lambda row: False)
     DataFolder.objects.create(pk=1)
     run = make_run(state=RunState.QUEUED)
     full = make_run(state=RunState.PAUSED, attempt=1, error={"code": "storage_full"})
@@ -116,7 +115,7 @@ def test_a_worker_is_seen_from_its_start_to_its_end(folder: Path, monkeypatch: A
 
 
 def test_the_worker_that_has_a_run_stands_in_its_lease(make_run: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr("webapp.engine.outbox._send_message", lambda row: False)
+    monkeypatch.setattr("webapp.engine.history._send_message", lambda row: False)
     run = make_run(state=RunState.QUEUED, queued_at=timezone.now())
     monkeypatch.setenv("TILTYARD_WORKER", "train@here")
     lease = claim(run.pk)

@@ -13,8 +13,8 @@ from tests.training.doctor.drifts import DRIFTS, long_healthy
 from tests.training.doctor.planted import BEGIN, FAULTS, STEPS, healthy, planted
 from training.doctor.digest import StepFacts
 from training.doctor.doctor import Doctor
-from webapp.engine.doctor import examining
-from webapp.engine.doctor.examining import look
+from webapp.engine import doctor as engine_doctor
+from webapp.engine.doctor import look
 from webapp.people.notifications.models import Event
 from webapp.people.notifications.words import words_of
 from webapp.runs.advisories.models import Advisory, Examination
@@ -52,7 +52,7 @@ def test_a_run_is_looked_at_as_it_grows_and_a_step_is_whole_once_another_follows
     Run.objects.filter(pk=running.pk).update(state=RunState.SUCCEEDED, finished_at=timezone.now())
     look()
     assert told() == expected(steps) and told()[0][:2] == ("shaping_above_outcome", 30)
-    assert list(examining.waiting()) == []
+    assert list(engine_doctor.waiting()) == []
     shown = Advisory.objects.get(code="shaping_above_outcome").evidence["rollouts"]
     rows = Rollout.objects.filter(run=running, pk__in=[each["id"] for each in shown], step__gte=BEGIN)
     places = {str(row.pk): (row.step, row.group, row.index) for row in rows}
@@ -67,8 +67,8 @@ def test_a_long_run_is_seen_in_pieces_by_time_and_nothing_is_missed(
     steps = list(planted(FAULTS["shaping_above_outcome"]))
     record(running, steps)
     Run.objects.filter(pk=running.pk).update(state=RunState.SUCCEEDED, finished_at=timezone.now())
-    monkeypatch.setattr(examining, "LOOK_S", seconds)
-    assert [examining.run_look(running.pk) for _piece in pieces] == pieces
+    monkeypatch.setattr(engine_doctor, "LOOK_S", seconds)
+    assert [engine_doctor.run_look(running.pk) for _piece in pieces] == pieces
     assert Examination.objects.get().step == STEPS and told() == expected(steps)
 
 
@@ -120,7 +120,7 @@ def test_a_later_attempt_trains_its_steps_anew(running: Run, record: Any) -> Non
     look()
     Run.objects.filter(pk=running.pk).update(attempt=2)
     running.refresh_from_db()
-    assert list(examining.waiting()) == []  # it has not made a step
+    assert list(engine_doctor.waiting()) == []  # it has not made a step
     worse = [FAULTS["clip_share"](facts) for facts in steps]
     record(running, worse[20:31])
     look()
@@ -168,14 +168,14 @@ def test_what_cannot_be_read_is_skipped_and_keeps_nobody_else_waiting(
     assert "not examined" in caplog.text
     assert Examination.objects.get(run=running).memory is None and Examination.objects.get(run=other).step == STEPS - 1
     assert [row.run_id for row in Advisory.objects.all()] == [other.pk]
-    assert list(examining.waiting()) == []
+    assert list(engine_doctor.waiting()) == []
 
 
 def test_a_run_that_somebody_else_looks_at_is_left_to_them(
     running: Run, record: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record(running, healthy(steps=12))
-    monkeypatch.setattr(examining, "BUDGET_S", 0.0)
+    monkeypatch.setattr(engine_doctor, "BUDGET_S", 0.0)
     look()
     assert not Examination.objects.exists()
     monkeypatch.undo()
@@ -188,14 +188,14 @@ def test_every_lively_run_gets_its_look_however_many_there_are(
     running: Run, record: Any, make_run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of more than twenty, only those that were heard last were ever looked at."""
-    monkeypatch.setattr(examining, "RUNS_AT_ONCE", 2)
+    monkeypatch.setattr(engine_doctor, "RUNS_AT_ONCE", 2)
     runs = [running, *(make_run(name=f"run {n}", state=RunState.RUNNING, attempt=1) for n in range(4))]
     ended = make_run(name="ended", state=RunState.SUCCEEDED, attempt=1, finished_at=timezone.now())
     for each in (*runs, ended):
         record(each, healthy(steps=12))
     seen: list[Any] = []
-    looked = examining.run_look
-    monkeypatch.setattr(examining, "run_look", lambda pk: seen.append(pk) or looked(pk))
+    looked = engine_doctor.run_look
+    monkeypatch.setattr(engine_doctor, "run_look", lambda pk: seen.append(pk) or looked(pk))
     assert look() == 5 * 11 + 12
     assert set(seen[:5]) == {each.pk for each in runs} and seen[5] == ended.pk
     for each in runs[1:]:
@@ -208,13 +208,13 @@ def test_every_lively_run_gets_its_look_however_many_there_are(
 def test_runs_with_many_steps_take_turns(
     running: Run, record: Any, make_run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(examining, "LOOK_S", 0.0)  # ten steps a look
-    monkeypatch.setattr(examining, "RUNS_AT_ONCE", 2)
+    monkeypatch.setattr(engine_doctor, "LOOK_S", 0.0)  # ten steps a look
+    monkeypatch.setattr(engine_doctor, "RUNS_AT_ONCE", 2)
     runs = [running, *(make_run(name=f"run {n}", state=RunState.RUNNING, attempt=1) for n in range(2))]
     for each in runs:
         record(each, healthy(steps=31))
     seen: list[Any] = []
-    looked = examining.run_look
-    monkeypatch.setattr(examining, "run_look", lambda pk: seen.append(pk) or looked(pk))
+    looked = engine_doctor.run_look
+    monkeypatch.setattr(engine_doctor, "run_look", lambda pk: seen.append(pk) or looked(pk))
     assert look() == 3 * 30
     assert seen[:3] == seen[3:6] == seen[6:9] and set(seen[:3]) == {each.pk for each in runs}

@@ -13,8 +13,8 @@ from tests.webapp.site.run_pages.test_resume_pages import _saved
 from training.algorithms.checkpoints import outdated
 from webapp.common.storage import attempt_dir
 from webapp.common.text import in_words
-from webapp.engine.doctor import examining
-from webapp.engine.doctor.examining import look
+from webapp.engine import doctor
+from webapp.engine.doctor import look
 from webapp.people.notifications.models import Event
 from webapp.people.notifications.words import words_of
 from webapp.people.teams.models import AuditEntry
@@ -139,11 +139,11 @@ def test_five_checkpoints_of_a_run_at_most(running: Run, saved: list[Checkpoint]
     more = [_saved(running, step) for step in (50, 60, 70)]
     rows = [advised(point.step + 1) for point in [*saved, *more]]
     for row in rows:
-        examining.react(running, row, examining.Reaction.KEEP)
+        doctor.react(running, row, doctor.Reaction.KEEP)
     assert [row.kept.step if row.kept else None for row in rows] == [10, 20, 30, 40, 50, None, None]
     again = advised(12)
-    examining.react(running, again, examining.Reaction.KEEP)
+    doctor.react(running, again, doctor.Reaction.KEEP)
     assert again.kept == saved[0], "which is kept already"
     none = advised(9)
-    examining.react(running, none, examining.Reaction.KEEP)
+    doctor.react(running, none, doctor.Reaction.KEEP)
     assert none.kept is None

@@ -13,8 +13,7 @@ from django.urls import reverse
 from tests.training.doctor.planted import FAULTS, healthy, planted
 from training.doctor.options import DoctorOptions
 from training.doctor.rules import RULES
-from webapp.engine.doctor.examining import look
-from webapp.engine.doctor.rules import rules_change, rules_of
+from webapp.engine.doctor import look, rules_change, rules_of
 from webapp.people.teams.models import AuditEntry, Project, User
 from webapp.runs.advisories.models import Advisory, DoctorRules
 from webapp.runs.models import Run

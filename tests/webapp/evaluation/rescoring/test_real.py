@@ -67,7 +67,7 @@ def played(
 ) -> Callable[[], Run]:
     """An evaluation that a worker has seen through: calls, answers right and wrong, errors of tools, mere talk."""
     make_endpoint()
-    monkeypatch.setattr("webapp.engine.outbox._send_message", lambda row: False)
+    monkeypatch.setattr("webapp.engine.history._send_message", lambda row: False)
     data, place = make_dataset(ROWS, name="sums"), make_environment()
     stub.replies = [
         calls("0 + 1"), says("The answer is 1."), calls("1 +"), says("It is 2, I think. 大概是2。"), says("No idea."),

@@ -14,9 +14,9 @@ from tests.webapp.people.notifications.conftest import Service, work_off
 from training.errors import Boundary, ErrorInfo
 from webapp.common import work
 from webapp.common.storage import attempt_dir
-from webapp.engine import lease as leases
+from webapp.engine import attempts as leases
+from webapp.engine.attempts import attempt_end
 from webapp.engine.history import run_transition
-from webapp.engine.outcome import attempt_end
 from webapp.engine.supervisor import supervise
 from webapp.people.notifications.events import notify
 from webapp.people.notifications.models import Channel, Delivery, Event, Kind, Notification, Reader, Watch

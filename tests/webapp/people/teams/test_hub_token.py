@@ -140,7 +140,7 @@ def test_the_trainer_gets_it_and_what_a_trainer_starts_does_not(
 
     hub_token_set(project=project, token=TOKEN)
     config = hub_config(data={"train": make_dataset().reference}, report={"to": ["trackio"]})
-    monkeypatch.setattr("webapp.engine.outbox._send_message", lambda row: False)
+    monkeypatch.setattr("webapp.engine.history._send_message", lambda row: False)
     run = make_run(config=config, state=RunState.QUEUED)
     lease = supervisor.claim(run.pk)
     assert lease is not None

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.people.teams.models import DEMO, LoginLink, Membership, Project, Role, Team, User
-from webapp.site.home.selectors import DEMO_TAKES
+from webapp.site.home import DEMO_TAKES
 
 Clients = Callable[..., Client]
 pytestmark = pytest.mark.django_db

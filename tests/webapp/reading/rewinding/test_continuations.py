@@ -42,7 +42,7 @@ Make = Callable[..., Any]
 @pytest.fixture(autouse=True)
 def _by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs wait until a test has them played."""
-    monkeypatch.setattr("webapp.engine.outbox._send_message", lambda row: False)
+    monkeypatch.setattr("webapp.engine.history._send_message", lambda row: False)
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from webapp.evaluation.comparison.boards import boards
 from webapp.evaluation.comparison.figures import Verdict, _with_overlap
 from webapp.evaluation.suites.results import board_of
 from webapp.evaluation.suites.services import suite_create
-from webapp.launch.learned.overlap import Overlap, overlap_of, overlap_of_held_out, overlaps_of
+from webapp.launch.learned import Overlap, overlap_of, overlap_of_held_out, overlaps_of
 from webapp.people.teams.models import User
 from webapp.results.model_pages.card import card_of
 from webapp.results.model_pages.lineage import origins_of

@@ -8,7 +8,7 @@ import pytest
 
 from tests.webapp.results.summary.conftest import Ended
 from tests.webapp.site.run_pages.test_resume_pages import _saved
-from webapp.engine.resuming import whole_checkpoints
+from webapp.engine.services import whole_checkpoints
 from webapp.results.summary.advice import Advice, Seen, advice_of
 from webapp.results.summary.facts import best_of, held_out_of, taken_by
 from webapp.runs.advisories.models import Advisory

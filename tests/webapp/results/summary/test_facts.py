@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from tests.webapp.results.summary.conftest import Ended, points
 from tests.webapp.site.run_pages.test_resume_pages import _saved
-from webapp.engine.resuming import whole_checkpoints
+from webapp.engine.services import whole_checkpoints
 from webapp.results.summary.facts import REWARD, SUCCESS, Cost, best_of, gains_of, held_out_of, nearest, taken_by
 from webapp.results.summary.facts import cost_of as cost_from
 from webapp.runs.config import config_of

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from tests.training.doctor.planted import FAULTS, planted
 from tests.webapp.site.run_pages.test_resume_pages import _saved
-from webapp.engine.doctor.examining import look
+from webapp.engine.doctor import look
 from webapp.runs.advisories.models import Advisory
 from webapp.runs.models import Run
 from webapp.runs.states import RunState

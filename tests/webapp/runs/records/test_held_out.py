@@ -11,7 +11,7 @@ from django.urls import reverse
 
 from training import events as run_events
 from webapp.common.storage import attempt_dir
-from webapp.live.snapshot import snapshot_text
+from webapp.live.feed import snapshot_text
 from webapp.rewards.lab.sets import recorded_rollouts
 from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import RunEvent

@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from training import events
-from webapp.live.snapshot import snapshot_text
+from webapp.live.feed import snapshot_text
 from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.records.listing import SORTS, run_list
 from webapp.runs.records.selectors import run_changes_after, run_read, run_view

@@ -12,9 +12,9 @@ from django.utils import timezone
 
 from webapp.people.teams.models import User
 from webapp.runs.models import Attempt, Run
-from webapp.runs.records import family
-from webapp.runs.records.family import family_of
 from webapp.runs.states import RunState
+from webapp.site.run_pages import parts
+from webapp.site.run_pages.parts import family_of
 
 pytestmark = pytest.mark.django_db
 
@@ -62,7 +62,7 @@ def test_attempts_and_stages_are_told_apart(make_run: Any) -> None:
 def test_a_large_family_is_cut_but_for_the_runs_own_line(
     tree: dict[str, Run], make_run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(family, "MOST", 2)
+    monkeypatch.setattr(parts, "MOST", 2)
     found = family_of(tree["root"])
     assert found is not None and [one.run.name for one in found.members] == ["root", "a"] and found.more
     deep = family_of(tree["b"])

@@ -176,7 +176,7 @@ def _form_values(page: str) -> dict[str, str]:
 def test_a_child_is_launched_from_the_form_and_shows_what_changed(
     client_for: Any, parent: Run, bob: Any, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("webapp.engine.outbox._send_message", lambda row: False)
+    monkeypatch.setattr("webapp.engine.history._send_message", lambda row: False)
     client, url = client_for(bob), reverse("run-new", args=[parent.project.slug])
     page = client.get(url, {"resume": str(parent.pk)}).content.decode()
     assert "continues from step 4 of" in page

@@ -8,7 +8,7 @@ import pytest
 
 from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Attempt, Run
-from webapp.site.run_pages.times import STEPS, parts_of, places_of, room_for, times_of
+from webapp.site.run_pages.parts import STEPS, parts_of, places_of, room_for, times_of
 
 pytestmark = pytest.mark.django_db
 PLAIN = {"timing/step": 4.0, "timing/generation": 1.0, "timing/environment": 0.5, "timing/scoring": 0.25}

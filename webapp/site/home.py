@@ -1,25 +1,40 @@
-"""The data of the front page and of a project at a glance."""
+"""The front page, a project at a glance, and the styleguide."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
+from uuid import UUID
 
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
 from django.db.models import Count, Max, Model, OuterRef, Q, QuerySet, Subquery
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.templatetags.static import static
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET, require_POST
 
 from training.config import RewardComponent
 from webapp.common.pages import url_or_none
+from webapp.common.static_files import PLOTLY
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.environments.models import Environment
-from webapp.people.teams.access import projects_of
-from webapp.people.teams.models import DEMO, Project, User
+from webapp.people.teams.access import object_for, project_for, projects_of
+from webapp.people.teams.models import DEMO, Project, Role, User
+from webapp.people.teams.selectors import teams_owned
+from webapp.people.teams.views import MemberForm
 from webapp.rewards.models import RewardSpec
 from webapp.runs.config import title_of
 from webapp.runs.models import Run
+from webapp.runs.pins.models import PinnedChart
+from webapp.runs.pins.services import chart_unpin, pins_shown
+from webapp.runs.records.columns import SHORT, columns_named, heads, table_rows
+from webapp.runs.records.listing import run_list
 from webapp.runs.registry.models import RegisteredModel
 from webapp.runs.states import LEASED, TERMINAL
 
@@ -158,3 +173,62 @@ def _models_shelf(project: Project, count: int) -> Shelf:
         new_label=_("Register a model"),
         empty=_("What runs start from: a local folder, a Hugging Face model, or the model of an earlier run."),
     )
+
+
+# Taking a pinned chart off the project's page.
+
+
+@login_required
+@require_POST
+def pin_remove(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
+    """Unpin a chart; its run keeps it."""
+    project = project_for(request.user, slug, need=Role.EDITOR)
+    chart_unpin(pin=object_for(request.user, PinnedChart, pk, need=Role.EDITOR, project=project))
+    messages.success(request, _("The chart is no longer pinned. It stays on its run's page."))
+    return redirect("project-page", slug=slug)
+
+
+NEWEST_RUNS = 6
+
+
+@login_required
+@require_GET
+def home(request: HttpRequest) -> HttpResponse:
+    """The person's projects; with only one, that one."""
+    user = cast(User, request.user)
+    projects = list(home_projects(user))
+    owned = teams_owned(user).exists()
+    if len(projects) == 1 and "all" not in request.GET:
+        return redirect("project-page", slug=projects[0].slug)
+    return render(request, "teams/home.html", {"projects": projects, "can_create": owned})
+
+
+@login_required
+@require_GET
+def project_page(request: HttpRequest, slug: str) -> HttpResponse:
+    """The present work of a project, and what it has."""
+    project = project_for(request.user, slug)
+    counts, shown = project_counts(project), heads(columns_named(SHORT))
+    context = {
+        "project": project,
+        "shelves": shelves(project, counts),
+        "lines": table_rows(run_list(project, per_page=NEWEST_RUNS).rows, shown, slug),
+        "heads": shown,
+        "counts": counts,
+        "new_url": url_or_none("run-new", slug),
+        "demo_is_pending": demo_is_pending(project, counts),
+        "refresh": counts["open"] > 0 or not counts["all"],
+    }
+    if request.headers.get("HX-Request") == "true":
+        return render(request, "teams/_latest_runs.html", context)
+    pins = pins_shown(project)
+    pinned = {"pins": pins, "api": "/api/v1", "plotly": static(PLOTLY)}
+    return render(request, "teams/project.html", {**context, "pins": pins, "pinned": pinned})
+
+
+@require_GET
+def styleguide(request: HttpRequest) -> HttpResponse:
+    """Every component on one page; only where TILTYARD_DEBUG is set."""
+    if not settings.DEBUG:
+        raise Http404
+    return render(request, "styleguide.html", {"member_form": MemberForm({"username": "no spaces!", "role": "x"})})

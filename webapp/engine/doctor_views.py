@@ -18,7 +18,7 @@ from training.doctor import RULES, SEVERITIES, DoctorOptions
 from webapp.common.fields import fields_of
 from webapp.common.pages import add_errors
 from webapp.common.text import translated
-from webapp.engine.doctor.rules import REACTION, Rules, rules_change, rules_of
+from webapp.engine.doctor import REACTION, Rules, rules_change, rules_of
 from webapp.people.teams.access import project_for
 from webapp.people.teams.models import Role, User
 from webapp.runs.advisories.models import DoctorRules, Reaction

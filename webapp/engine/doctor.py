@@ -1,42 +1,41 @@
-"""Examining runs: every few seconds the doctor reads the steps that were recorded since its last look.
-
-1. Take the runs with steps or an attempt that were not seen yet, and running runs that have been silent. Running runs
-   come first; within each kind, the run whose last look is longest ago. Each is examined once before any is examined
-   again.
-2. Lock the run's ``Examination``; a row that another worker has locked is left to that worker.
-3. Show the doctor the new steps in order, and write its memory, the step and the advisories in one transaction: a look
-   that is cut off is repeated, and nothing is announced twice.
-"""
+"""The run doctor: a project's rules, and the look at the newest steps of runs every few seconds."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from itertools import groupby
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
+from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import Case, Exists, F, Max, OuterRef, Q, QuerySet, When
 from django.db.models.functions import Coalesce, Now
 from django.utils import timezone
+from django.utils.translation import gettext as _
+from pydantic import ValidationError as ShapeError
 
 from envs.wire import Message
 from training.algorithms.checkpoints import pin
 from training.config import METHODS
 from training.doctor import KEPT, PARTS, RULES, Doctor, RolloutFact, StepFacts
 from training.doctor import Advisory as Found
+from training.doctor.options import DoctorOptions
 from training.doctor.reading import manner_of, success_in
-from training.words import sentence
+from training.words import option_of, sentence
+from webapp.common.fields import error_sentence
 from webapp.common.words import PAUSED_BY_DOCTOR
-from webapp.engine.doctor.rules import Rules, rules_of
 from webapp.engine.services import run_pause
 from webapp.people.notifications.events import notify
 from webapp.people.notifications.models import Kind
-from webapp.runs.advisories.models import Advisory, Examination, Reaction
+from webapp.people.teams.audit import audit
+from webapp.people.teams.models import AuditAction, Project, User
+from webapp.runs.advisories.models import Advisory, DoctorRules, Examination, Reaction
 from webapp.runs.advisories.selectors import checkpoint_before
 from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Attempt, Run
@@ -44,7 +43,100 @@ from webapp.runs.registry.models import Checkpoint
 from webapp.runs.rollouts.models import Rollout, RolloutStatus, Turn
 from webapp.runs.states import TERMINAL, RunState
 
-# --- Steps ----------------------------------------------------------------------------------------------------------
+REACTION = "reaction-"
+"""The prefix of a reaction's form field and of its errors; the advisory's code follows."""
+
+
+class Rules(NamedTuple):
+    """The thresholds of a project, and its reactions by an advisory's code; the others are ``NOTIFY``."""
+
+    options: DoctorOptions
+    reactions: dict[str, Reaction]
+    resumes: bool = True
+
+    def reaction(self, code: str) -> Reaction:
+        """What follows from an advisory."""
+        return self.reactions.get(code, Reaction.NOTIFY)
+
+
+def rules_of(project: Project) -> Rules:
+    """The rules of a project; a stored value that this version does not know is replaced by its default."""
+    row = DoctorRules.objects.filter(project=project).first()
+    return _rules_of_row(row) if row is not None else Rules(DoctorOptions(), {})
+
+
+def _rules_of_row(row: DoctorRules) -> Rules:
+    options = DoctorOptions()
+    for name, value in row.thresholds.items():
+        with suppress(ShapeError, ValueError):
+            setattr(options, name, value)
+    known = {code: value for code, value in row.reactions.items() if code in RULES and value in Reaction.values}
+    return Rules(options, {code: Reaction(value) for code, value in known.items()}, row.resumes)
+
+
+def rules_change(
+    *,
+    project: Project,
+    user: User,
+    thresholds: Mapping[str, float | None],
+    reactions: Mapping[str, str],
+    resumes: bool | None = None,
+) -> Rules:
+    """Change the rules that are named; ``None`` and ``notify`` are the defaults. An unchanged value leaves no audit
+    row.
+
+    ``resumes`` stays as it is where it is ``None``.
+
+    Raises ``ValidationError`` by threshold, or by ``reaction-<code>``.
+    """
+    with transaction.atomic():
+        # Locked: of two people neither may overwrite the other's change.
+        row, made = DoctorRules.objects.select_for_update().get_or_create(project=project)
+        before = (row.thresholds, row.reactions, row.resumes)
+        row.thresholds = _changed_thresholds(_rules_of_row(row).options, thresholds)
+        row.reactions = _changed_reactions(_rules_of_row(row).reactions, reactions)
+        row.resumes = row.resumes if resumes is None else resumes
+        if (row.thresholds, row.reactions, row.resumes) != before:
+            row.changed_by = user
+            row.save(update_fields=["thresholds", "reactions", "resumes", "changed_by", "changed_at"])
+            audit(AuditAction.DOCTOR_CHANGED, project, by=user)
+        elif made:
+            row.delete()
+    return _rules_of_row(row)
+
+
+def _changed_thresholds(now: DoctorOptions, changed: Mapping[str, float | None]) -> dict[str, Any]:
+    """The thresholds that differ from the defaults. Raises ``ValidationError``."""
+    fresh = DoctorOptions()
+    given = {name: getattr(fresh, name, None) if value is None else value for name, value in changed.items()}
+    try:
+        wanted = DoctorOptions.model_validate(now.model_dump() | given)
+    except ShapeError as exc:
+        raise ValidationError({option_of(each): error_sentence(each) for each in exc.errors()}) from exc
+    return wanted.model_dump(mode="json", exclude_defaults=True)
+
+
+def _changed_reactions(now: Mapping[str, Reaction], changed: Mapping[str, str]) -> dict[str, str]:
+    """The reactions other than ``NOTIFY``. Raises ``ValidationError``."""
+    problems = {REACTION + code: _("There is no such advisory.") for code in changed if code not in RULES}
+    for code, value in changed.items():
+        if value not in Reaction.values:
+            words = _("It must be one of {expected}.").format(expected=", ".join(Reaction.values))
+            problems[REACTION + code] = words
+    if problems:
+        raise ValidationError(problems)
+    return {code: str(value) for code, value in {**now, **changed}.items() if value != Reaction.NOTIFY}
+
+
+# Examining runs: every few seconds the doctor reads the steps that were recorded since its last look.
+#
+# 1. Take the runs with steps or an attempt that were not seen yet, and running runs that have been silent. Running runs
+#    come first; within each kind, the run whose last look is longest ago. Each is examined once before any is examined
+#    again.
+# 2. Lock the run's ``Examination``; a row that another worker has locked is left to that worker.
+# 3. Show the doctor the new steps in order, and write its memory, the step and the advisories in one transaction: a
+#    look that is cut off is repeated, and nothing is announced twice.
+
 # A run's recorded steps as the doctor's facts.
 
 CHUNK_STEPS = 10
@@ -122,7 +214,6 @@ def _stage_of_step(run: Run, step: int) -> int:
     return max((each["stage"] for each in stages if each["began"] < step), default=1)
 
 
-# --- Reacting -------------------------------------------------------------------------------------------------------
 # What a project's rules do when an advisory opens: a checkpoint from before it is kept, and the run paused.
 
 logger = logging.getLogger(__name__)

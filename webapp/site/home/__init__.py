@@ -1,1 +1,0 @@
-"""Pages above all rooms: the front page, a project at a glance, the workers."""

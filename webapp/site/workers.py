@@ -1,0 +1,198 @@
+"""The page of workers, how full their places are, and the health of the installation."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import asdict
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import redis
+from django.conf import settings
+from django.contrib.auth.decorators import login_required
+from django.core.cache import cache
+from django.db import connection
+from django.db.models import Count, DurationField, ExpressionWrapper, F, Min, QuerySet, Sum
+from django.db.models.functions import Now
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET
+
+from training.machine import write_refusal
+from webapp.chat.hints import holders
+from webapp.chat.models import Answer, AnswerState
+from webapp.common.errors import DATABASE_AWAY
+from webapp.common.pools import ENDPOINT, TRAIN
+from webapp.common.work import Load, loads
+from webapp.common.workers.beating import living
+from webapp.common.workers.models import GONE_AFTER, Worker
+from webapp.engine.attempts import can_start
+from webapp.engine.services import fault_text
+from webapp.people.teams.access import projects_of
+from webapp.people.teams.models import User
+from webapp.runs.models import ReaperMark, Run
+from webapp.runs.states import LEASED
+
+POOLS = (TRAIN, ENDPOINT)
+
+
+def all_loads() -> list[Load]:
+    """The load of every pool. Runs that wait for another run do not count: a place would not help them."""
+    runs = _counts_by_pool(Run.objects.filter(state__in=LEASED, imported=False), "lease_started_at")
+    at_work = [runs, _counts_by_pool(holders(*POOLS), "heard_at")]
+    answers = Answer.objects.filter(state=AnswerState.WAITING, token="")
+    waiting = [_counts_by_pool(can_start(*POOLS), "queued_at"), _counts_by_pool(answers, "created_at")]
+    return [*(_load_of(pool, at_work, waiting) for pool in POOLS), *loads()]
+
+
+Counted = dict[str, tuple[int, datetime | None]]
+
+
+def _counts_by_pool(rows: QuerySet[Any], since: str) -> Counted:
+    """How many rows of each pool there are, and the earliest time in a column."""
+    found = rows.order_by().values_list("pool").annotate(n=Count("pk"), first=Min(since))
+    return {pool: (count, first) for pool, count, first in found}
+
+
+def _load_of(pool: str, at_work: list[Counted], waiting: list[Counted]) -> Load:
+    """The load of a pool. Places are those of living workers."""
+    places = living(pool).aggregate(n=Sum("places"))["n"] or 0
+    busy = sum(each[pool][0] for each in at_work if pool in each)
+    found = [each[pool] for each in waiting if pool in each]
+    waits = ((timezone.now() - since).total_seconds() for _count, since in found if since is not None)
+    return Load(pool, places, busy, sum(count for count, _since in found), max(waits, default=None))
+
+
+# Is this installation well? For load balancers and monitors, which have no login: they show no name, no address,
+# and no counts but those of waiting work.
+
+# The age of the clockwork's last look at leases, which it notes itself.
+
+LATE_S = 30.0
+"""The clockwork looks every five seconds; a busy machine delays it by some."""
+
+
+def clock_age() -> float | None:
+    """Seconds since it looked for expired leases; ``None`` where it never did."""
+    found = ReaperMark.objects.order_by().values_list(Now() - F("ran_at"), flat=True).first()
+    return max(0.0, found.total_seconds()) if found is not None else None
+
+
+def is_late(age_s: float | None) -> bool:
+    """Whether the clockwork is so late that runs of lost workers are not given back."""
+    return age_s is None or age_s > LATE_S
+
+
+KEPT_S = 1.0
+"""For how many seconds an answer is reused."""
+BROKER_S = 2.0
+
+
+@never_cache
+@require_GET
+def healthz(request: HttpRequest) -> HttpResponse:
+    """Answer 200: this process works; nothing else is checked."""
+    return HttpResponse("ok\n", content_type="text/plain")
+
+
+@never_cache
+@require_GET
+def readyz(request: HttpRequest) -> JsonResponse:
+    """Database, broker, clockwork and the data folder's disk: 200 while all of them work, else 503, and how full the
+    pools of workers are."""
+    found = cache.get("readyz")
+    if found is None:
+        found = _read_health()
+        cache.set("readyz", found, KEPT_S)
+    return JsonResponse(found, status=200 if found["ok"] else 503)
+
+
+def _read_health() -> dict[str, Any]:
+    disk = write_refusal(Path(settings.DATA_DIR)) is None
+    try:
+        age_s, pools = clock_age(), [asdict(load) for load in all_loads()]
+    except DATABASE_AWAY:
+        connection.close()
+        away = {"ok": False, "database": False, "broker": _broker_answers(), "disk": disk}
+        return away | {"clock_age_seconds": None, "pools": []}
+    broker = _broker_answers()
+    well = broker and disk and not is_late(age_s)
+    found = {"ok": well, "database": True, "broker": broker, "disk": disk}
+    return found | {"clock_age_seconds": age_s, "pools": pools}
+
+
+def _broker_answers() -> bool:
+    limits = {"socket_timeout": BROKER_S, "socket_connect_timeout": BROKER_S}
+    try:
+        with redis.Redis.from_url(settings.CELERY_BROKER_URL, **limits) as client:
+            return bool(client.ping())
+    except (redis.RedisError, OSError):
+        return False
+
+
+# The page of workers.
+
+# Reading workers.
+
+PROBLEMS = {
+    "no_identity": gettext_noop("Its data folder has no identity, so it is not this installation's folder."),
+    "other_identity": gettext_noop("Its data folder belongs to another installation."),
+}
+
+
+class RunAtWork(NamedTuple):
+    """A run that a worker has. It is named only to those who may open it, and to administrators."""
+
+    name: str
+    url_args: tuple[str, str] | None
+
+
+class WorkerLine(NamedTuple):
+    """One worker as a reader may see it."""
+
+    worker: Worker
+    gone: bool
+    age: timedelta
+    problem: str
+    runs: list[RunAtWork]
+
+
+def worker_lines(user: User) -> list[WorkerLine]:
+    """All workers, those that live first."""
+    age = ExpressionWrapper(Now() - F("beat_at"), output_field=DurationField())
+    rows = list(Worker.objects.annotate(age=age))
+    runs = _runs_at_work(user)
+    lines = [_worker_line(worker, runs[worker.name]) for worker in rows]
+    return sorted(lines, key=lambda line: (line.gone, line.worker.name))
+
+
+def _runs_at_work(user: User) -> dict[str, list[RunAtWork]]:
+    """Runs by the name of the worker that has their lease, in the order in which they began."""
+    mine, found = {project.pk for project in projects_of(user)}, defaultdict(list)
+    at_work = Run.objects.filter(state__in=LEASED).exclude(lease_worker="").select_related("project")
+    for run in at_work.order_by("lease_started_at"):
+        own = run.project_id in mine
+        address = (run.project.slug, str(run.pk)) if own else None
+        found[run.lease_worker].append(RunAtWork(run.name if own or user.is_superuser else "", address))
+    return found
+
+
+def _worker_line(worker: Worker, runs: list[RunAtWork]) -> WorkerLine:
+    age: timedelta = worker.age  # type: ignore[attr-defined]
+    problem = _(PROBLEMS[worker.problem]) if worker.problem in PROBLEMS else worker.problem
+    return WorkerLine(worker, age > GONE_AFTER, age, problem, runs)
+
+
+@login_required
+@require_GET
+def worker_list(request: HttpRequest) -> HttpResponse:
+    """The workers: members see names and states, administrators also machines, processes and versions."""
+    user = cast(User, request.user)
+    age_s = clock_age()
+    shown = {"lines": worker_lines(user), "all": user.is_superuser, "loads": all_loads(), "disk_fault": fault_text()}
+    return render(request, "workers/list.html", shown | {"clock_age_s": age_s, "clock_late": is_late(age_s)})
