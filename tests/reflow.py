@@ -20,7 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from webapp.ops.messages import messages_of_template
+from webapp.ops.management.commands.collect_messages import messages_of_template
 
 ROOT = Path(__file__).resolve().parent.parent
 TEMPLATES = ROOT / "templates"

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from webapp.ops.messages import catalogue_problems, messages_collect
+from webapp.ops.management.commands.collect_messages import catalogue_problems, messages_collect
 
 ROOT = Path(__file__).resolve().parents[1]
 OUR_FOLDERS = ("webapp", "training", "envs", "benchmarks")
@@ -40,7 +40,7 @@ OUTBOUND = {
     "training/kept_connections.py": {"httpx", "httpcore"},  # its connections, between requests
     "training/rollout/client.py": {"websockets.asyncio.client"},  # over a socket that training/connections.py dialled
     "envs/toolbench/endpoint.py": {"httpx"},  # a server's own process; its one address is set by the operator at start
-    "webapp/ops/manager.py": {"http.client"},  # the errors of xmlrpc, spoken with supervisord over its own socket
+    "webapp/ops/programs.py": {"http.client"},  # the errors of xmlrpc, spoken with supervisord over its own socket
     "webapp/environments/launchers/docker.py": {"requests"},  # the errors of the docker library
 }
 # Who may start a process that goes on while we do something else, and why.
@@ -54,7 +54,7 @@ STARTERS = {
     "webapp/chat/holder.py",  # a model that is talked with over both its pipes
     "webapp/environments/launchers/process.py",  # servers of environments
     "webapp/common/host.py",  # PostgreSQL and Redis
-    "webapp/ops/manager.py",  # supervisord
+    "webapp/ops/programs.py",  # supervisord
     "webapp/ops/up.py",  # commands of `up` that last as long as it does
 }
 # Where objects may be fetched by key: the one access module, and modules that only read.

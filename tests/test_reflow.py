@@ -8,7 +8,7 @@ import pytest
 from django.template import Context, Template
 
 from tests.reflow import COLUMNS, TEMPLATES, reflow
-from webapp.ops.messages import messages_of_template
+from webapp.ops.management.commands.collect_messages import messages_of_template
 
 WORDS = "a sentence that is long enough to fill most of a line on its own, whatever else stands beside it there"
 

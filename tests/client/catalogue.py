@@ -12,7 +12,12 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "client"))  # pytest has it there already
 from tiltyard_client import cli  # noqa: E402
 
-from webapp.ops.messages import Message, catalogue_problems, catalogue_update, messages_of_python  # noqa: E402
+from webapp.ops.management.commands.collect_messages import (  # noqa: E402
+    Message,
+    catalogue_problems,
+    catalogue_update,
+    messages_of_python,
+)
 
 PACKAGE = ROOT / "client" / "tiltyard_client"
 PATH = PACKAGE / "locale" / "zh_Hans" / "LC_MESSAGES" / "tiltyard.po"

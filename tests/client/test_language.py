@@ -20,7 +20,7 @@ from tiltyard_client import cli, show, words
 from tests.client.catalogue import PATH, client_messages, help_texts
 from tests.client.conftest import Tool, refused
 from tests.test_words import FORBIDDEN, HALF_WIDTH
-from webapp.ops.messages import catalogue_problems
+from webapp.ops.management.commands.collect_messages import catalogue_problems
 
 ROOT = Path(__file__).resolve().parents[2]
 HAN = re.compile("[\u4e00-\u9fff]")

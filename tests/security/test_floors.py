@@ -20,7 +20,7 @@ from tests.processes import ROOT
 from training import floors
 from webapp.common import host
 from webapp.ops.hashes import hashed, pins
-from webapp.ops.surroundings import old_redis
+from webapp.ops.up import old_redis
 
 OLD = {
     "torch": "2.5.1",

@@ -1,11 +1,13 @@
-"""The output of `manage.py up`: a line a stage, with its seconds; an error with the end of the log that explains it."""
+"""The command line of `manage.py up`: its options, and its output, a line a stage."""
 
 from __future__ import annotations
 
+import fcntl
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
@@ -93,3 +95,41 @@ def tail(path: Path, lines: int, begin: int = 0) -> list[str]:
         size = file.seek(0, 2)
         file.seek(max(0 if begin > size else begin, size - 16_384))
         return file.read().decode("utf-8", "replace").splitlines()[-lines:]
+
+
+# The command line options of `manage.py up`, and the address of a running one.
+
+
+@dataclass(frozen=True)
+class UpOptions:
+    """The options of the command line."""
+
+    data: Path
+    root: Path
+    host: str = "127.0.0.1"
+    port: int = 8000
+    demo: bool = False
+    behind_proxy: bool = False
+
+    @property
+    def address(self) -> str:
+        """Our address for a browser on this machine."""
+        host = "127.0.0.1" if self.host in {"0.0.0.0", "::"} else self.host  # noqa: S104 - compared, not bound
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+
+LOCK_NAME = "up.lock"
+"""In the data folder: held, and with the address in it, as long as `manage.py up` runs."""
+
+
+def running_address(data: Path) -> str | None:
+    """The address of the site that `manage.py up` runs on a data folder; ``None`` where none runs."""
+    try:
+        with open(data / LOCK_NAME, encoding="utf-8", errors="replace") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return file.read().partition(" ")[0] or None
+    except OSError:
+        pass
+    return None

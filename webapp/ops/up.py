@@ -14,10 +14,13 @@ This process never opens the database: its own settings were read before service
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
+import secrets
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -27,11 +30,15 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import psutil
 from django.utils.translation import gettext as _
 
+from training.addresses import parse_place
 from training.child_env import PLACES, child_env
+from training.errors import EnvironmentProtocolError, TiltyardError
 from webapp.common.env import env_str
 from webapp.common.host import (
+    REDIS_SUPPORTED,
     EmbeddedError,
     Known,
     Ledger,
@@ -40,20 +47,22 @@ from webapp.common.host import (
     die_with_parent,
     end,
     family,
+    free_port,
     postgres_prepare,
     postgres_wait,
     redis_prepare,
+    redis_version,
     redis_wait,
     wait_gone,
     write_private,
 )
+from webapp.common.outbound import fetch
 from webapp.common.static_files import collected, note_collected
 from webapp.ops.catalogues import catalogues_compile
-from webapp.ops.console import Console, UpError
-from webapp.ops.manager import Manager
-from webapp.ops.options import LOCK_NAME, UpOptions
+from webapp.ops.console import LOCK_NAME, Console, UpError, UpOptions
 from webapp.ops.programs import (
     TRAIN_STOP_WAIT_S,
+    Manager,
     Program,
     celery_programs,
     clock_program,
@@ -62,10 +71,136 @@ from webapp.ops.programs import (
     service_program,
     tools_program,
     web_program,
+    work_names,
 )
-from webapp.ops.starting import Progress, answers, processor_seconds, within
-from webapp.ops.surroundings import check_port, disk_error, old_redis, tools_port_of, tools_token_file
-from webapp.ops.variables import work_names
+
+# The surroundings of `up`: its port, the tools server, an old Redis, a disk that fails.
+
+TOOLS_PORT = 8101
+
+
+def check_port(options: UpOptions) -> None:
+    """Refuse a port that is taken, and name one that is free."""
+    family_of = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    with socket.socket(family_of) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((options.host, options.port))
+        except OSError as exc:
+            if exc.errno != errno.EADDRINUSE:
+                raise UpError(
+                    _("Cannot listen on %(host)s, port %(port)d: %(reason)s.")
+                    % {"host": options.host, "port": options.port, "reason": exc.strerror}
+                ) from exc
+            raise UpError(
+                _("Port %(port)d is in use by another program.") % {"port": options.port},
+                advice=_("Choose another one: python manage.py up --port %(port)d")
+                % {"port": free_port(options.port + 1)},
+            ) from exc
+
+
+def tools_port_of(data: Path) -> tuple[int, int]:
+    """The tools server keeps its port, because registered environments name it; else (new port, old port)."""
+    file = data / "tools.port"
+    before = int(file.read_text()) if file.exists() else TOOLS_PORT
+    port = free_port(before)
+    write_private(file, str(port))
+    return port, before
+
+
+def tools_token_file(data: Path) -> Path:
+    """The file with the token of the tools server; it has one because any program of this machine can reach its
+    port."""
+    file = data / "tools.token"
+    if not file.exists():
+        write_private(file, secrets.token_urlsafe(32))
+    return file
+
+
+def old_redis(binary: str) -> list[str]:
+    """A warning about a Redis server whose release line gets no fixes any more; empty for a newer one."""
+    version = redis_version(binary)
+    if version >= REDIS_SUPPORTED:
+        return []
+    told = ".".join(map(str, version)) or "?"
+    return [
+        _("Redis %(version)s gets no security fixes any more. Only this machine reaches it, with a password.")
+        % {"version": told},
+        _("Put redis-server 7 or newer on the PATH: the next start uses it."),
+    ]
+
+
+def disk_error(exc: OSError, data: Path) -> UpError:
+    """The error for a disk that is full or cannot be written: a sentence instead of a traceback."""
+    place = exc.filename or data
+    if exc.errno == errno.ENOSPC:
+        return UpError(
+            _("The disk that holds %(path)s is full.") % {"path": place},
+            advice=_("Free some space, then start again. Your data are kept."),
+        )
+    return UpError(_("%(path)s cannot be used: %(reason)s.") % {"path": place, "reason": exc.strerror or exc})
+
+
+# Checks whether a started program is ready, or at least makes progress.
+
+
+class Progress:
+    """Whether a program that does not answer yet makes progress: its processor time grows, however slowly.
+
+    On a machine that is busy with something else a start takes minutes, and is no fault.
+    """
+
+    def __init__(self, limit_s: float, say_after_s: float) -> None:
+        self._limit_s, self._spent_s = limit_s, 0.0
+        self._moved_at = time.monotonic()
+        self._say_at = self._moved_at + say_after_s
+
+    def stopped(self, spent_s: float) -> bool:
+        """Given its processor time: whether that has not grown for the limit."""
+        if spent_s > self._spent_s:
+            self._spent_s, self._moved_at = spent_s, time.monotonic()
+        return time.monotonic() - self._moved_at > self._limit_s
+
+    def slow(self) -> bool:
+        """True once, when it has taken so long that a person should get a note."""
+        due = time.monotonic() >= self._say_at
+        if due:
+            self._say_at = float("inf")
+        return due
+
+
+def within(seconds: float, check: Callable[[], bool]) -> bool:
+    """Whether a condition becomes true within the time: checked ten times a second."""
+    until = time.monotonic() + seconds
+    while not (found := check()) and time.monotonic() < until:
+        time.sleep(0.1)
+    return found
+
+
+def processor_seconds(pid: int) -> float:
+    """Processor time of a process and its children so far; 0 where it cannot be asked."""
+    with suppress(psutil.Error, ValueError):
+        head = psutil.Process(pid)
+        times = [one.cpu_times() for one in (head, *head.children(recursive=True))]
+        return float(sum(each.user + each.system for each in times))
+    return 0.0
+
+
+def answers(url: str) -> bool:
+    """Whether anything answers there, also with a redirect or a refusal."""
+    place = parse_place(url)
+    try:  # an HTTP client takes processor time of its own, which the starting program needs
+        socket.create_connection((place.host, place.port), timeout=5).close()
+    except OSError:
+        return False
+    try:
+        fetch(url, ours=frozenset({(place.host, place.port)}), total_s=5)
+    except EnvironmentProtocolError:
+        return True
+    except TiltyardError:
+        return False
+    return True
+
 
 READY_LIMIT_S = 120.0  # without any processor time
 SAY_AFTER_S = 30.0

@@ -25,7 +25,7 @@ from training.imports.report import ImportReport
 from training.imports.rollouts import split_texts
 from training.journal import read_events
 from training.words import Sentence
-from webapp.ops.messages import messages_of_python
+from webapp.ops.management.commands.collect_messages import messages_of_python
 
 NAN = float("nan")
 MARKED = {

@@ -27,7 +27,7 @@ from webapp.api.models import KeptAnswer
 from webapp.chat.models import Answer, Turn
 from webapp.datasets.models import Dataset
 from webapp.evaluation.sharing.models import Comment
-from webapp.ops.clockwork import ANSWERS_KEPT, tidy
+from webapp.ops.management.commands.run_clockwork import ANSWERS_KEPT, tidy
 from webapp.people.teams.models import AuditEntry, Membership, Project, User
 from webapp.people.teams.tokens import token_create
 from webapp.runs.models import Run

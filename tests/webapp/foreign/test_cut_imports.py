@@ -19,7 +19,7 @@ from webapp.engine import projection
 from webapp.engine.projection import Projector
 from webapp.foreign import importing
 from webapp.foreign.importing import cut_imports_discard, run_import
-from webapp.ops.clockwork import tidy
+from webapp.ops.management.commands.run_clockwork import tidy
 from webapp.people.teams.models import Project
 from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Attempt, Run

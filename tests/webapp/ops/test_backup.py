@@ -19,9 +19,7 @@ import pytest
 from tests.servers import make_child_env
 from training.journal import JOURNAL_NAME
 from webapp.common.storage import attempt_dir
-from webapp.ops.archive import END_NAME, FILES_NAME, ArchiveError, Writer, unpack
-from webapp.ops.backup import kept
-from webapp.ops.restore import require_empty_folder
+from webapp.ops.backup import END_NAME, FILES_NAME, ArchiveError, Writer, kept, require_empty_folder, unpack
 from webapp.people.teams.models import User
 from webapp.runs.models import Attempt, Run
 

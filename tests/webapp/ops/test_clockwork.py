@@ -18,8 +18,8 @@ from django.utils import timezone
 from tests.processes import running
 from tests.servers import make_child_env
 from webapp.engine import attempts as leases
-from webapp.ops import clockwork
-from webapp.ops.clockwork import JOBS, Clockwork, Job
+from webapp.ops.management.commands import run_clockwork
+from webapp.ops.management.commands.run_clockwork import JOBS, Clockwork, Job
 from webapp.runs.models import Attempt, Outbox, Run
 from webapp.runs.states import RunState
 
@@ -81,7 +81,7 @@ class Waits(threading.Event):
 def test_a_tick_takes_its_own_time_off_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is looked at every ten seconds, in a look of four, rests for six; one that takes longer rests for none."""
     now, took = [100.0], iter([0.0, 4.0, 25.0])
-    monkeypatch.setattr(clockwork.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(run_clockwork.time, "monotonic", lambda: now[0])
     clock = Clockwork()
     clock._stop = rests = Waits()
     clock.keep(Job("slow", lambda: now.__setitem__(0, now[0] + next(took)), every_s=10.0))
@@ -164,6 +164,6 @@ def test_a_lost_worker_is_noticed_without_a_broker_and_without_workers(
         touched = ready.stat().st_mtime_ns
         wait_until(lambda: ready.stat().st_mtime_ns > touched)
         child.send_signal(signal.SIGTERM)
-        assert child.wait(clockwork.END_S + 10) == 0
+        assert child.wait(run_clockwork.END_S + 10) == 0
     assert Attempt.objects.get(run=run).error["code"] == "worker_lost"
     assert Outbox.objects.filter(run=run, sent_at=None).exists(), "the nudge waits for a broker"

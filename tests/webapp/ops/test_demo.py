@@ -15,8 +15,8 @@ from webapp.datasets.models import Dataset, DatasetState
 from webapp.environments.models import Environment
 from webapp.ops import demo
 from webapp.ops.console import Console
-from webapp.ops.follow import follow, run_line
-from webapp.ops.site import demo_project, site_prepare
+from webapp.ops.demo import follow, run_line
+from webapp.ops.management.commands.prepare_site import demo_project, site_prepare
 from webapp.people.teams.models import Membership
 from webapp.rewards.models import RewardSpec
 from webapp.runs.metrics.models import MetricPoint
@@ -92,9 +92,9 @@ def test_following_outlasts_an_outage_of_the_database(make_run: Any, monkeypatch
         refresh(self, *args, **kwargs)
 
     monkeypatch.setattr(Run, "refresh_from_db", away)
-    monkeypatch.setattr("webapp.ops.follow.LOOK_EVERY_S", 0.01)
-    monkeypatch.setattr("webapp.ops.follow.LOOK_AGAIN_S", 0.01)
-    monkeypatch.setattr("webapp.ops.follow.connection", SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr("webapp.ops.demo.LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr("webapp.ops.demo.LOOK_AGAIN_S", 0.01)
+    monkeypatch.setattr("webapp.ops.demo.connection", SimpleNamespace(close=lambda: None))
     follow([run], Console(output))
     said = output.getvalue()
     assert said.count("The database does not answer") == 1 and "The disk is full." in said and len(reads) == 4
@@ -106,10 +106,10 @@ def test_following_ends_when_the_database_does_not_come_back(make_run: Any, monk
         raise OperationalError("connection refused")
 
     monkeypatch.setattr(Run, "refresh_from_db", away)
-    monkeypatch.setattr("webapp.ops.follow.LOOK_EVERY_S", 0.01)
-    monkeypatch.setattr("webapp.ops.follow.LOOK_AGAIN_S", 0.01)
-    monkeypatch.setattr("webapp.ops.follow.AWAY_LIMIT_S", 0.05)
-    monkeypatch.setattr("webapp.ops.follow.connection", SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr("webapp.ops.demo.LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr("webapp.ops.demo.LOOK_AGAIN_S", 0.01)
+    monkeypatch.setattr("webapp.ops.demo.AWAY_LIMIT_S", 0.05)
+    monkeypatch.setattr("webapp.ops.demo.connection", SimpleNamespace(close=lambda: None))
     output = io.StringIO()
     follow([Run(name="r")], Console(output))
     assert "is still unreachable" in output.getvalue()

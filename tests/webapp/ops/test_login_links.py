@@ -12,7 +12,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from webapp.ops.options import LOCK_NAME, running_address
+from webapp.ops.console import LOCK_NAME, running_address
 from webapp.people.teams.logins import login_link_create, login_link_use, token_hash
 from webapp.people.teams.models import LoginLink, User
 

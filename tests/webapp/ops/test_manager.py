@@ -11,8 +11,7 @@ import pytest
 
 from training.child_env import PLACES, child_env
 from webapp.ops.console import Console, UpError, display_width, tail
-from webapp.ops.manager import Manager
-from webapp.ops.programs import Program, celery_programs, gpus, web_program
+from webapp.ops.programs import Manager, Program, celery_programs, gpus, web_program
 
 
 def written(manager: Manager) -> configparser.RawConfigParser:

@@ -7,7 +7,7 @@ from pathlib import Path
 import polib
 import pytest
 
-from webapp.ops.messages import (
+from webapp.ops.management.commands.collect_messages import (
     Message,
     catalogue_problems,
     catalogue_update,

@@ -19,8 +19,7 @@ from tests.disks import read_only
 from tests.processes import ROOT
 from training.sessions import folder_id
 from webapp.common.host import Known, Ledger, alive, end, family, known
-from webapp.ops.console import Console
-from webapp.ops.options import UpOptions
+from webapp.ops.console import Console, UpOptions
 from webapp.ops.up import Up
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]

@@ -7,7 +7,7 @@ from django.conf import settings
 from django.core.management import call_command
 
 from webapp.environments.models import Environment
-from webapp.ops.site import site_prepare
+from webapp.ops.management.commands.prepare_site import site_prepare
 from webapp.people.teams.access import role_in
 from webapp.people.teams.models import Project, Role, Team, User
 

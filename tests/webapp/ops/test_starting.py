@@ -11,16 +11,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from webapp.ops import starting
+from webapp.ops import up
 from webapp.ops.console import Console, UpError, tail
-from webapp.ops.starting import Progress, processor_seconds
+from webapp.ops.up import Progress, processor_seconds
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """The clock of ``starting``; a test sets ``now``."""
     found = SimpleNamespace(now=1000.0)
-    monkeypatch.setattr(starting, "time", SimpleNamespace(monotonic=lambda: found.now))
+    monkeypatch.setattr(up, "time", SimpleNamespace(monotonic=lambda: found.now))
     return found
 
 

@@ -8,7 +8,7 @@ import pytest
 from django.contrib.sessions.models import Session
 from django.utils import timezone
 
-from webapp.ops.clockwork import REMOVALS_KEPT, tidy
+from webapp.ops.management.commands.run_clockwork import REMOVALS_KEPT, tidy
 from webapp.runs.removal.models import Removal, RemovalState
 
 pytestmark = pytest.mark.django_db

@@ -19,12 +19,10 @@ from django.db import OperationalError
 from tests.processes import ROOT, running, wait_for_http
 from training.config import METHODS
 from webapp.common.host import free_port
-from webapp.ops import follow as following
-from webapp.ops.console import Console
-from webapp.ops.options import UpOptions
+from webapp.ops import demo as following
+from webapp.ops.console import Console, UpOptions
 from webapp.ops.programs import web_program
-from webapp.ops.surroundings import disk_error
-from webapp.ops.up import Up
+from webapp.ops.up import Up, disk_error
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +79,7 @@ def test_a_full_disk_at_the_start_is_a_sentence(tmp_path: Path, monkeypatch: pyt
     def full(path: Path, text: str) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
-    monkeypatch.setattr("webapp.ops.surroundings.write_private", full)
+    monkeypatch.setattr("webapp.ops.up.write_private", full)
     monkeypatch.setattr(Up, "_install_signal_handlers", lambda self: None)  # this process keeps its own
     monkeypatch.setattr("webapp.ops.up.os.umask", lambda mask: mask)
     assert Up(UpOptions(data=tmp_path, root=ROOT, port=free_port()), Console()).run() == 1

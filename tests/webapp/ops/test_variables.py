@@ -12,20 +12,20 @@ import pytest
 
 from tests.processes import ROOT
 from webapp.common.host import Service
-from webapp.ops.console import Console
-from webapp.ops.options import UpOptions
+from webapp.ops.console import Console, UpOptions
 from webapp.ops.programs import (
     Program,
     celery_programs,
     clock_program,
     container_programs,
+    keeper_names,
     keeper_program,
     service_program,
     tools_program,
+    train_names,
     web_program,
 )
 from webapp.ops.up import Up
-from webapp.ops.variables import keeper_names, train_names
 
 # What the operator's shell has, and which programs may have it.
 SITE = {"web", "keeper", "clock", "worker-short", "worker-long", "worker-endpoint", "worker-train"}

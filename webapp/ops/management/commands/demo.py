@@ -10,10 +10,9 @@ from django.utils import translation
 
 from training.errors import TiltyardError
 from webapp.ops.console import Console
-from webapp.ops.demo import DemoError, demo_create
-from webapp.ops.follow import follow
+from webapp.ops.demo import DemoError, demo_create, follow
+from webapp.ops.management.commands.prepare_site import demo_project, site_prepare
 from webapp.ops.management.commands.up import console_language
-from webapp.ops.site import demo_project, site_prepare
 from webapp.people.teams.models import Membership, Role
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from webapp.ops.options import running_address
-from webapp.ops.site import ADMIN
+from webapp.ops.console import running_address
+from webapp.ops.management.commands.prepare_site import ADMIN
 from webapp.people.teams.logins import login_link_create, login_link_path
 from webapp.people.teams.models import User
 

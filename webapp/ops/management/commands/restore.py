@@ -10,8 +10,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from webapp.common.host import EmbeddedError
-from webapp.ops.backup import BackupError, lacking
-from webapp.ops.restore import restore
+from webapp.ops.backup import BackupError, lacking, restore
 
 
 class Command(BaseCommand):

@@ -12,8 +12,7 @@ from django.utils import translation
 
 from training.floors import floors_broken
 from webapp.common.env import env_bool
-from webapp.ops.console import Console
-from webapp.ops.options import UpOptions
+from webapp.ops.console import Console, UpOptions
 from webapp.ops.up import LOOPBACK, Up
 
 
