@@ -66,11 +66,9 @@ def measure() -> dict[str, Any]:
     from django.test import Client
 
     from webapp.people.teams.models import User
-    from webapp.reading.inspector.figures import figures_of
-    from webapp.reading.inspector.filters import filters_of
-    from webapp.reading.inspector.finding import View
+    from webapp.reading.inspector.filters import filters_of, run_scope
+    from webapp.reading.inspector.finding import View, figures_of
     from webapp.reading.inspector.page import component_names
-    from webapp.reading.inspector.scope import run_scope
     from webapp.runs.models import Run
 
     settings.ALLOWED_HOSTS = ["testserver"]

@@ -41,7 +41,7 @@ OUTBOUND = {
     "training/rollout/client.py": {"websockets.asyncio.client"},  # over a socket that training/connections.py dialled
     "envs/toolbench/endpoint.py": {"httpx"},  # a server's own process; its one address is set by the operator at start
     "webapp/ops/programs.py": {"http.client"},  # the errors of xmlrpc, spoken with supervisord over its own socket
-    "webapp/environments/launchers/docker.py": {"requests"},  # the errors of the docker library
+    "webapp/environments/launchers.py": {"requests"},  # the errors of the docker library
 }
 # Who may start a process that goes on while we do something else, and why.
 STARTERS = {
@@ -52,7 +52,7 @@ STARTERS = {
     "training/piped.py",  # whoever is spoken to over both its pipes, call after call: the sandbox, scoring for people
     "webapp/engine/trainer.py",  # the trainer, which a supervisor watches
     "webapp/chat/holder.py",  # a model that is talked with over both its pipes
-    "webapp/environments/launchers/process.py",  # servers of environments
+    "webapp/environments/launchers.py",  # servers of environments
     "webapp/common/host.py",  # PostgreSQL and Redis
     "webapp/ops/programs.py",  # supervisord
     "webapp/ops/up.py",  # commands of `up` that last as long as it does

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.urls import include, path
 
 from webapp.launch.urls import reward_urlpatterns
+from webapp.reading.inspector.urls import run_urlpatterns
 from webapp.runs.removal.views import removal_again
 
 handler500 = "webapp.common.errors.server_error"
@@ -15,7 +16,7 @@ urlpatterns = [
     path("api/v1/", include("webapp.api.urls")),
     path("p/<slug:slug>/rollouts/", include("webapp.reading.urls")),
     path("p/<slug:slug>/rollouts/", include("webapp.reading.rewinding.urls")),
-    path("p/<slug:slug>/runs/", include("webapp.reading.inspector.run_urls")),
+    path("p/<slug:slug>/runs/", include(run_urlpatterns)),
     path("p/<slug:slug>/rollouts/", include("webapp.reading.inspector.urls")),
     path("p/<slug:slug>/datasets/", include("webapp.datasets.urls")),
     path("p/<slug:slug>/rewards/", include("webapp.rewards.urls")),

@@ -39,8 +39,8 @@ from webapp.evaluation.sharing.models import SavedComparison
 from webapp.evaluation.suites.models import Suite
 from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.models import Project, User
-from webapp.reading.access import rollout_for
 from webapp.reading.rewinding.services import branch_for
+from webapp.reading.selectors import rollout_for
 from webapp.runs.models import Run
 from webapp.runs.registry.models import RegisteredModel
 

@@ -24,19 +24,24 @@ from webapp.common.text import finite
 from webapp.engine.services import Act, rollout_order
 from webapp.people.teams.access import object_for
 from webapp.people.teams.models import Role
-from webapp.reading.access import rollout_for
-from webapp.reading.groups import group_of, group_rollouts, group_view
+from webapp.reading.groups import group_of, group_rollouts, group_view, task_row
 from webapp.reading.parts import config_for, spec_of
-from webapp.reading.rewinding.continuations import MAX_TIMES, USUAL_TIMES, continuation_create
-from webapp.reading.rewinding.continuing import rollout_continue
-from webapp.reading.rewinding.played import replay
-from webapp.reading.rewinding.services import branch_delete, branch_for, branch_save, branch_view, branches_of
-from webapp.reading.rows import task_row
-from webapp.reading.task_map import category_map, map_view, task_map
+from webapp.reading.rewinding.scene import replay
+from webapp.reading.rewinding.services import (
+    MAX_TIMES,
+    USUAL_TIMES,
+    branch_delete,
+    branch_for,
+    branch_save,
+    branch_view,
+    branches_of,
+    continuation_create,
+    rollout_continue,
+)
+from webapp.reading.selectors import rollout_for, words_of, words_view
+from webapp.reading.task_map import Kind, Sort, category_map, map_view, task_map, usual_sort
 from webapp.reading.turns import tokens_view, turn_rows
 from webapp.reading.views import rollout_case_save
-from webapp.reading.visits import Kind, Sort, usual_sort
-from webapp.reading.words import words_of, words_view
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout
 from webapp.runs.rollouts.selectors import rollout_view, turn_view

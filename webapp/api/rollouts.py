@@ -22,15 +22,21 @@ from webapp.common.answers import Deleted, Items, Page
 from webapp.common.text import finite
 from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.models import Role
-from webapp.reading.inspector.counts import would_save
-from webapp.reading.inspector.figures import figures_of, snippets
-from webapp.reading.inspector.filters import CHOICES, MEASURES, MOST_VALUES, TEXT_MAX, Filters, filters_of
-from webapp.reading.inspector.finding import View
+from webapp.reading.inspector.filters import (
+    CHOICES,
+    MEASURES,
+    MOST_VALUES,
+    TEXT_MAX,
+    Filters,
+    Scope,
+    filters_of,
+    project_scope,
+    run_scope,
+)
+from webapp.reading.inspector.finding import View, figures_of, snippets
 from webapp.reading.inspector.models import SavedView
 from webapp.reading.inspector.page import component_names
-from webapp.reading.inspector.saved_views import view_delete, views_of
-from webapp.reading.inspector.saving import found_save
-from webapp.reading.inspector.scope import Scope, project_scope, run_scope
+from webapp.reading.inspector.saving import found_save, view_delete, views_of, would_save
 from webapp.runs.models import Run
 from webapp.runs.rollouts.selectors import rollout_view
 

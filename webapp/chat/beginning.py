@@ -16,7 +16,7 @@ from training.plain import number_in
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.selectors import datasets_of, runs_using
 from webapp.environments.models import DatasetOrder, Environment
-from webapp.environments.playground.tasks import start_of_row
+from webapp.environments.playground.play import start_of_row
 from webapp.people.teams.access import object_for
 from webapp.people.teams.models import Project, User
 from webapp.runs.models import Run

@@ -32,8 +32,7 @@ from training.errors import EnvironmentFault, EnvironmentProtocolError, Tiltyard
 from webapp.common.errors import DATABASE_AWAY
 from webapp.common.host import say_alive, say_ready
 from webapp.environments.checks import NATIVE, Answer, Server, ask, require_identity, validation_of
-from webapp.environments.launchers import Launcher, launchers
-from webapp.environments.launchers.base import Handle, LaunchError
+from webapp.environments.launchers import Handle, Launcher, LaunchError, launchers
 from webapp.environments.models import Environment, EnvironmentSample, Kind, Replica, ReplicaState
 from webapp.environments.services import answer_store, server_of
 

@@ -53,7 +53,7 @@ class Environment(UuidModel):
     protocol = models.CharField(max_length=16, default="openenv", help_text="training.config.Protocol")
     options = models.JSONField(default=dict, help_text="what the protocol needs to know beside the address")
     arguments = models.JSONField(
-        default=dict, help_text="chosen options of a built-in server (webapp.environments.options)"
+        default=dict, help_text="chosen options of a built-in server (webapp.environments.builtin)"
     )
     slots = models.PositiveIntegerField(default=128, help_text="sessions of each replica that we start")
     cpus = models.FloatField(default=1.0, help_text="limits of each replica that we start")

@@ -17,12 +17,12 @@ from training.errors import TiltyardError
 from webapp.common.text import figure, percent
 from webapp.datasets.models import DatasetState
 from webapp.datasets.selectors import percent_of
+from webapp.environments.builtin import command_text, option_text
 from webapp.environments.checks import Answer, Server, ask, require_identity, validation_sentence
 from webapp.environments.keeper import largest, total
 from webapp.environments.models import MAX_REPLICAS, DatasetOrder, Environment, EnvironmentSample, Replica, ReplicaState
 from webapp.environments.orders import OPEN, orders_of
 from webapp.environments.services import server_of
-from webapp.environments.strings import command_text, option_text
 from webapp.people.teams.models import Project
 from webapp.runs.config import having
 from webapp.runs.models import Run

@@ -15,13 +15,11 @@ from django.utils.translation import gettext as _
 
 from training.errors import TiltyardError
 from webapp.common.pages import clean_name
-from webapp.environments.builtin import builtins
+from webapp.environments.builtin import arguments_clean, builtins
 from webapp.environments.checks import NATIVE, Answer, Examination, Finding, Server, ask, examine, require_identity
 from webapp.environments.checks import validation_of as ask_validation
-from webapp.environments.launchers.base import Handle, LaunchError
-from webapp.environments.launchers.docker import require_allowed
+from webapp.environments.launchers import Handle, LaunchError, require_allowed
 from webapp.environments.models import MAX_REPLICAS, Environment, Kind, Replica, ReplicaState
-from webapp.environments.options import arguments_clean
 from webapp.environments.tokens import files_forget, ours, site_token, token_for, token_write
 from webapp.people.teams.audit import audit
 from webapp.people.teams.models import AuditAction, Project, User

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from django.urls import URLPattern, path
 
-from webapp.environments import order_views, views
-from webapp.environments.playground.urls import urlpatterns as playground_urls
+from webapp.environments import views
+from webapp.environments.playground import views as playground
 
 urlpatterns: list[URLPattern] = [
     path("", views.environment_list, name="environment-list"),
@@ -17,8 +17,9 @@ urlpatterns: list[URLPattern] = [
     path("<uuid:pk>/scale/", views.environment_scale_view, name="environment-scale"),
     path("<uuid:pk>/restart/", views.environment_restart_view, name="environment-restart"),
     path("<uuid:pk>/delete/", views.environment_remove, name="environment-delete"),
-    path("<uuid:pk>/edit/", order_views.environment_edit, name="environment-edit"),
-    path("<uuid:pk>/datasets/", order_views.order_list, name="environment-orders"),
-    path("<uuid:pk>/datasets/new/", order_views.order_new, name="environment-order"),
-    *playground_urls,
+    path("<uuid:pk>/edit/", views.environment_edit, name="environment-edit"),
+    path("<uuid:pk>/datasets/", views.order_list, name="environment-orders"),
+    path("<uuid:pk>/datasets/new/", views.order_new, name="environment-order"),
+    path("<uuid:pk>/play/", playground.playground, name="environment-play"),
+    path("<uuid:pk>/play/row/", playground.playground_row, name="environment-play-row"),
 ]

@@ -20,8 +20,8 @@ from training.presets import presets
 from webapp.common.errors import DATABASE_AWAY
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.engine.services import run_create
-from webapp.environments.generate import OrderFailed, dataset_generate
 from webapp.environments.models import Environment
+from webapp.environments.orders import OrderFailed, dataset_generate
 from webapp.environments.services import environment_register
 from webapp.ops.console import Console
 from webapp.people.teams.models import Project, User

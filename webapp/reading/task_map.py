@@ -1,25 +1,378 @@
-"""The task map of a run: tasks (or their categories) against steps, each cell coloured by the share that solved it."""
+"""The tasks of a run over its steps: as numbers, computed by the database, and as a map of tasks (or their categories)
+against steps, each cell coloured by the share that solved it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+import json
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args
+from uuid import UUID
 
+import numpy as np
+from django.db import connection
+from django.db.models import Max, Min
+
+from training.evaluation.intervals import LEVEL, changes, fisher
+from webapp.common.words import Outcome
+from webapp.datasets.models import Dataset
 from webapp.datasets.rows import Categories, categories_in_file
-from webapp.reading.courses import Courses, courses_of, dataset_at
-from webapp.reading.visits import (
-    KINDS,
-    Cell,
-    Kind,
-    Sort,
-    Task,
-    by_category,
-    cells_of,
-    steps_of,
-    tasks_of,
-    texts_of,
-)
+from webapp.runs.config import config_of, of_step
 from webapp.runs.models import Run
+from webapp.runs.rollouts.models import Rollout
+
+# --- Courses --------------------------------------------------------------------------------------------------------
+# Which dataset a step's tasks are rows of: a run's stages may have several, and then one number is several tasks.
+
+
+class Courses(NamedTuple):
+    """From step ``begins[i]`` on (until the next one) tasks are rows of dataset ``numbers[i + 1]``; before the first
+    of them, of dataset ``numbers[0]``. ``paths`` has the rows of each dataset by its number. In a mix the part says
+    which dataset it is, by ``parts``."""
+
+    begins: list[int]
+    numbers: list[int]
+    paths: list[str]
+    parts: dict[str, int] = {}
+
+    def at(self, step: int, part: str = "") -> int:
+        """The number of the dataset whose rows a step, or a part of its mix, played."""
+        return self.parts.get(part, self.numbers[sum(begin <= step for begin in self.begins)])
+
+
+def courses_of(run: Run) -> Courses:
+    """The datasets of a run in the order of its stages, each once."""
+    config = config_of(run)
+    if config is None:
+        return Courses([], [0], [""])
+    if config.mix.parts:
+        of_part = {name: course.data.train for name, course in config.named_courses.items()}
+        paths = list(dict.fromkeys(of_part.values()))
+        return Courses([], [0], paths, {name: paths.index(path) for name, path in of_part.items()})
+    begins = sorted({int(stage["began"]) + 1 for stage in (run.health or {}).get("stages") or []})
+    begins = [begin for begin in begins if begin > 1]
+    paths = []
+    numbers = []
+    for step in (0, *begins):
+        path = of_step(run, config, max(step, 1)).data.train
+        if path not in paths:
+            paths.append(path)
+        numbers.append(paths.index(path))
+    return Courses(begins, numbers, paths)
+
+
+def dataset_at(run: Run, courses: Courses, number: int) -> Dataset | None:
+    """The dataset of that number, if it is one of the project's."""
+    path = Path(courses.paths[number])
+    try:
+        found = Dataset.objects.filter(pk=UUID(path.parent.name), project=run.project_id).first()
+    except ValueError:
+        return None
+    return found if found is not None and found.rows_path == path else None
+
+
+# --- Visits ---------------------------------------------------------------------------------------------------------
+# The tasks of a run over its steps, computed by the database from the outcomes of rollouts.
+#
+# A *visit* is what a step says of a task: how many of its rollouts solved it, of those that have a verdict. A task is
+# solved at a visit where more than half of these did. Only the newest attempt that played a step counts, as everywhere.
+# Visits without any verdict are left out.
+#
+# The kinds of a task, in this order:
+#
+# - ``once``: it has one visit, so no change can be seen;
+# - ``forgotten``: at its last visit a smaller share solved it than at all visits before, by more than chance;
+# - ``learned``: at its last visit a larger share solved it than at its first one, by more than chance;
+# - ``never``: solved at no visit;
+# - ``flickering``: from one visit to the next it changed between solved and not solved ``FLICKERS`` times or more;
+# - ``kept``: solved at its first visit and at its last one;
+# - ``unclear``: it changed, and chance explains the change.
+#
+# More than chance: Fisher's exact test, two-sided, at ``LEVEL``. Each of these two words is shown with how many tasks
+# would get it if none had changed: the sum of the tests' own sizes, given how often each task was solved in all.
+
+Kind = Literal["forgotten", "learned", "flickering", "never", "kept", "unclear", "once"]
+Sort = Literal["row", "gain", "drop", "changes", "share"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+SORTS: tuple[Sort, ...] = get_args(Sort)
+FLICKERS = 3
+VERDICTS = (Outcome.SOLVED, Outcome.PARTLY, Outcome.FAILED)
+
+# Dataset, row and step of each visit with its counts. width_bucket finds the stage of a step.
+_OF_STEP = "(%(numbers)s::int[])[width_bucket(r.step, %(begins)s::int[])]"
+_VISITS = """
+visits AS (
+    SELECT (%(numbers)s::int[])[width_bucket(r.step, %(begins)s::int[])] AS dataset, r.row, r.step,
+        max(r."group") AS place,
+        count(*) FILTER (WHERE r.outcome = 'solved') AS solved,
+        count(*) FILTER (WHERE r.outcome IN ('solved', 'partly', 'failed')) AS counted
+    FROM rollouts_rollout r
+    WHERE r.run_id = %(run)s AND NOT r.held_out AND r.row IS NOT NULL
+    GROUP BY 1, 2, 3
+)"""
+_NEWEST = """
+newest AS (
+    SELECT step, max(attempt) AS attempt FROM rollouts_rollout
+    WHERE run_id = %(run)s AND NOT held_out AND row IS NOT NULL GROUP BY step
+), """
+_TASKS = """
+stepped AS (
+    SELECT dataset, row, step, solved, counted, solved::float / counted AS share, 2 * solved > counted AS ok,
+        lag(2 * solved > counted) OVER of_task AS before, lead(step) OVER of_task AS later
+    FROM visits WHERE counted > 0 WINDOW of_task AS (PARTITION BY dataset, row ORDER BY step)
+), told AS (
+    SELECT dataset, row, count(*) AS visits, sum(solved)::int AS solved, sum(counted)::int AS counted,
+        bool_or(ok) FILTER (WHERE before IS NULL) AS first_ok, bool_or(ok) FILTER (WHERE later IS NULL) AS last_ok,
+        max(share) FILTER (WHERE before IS NULL) AS first_share, max(share) FILTER (WHERE later IS NULL) AS last_share,
+        max(solved) FILTER (WHERE before IS NULL)::int AS first_hits,
+        max(counted) FILTER (WHERE before IS NULL)::int AS first_tries,
+        max(solved) FILTER (WHERE later IS NULL)::int AS last_hits,
+        max(counted) FILTER (WHERE later IS NULL)::int AS last_tries,
+        max(share) AS best_share, count(*) FILTER (WHERE ok <> before) AS changes,
+        min(step) FILTER (WHERE ok) AS first_solved, max(step) FILTER (WHERE ok) AS last_solved
+    FROM stepped GROUP BY dataset, row
+)"""
+_KINDS = """
+marks AS (
+    SELECT * FROM unnest(%(first_hits)s::int[], %(first_tries)s::int[], %(last_hits)s::int[], %(last_tries)s::int[],
+        %(solved)s::int[], %(counted)s::int[], %(mark)s::text[])
+        AS m(first_hits, first_tries, last_hits, last_tries, solved, counted, mark)
+), tasks AS (
+    SELECT told.*, CASE WHEN visits = 1 THEN 'once' WHEN mark IS NOT NULL THEN mark
+        WHEN first_solved IS NULL THEN 'never' WHEN changes >= %(flickers)s THEN 'flickering'
+        WHEN first_ok AND last_ok THEN 'kept' ELSE 'unclear' END AS kind
+    FROM told LEFT JOIN marks USING (first_hits, first_tries, last_hits, last_tries, solved, counted)
+)"""
+_MARKED = ("first_hits", "first_tries", "last_hits", "last_tries", "solved", "counted")
+_ORDERS: dict[str, str] = {
+    "row": "",
+    "gain": "last_share - first_share DESC, ",
+    "drop": "best_share - last_share DESC, ",
+    "changes": "changes DESC, ",
+    "share": "solved::float / counted, ",
+}
+
+
+def usual_sort(kind: Kind | None) -> Sort:
+    """The order in which tasks of a kind are listed first."""
+    usual: dict[Kind | None, Sort] = {"learned": "gain", "forgotten": "drop", "flickering": "changes"}
+    return usual.get(kind, "row")
+
+
+class Task(NamedTuple):
+    """A task and its kind. ``row`` counts from 0; shares are of the rollouts with a verdict:
+    ``first_tries`` of its first visit, ``last_tries`` of its last one."""
+
+    dataset: int
+    row: int
+    kind: Kind
+    visits: int
+    solved: int
+    counted: int
+    changes: int
+    first_solved: int | None
+    last_solved: int | None
+    first_share: float
+    last_share: float
+    first_hits: int = 0
+    first_tries: int = 0
+    last_hits: int = 0
+    last_tries: int = 0
+
+    @property
+    def place(self) -> str:
+        """Which task of the run it is."""
+        return f"{self.dataset}:{self.row}"
+
+    @property
+    def p(self) -> float | None:
+        """Of as large a change by chance alone: of the last visit against all before it for what was forgotten, else
+        against the first one; ``None`` of one visit."""
+        if self.visits < 2:
+            return None
+        before = (self.first_hits, self.first_tries)
+        if self.kind == "forgotten":
+            before = (self.solved - self.last_hits, self.counted - self.last_tries)
+        return fisher(before, (self.last_hits, self.last_tries))
+
+
+class Tasks(NamedTuple):
+    """A page of tasks, how many there are of each kind, and how many of two kinds chance alone would give."""
+
+    tasks: list[Task]
+    counts: dict[Kind, int]
+    by_chance: dict[Kind, float]
+
+
+class Cell(NamedTuple):
+    """The counts of a task in the steps of one column, and the newest of these steps with its group, for a link."""
+
+    dataset: int
+    row: int
+    column: int
+    solved: int
+    counted: int
+    step: int
+    group: int
+
+
+class Visit(NamedTuple):
+    """The counts of a task in one step."""
+
+    step: int
+    group: int
+    solved: int
+    counted: int
+
+    @property
+    def share(self) -> float | None:
+        """The share that solved it; ``None`` without a verdict."""
+        return self.solved / self.counted if self.counted else None
+
+
+def _query_values(run: Run, courses: Courses, **more: Any) -> dict[str, Any]:
+    known = {"run": run.pk, "begins": [0, *courses.begins], "numbers": courses.numbers, "flickers": FLICKERS}
+    return known | {"parts": json.dumps(courses.parts)} | more
+
+
+def _visits_sql(run: Run, courses: Courses, rows: str = "AND r.row IS NOT NULL") -> str:
+    """The visits of a run, of all its tasks or of some ``rows``; a run with one attempt needs no search for the
+    newest."""
+    visits = _VISITS.replace("AND r.row IS NOT NULL", rows)
+    if courses.parts:
+        visits = visits.replace(_OF_STEP, "(%(parts)s::jsonb ->> r.part)::int")
+    if run.attempt <= 1:
+        return visits
+    return _NEWEST + visits.replace(
+        "FROM rollouts_rollout r", "FROM rollouts_rollout r JOIN newest USING (step, attempt)"
+    )
+
+
+def _fetch_rows(sql: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(sql, values)
+        return list(cursor.fetchall())
+
+
+def tasks_of(run: Run, courses: Courses, *, kind: Kind | None, sort: Sort, offset: int, limit: int) -> Tasks:
+    """A page of the tasks of one kind, or of all, in an order."""
+    order = _ORDERS[sort]
+    marks, by_chance = _change_marks(run, courses)
+    sql = f"""
+        WITH {_visits_sql(run, courses)}, {_TASKS}, {_KINDS}, counts AS (
+            SELECT coalesce(jsonb_object_agg(kind, n), '{{}}'::jsonb)::text AS found
+            FROM (SELECT kind, count(*) AS n FROM tasks GROUP BY kind) AS each
+        ), page AS (
+            SELECT dataset, row, kind, visits, solved, counted, changes, first_solved, last_solved, first_share,
+                last_share, first_hits, first_tries, last_hits, last_tries,
+                row_number() OVER (ORDER BY {order} dataset, row) AS place
+            FROM tasks WHERE %(kind)s = '' OR kind = %(kind)s
+            ORDER BY place OFFSET %(offset)s LIMIT %(limit)s
+        )
+        SELECT counts.found, page.* FROM counts LEFT JOIN page ON true ORDER BY place
+    """  # noqa: S608 (the order is one of ours)
+    found = _fetch_rows(sql, _query_values(run, courses, kind=kind or "", offset=offset, limit=limit, **marks))
+    counts = json.loads(found[0][0])
+    return Tasks(
+        [Task(*row[1:-1]) for row in found if row[1] is not None],
+        {kind: counts.get(kind, 0) for kind in KINDS},
+        by_chance,
+    )
+
+
+def _change_marks(run: Run, courses: Courses) -> tuple[dict[str, list[Any]], dict[Kind, float]]:
+    """Which counts of a task mean that it was forgotten or learned, and how many tasks would be by chance alone.
+
+    Tasks of equal counts are tested once: there are far fewer of these than tasks.
+    """
+    names = ", ".join(_MARKED)
+    visits = _visits_sql(run, courses)
+    sql = f"WITH {visits}, {_TASKS} SELECT {names}, count(*) FROM told WHERE visits > 1 GROUP BY {names}"  # noqa: S608
+    rows = np.array(_fetch_rows(sql, _query_values(run, courses)), np.int64).reshape(-1, len(_MARKED) + 1)
+    first, last, whole, tasks = rows[:, 0:2], rows[:, 2:4], rows[:, 4:6], rows[:, 6]
+    forgotten, learned = changes(whole - last, last, LEVEL), changes(first, last, LEVEL)
+    fell = (forgotten.p <= LEVEL) & (last[:, 0] * (whole - last)[:, 1] < (whole - last)[:, 0] * last[:, 1])
+    rose = (learned.p <= LEVEL) & (last[:, 0] * first[:, 1] > first[:, 0] * last[:, 1]) & ~fell
+    marked = fell | rose
+    marks: dict[str, list[Any]] = {name: rows[marked, at].tolist() for at, name in enumerate(_MARKED)}
+    marks["mark"] = np.where(fell, "forgotten", "learned")[marked].tolist()
+    by_chance: dict[Kind, float] = {
+        "forgotten": float(forgotten.fell @ tasks),
+        "learned": float(learned.rose @ tasks),
+    }
+    return marks, by_chance
+
+
+def cells_of(run: Run, courses: Courses, tasks: list[Task], begin: int, width: int) -> list[Cell]:
+    """The cells of a page of tasks, of columns of ``width`` steps from ``begin`` on; none where nothing was played."""
+    rows = sorted({task.row for task in tasks})
+    sql = f"""
+        WITH {_visits_sql(run, courses, "AND r.row = ANY(%(rows)s)")}
+        SELECT dataset, row, (step - %(begin)s) / %(width)s AS place, sum(solved)::int, sum(counted)::int, max(step),
+            (array_agg(place ORDER BY step DESC))[1]
+        FROM visits GROUP BY 1, 2, 3
+    """  # noqa: S608 (of parts of ours)
+    wanted = {(task.dataset, task.row) for task in tasks}
+    found = _fetch_rows(sql, _query_values(run, courses, begin=begin, width=width, rows=rows))
+    return [cell for row in found if ((cell := Cell(*row)).dataset, cell.row) in wanted]
+
+
+def visits_of(run: Run, courses: Courses, dataset: int, row: int) -> list[Visit]:
+    """The visits of one task in a run, in order."""
+    played = Rollout.objects.filter(run=run, held_out=False)
+    found = list(played.filter(row=row).values_list("step", "attempt", "group", "outcome", "part"))
+    newest: dict[int, int] = {}
+    if run.attempt > 1:
+        steps = played.filter(step__in={step for step, *_rest in found}).order_by()
+        newest = dict(steps.values_list("step").annotate(newest=Max("attempt")))
+    visits: dict[int, Visit] = {}
+    for step, attempt, group, outcome, part in found:
+        if courses.at(step, part) == dataset and attempt == newest.get(step, attempt):
+            known = visits.get(step, Visit(step, group, 0, 0))
+            solved, counted = known.solved + (outcome == Outcome.SOLVED), known.counted + (outcome in VERDICTS)
+            visits[step] = Visit(step, max(group, known.group), solved, counted)
+    return [visits[step] for step in sorted(visits)]
+
+
+def steps_of(run: Run) -> tuple[int, int] | None:
+    """The first and the last step that played a task of a dataset."""
+    rows = Rollout.objects.filter(run=run, held_out=False, row__isnull=False)
+    found = rows.aggregate(first=Min("step"), last=Max("step"))
+    return None if found["first"] is None else (found["first"], found["last"])
+
+
+def by_category(
+    run: Run, courses: Courses, categories: dict[int, list[int]], begin: int, width: int
+) -> list[tuple[int, int, int, int]]:
+    """Category, column, solved and counted rollouts; ``categories`` has that of each row, by dataset."""
+    triples = [(number, row, kind) for number, kinds in categories.items() for row, kind in enumerate(kinds)]
+    sql = f"""
+        WITH {_visits_sql(run, courses)}, kinds AS (
+            SELECT * FROM unnest(%(sets)s::int[], %(rows)s::int[], %(kinds)s::int[]) AS k(dataset, row, kind)
+        )
+        SELECT kind, (step - %(begin)s) / %(width)s AS place, sum(solved)::int, sum(counted)::int
+        FROM visits JOIN kinds USING (dataset, row) GROUP BY 1, 2 ORDER BY 1, 2
+    """  # noqa: S608 (of parts of ours)
+    given = {name: [triple[at] for triple in triples] for at, name in enumerate(("sets", "rows", "kinds"))}
+    return [tuple(row) for row in _fetch_rows(sql, _query_values(run, courses, begin=begin, width=width, **given))]  # type: ignore[misc]
+
+
+def texts_of(run: Run, cells: list[Cell]) -> dict[tuple[int, int], str]:
+    """The first words of tasks, each from one of its groups."""
+    newest = {(cell.dataset, cell.row): cell for cell in sorted(cells, key=lambda cell: cell.step)}
+    places = {(cell.step, cell.group): key for key, cell in newest.items()}
+    sql = """
+        SELECT DISTINCT ON (r.step, r."group") r.step, r."group", left(r.task, 300)
+        FROM unnest(%(steps)s::int[], %(groups)s::int[]) AS p(step, place)
+        JOIN rollouts_rollout r ON r.run_id = %(run)s AND r.step = p.step AND r."group" = p.place AND NOT r.held_out
+        ORDER BY r.step, r."group"
+    """
+    given = {"run": run.pk, "steps": [step for step, _group in places], "groups": [group for _step, group in places]}
+    return {places[step, group]: text for step, group, text in _fetch_rows(sql, given)}
+
+
+# --- Map ------------------------------------------------------------------------------------------------------------
+# Tasks (or their categories) against steps, each cell coloured by the share that solved it.
 
 COLUMNS = 60
 PER_PAGE = 40
@@ -177,69 +530,3 @@ def _cell_view(box: Box, column: int) -> dict[str, Any]:
         "step": box.step,
         "group": box.group,
     }
-
-
-# --- Drawing --------------------------------------------------------------------------------------------------------
-# Small drawings: signed shares as a stack on both sides of a line, shares over steps as a curve. Numbers only.
-
-WIDTH, HEIGHT = 200, 14
-SPARK_WIDTH, SPARK_HEIGHT = 240, 36
-
-
-class Piece(NamedTuple):
-    """One share in a stack, in units of the drawing."""
-
-    curve: int | None
-    x: float
-    width: float
-
-
-class Stack(NamedTuple):
-    """The shares of one advantage; ``middle`` is the place of 0, ``total`` where they add up to."""
-
-    pieces: list[Piece]
-    middle: float
-    total: float
-
-
-class Spark(NamedTuple):
-    """A curve with its points; ``here`` is the point of the step that is shown."""
-
-    points: str
-    dots: list[tuple[float, float]]
-    here: tuple[float, float] | None
-
-
-def extent_of(rows: Sequence[Sequence[float]]) -> float:
-    """The longest side that a stack of any of these has."""
-    sides = [abs(sum(value for value in row if (value > 0) is up)) for row in rows for up in (True, False)]
-    return max(sides, default=0.0)
-
-
-def stack_of(shares: Sequence[tuple[int | None, float]], extent: float) -> Stack:
-    """Shares from the middle outwards, positive ones to the right; ``extent`` is half of the width."""
-    middle = WIDTH / 2
-    unit = middle / extent if extent else 0.0
-    right = left = middle
-    pieces = []
-    for curve, value in shares:
-        width = abs(value) * unit
-        if value < 0:
-            left -= width
-        pieces.append(Piece(curve, round(left if value < 0 else right, 2), round(width, 2)))
-        if value > 0:
-            right += width
-    return Stack(pieces, middle, round(middle + sum(value for _curve, value in shares) * unit, 2))
-
-
-def spark_of(shares: Sequence[float | None], here: int | None) -> Spark | None:
-    """Shares from 0 to 1 in order; ``None`` with fewer than two that are known."""
-    known = [(at, share) for at, share in enumerate(shares) if share is not None]
-    if len(known) < 2:
-        return None
-    step = SPARK_WIDTH / max(1, len(shares) - 1)
-    places = {at: (round(at * step, 1), round((1 - share) * (SPARK_HEIGHT - 6) + 3, 1)) for at, share in known}
-    points = " ".join(f"{x},{y}" for x, y in places.values())
-    return Spark(
-        points, list(places.values()) if len(known) <= 40 else [], places.get(here) if here is not None else None
-    )

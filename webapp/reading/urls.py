@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from django.urls import URLPattern, path
 
-from webapp.reading import group_views, views
+from webapp.reading import views
 
 urlpatterns: list[URLPattern] = [
     path("<uuid:pk>/", views.rollout_detail, name="rollout-detail"),
     path("<uuid:pk>/turns/", views.rollout_turns, name="rollout-turns"),
     path("<uuid:pk>/found/", views.rollout_found, name="rollout-found"),
-    path("<uuid:pk>/end/", group_views.rollout_end, name="rollout-end"),
-    path("<uuid:pk>/fail/", group_views.rollout_fail, name="rollout-fail"),
+    path("<uuid:pk>/end/", views.rollout_end, name="rollout-end"),
+    path("<uuid:pk>/fail/", views.rollout_fail, name="rollout-fail"),
     path("<uuid:pk>/case/", views.rollout_case, name="rollout-case"),
 ]
 run_urlpatterns: list[URLPattern] = [
-    path("<uuid:pk>/groups/<int:step>/<int:group>/", group_views.run_group, name="run-group"),
-    path("<uuid:pk>/tasks/", group_views.run_tasks, name="run-tasks"),
+    path("<uuid:pk>/groups/<int:step>/<int:group>/", views.run_group, name="run-group"),
+    path("<uuid:pk>/tasks/", views.run_tasks, name="run-tasks"),
 ]

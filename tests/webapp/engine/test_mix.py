@@ -28,9 +28,8 @@ from webapp.launch.forms import RunForm
 from webapp.launch.learned import Overlap, _joined_overlap, sources_of
 from webapp.launch.preflight import preflight
 from webapp.people.teams.models import Project, User
-from webapp.reading.courses import courses_of
 from webapp.reading.parts import config_for, spec_of
-from webapp.reading.visits import tasks_of, visits_of
+from webapp.reading.task_map import courses_of, tasks_of, visits_of
 from webapp.results.model_pages.lineage import parts_words
 from webapp.rewards.lab.building import Rows, found_in
 from webapp.rewards.selectors import runs_using as runs_of_spec

@@ -14,8 +14,7 @@ import pytest
 
 from webapp.common.host import known
 from webapp.common.storage import environments_dir
-from webapp.environments.launchers.docker import installation_id
-from webapp.environments.launchers.process import ProcessLauncher, _handle_of
+from webapp.environments.launchers import ProcessLauncher, _handle_of, installation_id
 
 
 @pytest.fixture

@@ -12,8 +12,7 @@ import pytest
 from training.errors import TiltyardError
 from webapp.common.storage import environments_dir
 from webapp.environments.checks import ask, validation_of
-from webapp.environments.launchers.base import LaunchError
-from webapp.environments.launchers.docker import DockerLauncher
+from webapp.environments.launchers import DockerLauncher, LaunchError
 from webapp.environments.models import Environment, Kind
 from webapp.environments.services import environment_launch, server_of
 from webapp.people.teams.models import Project, User

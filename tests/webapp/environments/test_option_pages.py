@@ -14,8 +14,8 @@ from django.urls import reverse
 
 from training.config import JobConfig
 from webapp.environments import services
+from webapp.environments.builtin import places_offered
 from webapp.environments.models import Environment, Kind, ReplicaState
-from webapp.environments.options import places_offered
 from webapp.environments.services import environment_change
 from webapp.people.teams.models import Project, User
 

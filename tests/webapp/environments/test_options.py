@@ -15,14 +15,20 @@ from django.core.exceptions import ValidationError
 from openenv.validation.parsers.openenv_yaml import OpenEnvYamlParser
 
 from tests.processes import ROOT
-from webapp.environments import services
-from webapp.environments.builtin import builtin_of_image, builtins
-from webapp.environments.launchers import docker
-from webapp.environments.launchers.base import LaunchError, option_words
-from webapp.environments.launchers.process import ProcessLauncher
+from webapp.environments import launchers, services
+from webapp.environments.builtin import (
+    COMMAND_TEXTS,
+    OPTION_TEXTS,
+    Option,
+    arguments_argv,
+    arguments_clean,
+    builtin_of_image,
+    builtins,
+    place_find,
+    places_offered,
+)
+from webapp.environments.launchers import LaunchError, ProcessLauncher, option_words
 from webapp.environments.models import Environment, Kind
-from webapp.environments.options import Option, arguments_argv, arguments_clean, place_find, places_offered
-from webapp.environments.strings import COMMAND_TEXTS, OPTION_TEXTS
 from webapp.environments.tokens import token_of
 from webapp.people.teams.models import Project, User
 
@@ -244,7 +250,7 @@ def test_a_container_sees_its_data_read_only(launch: Callable[..., Environment],
         image="tiltyard-env-toolbench:2",
         arguments={"tools": "toolbench/tools", "queries": "queries.json", "speech": "text"},
     )
-    found = docker._server_arguments(made)
+    found = launchers._server_arguments(made)
     assert found["command"][6:] == [
         "--tools",
         "/run/tiltyard/tools",

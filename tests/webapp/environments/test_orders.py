@@ -20,9 +20,9 @@ from training.rollout.turns import opening
 from webapp.common import work
 from webapp.common.storage import dataset_dir
 from webapp.datasets.models import Dataset, DatasetState
-from webapp.environments import generate, orders
-from webapp.environments.generate import _failure_of_child
+from webapp.environments import orders
 from webapp.environments.models import DatasetOrder, Environment, Kind, OrderState
+from webapp.environments.orders import _failure_of_child
 from webapp.people.teams.models import User
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -145,7 +145,7 @@ def test_what_the_program_says_stands_on_the_page(
 
 
 def test_a_program_that_hangs_is_ended(shop: Environment, bob: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generate, "TIME_LIMIT_S", 0)
+    monkeypatch.setattr(orders, "TIME_LIMIT_S", 0)
     order = done(_ask(shop, bob, count=5))
     assert order.state == OrderState.FAILED and "longer than 0 seconds" in order.error["message"]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from training.presets import Preset, presets
-from webapp.environments.builtin import builtins
-from webapp.environments.options import arguments_clean
+from webapp.environments.builtin import arguments_clean, builtins
 
 
 @pytest.mark.parametrize("preset", presets().values(), ids=lambda preset: preset.id)

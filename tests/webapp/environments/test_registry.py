@@ -18,10 +18,9 @@ from training.errors import TiltyardError
 from webapp.common.outbound import OutboundRefused, target_of
 from webapp.common.storage import environment_dir
 from webapp.engine.trainer import trainer_env
-from webapp.environments import checks, services
+from webapp.environments import checks, launchers, services
 from webapp.environments.builtin import builtins
 from webapp.environments.checks import Server, examine
-from webapp.environments.launchers import docker
 from webapp.environments.models import MAX_REPLICAS, Environment, Kind, ReplicaState
 from webapp.environments.selectors import health_view
 from webapp.environments.tokens import container_token_path, ours, token_of, trainer_access
@@ -160,7 +159,7 @@ def test_a_server_of_another_protocol_is_a_sentence(tools_server: str) -> None:
     ],
 )
 def test_only_named_images_may_be_started(image: str, allowed: bool) -> None:
-    assert docker.image_allowed(image) is allowed
+    assert launchers.image_allowed(image) is allowed
 
 
 def test_without_an_engine_there_is_a_sentence(

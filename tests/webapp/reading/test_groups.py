@@ -13,9 +13,7 @@ import pytest
 from tests.growth import assert_quick
 from tests.webapp.reading.conftest import ANSWERED, ASKED, CALLED, SAID, TALK
 from webapp.people.teams.models import User
-from webapp.reading.groups import Group, group_of, group_rollouts
-from webapp.reading.rows import beside, chosen_of
-from webapp.reading.task_map import spark_of, stack_of
+from webapp.reading.groups import Group, beside, chosen_of, group_of, group_rollouts, spark_of, stack_of
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import RolloutGroup, Turn
 

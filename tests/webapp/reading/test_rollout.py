@@ -18,7 +18,7 @@ from tests.growth import assert_quick
 from tests.webapp.reading.conftest import ANSWERED, ASKED, CALLED, SAID, TALK
 from training.rollout.past import mix_seed
 from webapp.people.teams.models import Project, User
-from webapp.reading import words
+from webapp.reading import selectors
 from webapp.reading.parts import config_for, parts_of, spec_of
 from webapp.reading.turns import PAGE_TURNS, TEXT_CHARS, turn_page
 from webapp.rewards.models import RewardCase
@@ -215,7 +215,7 @@ def test_a_transcript_of_30_000_turns_opens_in_a_moment(
     text = page(client, rollout, "?first=29000")
     assert_quick(lambda: page(client, rollout, "?first=29000"), 0.5, clock=time.process_time)
     assert text.count('class="turn"') == PAGE_TURNS and len(text) < 150_000
-    found = words.words_of(rollout, rita)
+    found = selectors.words_of(rollout, rita)
     assert {item.reason for item in found} == {"The transcript is too long to look for the words in it."}
 
 
@@ -228,8 +228,8 @@ def test_words_of_each_part_or_why_there_are_none(
     assert (necessity["name"], necessity["value"], necessity["counted"]) == ("tool_necessity", 0.5, 0.2)
     assert necessity["spans"] and all(span["turn"] == span["message"] for span in necessity["spans"])
     assert {span["message"] for span in necessity["spans"]} <= {0, 1, 2, 3}
-    monkeypatch.setattr(words, "WORDS_LIMIT_S", 0.0)
-    late = words.words_of(rollout, rita)
+    monkeypatch.setattr(selectors, "WORDS_LIMIT_S", 0.0)
+    late = selectors.words_of(rollout, rita)
     assert {item.reason for item in late if item.part.name == "tool_necessity"} == {
         "Looking for the words took longer than 0 seconds."
     }
@@ -238,7 +238,7 @@ def test_words_of_each_part_or_why_there_are_none(
 def test_a_judge_is_not_asked_again(trained: Make, play: Make, rita: User) -> None:
     run = trained(components=[{"name": "judge", "weight": 1.0, "params": {}}])
     rollout = play(run, talk=TALK, parts={"judge": 0.7, "gone": 0.2})
-    judge, gone = words.words_of(rollout, rita)
+    judge, gone = selectors.words_of(rollout, rita)
     assert judge.reason == "A judge or a model gave this value; it is not asked again." and not judge.spans
     assert gone.reason == "The run's config does not have this component." and gone.part.weight is None
 

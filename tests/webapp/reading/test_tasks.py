@@ -10,9 +10,7 @@ import pytest
 
 from training.evaluation.intervals import changes
 from webapp.people.teams.models import User
-from webapp.reading.courses import courses_of
-from webapp.reading.task_map import COLUMNS, category_map, columns_of, shade_of, task_map
-from webapp.reading.visits import KINDS, visits_of
+from webapp.reading.task_map import COLUMNS, KINDS, category_map, columns_of, courses_of, shade_of, task_map, visits_of
 from webapp.runs.models import Run
 
 Make = Callable[..., Any]

@@ -17,7 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qs
 from uuid import UUID
 
@@ -26,6 +26,7 @@ from django.conf import settings
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import connection
 from django.http import Http404
+from django.urls import reverse
 from django.utils import translation
 from django.utils.translation import gettext as _
 
@@ -34,16 +35,112 @@ from training.errors import TiltyardError
 from webapp.common.errors import DATABASE_AWAY
 from webapp.common.serving import in_database
 from webapp.common.words import failure
+from webapp.common.pages import clean_name
+from webapp.common.text import clean_json
+from webapp.datasets.appending import dataset_append
 from webapp.environments.models import Environment
-from webapp.environments.playground import commands as c
-from webapp.environments.playground.episode import Played
-from webapp.environments.playground.play import Play, PlayRefused, reach_of
-from webapp.environments.playground.saves import save
-from webapp.environments.playground.tasks import start_of
+from webapp.environments.playground.play import (
+    FRAME_BYTES,
+    MAX_CALLS,
+    PLAYGROUND,
+    Close,
+    Command,
+    Ping,
+    Play,
+    Played,
+    PlayRefused,
+    SaveCase,
+    SaveRow,
+    Step,
+    command_of,
+    reach_of,
+    start_of,
+)
 from webapp.live.consumers import BAD_FRAME, FORBIDDEN, GONE, LOGIN, TOO_MANY, Closed, user_now
 from webapp.live.feed import encode
 from webapp.people.teams.access import object_for
 from webapp.people.teams.models import Role, User
+from webapp.rewards.cases import reward_case_create
+from webapp.rewards.models import RewardCase
+
+# --- Saving ---------------------------------------------------------------------------------------------------------
+# An episode that was played, as something to keep: a demonstration, or a test case of rewards.
+
+
+class Saved(NamedTuple):
+    """What was made, and where it is."""
+
+    kind: str
+    label: str
+    url: str
+
+
+def save(episode: Played, environment: Environment, user_id: UUID, command: SaveRow | SaveCase) -> Saved:
+    """Keep the episode. Raises ``ValidationError``."""
+    if not episode.policy_turns:
+        raise ValidationError(_("Nothing was played yet: take at least one turn before you save the episode."))
+    user = User.objects.filter(pk=user_id).first()
+    if isinstance(command, SaveRow):
+        return _save_row(episode, environment, user, command)
+    return _save_case(episode, environment, user, command)
+
+
+def _save_row(episode: Played, environment: Environment, user: User | None, command: SaveRow) -> Saved:
+    made = dataset_append(
+        project=environment.project,
+        user=user,
+        name=_clean_name(command.dataset),
+        rows=[demonstration(episode)],
+        file_name="playground.jsonl",
+    )
+    return Saved("row", str(made), reverse("dataset-detail", args=[environment.project.slug, made.pk]))
+
+
+def _save_case(episode: Played, environment: Environment, user: User | None, command: SaveCase) -> Saved:
+    case = RewardCase(
+        name=_clean_name(command.name),
+        environment=environment.name,
+        prompt_length=episode.prompt_length,
+        messages=_message_rows(episode),
+        row=clean_json(episode.task),
+        env_reward=episode.reward,
+        env_parts=dict(episode.parts),
+        truncated=not episode.done,
+        expected=command.expected,
+        total=command.total,
+    )
+    made = reward_case_create(case=case, project=environment.project, user=user)
+    return Saved("case", made.name, reverse("reward-list", args=[environment.project.slug]))
+
+
+def demonstration(episode: Played) -> dict[str, Any]:
+    """The episode as a row that SFT trains on: its conversation, its tools, and where it comes from."""
+    row: dict[str, Any] = {"messages": _message_rows(episode)}
+    if episode.tools:
+        row["tools"] = episode.tools
+    row["provenance"] = {
+        "source": "playground",
+        "environment": episode.environment,
+        "task": clean_json(episode.task) if not episode.origin else episode.origin,
+        "seed": episode.seed,
+        "reward": episode.reward,
+        "reward_parts": dict(episode.parts),
+        "done": episode.done,
+    } | episode.past
+    return row
+
+
+def _clean_name(name: str) -> str:
+    """A checked name from a field of the page. Its ``ValidationError`` names no field."""
+    try:
+        return clean_name(name)
+    except ValidationError as exc:
+        raise ValidationError(exc.messages) from exc
+
+
+def _message_rows(episode: Played) -> list[dict[str, Any]]:
+    return [message.model_dump(mode="json", exclude_none=True) for message in episode.messages]
+
 
 # --- Seats ----------------------------------------------------------------------------------------------------------
 # Who may play, and how much at once. Counted in this process: the web server is one.
@@ -104,7 +201,7 @@ class PlayConsumer(AsyncWebsocketConsumer):
     """
 
     channel_layer_alias = ""
-    known = c.PLAYGROUND
+    known = PLAYGROUND
     judges = False
 
     async def connect(self) -> None:
@@ -129,7 +226,7 @@ class PlayConsumer(AsyncWebsocketConsumer):
         self.counted, self.user_id, self.environment, self.seat = True, user.pk, environment, environment.pk
         await self.accept()
         self.watch = asyncio.create_task(self._watch(), name=f"watch-{environment.pk}")
-        await self._send_frame("hello", environment=environment.name, frame_bytes=c.FRAME_BYTES, calls=c.MAX_CALLS)
+        await self._send_frame("hello", environment=environment.name, frame_bytes=FRAME_BYTES, calls=MAX_CALLS)
 
     async def disconnect(self, code: int) -> None:
         """Cancel the running command, and give the slot back."""
@@ -152,10 +249,10 @@ class PlayConsumer(AsyncWebsocketConsumer):
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
         """One command at a time; what is no command closes the socket."""
-        command = c.command_of(text_data, self.known)
+        command = command_of(text_data, self.known)
         if command is None:
             await self.close(BAD_FRAME)
-        elif isinstance(command, c.Ping):
+        elif isinstance(command, Ping):
             await self._send_frame("pong")
         elif self.task is not None and not self.task.done():
             with translation.override(self.language):
@@ -164,7 +261,7 @@ class PlayConsumer(AsyncWebsocketConsumer):
             self.used_at = time.monotonic()
             self.task = asyncio.create_task(self._run_in_language(command), name=f"play-{self.environment.pk}")
 
-    async def _run_in_language(self, command: c.Command) -> None:
+    async def _run_in_language(self, command: Command) -> None:
         """Run a command in the person's language."""
         try:
             with translation.override(self.language):
@@ -176,7 +273,7 @@ class PlayConsumer(AsyncWebsocketConsumer):
             await self.close(1011)
         self.used_at = time.monotonic()
 
-    async def _answer_command(self, command: c.Command) -> None:
+    async def _answer_command(self, command: Command) -> None:
         """Run a command; each of its errors becomes a frame with a sentence."""
         try:
             await self._run(command)
@@ -191,12 +288,12 @@ class PlayConsumer(AsyncWebsocketConsumer):
         except DATABASE_AWAY:
             await self._send_problem(command, "database", _("The database does not answer. Try again in a moment."))
 
-    async def _run(self, command: c.Command) -> None:
-        if isinstance(command, c.Step):
+    async def _run(self, command: Command) -> None:
+        if isinstance(command, Step):
             await self._play_step(command)
-        elif isinstance(command, c.Close):
+        elif isinstance(command, Close):
             await self._end_episode("")
-        elif isinstance(command, c.SaveRow | c.SaveCase):
+        elif isinstance(command, SaveRow | SaveCase):
             await self._save_episode(command)
         else:
             # The registration as it is now: its address may have changed, and so may the right to use it.
@@ -227,7 +324,7 @@ class PlayConsumer(AsyncWebsocketConsumer):
     async def _on_over(self, episode: Played) -> None:
         """An episode with turns of the person is over."""
 
-    async def _play_step(self, command: c.Step) -> None:
+    async def _play_step(self, command: Step) -> None:
         if self.play is None:
             raise PlayRefused("no_episode", _("No episode is open. Choose a task and start one."))
         play = self.play
@@ -255,7 +352,7 @@ class PlayConsumer(AsyncWebsocketConsumer):
         await (play.give_up() if played and self.judges else play.end())
         return play.episode if played else None
 
-    async def _save_episode(self, command: c.SaveRow | c.SaveCase) -> None:
+    async def _save_episode(self, command: SaveRow | SaveCase) -> None:
         episode = self.play.episode if self.play is not None else None
         if episode is None:
             raise PlayRefused("no_episode", _("There is no episode to save. Choose a task and start one."))
@@ -319,7 +416,7 @@ class PlayConsumer(AsyncWebsocketConsumer):
         told = [message.model_dump(mode="json", exclude_none=True) for message in messages or []]
         await self._send_frame(kind, messages=told, state=state, **more)
 
-    async def _send_problem(self, command: c.Command, code: str, title: str, hint: str = "", detail: str = "") -> None:
+    async def _send_problem(self, command: Command, code: str, title: str, hint: str = "", detail: str = "") -> None:
         of = getattr(command, "type", "")
         await self._send_state("problem", of=of, code=code, title=title, hint=hint, detail=detail)
 

@@ -19,7 +19,7 @@ from webapp.common.strings import run_strings
 from webapp.datasets.models import Dataset
 from webapp.datasets.selectors import latest_datasets, ready_datasets
 from webapp.environments.models import Environment
-from webapp.environments.playground.tasks import start_of_row
+from webapp.environments.playground.play import start_of_row
 from webapp.environments.selectors import health_view
 from webapp.people.teams.access import object_for, own
 from webapp.people.teams.models import Role

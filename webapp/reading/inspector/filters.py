@@ -1,8 +1,4 @@
-"""The filters of the rollout inspector: their table, and their form in an address.
-
-The address is the view: every filter is a query parameter with the same name on the page, in the API and in a saved
-view. ``docs/inspector.md`` is made of the tables here (``python manage.py inspector_docs``).
-"""
+"""The filters of the rollout inspector: their table, their form in an address, and the runs that are searched."""
 
 from __future__ import annotations
 
@@ -11,13 +7,20 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
+from urllib.parse import urlencode
+from uuid import UUID
 
+from django.db.models import Exists, OuterRef, Q
+from django.urls import reverse
 from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from training.plain import number_in
 from webapp.common.words import Outcome
+from webapp.people.teams.models import Project
+from webapp.runs.models import Attempt, Run
+from webapp.runs.rollouts.models import Rollout
 
 TEXT_MAX = 200
 MOST_VALUES = 20
@@ -276,3 +279,62 @@ def without(filters: Filters, names: Sequence[str]) -> list[tuple[str, str]]:
     """The parameters of a view less those of some filters, by a filter's name or a parameter's."""
     dropped = {f"{name}_{end}" for name in names for end in ("from", "to", "below")} | set(names)
     return [(name, value) for name, value in filters.pairs() if name not in dropped]
+
+
+# --- Scope ----------------------------------------------------------------------------------------------------------
+# Where rollouts are searched: in one run, or in several of a project.
+
+MOST_RUNS = 20
+
+
+class Scope(NamedTuple):
+    """A project and those of its runs that are searched; ``run`` where it is one run's page."""
+
+    project: Project
+    runs: Sequence[Run]
+    run: Run | None = None
+
+
+def run_scope(project: Project, run: Run) -> Scope:
+    """One run, or one evaluation."""
+    return Scope(project, [run], run)
+
+
+def project_scope(project: Project, chosen: Sequence[str]) -> Scope:
+    """The chosen runs of a project, at most ``MOST_RUNS``; without any its newest ones that played rollouts."""
+    runs = Run.objects.filter(project=project, archived_at=None).order_by("-created_at")
+    ids = [pk for pk in map(_parse_uuid, chosen) if pk is not None]
+    if chosen:
+        return Scope(project, list(Run.objects.filter(project=project, pk__in=ids)[:MOST_RUNS]))
+    played = runs.filter(Exists(Rollout.objects.filter(run=OuterRef("pk"))))
+    return Scope(project, list(played[:MOST_RUNS]))
+
+
+def _parse_uuid(text: str) -> UUID | None:
+    try:
+        return UUID(text)
+    except ValueError:
+        return None
+
+
+def address_of(project: Project, run: Run | None, name: str = "rollouts") -> str:
+    """Where the inspector of a run is, or of several runs of the project, or a page below it."""
+    if run is not None:
+        return reverse(f"run-{name}", args=[project.slug, run.pk])
+    return reverse(f"project-{name}", args=[project.slug])
+
+
+def carried(run: Run | None, pairs: Sequence[tuple[str, str]]) -> str:
+    """The query string that says in which view a rollout was found (``webapp.reading.views`` reads it), so that its
+    page leads to the next one there."""
+    return "?" + urlencode([("found", urlencode(pairs)), *([] if run else [("in", "project")])])
+
+
+def lost_steps(runs: Sequence[Run]) -> Q:
+    """Rollouts of steps that a later attempt played again: only the later ones count."""
+    lost = Q()
+    attempts = Attempt.objects.filter(run__in=[run.pk for run in runs], number__gt=1).order_by("run", "number")
+    for attempt in attempts:
+        if attempt.last_step > attempt.first_step:
+            lost |= Q(run=attempt.run_id, attempt__lt=attempt.number, step__gt=attempt.first_step)
+    return lost

@@ -15,20 +15,19 @@ from django.utils.translation import ngettext
 
 from webapp.common.text import figure
 from webapp.common.words import Outcome, failure
-from webapp.reading.inspector.figures import Figures, Histogram, Snippet, snippets
 from webapp.reading.inspector.filters import (
     CHOICES,
     MEASURES,
     PART,
     SORTS,
     Filters,
+    Scope,
     Span,
     filters_of,
     number_text,
     without,
 )
-from webapp.reading.inspector.finding import Count, View
-from webapp.reading.inspector.scope import Scope
+from webapp.reading.inspector.finding import Count, Figures, Histogram, Snippet, View, snippets
 from webapp.runs.config import all_components, component_titles, config_of
 from webapp.runs.rollouts.figures import Signal, judge_functions, signal_of
 from webapp.runs.rollouts.models import Rollout, RolloutGroup

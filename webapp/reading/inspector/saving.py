@@ -2,34 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
+from urllib.parse import urlencode
 from uuid import UUID
 
 from django.core.exceptions import ValidationError
-from django.db import transaction
+from django.db import IntegrityError, transaction
+from django.db.models import Count, Max, Min, Q, QuerySet
+from django.http import QueryDict
 from django.urls import reverse
 from django.utils.functional import Promise
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext
 
 from webapp.common.pages import clean_name
 from webapp.datasets.models import Dataset
-from webapp.datasets.pairs import pairs_order
+from webapp.datasets.pairs import BOUNDS, pairs_order, pairs_problem
 from webapp.datasets.recorded import Use, dataset_of_step, rows_at
 from webapp.datasets.rollouts import MOST, rollouts_order
-from webapp.people.teams.models import User
+from webapp.people.teams.audit import audit
+from webapp.people.teams.models import AuditAction, User
+from webapp.reading.inspector.filters import Filters, Scope, filters_of
 from webapp.reading.inspector.finding import View
+from webapp.reading.inspector.models import SavedView
 from webapp.reading.inspector.page import chips
-from webapp.reading.inspector.saved_views import view_save
 from webapp.rewards.cases import reward_case_create
-from webapp.rewards.lab.sets import rollout_set_create
+from webapp.rewards.lab.sets import recorded_rollouts, rollout_set_create
 from webapp.rewards.models import RewardCase, SetKind
 from webapp.rewards.paid import origin_of
 from webapp.runs.config import config_of
 from webapp.runs.models import Run
-from webapp.runs.rollouts.models import Rollout, Turn
-from webapp.runs.rollouts.selectors import episode_of
+from webapp.runs.rollouts.models import Rollout, RolloutStatus, Turn
+
+# --- Named views ----------------------------------------------------------------------------------------------------
+# Saving views under a name, listing and deleting them.
+
+logger = logging.getLogger(__name__)
+MAX_VIEWS = 200
+QUERY_MAX = 4_000
+
+
+def views_of(scope: Scope) -> QuerySet[SavedView]:
+    """The named views that a page offers: those of its run and those of the project."""
+    rows = SavedView.objects.filter(project=scope.project).select_related("created_by", "run")
+    return rows.filter(Q(run=scope.run) | Q(run=None)) if scope.run is not None else rows
+
+
+def view_save(*, scope: Scope, filters: Filters, name: str, user: User | None) -> SavedView:
+    """Keep filters and their order under a name. Raises ``ValidationError``."""
+    query = urlencode(filters.pairs())
+    if len(query) > QUERY_MAX:
+        raise ValidationError(_("This view has too many filters to be kept."))
+    if SavedView.objects.filter(project=scope.project).count() >= MAX_VIEWS:
+        raise ValidationError(_("This project has reached its limit of saved views. Delete one that is not needed."))
+    made = SavedView(project=scope.project, run=scope.run, name=clean_name(name), query=query, created_by=user)
+    try:
+        with transaction.atomic():
+            made.save(force_insert=True)
+            audit(AuditAction.VIEW_SAVED, made, by=user)
+    except IntegrityError as exc:
+        raise ValidationError({"name": _("A view with this name exists already.")}) from exc
+    logger.info("view saved", extra={"view_id": made.pk, "project_id": scope.project.pk})
+    return made
+
+
+def view_delete(*, view: SavedView) -> None:
+    """Delete a view."""
+    with transaction.atomic():
+        audit(AuditAction.VIEW_DELETED, view)
+        view.delete()
+
+
+def filters_of_view(view: SavedView) -> Filters:
+    """The filters of a saved view; those that no longer exist are ignored."""
+    return filters_of(QueryDict(view.query))
+
 
 # --- Cases ----------------------------------------------------------------------------------------------------------
 # Rollouts as reward test cases: the episode, the dataset's row, and the reward that it got.
@@ -236,3 +286,124 @@ _SAVES: dict[str, Callable[[View, str, User | None], Kept]] = {
     "lab": _save_lab_set,
     "cases": _save_cases,
 }
+
+
+# --- What saving would keep -----------------------------------------------------------------------------------------
+# What saving a view would keep and leave out, shown before it is saved.
+
+BACK = (RolloutStatus.EXCLUDED, RolloutStatus.RUNNING)
+
+
+class Would(NamedTuple):
+    """What one way to save would make: ``keeps`` things, named by ``says``, and why others are ``left_out``.
+    ``problem`` where nothing can be saved in this way; then ``keeps`` is 0."""
+
+    kind: str
+    keeps: int
+    says: str
+    left_out: tuple[str, ...] = ()
+    problem: str = ""
+
+
+def would_save(view: View) -> dict[str, Would]:
+    """All ways but the named view, which keeps no rollouts. A view of more than can be saved at once is not counted."""
+    if view.count.more:
+        why = _("More than %(n)s rollouts match. Narrow the view, then save it.") % {"n": view.count.number}
+        return {kind: Would(kind, 0, "", problem=why) for kind in ("demonstrations", "tasks", "pairs", "lab", "cases")}
+    of_rollouts = (_would_demonstrations(view), _would_tasks(view), _would_cases(view))
+    return {each.kind: each for each in (*of_rollouts, *_would_by_groups(view))}
+
+
+def _would_demonstrations(view: View) -> Would:
+    learned = ~Q(status__in=BACK) & Q(held_out=False)
+    found = view.rows.aggregate(
+        all=Count("pk"),
+        lost=Count("pk", filter=Q(status__in=BACK)),
+        held=Count("pk", filter=~Q(status__in=BACK) & Q(held_out=True)),
+        unread=Count("pk", filter=learned & Q(parse_errors__gt=0)),
+    )
+    keeps = found["all"] - found["lost"] - found["held"] - found["unread"]
+    says = ngettext("at most %(n)s conversation", "at most %(n)s conversations", keeps) % {"n": keeps}
+    return Would(
+        "demonstrations", keeps, says,
+        tuple(_reason_texts([
+            (found["lost"], _("excluded or in flight: %(n)s")),
+            (found["held"], _("on held-out tasks: %(n)s")),
+            (found["unread"], _("with unreadable calls: %(n)s")),
+        ])),
+    )  # fmt: skip
+
+
+def _would_tasks(view: View) -> Would:
+    found = view.rows.aggregate(
+        held=Count("pk", filter=Q(held_out=True)), without=Count("pk", filter=Q(held_out=False, row__isnull=True))
+    )
+    rows = view.rows.filter(held_out=False, row__isnull=False).order_by().values("run", "row").distinct()
+    keeps = rows.count()
+    says = ngettext("at most %(n)s task", "at most %(n)s tasks", keeps) % {"n": keeps}
+    reasons = [
+        (found["held"], _("rollouts on held-out tasks: %(n)s")),
+        (found["without"], _("rollouts of no dataset's row: %(n)s")),
+    ]
+    return Would("tasks", keeps, says, tuple(_reason_texts(reasons)))
+
+
+def _would_cases(view: View) -> Would:
+    found = view.rows.aggregate(all=Count("pk"), scored=Count("pk", filter=Q(reward__isnull=False)))
+    keeps = found["scored"]
+    if keeps > CASES_MOST:
+        why = _("%(found)s rollouts have a reward, and %(n)s can become test cases at once. Narrow the view.")
+        return Would("cases", 0, "", problem=why % {"found": keeps, "n": CASES_MOST})
+    says = ngettext("%(n)s test case", "%(n)s test cases", keeps) % {"n": keeps}
+    return Would("cases", keeps, says, tuple(_reason_texts([(found["all"] - keeps, _("without a reward: %(n)s"))])))
+
+
+def _would_by_groups(view: View) -> Iterator[Would]:
+    """Pairs and sets for the lab, which are of whole groups of one run."""
+    try:
+        run, groups = groups_of(view)
+    except ValidationError as exc:
+        why = " ".join(exc.messages)
+        yield from (Would(kind, 0, "", problem=why) for kind in ("pairs", "lab"))
+        return
+    held = tuple(_reason_texts([(view.rows.filter(held_out=True).count(), _("on held-out tasks: %(n)s"))]))
+    if why := pairs_problem(run):
+        yield Would("pairs", 0, "", problem=why)
+    else:
+        yield _would_pairs(gaps_in(run, groups), groups, held)
+    steps = [step for step, _group in groups]
+    rows = recorded_rollouts(run, min(steps), max(steps)).order_by().values_list("step", "group")
+    number = sum((step, group) in groups for step, group in rows)
+    said = {"groups": len(groups), "n": number}
+    says = ngettext("%(n)s rollout (groups: %(groups)s)", "%(n)s rollouts (groups: %(groups)s)", number) % said
+    yield Would("lab", number, says, held)
+
+
+def _would_pairs(
+    gaps: list[tuple[tuple[int, int], float]], groups: set[tuple[int, int]], held: tuple[str, ...]
+) -> Would:
+    keeps = sum(gap > 0 for _group, gap in gaps)
+    says = ngettext("at most %(n)s pair", "at most %(n)s pairs", keeps) % {"n": keeps}
+    if keeps:
+        says += f" ({', '.join(f'≥ {bound:g}: {sum(gap >= bound for _group, gap in gaps)}' for bound in BOUNDS)})"
+    reasons = [
+        (sum(gap == 0 for _group, gap in gaps), _("groups whose rewards are equal: %(n)s")),
+        (len(groups - {group for group, _gap in gaps}), _("groups without two rewards that count: %(n)s")),
+    ]
+    return Would("pairs", keeps, says, (*_reason_texts(reasons), *held))
+
+
+def gaps_in(run: Run, groups: set[tuple[int, int]]) -> list[tuple[tuple[int, int], float]]:
+    """By how much the best and the worst reward differ in each of these groups, among rollouts that can be learned
+    from. A group with fewer than two of them is left out; one that several attempts played is in it once for each."""
+    steps = [step for step, _group in groups]
+    known = Rollout.objects.filter(run=run, held_out=False, reward__isnull=False, parse_errors=0)
+    within = known.filter(step__gte=min(steps), step__lte=max(steps)).order_by()
+    found = within.values("attempt", "step", "group").annotate(gap=Max("reward") - Min("reward"), n=Count("pk"))
+    placed = [((each["step"], each["group"]), each["gap"]) for each in found if each["n"] > 1]
+    return [(group, gap) for group, gap in placed if group in groups and math.isfinite(gap)]
+
+
+def _reason_texts(counted: list[tuple[int, str]]) -> Iterator[str]:
+    """A text for each reason whose count is not 0."""
+    return (words % {"n": number} for number, words in counted if number)

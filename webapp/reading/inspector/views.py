@@ -26,15 +26,23 @@ from webapp.datasets.pairs import MAX_GAP
 from webapp.people.teams.access import can_edit, own, project_for
 from webapp.people.teams.models import Project, Role, User
 from webapp.reading.inspector import page
-from webapp.reading.inspector.categories import categories_in
-from webapp.reading.inspector.counts import would_save
-from webapp.reading.inspector.figures import Figures, figures_of
-from webapp.reading.inspector.filters import CHOICES, MEASURES, PART, Filters, Span, filters_of, number_text
-from webapp.reading.inspector.finding import View
+from webapp.reading.inspector.filters import (
+    CHOICES,
+    MEASURES,
+    PART,
+    Filters,
+    Scope,
+    Span,
+    address_of,
+    carried,
+    filters_of,
+    number_text,
+    project_scope,
+    run_scope,
+)
+from webapp.reading.inspector.finding import Figures, View, categories_in, figures_of
 from webapp.reading.inspector.models import SavedView
-from webapp.reading.inspector.saved_views import view_delete, views_of
-from webapp.reading.inspector.saving import TARGETS, found_save
-from webapp.reading.inspector.scope import Scope, address_of, carried, project_scope, run_scope
+from webapp.reading.inspector.saving import TARGETS, found_save, view_delete, views_of, would_save
 from webapp.runs.numbering import changed
 from webapp.runs.records.selectors import own_run
 from webapp.runs.states import TERMINAL

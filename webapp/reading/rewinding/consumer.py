@@ -11,16 +11,14 @@ from pydantic import Field, TypeAdapter
 
 from training.rollout.rewinding import Rewound
 from webapp.environments.models import Environment
-from webapp.environments.playground.commands import MAX_SEED, Command, Playing
 from webapp.environments.playground.consumer import PlayConsumer
-from webapp.environments.playground.episode import Played
+from webapp.environments.playground.play import MAX_SEED, Command, Played, Playing
 from webapp.live.consumers import FORBIDDEN, GONE, LOGIN, Closed, user_now
 from webapp.people.teams.models import Role, User
-from webapp.reading.access import rollout_for
 from webapp.reading.rewinding.models import Branch
-from webapp.reading.rewinding.played import check_view
-from webapp.reading.rewinding.scene import Scene, environment_of, scene_of, scored
+from webapp.reading.rewinding.scene import Scene, check_view, environment_of, scene_of, scored
 from webapp.reading.rewinding.services import Took, branch_keep
+from webapp.reading.selectors import rollout_for
 from webapp.runs.rollouts.models import Rollout
 
 # --- Commands -------------------------------------------------------------------------------------------------------

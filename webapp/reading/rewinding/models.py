@@ -18,7 +18,7 @@ class Branch(UuidModel):
     """An episode that continued from a turn of a rollout, scored as the rollout was.
 
     A branch that a run's contestant played is not stored: it is made from the run's rollout, which ``played`` names
-    (``webapp/reading/rewinding/played.py``).
+    (``webapp/reading/rewinding/scene.py``).
     """
 
     played: Rollout | None = None

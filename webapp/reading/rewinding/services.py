@@ -1,7 +1,10 @@
-"""Keeping branches, and making data of them."""
+"""Keeping branches, making data of them, and having a contestant or a scripted policy continue from a turn."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
@@ -10,23 +13,54 @@ from django.db import transaction
 from django.http import Http404
 from django.utils.translation import gettext as _
 
+from training.config import EvaluateConfig, JobConfig, Policy, RewardComponent
+from training.config.job import Reference
 from training.data import CHOSEN, REJECTED
+from training.dialects import DIALECTS, dialect_name
+from training.errors import EnvironmentTimeout
+from training.policy.scripted import POLICIES
+from training.policy.scripted import Scene as PolicyScene
+from training.rewards.combining import factor
 from training.rewards.base import verdict_of
+from training.rollout.past import Past, write_past
+from training.rollout.rewinding import Taken
+from webapp.common.storage import rewind_file
 from webapp.common.text import clean_json, finite
 from webapp.common.words import outcome_of
 from webapp.datasets.appending import dataset_append
 from webapp.datasets.models import Dataset
 from webapp.datasets.recorded import tools_of
-from webapp.environments.playground.episode import Played
+from webapp.engine.services import run_create
+from webapp.environments.playground.play import Play, Played, PlayRefused
+from webapp.evaluation.suites.services import may_play, with_contestant
+from webapp.launch.forms import suggested_name
 from webapp.people.teams.audit import audit
 from webapp.people.teams.models import AuditAction, Role, User
-from webapp.reading.access import rollout_for
-from webapp.reading.rewinding.models import Branch
-from webapp.reading.rewinding.played import played_branch, played_count, played_of
-from webapp.reading.rewinding.scene import Scored, first_other, recorded_messages
+from webapp.reading.groups import dataset_of
+from webapp.reading.parts import config_for
+from webapp.reading.rewinding import scene as scenes
+from webapp.reading.rewinding.models import Branch, Continuation
+from webapp.reading.rewinding.scene import (
+    REPLAY_LIMIT_S,
+    Scene,
+    Scored,
+    first_other,
+    played_branch,
+    played_count,
+    played_of,
+    recorded_messages,
+    scene_of,
+    scored,
+    seated,
+)
+from webapp.reading.selectors import rollout_for
+from webapp.runs.config import of_step
+from webapp.runs.models import Run
 from webapp.runs.rollouts.figures import judge_functions
 from webapp.runs.rollouts.models import Rollout, Turn
 from webapp.runs.states import TERMINAL
+
+# --- Branches -------------------------------------------------------------------------------------------------------
 
 MAX_BRANCHES = 40
 """Branches kept for one rollout; older ones are deleted."""
@@ -128,7 +162,7 @@ def _preference_pair(branch: Branch) -> dict[str, Any]:
     return row | ({"tools": branch.tools} if branch.tools else {})
 
 
-# --- Selectors ------------------------------------------------------------------------------------------------------
+# --- Reading --------------------------------------------------------------------------------------------------------
 # Reading branches.
 
 
@@ -178,3 +212,147 @@ def branch_view(branch: Branch) -> dict[str, Any]:
         "created_at": branch.created_at.isoformat(),
         "messages": branch.messages,
     }
+
+
+# --- Contestants ----------------------------------------------------------------------------------------------------
+# A contestant continues from a turn of a rollout, several times: rollouts of a run of kind `evaluate` are branches.
+#
+# A model needs a device, an endpoint has a budget, and both take time: a run handles all of that already, and each
+# branch is a rollout with its tokens and reasons. Judges and reward models are asked, as in every run.
+
+MAX_TIMES = 16
+USUAL_TIMES = 4
+
+
+def continuation_create(
+    *, rollout: Rollout, user: User | None, turn: int, contestant: str, times: int, temperature: float | None = None
+) -> Run:
+    """Queue a run that continues from the policy's ``turn``; without a ``temperature`` at that of the recorded run.
+
+    Raises ``ValidationError`` by field or with a sentence, and ``ConfigError`` with the option.
+    """
+    if not may_play(contestant):
+        raise ValidationError({"contestant": _("Choose who plays.")})
+    if not 1 <= times <= MAX_TIMES:
+        raise ValidationError({"times": _("Choose 1 to %(n)s times.") % {"n": MAX_TIMES}})
+    scene = scene_of(rollout)
+    kept = scene.kept(turn)
+    config = _continuation_job(rollout, scene, turn, times, temperature)
+    write_past(rewind_file(rollout.run_id, rollout.pk, turn), _past_until(rollout, scene, kept))
+    project = rollout.run.project
+    stem = f"branch-{rollout.step}.{rollout.group}.{rollout.index}-turn-{turn}"
+    with transaction.atomic():
+        name = suggested_name(project, config, stem=stem)
+        run = run_create(project=project, user=user, name=name, config=with_contestant(config, contestant))
+        Continuation.objects.create(run=run, rollout=rollout, turn=turn, contestant=contestant[:200])
+    return run
+
+
+def _past_until(rollout: Rollout, scene: Scene, kept: int) -> Past:
+    said = Turn.objects.filter(rollout=rollout, messages__0__role="assistant").order_by("number")
+    tokens = list(said.values_list("tokens", flat=True)[:kept])
+    recording = replace(scene.recording, turns=scene.recording.turns[:kept], reward=None)
+    return Past(rollout.row or 0, recording, tokens)
+
+
+def _continuation_job(rollout: Rollout, scene: Scene, turn: int, times: int, temperature: float | None) -> JobConfig:
+    """The run's job at the rollout's step, as an evaluation of its one task."""
+    run, resolved = rollout.run, config_for(rollout)
+    assert resolved is not None  # noqa: S101 - a scene was made of it
+    meant = of_step(run, JobConfig.model_validate(run.config), rollout.step, rollout.part)
+    dataset = dataset_of(rollout, resolved)
+    sampling = {"num_generations": times, "prompts_per_step": 1}
+    asked = {} if temperature is None else {"temperature": temperature}
+    spec = {"spec": "", "components": [_with_weight_at(part, scene.step) for part in scene.components]}
+    # Another draw each time: the same seed would give the same answer again.
+    seed = (meant.run.seed + Continuation.objects.filter(rollout=rollout).count()) % 2**31
+    groups = {
+        "kind": "evaluate",
+        "environment": meant.environment,
+        "vllm": meant.vllm,
+        "data": meant.data.model_copy(update={"train": dataset.reference if dataset is not None else ""}),
+        "rewards": resolved.rewards.model_copy(update=spec),
+        "rollout": meant.rollout.model_copy(update=sampling | asked),
+        "evaluate": EvaluateConfig(continue_from=str(Reference("rollout", f"{rollout.pk}@{turn}"))),
+        "run": meant.run.model_copy(update={"seed": seed}),
+    }
+    return JobConfig.model_validate(JobConfig().model_copy(update=groups).model_dump())
+
+
+def _with_weight_at(part: RewardComponent, step: int) -> RewardComponent:
+    """A component with the weight that it had at a step: an evaluation weighs as schedules end."""
+    return part.model_copy(update={"weight": part.weight * factor(part.schedule, step), "schedule": None})
+
+
+# --- Scripted policies ----------------------------------------------------------------------------------------------
+# Scripted policies continue from a turn of a rollout: the reward that a contestant that knows nothing would get.
+
+
+def rollout_continue(*, rollout: Rollout, user: User, turn: int, policies: Sequence[Policy]) -> list[Branch]:
+    """A branch of each policy, kept and scored. Raises ``ValidationError``, environment errors."""
+    config = config_for(rollout)
+    if not policies or config is None:
+        raise ValidationError({"policies": _("Choose who continues.")})
+    scene = scenes.scene_of(rollout)
+    kept = scene.kept(turn)
+    with seated(scene.environment, user) as reach:
+        made = asyncio.run(
+            _in_time([_Going(Play(reach, scene.environment.name), config, name) for name in policies], scene, kept)
+        )
+    branches = []
+    for name, (episode, same, start) in zip(policies, made, strict=True):
+        score = scored(episode.scored_as(), scene.components, scene.step, user.pk)
+        took = Took(turn, start, same)
+        branches.append(branch_keep(rollout=rollout, user=user, episode=episode, took=took, score=score, player=name))
+    return branches
+
+
+Gone = tuple[Played, bool, int]
+
+
+class _Going:
+    """One policy that continues."""
+
+    def __init__(self, play: Play, config: JobConfig, policy: Policy) -> None:
+        self.play, self._config, self._policy = play, config, policy
+
+    async def run(self, scene: scenes.Scene, kept: int, *, again: bool) -> Gone:
+        """Rewind, and play to the end or to the run's limit of turns; then the environment is asked for its verdict."""
+        found = await self.play.rewind(scene.recording, kept, tools=scene.tools, origin=scene.origin, again=again)
+        episode = self.play.episode
+        assert episode is not None  # noqa: S101 - a replay that came to an end made one
+        start = len(episode.messages)
+        if found.over:
+            raise ValidationError({"turn": _("The episode is over here; choose an earlier turn to continue from.")})
+        for _number in range(max(1, self._config.rollout.max_turns - kept)):
+            await self.play.take(episode, self._scripted_turn(episode))
+            if not self.play.is_open:
+                break
+        await self.play.give_up()
+        return episode, found.difference is None and found.checked, start
+
+    def _scripted_turn(self, episode: Played) -> Taken:
+        dialect = dialect_name(self._config)
+        limit = self._config.rollout.max_turn_tokens
+        said = POLICIES[self._policy](
+            PolicyScene(episode.messages, episode.prompt_length, episode.tools, dialect, limit)
+        )
+        turn = DIALECTS[dialect](said, f"call_{episode.turns}_", episode.tools)
+        return Taken(turn.message(), [], turn.parse_error)
+
+
+async def _in_time(going: Sequence[_Going], scene: scenes.Scene, kept: int) -> list[Gone]:
+    """One after another: together they take one slot."""
+    found: list[Gone] = []
+    try:
+        async with asyncio.timeout(REPLAY_LIMIT_S):
+            for number, each in enumerate(going):
+                found.append(await each.run(scene, kept, again=number > 0))
+    except TimeoutError as exc:
+        raise EnvironmentTimeout(f"The policies were not finished within {REPLAY_LIMIT_S:g} s.") from exc
+    except PlayRefused as refused:
+        raise ValidationError(str(refused)) from refused
+    finally:
+        for each in going:
+            await each.play.end()
+    return found

@@ -19,7 +19,7 @@ from training.errors import EnvironmentFull
 from webapp.asgi import application
 from webapp.common.host import free_port
 from webapp.environments.models import Environment
-from webapp.environments.playground import commands, consumer, play
+from webapp.environments.playground import consumer, play
 from webapp.environments.playground.consumer import seats_taken
 from webapp.people.teams.models import Membership
 
@@ -321,14 +321,14 @@ BAD = [
     '{"type":"save_case","name":"a","expected":{},"total":["0","1"]}',
     '{"type":"save_case","expected":[1]}',
     '{"type":"reset","seed":' + "9" * 5000 + ',"source":{"kind":"empty"}}',
-    '"' + "x" * commands.FRAME_BYTES + '"',
+    '"' + "x" * play.FRAME_BYTES + '"',
 ]
 
 
 @pytest.mark.parametrize("text", BAD)
 def test_nonsense_is_no_command(text: str) -> None:
-    assert commands.command_of(RESET) is not None
-    assert commands.command_of(text) is None
+    assert play.command_of(RESET) is not None
+    assert play.command_of(text) is None
 
 
 def test_ten_thousand_random_frames_never_raise() -> None:
@@ -338,7 +338,7 @@ def test_ten_thousand_random_frames_never_raise() -> None:
         good = dice.choice([*BAD[:-2], RESET])
         at = dice.randrange(len(good) + 1)
         text = good[:at] + chr(dice.choice([*b'",:[]e{}', dice.randrange(0x110000)])) + good[at + dice.randrange(3) :]
-        commands.command_of(text)
+        play.command_of(text)
 
 
 @pytest.mark.parametrize("frame", [{"text_data": "{"}, {"bytes_data": b"\x00\xff"}, {"text_data": "[" * 60_001}])

@@ -13,14 +13,10 @@ from django.http import QueryDict
 
 from tests.webapp.reading.inspector.conftest import BEGAN, ROWS, Played
 from webapp.datasets.models import Dataset
-from webapp.reading.inspector import figures as figures_module
 from webapp.reading.inspector import finding
-from webapp.reading.inspector.categories import categories_in
-from webapp.reading.inspector.figures import Bar, figures_of
-from webapp.reading.inspector.filters import SORTS, filters_of
-from webapp.reading.inspector.finding import Count, View
+from webapp.reading.inspector.filters import SORTS, filters_of, project_scope, run_scope
+from webapp.reading.inspector.finding import Bar, Count, View, categories_in, figures_of
 from webapp.reading.inspector.page import blocks
-from webapp.reading.inspector.scope import project_scope, run_scope
 from webapp.runs.models import Attempt, Run
 from webapp.runs.rollouts.models import Rollout, Turn
 from webapp.runs.rollouts.words import numbers_of
@@ -189,9 +185,8 @@ def test_bars_say_how_rollouts_are_spread(played: Played) -> None:
 
 
 def test_many_rows_are_counted_to_a_bound_and_sampled(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (finding, figures_module):
-        monkeypatch.setattr(module, "COUNT_MOST", 4)
-    monkeypatch.setattr(figures_module, "SAMPLE", 1)
+    monkeypatch.setattr(finding, "COUNT_MOST", 4)
+    monkeypatch.setattr(finding, "SAMPLE", 1)
     view = view_of(played.run)
     assert view.count == Count(4, more=True)
     found = figures_of(view, [])
@@ -229,7 +224,7 @@ def test_every_number_of_a_small_range_has_its_bar() -> None:
         for value in range(span + 1):
             place = min(19, (20 * value) // span)
             counts[place] = counts.get(place, 0) + value + 1
-        bars = figures_module._histogram("turns", 3, 3 + span, counts).bars
+        bars = finding._histogram("turns", 3, 3 + span, counts).bars
         assert [bar.count for bar in bars] == list(range(1, span + 2)) and bars[0].low == 3
 
 
@@ -238,7 +233,7 @@ def test_bars_of_whole_numbers_have_whole_edges_around_what_they_count() -> None
         numbers = range(5, 5 + span + 1)
         places = [min(19, (20 * (number - 5)) // span) for number in numbers]
         counts = {place: places.count(place) for place in places}
-        bars = figures_module._histogram("length", 5, 5 + span, counts).bars
+        bars = finding._histogram("length", 5, 5 + span, counts).bars
         assert len(bars) == 20 and bars[-1].high == 5 + span
         for place, bar in enumerate(bars):
             inside = [n for n in numbers if bar.low <= n and (n < bar.high or place == 19)]

@@ -255,7 +255,7 @@ def test_before_saving_it_says_what_is_kept_and_what_is_left_out(
     Run.objects.filter(pk=run.pk).update(state="running")
     assert "has not ended yet" in told()["pairs"]["problem"] and not told()["lab"]["problem"]
     assert "Choose the rollouts of one run" in told("outcome=failed&held_out=yes")["lab"]["problem"]
-    monkeypatch.setattr("webapp.reading.inspector.counts.CASES_MOST", 5)
+    monkeypatch.setattr("webapp.reading.inspector.saving.CASES_MOST", 5)
     assert "6 rollouts have a reward, and 5" in told()["cases"]["problem"]
     monkeypatch.setattr(finding, "COUNT_MOST", 3)
     assert {item["problem"] for item in told().values()} == {

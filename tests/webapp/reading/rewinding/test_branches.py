@@ -13,8 +13,8 @@ from tests.webapp.reading.rewinding.conftest import TALK
 from webapp.datasets.models import Dataset
 from webapp.people.teams.models import AuditEntry, User
 from webapp.reading.rewinding import services
-from webapp.reading.rewinding.beside import beside
 from webapp.reading.rewinding.models import Branch
+from webapp.reading.rewinding.views import beside
 from webapp.runs.rollouts.models import Rollout, Turn
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -22,13 +22,11 @@ from webapp.engine.supervisor import supervise
 from webapp.evaluation.comparison.contestants import contestants_of
 from webapp.people.notifications.models import Event
 from webapp.people.teams.models import Project, User
-from webapp.reading.facts import seeds_of
 from webapp.reading.parts import config_for
-from webapp.reading.rewinding.continuations import continuation_create
 from webapp.reading.rewinding.models import Branch, Continuation
-from webapp.reading.rewinding.played import continuing
-from webapp.reading.rewinding.scene import scene_of
-from webapp.reading.rewinding.services import branches_of
+from webapp.reading.rewinding.scene import continuing, scene_of
+from webapp.reading.rewinding.services import branches_of, continuation_create
+from webapp.reading.selectors import seeds_of
 from webapp.runs.models import Run
 from webapp.runs.registry.models import Checkpoint, RegisteredModel
 from webapp.runs.rollouts.models import Rollout, Turn

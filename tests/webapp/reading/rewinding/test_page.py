@@ -15,7 +15,7 @@ from training.errors import EnvironmentUnreachable
 from webapp.environments.models import Environment
 from webapp.environments.playground.consumer import leave, seats_taken, take
 from webapp.people.teams.models import User
-from webapp.reading.rewinding import played as played_module
+from webapp.reading.rewinding import scene
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout, Turn
 
@@ -134,7 +134,7 @@ def test_the_api_refuses_with_a_sentence(
 def test_the_api_ends_a_replay_that_takes_too_long(
     played: Make, environment: Environment, bob: User, client_for: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(played_module, "REPLAY_LIMIT_S", 0.0)
+    monkeypatch.setattr(scene, "REPLAY_LIMIT_S", 0.0)
     late = ask(client_for(bob), played())
     assert (late.status_code, late.json()["code"]) == (422, "environment_timeout")
     assert sessions(environment.url) == seats_taken() == 0
