@@ -28,8 +28,7 @@ from training.errors import EnvironmentFault
 from training.plain import number_in
 from training.redaction import redact
 from training.sessions import folder_id
-from webapp.common.host import die_with_parent, free_port, write_private
-from webapp.common.host import Known, Ledger, alive, known, send
+from webapp.common.host import Known, Ledger, alive, die_with_parent, free_port, known, send, write_private
 from webapp.common.storage import environments_dir, replica_log
 from webapp.common.text import clean_text, os_words
 from webapp.environments.builtin import Option, arguments_argv, builtins

@@ -15,7 +15,6 @@ from django.utils.translation import ngettext
 
 from training.config import JobConfig, RewardComponent
 from training.plain import number_in
-from training.rewards.combining import reward_std
 from training.rewards.combining import Split, reward_std, split_batch, split_group, terms_of
 from training.rows import row_value
 from webapp.common.text import figure

@@ -26,8 +26,8 @@ from webapp.people.teams.models import Project, Role, User
 from webapp.reading.groups import task_row
 from webapp.reading.parts import Part, config_for, parts_of, spec_of
 from webapp.rewards.scorers.asking import scorers
-from webapp.runs.rollouts.selectors import episode_of
 from webapp.runs.rollouts.models import Rollout, RolloutStatus, Turn
+from webapp.runs.rollouts.selectors import episode_of
 
 # --- Access ---------------------------------------------------------------------------------------------------------
 # The rollout of an address, if the person may see it.

@@ -9,6 +9,7 @@ from uuid import UUID
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import ValidationError
+from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -449,7 +450,7 @@ def run_tasks(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "sorts": [(name, SORT_LABELS[name]) for name in SORTS],
         "labels": KIND_LABELS,
         "p_values": {line.task.place: p_text(line.task.p).replace(" ", "\u00a0") for line in found.lines if line.task},
-        "pages": _page_numbers(found, page),
+        "page": Paginator(range(found.total), PER_PAGE).get_page(page),
         "ticks": _column_heads(found),
         "flickers": FLICKERS,
         "chance": _by_chance(found),
@@ -467,16 +468,6 @@ def asked_for(kind: str, sort: str, page: Any) -> tuple[Kind | None, Sort, int]:
     found_kind = next((name for name in KINDS if name == kind), None)
     found_sort = next((name for name in SORTS if name == sort), usual_sort(found_kind))
     return found_kind, found_sort, page_number(page)
-
-
-def _page_numbers(found: TaskMap, page: int) -> dict[str, Any]:
-    last = max(1, -(-found.total // PER_PAGE))
-    return {
-        "number": page,
-        "last": last,
-        "before": page - 1 if page > 1 else None,
-        "after": page + 1 if page < last else None,
-    }
 
 
 def _column_heads(found: TaskMap) -> list[tuple[str, str]]:

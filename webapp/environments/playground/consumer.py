@@ -33,10 +33,10 @@ from django.utils.translation import gettext as _
 from envs.wire import Message
 from training.errors import TiltyardError
 from webapp.common.errors import DATABASE_AWAY
-from webapp.common.serving import in_database
-from webapp.common.words import failure
 from webapp.common.pages import clean_name
+from webapp.common.serving import in_database
 from webapp.common.text import clean_json
+from webapp.common.words import failure
 from webapp.datasets.appending import dataset_append
 from webapp.environments.models import Environment
 from webapp.environments.playground.play import (

@@ -18,11 +18,9 @@ from training.errors import DataError
 from training.rewards.base import Episode
 from training.rewards.lab.figures import counted
 from training.rewards.lab.scoring import asks_others
-from training.rewards.lab.table import Table, table_load
-from training.rewards.lab.table import KNOWN, UNKNOWN, Column, column_of, column_save
+from training.rewards.lab.table import KNOWN, UNKNOWN, Column, Table, column_of, column_save, table_load
 from training.rewards.lab.writing import Recorded, SetWriter
-from training.rewards.model_based import REWARD_MODEL
-from training.rewards.model_based import FOLDERS_VARIABLE
+from training.rewards.model_based import FOLDERS_VARIABLE, REWARD_MODEL
 from training.words import Sentence, sentence
 from webapp.common.work import Claim, Kind, register
 from webapp.engine.trainer import access_env

@@ -26,8 +26,8 @@ from training.rollout.rewinding import Recording, Rewound, Taken
 from training.rollout.tokens import Tools
 from training.rows import categories_of
 from webapp.common.errors import TooMany
-from webapp.common.words import failure
 from webapp.common.text import finite, in_words
+from webapp.common.words import failure
 from webapp.environments.models import Environment
 from webapp.environments.playground.consumer import leave, take
 from webapp.environments.playground.play import Play, PlayRefused, Reach, reach_of

@@ -20,8 +20,8 @@ from training.dialects import DIALECTS, dialect_name
 from training.errors import EnvironmentTimeout
 from training.policy.scripted import POLICIES
 from training.policy.scripted import Scene as PolicyScene
-from training.rewards.combining import factor
 from training.rewards.base import verdict_of
+from training.rewards.combining import factor
 from training.rollout.past import Past, write_past
 from training.rollout.rewinding import Taken
 from webapp.common.storage import rewind_file

@@ -23,8 +23,8 @@ from training.config.job import kind_in
 from training.config.rollout import POLICY_CHOICES
 from training.errors import ConfigError, TiltyardError
 from training.plain import number_in
-from webapp.common.words import failure
 from webapp.common.text import in_words, translated
+from webapp.common.words import failure
 from webapp.datasets.selectors import latest_datasets
 from webapp.environments.playground.views import playground_strings
 from webapp.environments.selectors import health_view

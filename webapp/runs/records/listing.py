@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, get_args
 from uuid import UUID
 
 from django.contrib.postgres.aggregates import ArrayAgg
+from django.core.paginator import Paginator
 from django.db.models import (
     Count,
     DurationField,
@@ -140,13 +141,10 @@ def run_list(
     archived runs are left out, with it only they are shown. ``sort`` is a key of ``SORTS``, with ``-`` for the highest
     first. Unknown ones are ignored.
     """
-    rows = runs_sorted(project, filters or {}, sort, user=user)
-    total = rows.count()
-    per_page = max(1, min(per_page, PAGE_MAX))
-    pages = max(1, -(-total // per_page))
-    page = max(1, min(page, pages))
-    ids = list(rows.values_list("pk", flat=True)[(page - 1) * per_page : page * per_page])
-    return RunPage(run_lines(ids, user=user, trends=trends), total, page, pages)
+    ids = runs_sorted(project, filters or {}, sort, user=user).values_list("pk", flat=True)
+    pages = Paginator(ids, max(1, min(per_page, PAGE_MAX)))
+    shown = pages.get_page(page)
+    return RunPage(run_lines(list(shown), user=user, trends=trends), pages.count, shown.number, pages.num_pages)
 
 
 def runs_sorted(project: Project, filters: Mapping[str, Any], sort: str, *, user: User | None) -> QuerySet[Run]:
