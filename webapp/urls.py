@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.urls import include, path
 
+from webapp.evaluation.sharing.urls import public_urlpatterns
 from webapp.launch.urls import reward_urlpatterns
 from webapp.reading.inspector.urls import run_urlpatterns
 from webapp.runs.removal.views import removal_again

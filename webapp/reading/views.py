@@ -19,6 +19,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from training.plain import number_in
 from webapp.common.pages import add_errors, page_number
+from webapp.common.words import failure
 from webapp.engine.services import Act, rollout_order
 from webapp.evaluation.comparison.figures import p_text
 from webapp.people.teams.access import can_edit

@@ -36,6 +36,7 @@ from webapp.rewards.paid import origin_of
 from webapp.runs.config import config_of
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout, RolloutStatus, Turn
+from webapp.runs.rollouts.selectors import episode_of
 
 # --- Named views ----------------------------------------------------------------------------------------------------
 # Saving views under a name, listing and deleting them.
