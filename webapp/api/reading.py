@@ -12,19 +12,17 @@ from pydantic import Field
 from training.config import Policy
 from webapp.api.answers import data as data_answers
 from webapp.api.answers import rollouts as rollouts_module
-from webapp.api.answers import runs as runs_answers
 from webapp.api.base import caller
 from webapp.api.idempotency import once
 from webapp.api.listing import MAX_PAGE_ROWS
 from webapp.api.rewards import case_out
-from webapp.api.schemas import Body, dataset_out, run_out
-from webapp.common.answers import Deleted, Items
+from webapp.api.schemas import Body, dataset_out
+from webapp.common.answers import Deleted, Extended, Items
 from webapp.common.pages import MAX_PAGE
-from webapp.common.text import finite
 from webapp.engine.services import Act, rollout_order
 from webapp.people.teams.access import object_for
 from webapp.people.teams.models import Role
-from webapp.reading.groups import group_of, group_rollouts, group_view, task_row
+from webapp.reading.groups import TaskRow, group_of, group_rollouts, group_view, task_row
 from webapp.reading.parts import config_for, spec_of
 from webapp.reading.rewinding.scene import replay
 from webapp.reading.rewinding.services import (
@@ -40,11 +38,12 @@ from webapp.reading.rewinding.services import (
 )
 from webapp.reading.selectors import rollout_for, words_of, words_view
 from webapp.reading.task_map import Kind, Sort, category_map, map_view, task_map, usual_sort
-from webapp.reading.turns import tokens_view, turn_rows
+from webapp.reading.turns import TurnRows, tokens_view, turn_rows
 from webapp.reading.views import rollout_case_save
+from webapp.runs import answers as shapes
 from webapp.runs.models import Run
+from webapp.runs.records.selectors import aged
 from webapp.runs.rollouts.models import Rollout
-from webapp.runs.rollouts.selectors import rollout_view, turn_view
 
 router = Router(tags=["rollouts"])
 groups = Router(tags=["runs"])
@@ -95,44 +94,23 @@ class RewindIn(Body):
 
 
 @router.get("/rollouts/{uuid:rollout_id}", response=rollouts_module.RolloutWhole)
-def rollout_get(request: HttpRequest, rollout_id: UUID) -> dict[str, Any]:
+def rollout_get(request: HttpRequest, rollout_id: UUID) -> Extended:
     """One rollout with its outcome, the row that it played and its first turns; ask `/turns` for those from `after`."""
     rollout = rollout_for(caller(request), rollout_id)
     found = turn_rows(rollout, 0, FIRST_TURNS)
-    return {
-        **rollout_view(rollout),
-        "run": str(rollout.run_id),
-        "held_out": rollout.held_out,
-        "env_reward": finite(rollout.env_reward),
-        "env_parts": rollout.env_parts,
-        "turn_rewards": rollout.turn_rewards,
-        "turn_advantages": rollout.turn_advantages,
-        "task_row": _task_out(rollout),
-        "expected": rollout.expected,
-        "transcript": [turn_view(turn) for turn in found.turns],
-        "after": found.after,
-    }
+    return Extended(rollout, task_row=_task_row(rollout), transcript=found.turns, after=found.after)
 
 
-def _task_out(rollout: Rollout) -> dict[str, Any] | None:
+def _task_row(rollout: Rollout) -> TaskRow | None:
     config = config_for(rollout)
-    task = task_row(rollout, config, spec_of(rollout, config))
-    if task is None:
-        return None
-    return {
-        "dataset": str(task.dataset.pk),
-        "reference": task.dataset.reference,
-        "number": task.number,
-        "expected": [{"field": item.field, "value": item.value} for item in task.expected],
-    }
+    return task_row(rollout, config, spec_of(rollout, config))
 
 
 @router.get("/rollouts/{uuid:rollout_id}/turns", response=rollouts_module.Turns)
-def rollout_turns(request: HttpRequest, rollout_id: UUID, first: int = 0, limit: int = 50) -> dict[str, Any]:
+def rollout_turns(request: HttpRequest, rollout_id: UUID, first: int = 0, limit: int = 50) -> TurnRows:
     """Turns of a rollout from number `first` on, up to 200, fewer where they are long."""
     rollout = rollout_for(caller(request), rollout_id)
-    found = turn_rows(rollout, max(0, min(first, MAX_TURN)), max(1, min(limit, MAX_PAGE_ROWS)))
-    return {"items": [turn_view(turn) for turn in found.turns], "after": found.after}
+    return turn_rows(rollout, max(0, min(first, MAX_TURN)), max(1, min(limit, MAX_PAGE_ROWS)))
 
 
 @router.post("/rollouts/{uuid:rollout_id}/end", response=rollouts_module.Ordered)
@@ -201,14 +179,14 @@ def branch_new(request: HttpRequest, rollout_id: UUID, body: ContinueIn) -> Stat
     return Status(201, {"items": [branch_view(item) for item in made]})
 
 
-@router.post("/rollouts/{uuid:rollout_id}/continue", response={201: runs_answers.RunWhole})
+@router.post("/rollouts/{uuid:rollout_id}/continue", response={201: shapes.RunWhole})
 @once
-def continuation_new(request: HttpRequest, rollout_id: UUID, body: ContinuationIn) -> Status[dict[str, Any]]:
+def continuation_new(request: HttpRequest, rollout_id: UUID, body: ContinuationIn) -> Status[Run]:
     """Have a contestant continue from a turn of a rollout: a run of kind `evaluate` is queued, and its rollouts become
     branches."""
     user = caller(request)
     rollout = rollout_for(user, rollout_id, need=Role.EDITOR)
-    return Status(201, run_out(continuation_create(rollout=rollout, user=user, **body.model_dump()), full=True))
+    return Status(201, aged(continuation_create(rollout=rollout, user=user, **body.model_dump())))
 
 
 @router.post("/branches/{uuid:branch_id}/save", response={201: data_answers.Dataset})

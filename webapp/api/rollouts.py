@@ -18,8 +18,7 @@ from webapp.api.base import caller
 from webapp.api.idempotency import once
 from webapp.api.listing import MAX_PAGE_ROWS, LongNamed, page_of
 from webapp.api.schemas import Body
-from webapp.common.answers import Deleted, Items, Page
-from webapp.common.text import finite
+from webapp.common.answers import Deleted, Extended, Items, Page
 from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.models import Role
 from webapp.reading.inspector.filters import (
@@ -38,7 +37,6 @@ from webapp.reading.inspector.models import SavedView
 from webapp.reading.inspector.page import component_names
 from webapp.reading.inspector.saving import found_save, view_delete, views_of, would_save
 from webapp.runs.models import Run
-from webapp.runs.rollouts.selectors import rollout_view
 
 router = Router(tags=["rollouts"])
 
@@ -79,18 +77,7 @@ def _found_page(request: HttpRequest, scope: Scope, after: str, per_page: int) -
     for name, value in view.filters.pairs():
         query.appendlist(name, value)
     return {
-        "items": [
-            {
-                **rollout_view(row),
-                "run": row.run_id,
-                "held_out": row.held_out,
-                "characters": row.characters,
-                "tools": row.tools,
-                "surprise": finite(row.surprise),
-                "snippet": said[row.pk]._asdict() if row.pk in said else None,
-            }
-            for row in rows
-        ],
+        "items": [Extended(row, snippet=said.get(row.pk)) for row in rows],
         "next": following or None,
         "total": view.count.number,
         "more": view.count.more,

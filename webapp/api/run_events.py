@@ -13,7 +13,6 @@ from django.utils import translation
 from ninja import Header, Query, Router
 from ninja.errors import AuthenticationError
 
-from webapp.api.answers import runs as runs_answers
 from webapp.api.base import api, bearer, caller, open_to
 from webapp.api.listing import MAX_PAGE_ROWS
 from webapp.common.serving import Later
@@ -22,6 +21,7 @@ from webapp.live.waiting import WAIT_MAX_S, Question, one_answer, stream
 from webapp.people.teams.access import object_for, token_of
 from webapp.people.teams.models import TokenScope
 from webapp.people.teams.tokens import token_user
+from webapp.runs import answers as shapes
 from webapp.runs.models import Run
 from webapp.runs.records.selectors import run_events_after, runs_with_ages
 
@@ -35,7 +35,7 @@ LastEvent = Annotated[int | None, Header(alias="Last-Event-ID", description="of 
 
 @router.get(
     "/runs/{uuid:run_id}/events",
-    response=runs_answers.Events,
+    response=shapes.Events,
     openapi_extra={"responses": {200: STREAM}},
     auth=open_to(TokenScope.METRICS),
 )

@@ -18,7 +18,7 @@ from webapp.api.answers import runs as runs_answers
 from webapp.api.base import caller
 from webapp.api.idempotency import once
 from webapp.api.runs import config_sent, require_possible
-from webapp.api.schemas import Body, ConfigIn, run_out
+from webapp.api.schemas import Body, ConfigIn
 from webapp.common.pages import probe_allowed
 from webapp.common.text import in_words, translated
 from webapp.engine.services import branch_point, run_create
@@ -30,8 +30,9 @@ from webapp.launch.memory_views import MemoryView, row_view, view_of
 from webapp.launch.preflight import preflight
 from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.models import Role
+from webapp.runs import answers as shapes
 from webapp.runs.models import MemoryEstimate, Run
-from webapp.runs.records.selectors import runs_with_ages
+from webapp.runs.records.selectors import aged, runs_with_ages
 
 router = Router(tags=["runs"])
 
@@ -92,20 +93,20 @@ def run_check(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
     return {"state": found.state, "blocked": found.blocked, "checks": [_check_out(check) for check in found.findings]}
 
 
-@router.post("/runs/{uuid:run_id}/launch", response=runs_answers.Run)
+@router.post("/runs/{uuid:run_id}/launch", response=shapes.Run)
 @once
-def run_launch(request: HttpRequest, run_id: UUID, body: LaunchIn) -> dict[str, Any]:
+def run_launch(request: HttpRequest, run_id: UUID, body: LaunchIn) -> Run:
     """Check a draft in the background and queue it. What the check found is at `/check`; 409 for any other run."""
     run = _run_for(request, run_id, Role.EDITOR)
     if check_begin(run=run, user=caller(request), anyway=body.anyway) is None:
         sentence = _("That is not possible now: the run is %(state)s.")
         raise HttpError(409, sentence % {"state": run.get_state_display()})
-    return run_out(_run_for(request, run_id, Role.EDITOR))
+    return _run_for(request, run_id, Role.EDITOR)
 
 
-@router.post("/runs/{uuid:run_id}/clone", response={201: runs_answers.RunWhole})
+@router.post("/runs/{uuid:run_id}/clone", response={201: shapes.RunWhole})
 @once
-def run_clone(request: HttpRequest, run_id: UUID, body: CloneIn) -> Status[dict[str, Any]]:
+def run_clone(request: HttpRequest, run_id: UUID, body: CloneIn) -> Status[Run]:
     """Make a run with the config of this one, some options of it changed, and queue it unless `launch` is false. 409
     where there is no checkpoint of `step` to continue from, or the run is still at work."""
     source = _run_for(request, run_id, Role.EDITOR)
@@ -125,7 +126,7 @@ def run_clone(request: HttpRequest, run_id: UUID, body: CloneIn) -> Status[dict[
         launch=body.launch,
         checkpoint=checkpoint,
     )
-    return Status(201, run_out(run, full=True))
+    return Status(201, aged(run))
 
 
 def _merge_config(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

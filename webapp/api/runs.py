@@ -19,7 +19,8 @@ from webapp.api.answers import runs as runs_answers
 from webapp.api.base import IfMatch, Tagged, caller, held, open_to, require_match
 from webapp.api.idempotency import key_of, once
 from webapp.api.listing import MAX_PAGE_ROWS, LongNamed, Named, matching, page_of, part_of
-from webapp.api.schemas import ConfigIn, RunIn, RunPatch, StarIn, project_out, run_out
+from webapp.api.schemas import ConfigIn, RunIn, RunPatch, StarIn, project_out
+from webapp.common.answers import Extended, Items, Page
 from webapp.common.answers import Items, Page
 from webapp.engine.services import can_resume, run_create, run_pause, run_resume, run_stop
 from webapp.launch.findings import YamlProblem, config_from_text
@@ -27,12 +28,13 @@ from webapp.launch.preflight import preflight
 from webapp.people.teams.access import can_edit, object_for, project_for, projects_of
 from webapp.people.teams.models import Project, Role, TokenScope
 from webapp.results.summary.summary import summary_out, summary_read
+from webapp.runs import answers as shapes
 from webapp.runs.advisories.selectors import advisories_of, advisory_out
 from webapp.runs.metrics.selectors import curves, metric_names
 from webapp.runs.models import Run
-from webapp.runs.records.listing import list_view, run_lines, runs_sorted
+from webapp.runs.records.listing import run_lines, runs_sorted
 from webapp.runs.records.marks import ARCHIVABLE, run_label, run_star, runs_archive
-from webapp.runs.records.selectors import runs_with_ages
+from webapp.runs.records.selectors import aged, runs_with_ages
 from webapp.runs.rollouts.selectors import newest_of_step, step_rollouts
 
 router = Router(tags=["runs"])
@@ -68,7 +70,7 @@ def project_get(request: HttpRequest, slug: str) -> dict[str, Any]:
     return {**project_out(project), "role": str(getattr(project, "role", ""))}
 
 
-@router.get("/projects/{slug:slug}/runs", response=Page[runs_answers.RunLine], auth=open_to(TokenScope.METRICS))
+@router.get("/projects/{slug:slug}/runs", response=Page[shapes.RunLine], auth=open_to(TokenScope.METRICS))
 def runs_list(
     request: HttpRequest,
     slug: str,
@@ -96,12 +98,12 @@ def runs_list(
     rows = runs_sorted(project, filters, sort[:40], user=caller(request))
     part = part_of(request, matching(rows.only("pk"), asked, text=("name", "notes")), asked)
     lines = run_lines([run.pk for run in part.rows], user=caller(request), trends=False)
-    return part.body(map(list_view, lines))
+    return part.body(Extended(line.run, **vars(line)) for line in lines)
 
 
-@router.post("/projects/{slug:slug}/runs", response={201: runs_answers.RunWhole})
+@router.post("/projects/{slug:slug}/runs", response={201: shapes.RunWhole})
 @once
-def run_new(request: HttpRequest, slug: str, body: RunIn) -> Status[dict[str, Any]]:
+def run_new(request: HttpRequest, slug: str, body: RunIn) -> Status[Run]:
     """Create a run and, unless `launch` is false, queue it. As long as the run is there, the same idempotency key
     returns it, for every member of the project."""
     project = project_for(caller(request), slug, need=Role.EDITOR)
@@ -116,7 +118,7 @@ def run_new(request: HttpRequest, slug: str, body: RunIn) -> Status[dict[str, An
         launch=body.launch,
         idempotency_key=key_of(request, body),
     )
-    return Status(201, run_out(run, full=True))
+    return Status(201, aged(run))
 
 
 def require_possible(project: Project, config: JobConfig) -> None:
@@ -140,14 +142,14 @@ def config_sent(body: ConfigIn) -> JobConfig:
         raise ConfigError(first.message, option=first.path, hint=hint) from exc
 
 
-@router.get("/runs/{uuid:run_id}", response=runs_answers.RunWhole, auth=open_to(TokenScope.METRICS))
+@router.get("/runs/{uuid:run_id}", response=shapes.RunWhole, auth=open_to(TokenScope.METRICS))
 def run_get(request: HttpRequest, run_id: UUID) -> Tagged:
     """One run with its config. `ETag` is that of its tags, its notes and whether it is archived."""
     run = _run_for(request, run_id)
-    return Tagged(run_out(run, full=True), _tagged_values(run))
+    return Tagged(run, _tagged_values(run))
 
 
-@router.patch("/runs/{uuid:run_id}", response=runs_answers.Run)
+@router.patch("/runs/{uuid:run_id}", response=shapes.Run)
 def run_patch(request: HttpRequest, run_id: UUID, body: RunPatch, if_match: IfMatch = None) -> Tagged:
     """Change people's marks on a run: its tags, its notes, whether it is archived (409 while it has not ended)."""
     found = _run_for(request, run_id, Role.EDITOR)
@@ -160,7 +162,7 @@ def run_patch(request: HttpRequest, run_id: UUID, body: RunPatch, if_match: IfMa
         if body.archived is not None:
             runs_archive(runs=[run], user=caller(request), on=body.archived)
     run = _run_for(request, run_id)
-    return Tagged(run_out(run), _tagged_values(run))
+    return Tagged(run, _tagged_values(run))
 
 
 def _tagged_values(run: Run) -> list[Any]:
@@ -174,28 +176,28 @@ def run_star_set(request: HttpRequest, run_id: UUID, body: StarIn) -> dict[str, 
     return {"starred": body.starred}
 
 
-@router.post("/runs/{uuid:run_id}/stop", response=runs_answers.Run)
-def run_stop_now(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
+@router.post("/runs/{uuid:run_id}/stop", response=shapes.Run)
+def run_stop_now(request: HttpRequest, run_id: UUID) -> Run:
     """Stop a run; stopping one that has ended changes nothing."""
     run = _run_for(request, run_id, Role.EDITOR)
-    return run_out(run_stop(run=run, user=caller(request)))
+    return aged(run_stop(run=run, user=caller(request)))
 
 
-@router.post("/runs/{uuid:run_id}/pause", response=runs_answers.Run)
-def run_pause_now(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
+@router.post("/runs/{uuid:run_id}/pause", response=shapes.Run)
+def run_pause_now(request: HttpRequest, run_id: UUID) -> Run:
     """Pause a run that is at work: it saves and gives its device back. Any other run stays as it is."""
     run = _run_for(request, run_id, Role.EDITOR)
-    return run_out(run_pause(run=run, user=caller(request)))
+    return aged(run_pause(run=run, user=caller(request)))
 
 
-@router.post("/runs/{uuid:run_id}/resume", response=runs_answers.Run)
+@router.post("/runs/{uuid:run_id}/resume", response=shapes.Run)
 @once
-def run_resume_now(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
+def run_resume_now(request: HttpRequest, run_id: UUID) -> Run:
     """Queue a run again that was paused or ended, from its newest whole checkpoint; 409 where it has none."""
     run = _run_for(request, run_id, Role.EDITOR)
     if not can_resume(run):
         raise HttpError(409, _("This run cannot be resumed."))
-    return run_out(run_resume(run=run, user=caller(request)))
+    return aged(run_resume(run=run, user=caller(request)))
 
 
 @router.get("/runs/{uuid:run_id}/advisories", response=Items[runs_answers.Advisory], auth=open_to(TokenScope.METRICS))
@@ -229,7 +231,7 @@ def run_metrics(
     return {"curves": curves(run, names, max(2, min(points, 2000)), (first, last))}
 
 
-@router.get("/runs/{uuid:run_id}/steps/{int:step}/rollouts", response=runs_answers.Rollouts)
+@router.get("/runs/{uuid:run_id}/steps/{int:step}/rollouts", response=shapes.Rollouts)
 def run_rollouts(request: HttpRequest, run_id: UUID, step: int, page: int = 1, per_page: int = 50) -> dict[str, Any]:
     """Rollouts of one step with their turns, a page at a time."""
     run = _run_for(request, run_id)
@@ -237,11 +239,4 @@ def run_rollouts(request: HttpRequest, run_id: UUID, step: int, page: int = 1, p
     total = newest_of_step(run, step).count()
     first = min((page - 1) * size, total)
     found = step_rollouts(run, step, slice(first, first + size))
-    return {
-        "items": found["rollouts"],
-        "turns": found["turns"],
-        "groups": found["groups"],
-        "page": page,
-        "pages": max(1, -(-total // size)),
-        "total": total,
-    }
+    return found | {"items": found["rollouts"], "page": page, "pages": max(1, -(-total // size)), "total": total}

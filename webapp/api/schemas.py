@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Literal
 from uuid import UUID
 
-from django.urls import reverse
 from pydantic import BaseModel, ConfigDict, Field
 
 from training.config import Protocol, RewardComponent
@@ -14,9 +13,6 @@ from webapp.datasets.operations.lineage import lineage_dict
 from webapp.environments.models import MAX_REPLICAS, Environment
 from webapp.people.teams.models import Project
 from webapp.rewards.models import RewardSpec
-from webapp.runs.models import Run
-from webapp.runs.records.listing import marks_view
-from webapp.runs.records.selectors import run_view
 from webapp.runs.registry.models import ModelPush, RegisteredModel
 
 
@@ -138,12 +134,6 @@ def push_out(push: ModelPush) -> dict[str, Any]:
 def project_out(project: Project) -> dict[str, Any]:
     """A project."""
     return {"slug": project.slug, "name": project.name, "team": project.team.name}
-
-
-def run_out(run: Run, *, full: bool = False) -> dict[str, Any]:
-    """A run as the live view shows it, with its address; ``full`` adds its config."""
-    shown = {**run_view(run), **marks_view(run), "url": reverse("run-detail", args=[run.project.slug, run.pk])}
-    return {**shown, "config": run.config} if full else shown
 
 
 def dataset_out(dataset: Dataset, *, full: bool = False) -> dict[str, Any]:

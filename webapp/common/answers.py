@@ -7,6 +7,7 @@ the names of its fields, and is checked on the way. A field that a row has under
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
 from datetime import datetime
@@ -28,8 +29,9 @@ from pydantic import (
     model_validator,
 )
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticSerializationError
 
-from webapp.common.text import finite
+from webapp.common.text import clean_json, finite
 
 logger = logging.getLogger(__name__)
 
@@ -71,10 +73,10 @@ class Answer(BaseModel):
             return cls.model_construct(**{name: _lenient(field, name, value) for name, field in fields})
 
 
-class _Extended:
-    """A row with further attributes."""
+class Extended:
+    """A row with further fields, which its shape names and the row does not have itself."""
 
-    def __init__(self, row: Any, more: Mapping[str, Any]) -> None:
+    def __init__(self, row: Any, /, **more: Any) -> None:
         self.__dict__.update(more)
         self._row = row
 
@@ -93,8 +95,21 @@ def in_shape(shape: Any, value: Any, **more: Any) -> Any:
     """A value as JSON has it, read by its shape: an ``Answer``, or a type made of them. ``more`` are fields that a row
     does not have itself. A field with a default is left out where the value has none."""
     adapter = _adapter(shape)
-    made = adapter.validate_python(_Extended(value, more) if more else value, from_attributes=True)
+    made = adapter.validate_python(Extended(value, **more) if more else value, from_attributes=True)
     return adapter.dump_python(made, mode="json", exclude_unset=True, warnings=False, fallback=str)
+
+
+def as_json(shape: Any, value: Any) -> str:
+    """The text of what ``in_shape`` gives, in ASCII and without NaN. Without plain values in between it takes little
+    more than half the time."""
+    adapter = _adapter(shape)
+    made = adapter.validate_python(value, from_attributes=True)
+    try:
+        text = adapter.dump_json(made, ensure_ascii=True, exclude_unset=True, warnings=False, fallback=str)
+    except PydanticSerializationError:  # half a surrogate pair
+        plain = adapter.dump_python(made, mode="json", exclude_unset=True, warnings=False, fallback=str)
+        return json.dumps(clean_json(plain), allow_nan=False, separators=(",", ":"))
+    return text.decode("ascii")
 
 
 @cache

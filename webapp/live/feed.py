@@ -10,30 +10,25 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
 from channels.layers import get_channel_layer
 
+from webapp.common.answers import Extended, as_json, in_shape
 from webapp.common.serving import in_database
 from webapp.common.text import clean_json
+from webapp.runs import answers
+from webapp.runs.answers import LIVE
 from webapp.runs.metrics import selectors as metrics
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.nudge import group_of
-from webapp.runs.records.selectors import (
-    KEYS,
-    Rows,
-    checkpoint_view,
-    event_view,
-    run_changes_after,
-    run_events_after,
-    run_read,
-    run_view,
-)
+from webapp.runs.records.selectors import Rows, run_changes_after, run_events_after, run_read
 from webapp.runs.registry.models import Checkpoint
 from webapp.runs.rollouts.models import Rollout, RolloutGroup
-from webapp.runs.rollouts.selectors import current_step, group_view, newest_rollouts, rollout_view, step_rollouts
+from webapp.runs.rollouts.selectors import current_step, newest_rollouts, step_rollouts
 from webapp.runs.states import TERMINAL
 
 # The first frame of a tab, of bounded size, and the later requests of a tab (docs/live.md).
@@ -62,11 +57,11 @@ def frames(head: dict[str, Any], rows: Rows, *, before: int, then: str = "change
     Further frames have the type ``then``. All but the last carry ``seq`` = ``before``: a reader that loses the line
     between two of them asks again from there, and no row is lost.
     """
-    parts: dict[str, list[str]] = {key: [] for key in KEYS if key in rows}
+    parts: dict[str, list[str]] = {key: [] for key in LIVE if key in rows}
     size, kind = 0, str(head["type"])
     for key in parts:
         for row in rows[key]:
-            text = encode(row)
+            text = as_json(LIVE[key], row)
             if size and size + len(text) > FRAME_BYTES - _HEAD_ROOM:
                 yield _encode_frame(head | {"type": kind, "seq": before}, parts)
                 parts, size, kind = {name: [] for name in parts}, 0, then
@@ -91,19 +86,20 @@ NAME_MAX = 120
 def snapshot_text(run: Run) -> str:
     """The encoded first frame."""
     found = metrics.last_values(run)
-    names, more_names = _fitting_views(_first_names(found), NAMES_BYTES, lambda name: [name, found[name]])
+    names = _first_names(found)
+    fitting = _fitting(names, NAMES_BYTES, lambda name: encode([name, found[name]]))
+    shown = names[: len(fitting)]
     step = current_step(run)
     rollouts, groups, more_rollouts = _rows_of_step(run, step)
-    events, _none = _fitting_views(
-        RunEvent.objects.filter(run=run).order_by("-seq")[:EVENTS_MAX], EVENTS_BYTES, event_view
-    )
-    checkpoints = Checkpoint.objects.filter(run=run).order_by("-step", "-attempt")
-    saved, _none = _fitting_views(checkpoints[:CHECKPOINTS_MAX], CHECKPOINTS_BYTES, checkpoint_view)
-    head = {"type": "snapshot", "seq": run.seq, "run": run_view(run), "step": step}
-    more = {"names": more_names, "rollouts": more_rollouts}
-    curves = metrics.first_curves(run, [name for name, _value in names])
+    found_events = RunEvent.objects.filter(run=run).order_by("-seq")[:EVENTS_MAX]
+    events = _fitting(found_events, EVENTS_BYTES, partial(as_json, answers.Event))
+    checkpoints = Checkpoint.objects.filter(run=run).order_by("-step", "-attempt")[:CHECKPOINTS_MAX]
+    saved = _fitting(checkpoints, CHECKPOINTS_BYTES, partial(as_json, answers.Checkpoint))
+    head = {"type": "snapshot", "seq": run.seq, "run": in_shape(answers.RunView, run), "step": step}
+    more = {"names": len(names) - len(shown), "rollouts": more_rollouts}
+    head |= {"more": more, "names": {name: found[name] for name in shown}, "curves": metrics.first_curves(run, shown)}
     lists = {"rollouts": rollouts, "groups": groups, "events": events[::-1], "checkpoints": saved[::-1]}
-    return encode(head | {"more": more, "names": dict(names), "curves": curves} | lists)
+    return _encode_frame(head, lists)
 
 
 def curves_text(run: Run, names: Sequence[str], span: metrics.Steps = (None, None)) -> str:
@@ -120,38 +116,37 @@ def _first_names(names: Iterable[str]) -> list[str]:
     return sorted(names, key=lambda name: (not metrics.is_first(name), name))
 
 
-def _fitting_views(rows: Iterable[Any], limit: int, view: Callable[[Any], Any]) -> tuple[list[Any], int]:
-    """The views of as many rows as fit into ``limit`` bytes, and how many were left out."""
-    fitting: list[Any] = []
-    left, rows = limit, list(rows)
+def _fitting(rows: Iterable[Any], limit: int, text_of: Callable[[Any], str]) -> list[str]:
+    """The texts of as many rows as fit into ``limit`` bytes."""
+    fitting: list[str] = []
+    left = limit
     for row in rows:
-        shown = view(row)
-        left -= len(encode(shown)) + 1
+        text = text_of(row)
+        left -= len(text) + 1
         if left < 0:
             break
-        fitting.append(shown)
-    return fitting, len(rows) - len(fitting)
+        fitting.append(text)
+    return fitting
 
 
-def _rows_of_step(run: Run, step: int | None) -> tuple[list[Any], list[Any], int]:
+def _rows_of_step(run: Run, step: int | None) -> tuple[list[str], list[str], int]:
     """The newest step's rollouts, those in flight first; its groups; and how many rollouts were left out."""
     if step is None:
         return [], [], 0
     rows = newest_rollouts(run, step)
     rows.sort(key=lambda row: (row.status != "running", row.group, row.index))
-    rollouts, more = _fitting_views(rows, ROLLOUTS_BYTES, _short_rollout)
+    rollouts = _fitting(rows, ROLLOUTS_BYTES, _rollout_text)
     attempt = rows[0].attempt if rows else 0
     found = RolloutGroup.objects.filter(run=run, attempt=attempt, step=step).order_by("group")
-    groups, _none = _fitting_views(found, GROUPS_BYTES, group_view)
-    return rollouts, groups, more
+    groups = _fitting(found, GROUPS_BYTES, partial(as_json, answers.Group))
+    return rollouts, groups, len(rows) - len(rollouts)
 
 
-def _short_rollout(rollout: Rollout) -> dict[str, Any]:
-    """RolloutView with the task cut; ``short`` makes the page take the whole row when it comes."""
-    view = rollout_view(rollout)
-    if len(view["task"] or "") <= TASK_SHOWN:
-        return view
-    return view | {"task": f"{view['task'][:TASK_SHOWN]}…", "short": True}
+def _rollout_text(rollout: Rollout) -> str:
+    """A rollout with its task cut; ``short`` makes the page take the whole row when it comes."""
+    if len(rollout.task) <= TASK_SHOWN:
+        return as_json(answers.Rollout, rollout)
+    return as_json(answers.ShortRollout, Extended(rollout, task=f"{rollout.task[:TASK_SHOWN]}…", short=True))
 
 
 # Shared by all sockets of this process: the reads from the database, and the listener on the channel layer.
@@ -221,7 +216,7 @@ def _read_curves(run_id: UUID, names: tuple[str, ...], first: int | None, last: 
 
 def _read_run(run_id: UUID) -> Read:
     run = _run_or_gone(run_id)
-    return Read([encode(run_view(run))], run.seq)
+    return Read([as_json(answers.RunView, run)], run.seq)
 
 
 def _read_missed(run_id: UUID, after: int) -> Read | None:
@@ -237,16 +232,16 @@ def _read_changes(run_id: UUID, after: int, empty: bool = False) -> Read:
     if run.seq <= after and not empty:
         return Read([], after)
     found = run_changes_after(run, after, CHANGES_LIMIT)
-    head = {"type": "changes", "seq": found.seq, "run": run_view(run)}
+    head = {"type": "changes", "seq": found.seq, "run": in_shape(answers.RunView, run)}
     return Read(list(frames(head, found.rows, before=after)), found.seq, found.more)
 
 
 def _read_events(run_id: UUID, after: int, limit: int) -> News:
     found = run_events_after(_run_or_gone(run_id), after, limit)
-    events = tuple((item["seq"], encode(item)) for item in found["items"])
-    run, over = found["run"], found["ended"]
-    whole = [encode(found)]
-    return News(whole, found["after"], found["more"], events=events, run=encode(run), step=run["step"], over=over)
+    events = tuple((event.seq, as_json(answers.Event, event)) for event in found["items"])
+    run, whole = found["run"], [as_json(answers.Events, found)]
+    shown = {"events": events, "run": as_json(answers.RunView, run), "step": run.step, "over": found["ended"]}
+    return News(whole, found["after"], found["more"], **shown)
 
 
 def _run_or_gone(run_id: UUID) -> Any:

@@ -20,8 +20,8 @@ from training.token_file import LEARNED, SAMPLED, SEEN, TokenValues, read_rollou
 from webapp.common.storage import attempt_dir
 from webapp.common.text import finite
 from webapp.reading.parts import config_for
+from webapp.runs.answers import CONTENT_MAX
 from webapp.runs.rollouts.models import Rollout, RolloutStatus, Turn
-from webapp.runs.rollouts.selectors import CONTENT_MAX
 
 PAGE_TURNS = 40
 PAGE_CHARS = 120_000

@@ -18,6 +18,7 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_POST
 
 from training.plain import number_in
+from webapp.common.answers import in_shape
 from webapp.common.pages import add_errors, page_number
 from webapp.common.words import failure
 from webapp.engine.services import Act, rollout_order
@@ -59,11 +60,11 @@ from webapp.reading.task_map import (
 from webapp.reading.turns import turn_page
 from webapp.rewards.cases import reward_case_create
 from webapp.rewards.models import RewardCase
+from webapp.runs import answers
 from webapp.runs.config import component_curves, component_titles
 from webapp.runs.models import Run
 from webapp.runs.records.selectors import own_run
 from webapp.runs.rollouts.models import Rollout, RolloutStatus, Turn
-from webapp.runs.rollouts.selectors import rollout_view
 
 # --- Cases ----------------------------------------------------------------------------------------------------------
 # A recorded rollout as a reward test case.
@@ -195,7 +196,7 @@ def _rollout_page(
         "run": rollout.run,
         "can_edit": can_edit(project),
         "branches": rollout.branches.count(),
-        "view": rollout_view(rollout),
+        "view": in_shape(answers.Rollout, rollout),
         "failure": failure(rollout.error),
         "siblings": siblings,
         "neighbours": neighbours_of(rollout, siblings),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
+from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 
 from training.config import DEFAULT_KIND, Method, Reference, method_of
@@ -12,7 +15,7 @@ from webapp.common.ids import Present, UuidModel, name_validator
 from webapp.common.pools import SHORT, TRAIN
 from webapp.common.work import Work
 from webapp.people.teams.models import Project
-from webapp.runs.states import RunState
+from webapp.runs.states import AT_WORK, LEASED, RunState
 
 
 class Run(UuidModel):
@@ -154,6 +157,52 @@ class Run(UuidModel):
     def measures(self) -> bool:
         """Whether it says how good a contestant is: an evaluation, unless it continues from one recorded turn."""
         return self.method.evaluates and not (self.config.get("evaluate") or {}).get("continue_from")
+
+    @property
+    def url(self) -> str:
+        """Address of its page."""
+        return reverse("run-detail", args=[self.project.slug, self.pk])
+
+    @property
+    def archived(self) -> bool:
+        """Whether the list hides it."""
+        return self.archived_at is not None
+
+    @property
+    def eta_seconds(self) -> float | None:
+        """Seconds that its steps still take, at the pace of the last ones."""
+        if self.state != RunState.RUNNING or self.step_seconds is None:
+            return None
+        return max(self.total_steps - self.step, 0) * self.step_seconds
+
+    @property
+    def beat_age_seconds(self) -> float | None:
+        """Seconds since the worker that has it was last heard; of a run that ``records.selectors`` read."""
+        return self._seconds("beat_age") if self.state in LEASED else None
+
+    @property
+    def progress_age_seconds(self) -> float | None:
+        """Seconds since its trainer was last heard; of a run that ``records.selectors`` read."""
+        return self._seconds("progress_age") if self.state in AT_WORK else None
+
+    def _seconds(self, age: str) -> float | None:
+        found: timedelta | None = getattr(self, age)
+        return None if found is None else found.total_seconds()
+
+    @property
+    def waiting_for(self) -> str | None:
+        """Name of the run that must end before this one starts."""
+        return self._before.name if self._before else None
+
+    @property
+    def waiting_for_state(self) -> str | None:
+        """Its state; one that is cancelled must be resumed."""
+        return self._before.state if self._before else None
+
+    @property
+    def _before(self) -> Run | None:
+        waits = self.after_id is not None and self.state == RunState.QUEUED
+        return self.after if waits and self.after and self.after.state != RunState.SUCCEEDED else None
 
 
 class RunStar(models.Model):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 from uuid import UUID
 
 import pytest
 from pydantic import AliasPath, Field
 
 from webapp.common import answers
-from webapp.common.answers import Answer, Finite, Items, Time, in_shape
+from webapp.common.answers import Answer, Finite, Items, Time, as_json, in_shape
 
 KNIGHT = UUID(int=7)
 AT = datetime(2026, 11, 28, 4, 30, 0, 250, UTC)
@@ -43,6 +45,9 @@ class Row:
 SHOWN = {"id": str(KNIGHT), "name": "Ivanhoe", "score": 0.5, "team": "Joust", "at": "2026-11-28T04:30:00.000250+00:00"}
 
 
+TEAM = {"name": "Joust"}
+
+
 @pytest.fixture
 def reports(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     """Misfits are logged, as in production; elsewhere in the tests they fail."""
@@ -63,6 +68,14 @@ def test_an_answer_is_read_off_a_row_and_off_a_dictionary() -> None:
 @pytest.mark.parametrize("score", [float("nan"), float("inf"), None])
 def test_a_number_that_json_lacks_is_null(score: float | None) -> None:
     assert in_shape(Knight, Row(score=score))["score"] is None
+
+
+@pytest.mark.parametrize(
+    "row", [Row(), Row(name="\u2028 Wilfrid of Ivanhoé", score=float("nan")), {**SHOWN, "team": TEAM}]
+)
+def test_the_text_of_an_answer_is_the_same_answer(row: Any) -> None:
+    text = as_json(Knight, row)
+    assert text.isascii() and json.loads(text) == in_shape(Knight, row)
 
 
 def test_fields_that_a_row_does_not_have_are_added() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from training.config import JobConfig
 from training.errors import ConfigError
+from webapp.common.answers import in_shape
 from webapp.common.storage import run_dir
 from webapp.datasets.models import DatasetState
 from webapp.engine import history
@@ -17,8 +18,9 @@ from webapp.engine.history import run_transition
 from webapp.engine.recovery import nudge_forgotten
 from webapp.engine.resolve import resolve
 from webapp.engine.services import run_create, run_launch, run_pause, run_resume, run_stop
+from webapp.runs import answers
 from webapp.runs.models import Attempt, Outbox, Run, RunEvent
-from webapp.runs.records.selectors import run_view
+from webapp.runs.records.selectors import aged
 from webapp.runs.registry.models import Checkpoint, ModelKind, RegisteredModel
 from webapp.runs.states import RunState
 
@@ -188,7 +190,7 @@ def test_followers_fail_with_the_run_they_wait_for(project: Any, alice: Any, job
     run_stop(run=first, user=alice)
     states = dict(Run.objects.values_list("name", "state"))
     assert states == {"first": "cancelled", "second": "queued", "third": "queued"}, "it may be resumed"
-    assert run_view(Run.objects.get(name="second"))["waiting_for_state"] == "cancelled"
+    assert in_shape(answers.RunView, aged(Run.objects.get(name="second")))["waiting_for_state"] == "cancelled"
     assert nudge_forgotten() == 0, "they cannot start"
     Run.objects.filter(pk=first.pk).update(state=RunState.RUNNING)
     run_transition(first.pk, RunState.FAILED)

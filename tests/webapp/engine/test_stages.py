@@ -18,6 +18,7 @@ from tests.webapp.engine.test_batch import batch_of
 from training import events
 from training.config import JobConfig
 from training.errors import ConfigError
+from webapp.common.answers import in_shape
 from webapp.datasets.selectors import runs_using as runs_of_dataset
 from webapp.engine.resolve import resolve
 from webapp.environments.services import require_unused
@@ -27,9 +28,10 @@ from webapp.launch.preflight import preflight
 from webapp.people.teams.models import Project, User
 from webapp.rewards.lab.building import Rows, found_in
 from webapp.rewards.selectors import runs_using as runs_of_spec
+from webapp.runs import answers
 from webapp.runs.config import all_components, common_components, config_at, stage_at
 from webapp.runs.records.reports import REPORT_KINDS, event_text
-from webapp.runs.records.selectors import run_view
+from webapp.runs.records.selectors import aged
 from webapp.runs.rollouts.models import Rollout, Turn
 from webapp.site.tags import event_kind
 
@@ -231,7 +233,7 @@ def test_the_head_of_the_page_and_the_command_line_say_which_stage_it_is(
 ) -> None:
     page = client_for(rita).get(reverse("run-detail", args=[run.project.slug, run.pk])).content.decode()
     assert "stage 2 of 2: hard" in page
-    show.run({**run_view(run), "url": ""}, "")
+    show.run({**in_shape(answers.RunView, aged(run)), "url": ""}, "")
     assert "2 of 2: hard" in capsys.readouterr().out
-    show.run({**run_view(run), "url": "", "health": {}}, "")
+    show.run({**in_shape(answers.RunView, aged(run)), "url": "", "health": {}}, "")
     assert "stage" not in capsys.readouterr().out

@@ -21,8 +21,8 @@ from webapp.engine import attempts as leases
 from webapp.engine.projection import Projector
 from webapp.live import consumers, feed
 from webapp.people.teams.models import User
+from webapp.runs.answers import LIVE
 from webapp.runs.models import Run
-from webapp.runs.records.selectors import KEYS
 from webapp.runs.states import RunState
 from webapp.sockets import websocket_urlpatterns
 
@@ -52,12 +52,12 @@ class Tab:
     def __init__(self) -> None:
         self.seq, self.run, self.frames = -1, {}, []
         self.whole: set[int] = set()
-        self.rows: dict[str, dict[Any, Any]] = {key: {} for key in KEYS}
+        self.rows: dict[str, dict[Any, Any]] = {key: {} for key in LIVE}
 
     def take(self, frame: dict[str, Any]) -> None:
         self.frames.append(frame)
         if frame["type"] == "snapshot":
-            self.rows, self.whole = {key: {} for key in KEYS}, set()
+            self.rows, self.whole = {key: {} for key in LIVE}, set()
         if frame["type"] not in {"snapshot", "changes", "step", "curves"}:
             return
         if "run" in frame:
@@ -65,7 +65,7 @@ class Tab:
         if frame["type"] == "step":
             self.whole.add(frame["step"])
         rows = {"points": points_of(frame.get("curves", {}))} | frame
-        for key in KEYS:
+        for key in LIVE:
             for row in rows.get(key, []):
                 identity = tuple(row[part] for part in IDENTITY[key])
                 old = self.rows[key].get(identity)

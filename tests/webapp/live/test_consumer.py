@@ -14,14 +14,18 @@ from channels.layers import channel_layers
 from channels_redis.core import RedisChannelLayer
 from django.conf import settings
 from django.db import OperationalError
+from django.utils import timezone
 
 from tests.webapp.live.conftest import Socket, Tab, Watched, Wire, in_db
 from training import events
 from webapp.asgi import application
+from webapp.common.answers import as_json
 from webapp.live import consumers, feed
 from webapp.live.feed import encode, frames
 from webapp.people.teams.models import Membership
+from webapp.runs.answers import CONTENT_MAX, Event
 from webapp.runs.models import Run
+from webapp.runs.rollouts.models import Turn
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -339,7 +343,9 @@ async def test_a_nudge_becomes_a_frame_quickly(watched: Watched, alice: Any, mon
 
 
 def test_frames_are_cut_and_resume_safely() -> None:
-    rows = {"points": [], "turns": [{"text": "x" * 1_000_000, "seq": number} for number in range(10)]}
+    messages, rollout = [{"role": "user", "content": "x" * CONTENT_MAX}] * 5, uuid.uuid4()
+    turns = [Turn(rollout_id=rollout, number=number, messages=messages, seq=number) for number in range(10)]
+    rows = {"points": [], "turns": turns}
     texts = list(frames({"type": "snapshot", "seq": 9, "run": {}}, rows, before=0))
     parsed = [json.loads(text) for text in texts]
     assert all(len(text) <= 4 << 20 for text in texts) and len(texts) > 2
@@ -353,9 +359,12 @@ def test_frames_are_cut_and_resume_safely() -> None:
 )
 def test_every_value_is_json(value: Any) -> None:
     """Every frame is JSON that a browser can parse."""
-    text = encode({"value": value, "deep": [{"value": value}]})
-    assert text.isascii() and "NaN" not in text and "Infinity" not in text
-    assert set(json.loads(text)) == {"value", "deep"}
+    shown = {"value": value, "deep": [{"value": value}]}
+    row = {"seq": 1, "attempt": 1, "kind": "log", "payload": shown, "at": timezone.now()}
+    for text in (encode(shown), as_json(Event, row)):
+        assert text.isascii() and "NaN" not in text and "Infinity" not in text
+        found = json.loads(text)
+        assert set(found.get("payload", found)) == {"value", "deep"}
 
 
 def test_a_tab_keeps_the_later_attempts_point() -> None:

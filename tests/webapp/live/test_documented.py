@@ -11,8 +11,8 @@ import pytest
 from tests.webapp.live.conftest import Socket, Watched, in_db
 from training import events
 from webapp.live import consumers
+from webapp.runs.answers import LIVE
 from webapp.runs.records.reports import REPORT_KINDS
-from webapp.runs.records.selectors import KEYS
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "live.md").read_text(encoding="utf-8")
@@ -37,7 +37,7 @@ async def test_every_field_of_a_frame_is_documented(watched: Watched, alice: Any
     socket = Socket(watched.run.pk, alice, "?after=0")
     await socket.connect()
     frame = await socket.frame()
-    assert frame["type"] == "changes" and set(KEYS) == set(VIEWS) - {"run"}
+    assert frame["type"] == "changes" and set(LIVE) == set(VIEWS) - {"run"}
     for key, view in VIEWS.items():
         for row in [frame["run"]] if key == "run" else frame[key]:
             assert set(row) == documented(view), view

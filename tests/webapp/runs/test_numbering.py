@@ -61,11 +61,9 @@ def test_changes_come_in_order_and_are_cut_at_a_number(make_run: Any) -> None:
     _rows(run, [EDGE - 1, 2 * EDGE, EDGE, 5])
     first = run_changes_after(run, 4, limit=2)
     assert (first.seq, first.more) == (EDGE - 1, True)
-    assert (
-        [row["seq"] for row in first.rows["rollouts"]] == [row["seq"] for row in first.rows["turns"]] == [5, EDGE - 1]
-    )
+    assert [row.seq for row in first.rows["rollouts"]] == [row.seq for row in first.rows["turns"]] == [5, EDGE - 1]
     rest = run_changes_after(run, first.seq, limit=2)
-    assert [row["seq"] for row in rest.rows["groups"]] == [EDGE, 2 * EDGE] and not rest.more
+    assert [row.seq for row in rest.rows["groups"]] == [EDGE, 2 * EDGE] and not rest.more
 
 
 @pytest.mark.parametrize(("model", "index"), INDEXES.items())

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from pydantic import Field
+from pydantic import AliasPath, Field
 
-from webapp.api.answers.runs import Rollout, Turn
-from webapp.common.answers import Answer, Numbered, Object, Pair, Time
+from webapp.common.answers import Answer, Finite, Numbered, Object, Pair, Time
+from webapp.runs.answers import Rollout, Turn
 
 
 class Snippet(Answer):
@@ -23,11 +23,11 @@ class Snippet(Answer):
 class FoundRollout(Rollout):
     """One rollout that was found."""
 
-    run: UUID
+    run: UUID = Field(validation_alias="run_id")
     held_out: bool = Field(description="played to evaluate a run that trains")
     characters: int = Field(description="that the policy wrote")
     tools: list[str] = Field(description="that it called, each once")
-    surprise: float | None = Field(description="bits: how rare it is in its group")
+    surprise: Finite = Field(description="bits: how rare it is in its group")
     snippet: Snippet | None
 
 
@@ -122,8 +122,8 @@ class Expected(Answer):
 class TaskRow(Answer):
     """The row that was played."""
 
-    dataset: UUID
-    reference: str
+    dataset: UUID = Field(validation_alias=AliasPath("dataset", "pk"))
+    reference: str = Field(validation_alias=AliasPath("dataset", "reference"))
     number: int = Field(description="counts from 1")
     expected: list[Expected]
 
@@ -131,9 +131,9 @@ class TaskRow(Answer):
 class RolloutWhole(Rollout):
     """One rollout with its first turns."""
 
-    run: UUID
+    run: UUID = Field(validation_alias="run_id")
     held_out: bool
-    env_reward: float | None
+    env_reward: Finite
     env_parts: dict[str, Any]
     turn_rewards: list[float | None] | None = Field(
         description="the environment's reward so far at the reset and after each turn, null where it said none"
@@ -159,7 +159,7 @@ class Ordered(Answer):
 class Turns(Answer):
     """A part of a transcript."""
 
-    items: list[Turn]
+    items: list[Turn] = Field(validation_alias="turns")
     after: int | None = Field(description="number of the next turn; null at the end")
 
 

@@ -15,10 +15,11 @@ from django.utils.translation import gettext as _
 
 from training.evaluation.figures import Sheet
 from training.evaluation.intervals import Interval
+from webapp.common.answers import in_shape
 from webapp.evaluation.comparison.contestants import Contestant
 from webapp.evaluation.comparison.figures import Numbers
+from webapp.runs import answers
 from webapp.runs.rollouts.models import Rollout, RolloutStatus, Turn
-from webapp.runs.rollouts.selectors import turn_view
 
 SOLVED_FROM = 0.5
 GROUPS = ("gained", "lost", "both", "neither", "missing")
@@ -134,7 +135,7 @@ def played_tasks(contestants: Sequence[Contestant], task: int, number: int) -> l
     shown = {pk: found[number] for pk, found in tries.items() if number < len(found)}
     turns: dict[UUID, list[dict[str, Any]]] = {}
     for turn in Turn.objects.filter(rollout__in=[rollout.pk for rollout in shown.values()]).order_by("number"):
-        turns.setdefault(turn.run_id, []).append(turn_view(turn))
+        turns.setdefault(turn.run_id, []).append(in_shape(answers.Turn, turn))
     return [
         PlayedTask(item, tries.get(item.run.pk, []), shown.get(item.run.pk), turns.get(item.run.pk, []))
         for item in contestants

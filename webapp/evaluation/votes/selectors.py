@@ -25,11 +25,12 @@ from training.evaluation.ranking import (
     ranked_as,
 )
 from training.evaluation.ranking import Vote as Said
+from webapp.common.answers import in_shape
 from webapp.evaluation.comparison.tasks import Row, side_by_side
 from webapp.evaluation.votes.models import Answer, Ballot, RoundContestant, RoundVoter, Vote, VoteRound
 from webapp.people.teams.models import Membership, Project, User
+from webapp.runs import answers
 from webapp.runs.rollouts.models import Turn
-from webapp.runs.rollouts.selectors import turn_view
 
 PLAYABLE = Q(
     first__run__isnull=False,
@@ -181,7 +182,7 @@ def shown(ballot: Ballot, *, left_first: bool) -> Shown:
     ids = [ballot.first_rollout, ballot.second_rollout]
     turns: dict[UUID, list[dict[str, Any]]] = {pk: [] for pk in ids}
     for turn in Turn.objects.filter(rollout__in=ids, run__project=ballot.round.project_id).order_by("number"):
-        turns[turn.rollout_id].append(turn_view(turn))
+        turns[turn.rollout_id].append(in_shape(answers.Turn, turn))
     rows = side_by_side([turns[pk] for pk in (ids if left_first else reversed(ids))])
     told: list[dict[str, Any]] = []
     while rows and rows[0][1] and all(message.get("role") != "assistant" for message in rows[0][0][0]):

@@ -23,6 +23,7 @@ from training.config.job import kind_in
 from training.config.rollout import POLICY_CHOICES
 from training.errors import ConfigError, TiltyardError
 from training.plain import number_in
+from webapp.common.answers import in_shape
 from webapp.common.text import in_words, translated
 from webapp.common.words import failure
 from webapp.datasets.selectors import latest_datasets
@@ -48,10 +49,10 @@ from webapp.reading.rewinding.services import (
 from webapp.reading.selectors import own_rollout
 from webapp.reading.turns import Message, message_of
 from webapp.rewards.selectors import component_titles
+from webapp.runs import answers
 from webapp.runs.config import component_titles as titles_of
 from webapp.runs.registry.selectors import registered_as
 from webapp.runs.rollouts.models import Rollout
-from webapp.runs.rollouts.selectors import rollout_view
 
 # --- Strings --------------------------------------------------------------------------------------------------------
 # The texts of a rewound rollout's script.
@@ -104,7 +105,7 @@ def rollout_rewind(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "project": project,
         "rollout": rollout,
         "run": rollout.run,
-        "view": rollout_view(rollout),
+        "view": in_shape(answers.Rollout, rollout),
     }
     try:
         scene = scene_of(rollout)
@@ -254,7 +255,7 @@ def _branches_page(
         "project": project,
         "rollout": rollout,
         "run": rollout.run,
-        "view": rollout_view(rollout),
+        "view": in_shape(answers.Rollout, rollout),
         "can_edit": can_edit(project),
         "lines": [
             (item, item in shown, _toggle_address(item, shown), _reward_gain(item, rollout)) for item in branches

@@ -21,8 +21,8 @@ from webapp.rewards.lab.view import reason_of
 from webapp.rewards.models import RolloutSet
 from webapp.rewards.scorers.asking import scorers
 from webapp.rewards.services import TRY_LIMIT_S
+from webapp.runs.answers import CONTENT_MAX
 from webapp.runs.config import title_of
-from webapp.runs.rollouts.selectors import CONTENT_MAX
 
 MAX_SPANS = 200
 Value = tuple[float | None, str, list[Span]]

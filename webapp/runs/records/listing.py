@@ -28,16 +28,18 @@ from django.db.models.fields.json import KeyTextTransform, KeyTransform
 from django.db.models.functions import Cast, Coalesce, Now
 
 from training.config import Kind, Reference, ReferenceKind, name_in
+from webapp.common.answers import in_shape
 from webapp.common.text import finite
 from webapp.common.words import Failure, failure
 from webapp.people.teams.models import Project, User
+from webapp.runs import answers
 from webapp.runs.advisories.selectors import open_count
 from webapp.runs.config import having
 from webapp.runs.metrics.selectors import sparklines
 from webapp.runs.models import Attempt, Run, RunStar
 from webapp.runs.records.marks import tags_of_rows
 from webapp.runs.records.reports import held_text
-from webapp.runs.records.selectors import run_view, stalled, with_ages
+from webapp.runs.records.selectors import stalled, with_ages
 from webapp.runs.states import TERMINAL, RunState
 
 PAGE_MAX = 200
@@ -105,7 +107,7 @@ class RunRow:
     @property
     def stalled(self) -> bool:
         """Whether its trainer has been silent for too long."""
-        return stalled(self.view)
+        return stalled(self.run)
 
     @property
     def held(self) -> str:
@@ -243,7 +245,7 @@ def _with_line_columns(rows: QuerySet[Run], user: User | None) -> QuerySet[Run]:
 def _run_row(run: Run, trend: list[float | None]) -> RunRow:
     end = run.finished_at or getattr(run, "read_at", None)
     seconds = (end - run.started_at).total_seconds() if run.started_at and end else None
-    view = run_view(run)
+    view = in_shape(answers.RunState, run)
     solved: dict[str, Any] = getattr(run, "solved", None) or {}
     device: timedelta | None = getattr(run, "device", None)
     low, high = solved.get("low"), solved.get("high")
@@ -270,31 +272,3 @@ def _run_row(run: Run, trend: list[float | None]) -> RunRow:
 def _config_name(run: Run, group: str, option: str, kind: ReferenceKind) -> str:
     """The object of this kind that the config names there, or what else it has there."""
     return name_in(kind, str((run.config.get(group) or {}).get(option) or ""))
-
-
-def list_view(row: RunRow) -> dict[str, Any]:
-    """A line as the API returns it."""
-    run = row.run
-    return (
-        row.view
-        | marks_view(run)
-        | {
-            "starred": row.starred,
-            "owner": row.owner,
-            "created_at": run.created_at.isoformat(),
-            "success": row.success,
-            "success_range": row.success_range,
-            "heldout_success": row.heldout,
-            "advisories": row.advisories,
-            "reward_spec": row.spec,
-            "model": row.model,
-            "dataset": row.dataset,
-            "duration_seconds": row.duration_seconds,
-            "device_seconds": row.device_seconds,
-        }
-    )
-
-
-def marks_view(run: Run) -> dict[str, Any]:
-    """What people wrote on a run."""
-    return {"tags": run.tags, "notes": run.notes, "archived": run.archived_at is not None}

@@ -1,10 +1,9 @@
-"""Reading runs: one view for pages, API and sockets, and the changes after a ``seq``."""
+"""Reading runs: rows for pages, API and sockets, and the changes after a ``seq``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from itertools import accumulate
 from typing import Any, cast
 from uuid import UUID
@@ -15,25 +14,21 @@ from django.db.models import Count, DurationField, Exists, ExpressionWrapper, F,
 from django.db.models.functions import Greatest, Now
 from django.http import HttpRequest
 
-from webapp.common.text import finite
 from webapp.people.teams.access import own
 from webapp.people.teams.models import Project, Role, User
-from webapp.runs.metrics import selectors as metrics
 from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.metrics.selectors import curves
 from webapp.runs.models import Run, RunEvent, RunStar
 from webapp.runs.numbering import by_number, changed, changed_sql
 from webapp.runs.registry.models import Checkpoint
 from webapp.runs.rollouts.models import Rollout, RolloutGroup, Turn
-from webapp.runs.rollouts.selectors import group_view, rollout_view, turn_view
-from webapp.runs.states import AT_WORK, LEASED, TERMINAL, RunState
+from webapp.runs.states import TERMINAL
 
-Rows = dict[str, list[dict[str, Any]]]
-KEYS = ("points", "rollouts", "turns", "groups", "events", "checkpoints")
+Rows = dict[str, list[Any]]
 
 
 def runs_with_ages() -> QuerySet[Run]:
-    """Runs with what ``run_view`` needs, in one query."""
+    """Runs with their ages and those that they wait for, in one query."""
     return with_ages(Run.objects.select_related("after"))
 
 
@@ -57,70 +52,15 @@ def run_read(run_id: UUID) -> Run | None:
         return None
 
 
-def run_view(run: Run) -> dict[str, Any]:
-    """RunView of docs/live.md."""
-    if not hasattr(run, "beat_age"):
-        run = runs_with_ages().get(pk=run.pk)
-    state, before = RunState(run.state), run.after
-    waits = before is not None and state == RunState.QUEUED and before.state != RunState.SUCCEEDED
-    return {
-        "id": str(run.pk),
-        "name": run.name,
-        "kind": run.kind,
-        "state": run.state,
-        "pool": run.pool,
-        "phase": run.phase,
-        "step": run.step,
-        "total_steps": run.total_steps,
-        "attempt": run.attempt,
-        "last_reward": finite(run.last_reward),
-        "seq": run.seq,
-        "queued_at": _iso_time(run.queued_at),
-        "started_at": _iso_time(run.started_at),
-        "finished_at": _iso_time(run.finished_at),
-        "step_seconds": finite(run.step_seconds),
-        "eta_seconds": _seconds_left(run),
-        "error": run.error,
-        "held": run.held,
-        "health": run.health,
-        "beat_age_seconds": _age_seconds(run, "beat_age") if state in LEASED else None,
-        "progress_age_seconds": _age_seconds(run, "progress_age") if state in AT_WORK else None,
-        "waiting_for": before.name if before and waits else None,
-        "waiting_for_state": before.state if before and waits else None,
-    }
+def aged(run: Run) -> Run:
+    """The run with its ages, which is read again where it was read without them."""
+    return run if hasattr(run, "beat_age") else runs_with_ages().select_related("project").get(pk=run.pk)
 
 
-def _age_seconds(run: Run, name: str) -> float | None:
-    """One of the ages of ``runs_with_ages``."""
-    age: timedelta | None = getattr(run, name, None)
-    return age.total_seconds() if age is not None else None
-
-
-def stalled(view: Mapping[str, Any]) -> bool:
-    """Whether the trainer of this RunView has been silent for too long."""
-    age = view["progress_age_seconds"]
+def stalled(run: Run) -> bool:
+    """Whether the trainer of a run with its ages has been silent for too long."""
+    age = run.progress_age_seconds
     return age is not None and age >= settings.STALL_AFTER_S
-
-
-def _iso_time(at: datetime | None) -> str | None:
-    return at.isoformat() if at else None
-
-
-def _seconds_left(run: Run) -> float | None:
-    if run.state != RunState.RUNNING or run.step_seconds is None:
-        return None
-    return finite(max(run.total_steps - run.step, 0) * run.step_seconds)
-
-
-def event_view(event: RunEvent) -> dict[str, Any]:
-    """EventView of docs/live.md."""
-    return {
-        "seq": event.seq,
-        "attempt": event.attempt,
-        "kind": event.kind,
-        "payload": event.payload,
-        "at": event.at.isoformat(),
-    }
 
 
 def run_events_after(run: Run, after: int, limit: int) -> dict[str, Any]:
@@ -130,43 +70,23 @@ def run_events_after(run: Run, after: int, limit: int) -> dict[str, Any]:
     rows = list(RunEvent.objects.filter(run=run, seq__gt=after, seq__lte=run.seq).order_by("seq")[: limit + 1])
     more = len(rows) > limit
     return {
-        "items": [event_view(row) for row in rows[:limit]],
+        "items": rows[:limit],
         "seq": run.seq,
         "more": more,
         "after": rows[limit - 1].seq if more else run.seq,
         "ended": not more and run.state in TERMINAL,
-        "run": run_view(run),
+        "run": run,
     }
 
 
-def checkpoint_view(checkpoint: Checkpoint) -> dict[str, Any]:
-    """CheckpointView of docs/live.md."""
-    return {
-        "id": str(checkpoint.pk),
-        "attempt": checkpoint.attempt,
-        "step": checkpoint.step,
-        "path": checkpoint.path,
-        "bytes": checkpoint.bytes,
-        "final": checkpoint.final,
-        "state": checkpoint.state,
-        "created_at": checkpoint.created_at.isoformat(),
-        "seq": checkpoint.seq,
-    }
-
-
-def point_view(point: MetricPoint) -> dict[str, Any]:
-    """PointView of docs/live.md."""
-    return {"attempt": point.attempt, "step": point.step, "name": point.name, "value": metrics.rounded(point.value)}
-
-
-_SOURCES: tuple[tuple[str, type[Any], Callable[[Any], dict[str, Any]]], ...] = (
-    ("points", MetricPoint, point_view),
-    ("rollouts", Rollout, rollout_view),
-    ("turns", Turn, turn_view),
-    ("groups", RolloutGroup, group_view),
-    ("events", RunEvent, event_view),
-    ("checkpoints", Checkpoint, checkpoint_view),
-)
+_MODELS: dict[str, type[Any]] = {
+    "points": MetricPoint,
+    "rollouts": Rollout,
+    "turns": Turn,
+    "groups": RolloutGroup,
+    "events": RunEvent,
+    "checkpoints": Checkpoint,
+}
 
 
 LEFT_OUT: dict[type[Any], dict[str, bool]] = {Rollout: {"held_out": True}, Turn: {"rollout__held_out": True}}
@@ -174,7 +94,7 @@ LEFT_OUT: dict[type[Any], dict[str, bool]] = {Rollout: {"held_out": True}, Turn:
 
 
 _NEW = "SELECT " + ", ".join(  # noqa: S608 - names of our own tables
-    f"EXISTS (SELECT FROM {model._meta.db_table} WHERE {changed_sql(model)})" for _key, model, _view in _SOURCES
+    f"EXISTS (SELECT FROM {model._meta.db_table} WHERE {changed_sql(model)})" for model in _MODELS.values()
 )
 
 
@@ -182,7 +102,7 @@ def _kinds_after(run: Run, seq: int) -> set[str]:
     """Which kinds of rows are newer than ``seq``: mostly one or two, and the others need not be asked for."""
     with connection.cursor() as cursor:
         cursor.execute(_NEW, {"run": run.pk, "after": seq, "upto": run.seq})
-        return {key for key, new in zip(KEYS, cursor.fetchone(), strict=True) if new}
+        return {key for key, new in zip(_MODELS, cursor.fetchone(), strict=True) if new}
 
 
 @dataclass
@@ -202,9 +122,9 @@ def run_changes_after(run: Run, seq: int, limit: int = 2000) -> Changes:
     above ``run.seq`` and is left to the next call. If a kind has more than ``limit`` rows, all kinds are cut at its
     last one, so that the next call can continue after the returned ``seq``.
     """
-    found: dict[str, list[Any]] = {key: [] for key in KEYS}
+    found: dict[str, list[Any]] = {key: [] for key in _MODELS}
     upto, kinds = run.seq, _kinds_after(run, seq)
-    for key, model, _view in _SOURCES:
+    for key, model in _MODELS.items():
         if key not in kinds:
             continue
         new = changed(model.objects.filter(run_id=run.pk), seq, run.seq).exclude(**LEFT_OUT.get(model, {}))
@@ -212,8 +132,8 @@ def run_changes_after(run: Run, seq: int, limit: int = 2000) -> Changes:
         if len(rows) > limit:
             upto = min(upto, rows[limit - 1].seq)
         found[key] = rows
-    shown = {key: [view(row) for row in found[key] if row.seq <= upto] for key, _model, view in _SOURCES}
-    return Changes(run, upto, shown, more=upto < run.seq)
+    kept = {key: [row for row in rows if row.seq <= upto] for key, rows in found.items()}
+    return Changes(run, upto, kept, more=upto < run.seq)
 
 
 # The run of an address, if the person may see it.

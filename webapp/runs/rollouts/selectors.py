@@ -10,13 +10,10 @@ from django.db.models.functions import Coalesce
 
 from envs.wire import Message
 from training.rewards.base import Episode
-from webapp.common.text import finite
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout, RolloutGroup, RolloutStatus, Turn
-from webapp.runs.rollouts.words import TEXTS
 
 ALL = slice(None)
-CONTENT_MAX = 200_000  # characters of one message on a screen; the database keeps all
 
 
 def latest_rollouts(*runs: Run) -> QuerySet[Rollout]:
@@ -26,69 +23,6 @@ def latest_rollouts(*runs: Run) -> QuerySet[Rollout]:
     """
     rows = Rollout.objects.filter(run__in=runs).exclude(status=RolloutStatus.RUNNING)
     return rows.order_by("run_id", "step", "group", "index", "-attempt").distinct("run_id", "step", "group", "index")
-
-
-def rollout_view(rollout: Rollout) -> dict[str, Any]:
-    """RolloutView of docs/live.md."""
-    return {
-        "id": str(rollout.pk),
-        "attempt": rollout.attempt,
-        "step": rollout.step,
-        "group": rollout.group,
-        "index": rollout.index,
-        "row": rollout.row,
-        "part": rollout.part,
-        "task": rollout.task,
-        "policy": rollout.policy,
-        "status": rollout.status,
-        "outcome": rollout.outcome,
-        "judged_by": rollout.judged_by,
-        "reward": finite(rollout.reward),
-        "parts": rollout.parts,
-        "advantage": finite(rollout.advantage),
-        "error": rollout.error,
-        "turns": rollout.turns,
-        "tokens": rollout.tokens,
-        "seconds": finite(rollout.seconds),
-        "policy_step": rollout.policy_step,
-        "started_at": rollout.started_at.isoformat(),
-        "seq": rollout.seq,
-    }
-
-
-def turn_view(turn: Turn) -> dict[str, Any]:
-    """TurnView of docs/live.md."""
-    return {
-        "rollout": str(turn.rollout_id),
-        "number": turn.number,
-        "messages": [_shorten_message(message) for message in turn.messages],
-        "tokens": turn.tokens,
-        "seconds": finite(turn.seconds),
-        "policy_step": turn.policy_step,
-        "parse_error": turn.parse_error or None,
-        "wrote": turn.wrote[:CONTENT_MAX] or None,
-        "seq": turn.seq,
-    }
-
-
-def _shorten_message(message: dict[str, Any]) -> dict[str, Any]:
-    texts = {name: message.get(name) for name in TEXTS}
-    long = {name: text for name, text in texts.items() if isinstance(text, str) and len(text) > CONTENT_MAX}
-    cut = {name: f"{text[:CONTENT_MAX]} … (+{len(text) - CONTENT_MAX})" for name, text in long.items()}
-    return {**message, **cut, "shortened": True} if cut else message
-
-
-def group_view(group: RolloutGroup) -> dict[str, Any]:
-    """GroupView of docs/live.md."""
-    return {
-        "attempt": group.attempt,
-        "step": group.step,
-        "group": group.group,
-        "reward_mean": finite(group.reward_mean),
-        "reward_std": finite(group.reward_std),
-        "zero_variance": group.zero_variance,
-        "seq": group.seq,
-    }
 
 
 def current_step(run: Run) -> int | None:
@@ -118,7 +52,7 @@ def newest_rollouts(run: Run, step: int | None) -> list[Rollout]:
     return list(newest_of_step(run, step))
 
 
-def step_rollouts(run: Run, step: int, shown: slice = ALL) -> dict[str, list[dict[str, Any]]]:
+def step_rollouts(run: Run, step: int, shown: slice = ALL) -> dict[str, list[Any]]:
     """``{rollouts, turns, groups}`` of one step, as its newest attempt made it: of its rollouts those that are
     ``shown`` with their turns, and all of its groups."""
     rows = newest_of_step(run, step)
@@ -126,11 +60,7 @@ def step_rollouts(run: Run, step: int, shown: slice = ALL) -> dict[str, list[dic
     turns = Turn.objects.filter(rollout__in=[rollout.pk for rollout in rollouts]).order_by("rollout", "number")
     attempt = Subquery(rows.order_by().values("attempt")[:1])
     groups = RolloutGroup.objects.filter(run=run, attempt=attempt, step=step).order_by("group")
-    return {
-        "rollouts": [rollout_view(rollout) for rollout in rollouts],
-        "turns": [turn_view(turn) for turn in turns] if rollouts else [],
-        "groups": [group_view(group) for group in groups],
-    }
+    return {"rollouts": rollouts, "turns": list(turns) if rollouts else [], "groups": list(groups)}
 
 
 # Recorded rollouts as the episodes that reward components score.

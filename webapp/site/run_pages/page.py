@@ -23,6 +23,7 @@ from training.config import (
 from training.errors import ConfigError
 from training.metrics import METRICS
 from training.rewards.custom import CUSTOM, code_hash
+from webapp.common.answers import in_shape
 from webapp.common.static_files import PLOTLY
 from webapp.common.storage import attempt_dir
 from webapp.common.text import clean_text, duration, figure, in_words, percent, translated
@@ -33,11 +34,11 @@ from webapp.engine.services import GoingOn, disk_text, fault_text
 from webapp.engine.trainer import output_tail
 from webapp.foreign.figure_files import has_ended
 from webapp.foreign.importing import import_report
+from webapp.runs import answers
 from webapp.runs.config import Changed, all_components, component_titles, config_of, differences, of_step, stack_weights
 from webapp.runs.metrics.selectors import metric_names, newest_values
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.records.reports import REPORT_KINDS, event_text, report_text
-from webapp.runs.records.selectors import event_view
 from webapp.runs.states import TERMINAL, RunState
 from webapp.site.run_pages.flight import environment_of
 
@@ -288,17 +289,18 @@ def _newest_events(run: Run, kinds: tuple[str, ...], limit: int, before: int | N
 
 def _course_lines(found: list[RunEvent]) -> tuple[list[dict[str, Any]], int | None]:
     older = found[EVENTS_PAGE - 1].seq if len(found) > EVENTS_PAGE else None
-    return [event_view(event) for event in found[:EVENTS_PAGE]], older
+    return in_shape(list[answers.Event], found[:EVENTS_PAGE]), older
 
 
 def _log_lines(found: list[RunEvent]) -> tuple[list[str], int | None]:
     older = found[LOG_LINES - 1].seq if len(found) > LOG_LINES else None
-    return [log_line(event_view(event)) for event in reversed(found[:LOG_LINES])], older
+    return [log_line(in_shape(answers.Event, event)) for event in reversed(found[:LOG_LINES])], older
 
 
 def log_file(run: Run, limit: int = 50_000) -> list[str]:
     """Messages and events in one order, for the file that is downloaded."""
-    return [log_line(event_view(event)) for event in reversed(_newest_events(run, (*LOG, *EVENT_KINDS), limit))]
+    found = reversed(_newest_events(run, (*LOG, *EVENT_KINDS), limit))
+    return [log_line(in_shape(answers.Event, event)) for event in found]
 
 
 def log_line(event: dict[str, Any]) -> str:

@@ -21,6 +21,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from training.errors import ConfigError
 from training.plain import number_in
+from webapp.common.answers import in_shape
 from webapp.common.ids import name_validator
 from webapp.common.pages import add_errors, url_or_none
 from webapp.common.serving import CsvResponse, csv_lines
@@ -45,14 +46,15 @@ from webapp.people.teams.access import can_edit
 from webapp.people.teams.models import Project, Role, User
 from webapp.results.model_pages.page import model_of_run
 from webapp.results.summary.summary import ENDED, summary_of
+from webapp.runs import answers
 from webapp.runs.advisories.selectors import Advised, advised
 from webapp.runs.metrics.selectors import curves, metric_names
 from webapp.runs.models import Run
 from webapp.runs.records.marks import ARCHIVABLE
 from webapp.runs.records.reports import held_text, report_lines
-from webapp.runs.records.selectors import own_run, run_view, stalled
+from webapp.runs.records.selectors import own_run, stalled
 from webapp.runs.registry.models import Checkpoint
-from webapp.runs.rollouts.selectors import newest_rollouts, rollout_view
+from webapp.runs.rollouts.selectors import newest_rollouts
 from webapp.runs.states import RunState
 from webapp.site.run_pages import page
 from webapp.site.run_pages.ended import Reader, context_of, told
@@ -121,7 +123,7 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 
 def _by_state(project: Project, run: Run, found: Advised, whole: list[Checkpoint]) -> dict[str, Any]:
     """What the templates draw again when the run's state changes."""
-    view, clone, going_on = run_view(run), url_or_none("run-new", project.slug), GoingOn(run, whole)
+    view, clone, going_on = in_shape(answers.RunView, run), url_or_none("run-new", project.slug), GoingOn(run, whole)
     editor, made = can_edit(project), model_of_run(run, whole)
     can = page.actions(going_on, editor=editor)
     chat_url = f"{reverse('chat-new', args=[project.slug])}?{urlencode({'model': run.reference})}"
@@ -143,7 +145,7 @@ def _by_state(project: Project, run: Run, found: Advised, whole: list[Checkpoint
         "evaluation": own_figures(run),
         "spend": run_spend(run),
         "failure": failure(view["error"]),
-        "stalled": stalled(view),
+        "stalled": stalled(run),
         "held": held_text(run.held),
         "reports": report_lines(run.health, run.error),
         "next_act": page.next_act(going_on),
@@ -218,7 +220,7 @@ def _step_rows(request: HttpRequest, run: Run) -> dict[str, Any]:
     """Rollouts of the wanted step for readers without scripts."""
     step = number_in(request.GET.get("step", ""), 8)
     found = newest_rollouts(run, step)
-    return {"step": found[0].step if found else step, "rollouts": [rollout_view(rollout) for rollout in found]}
+    return {"step": found[0].step if found else step, "rollouts": in_shape(list[answers.Rollout], found)}
 
 
 def _act_and_redirect(

@@ -16,7 +16,7 @@ from webapp.rewards.lab.sets import recorded_rollouts
 from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import RunEvent
 from webapp.runs.records.reports import event_text
-from webapp.runs.records.selectors import run_changes_after
+from webapp.runs.records.selectors import aged, run_changes_after
 from webapp.runs.registry.models import Checkpoint
 from webapp.runs.rollouts.models import Rollout, RolloutGroup
 from webapp.runs.rollouts.selectors import current_step, step_rollouts
@@ -98,11 +98,11 @@ def test_held_out_rollouts_are_marked_and_their_run_knows_its_best(evaluated: An
 def test_the_live_view_and_the_lab_see_only_what_is_learned_from(evaluated: Any) -> None:
     run = evaluated.run
     assert current_step(run) == 2
-    assert [row["task"] for row in step_rollouts(run, 2)["rollouts"]] == ["learned"]
+    assert [row.task for row in step_rollouts(run, 2)["rollouts"]] == ["learned"]
     changes = run_changes_after(run, 0)
-    assert [row["task"] for row in changes.rows["rollouts"]] == ["learned"]
-    assert {row["rollout"] for row in changes.rows["turns"]} <= {row["id"] for row in changes.rows["rollouts"]}
-    assert [row["task"] for row in json.loads(snapshot_text(run))["rollouts"]] == ["learned"]
+    assert [row.task for row in changes.rows["rollouts"]] == ["learned"]
+    assert {row.rollout_id for row in changes.rows["turns"]} <= {row.pk for row in changes.rows["rollouts"]}
+    assert [row["task"] for row in json.loads(snapshot_text(aged(run)))["rollouts"]] == ["learned"]
     assert [row.task for row in recorded_rollouts(run, None, None)] == ["learned"]
     assert RolloutGroup.objects.filter(run=run).count() == 1
 

@@ -12,10 +12,12 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from training import events
+from webapp.common.answers import in_shape
 from webapp.live.feed import snapshot_text
+from webapp.runs import answers
 from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.records.listing import SORTS, run_list
-from webapp.runs.records.selectors import run_changes_after, run_read, run_view
+from webapp.runs.records.selectors import aged, run_changes_after, run_read
 from webapp.runs.rollouts.models import Rollout, RolloutGroup
 from webapp.runs.rollouts.selectors import current_step, newest_rollouts, step_rollouts
 from webapp.runs.states import RunState
@@ -69,7 +71,8 @@ def test_another_projects_runs_are_not_listed(project: Any, charlie: Any, make_r
 def test_a_waiting_run_says_for_what(queued: Any) -> None:
     first = queued()
     second = queued(fields={"after": first})
-    assert run_view(second)["waiting_for"] == first.name and run_view(first)["waiting_for"] is None
+    seen, before = (in_shape(answers.RunView, aged(run)) for run in (second, first))
+    assert seen["waiting_for"] == first.name and before["waiting_for"] is None
 
 
 def test_the_time_left_follows_the_pace(written: Any) -> None:
@@ -78,7 +81,7 @@ def test_the_time_left_follows_the_pace(written: Any) -> None:
     lines = [line % (step, 1000 + 2 * step) for step in range(1, 6)]
     w.raw(('{"type":"run_started","kind":"grpo","total_steps":10,"t":1000}\n' + "".join(lines)).encode())
     w.project()
-    view = run_view(w.run)
+    view = in_shape(answers.RunView, aged(w.run))
     assert (view["step_seconds"], view["eta_seconds"]) == (pytest.approx(2), pytest.approx(10))
     assert view["beat_age_seconds"] < 60
 
@@ -121,8 +124,8 @@ def test_a_step_shows_what_its_newest_attempt_played(written: Any) -> None:
         Rollout.objects.create(status="completed", started_at=timezone.now(), **fields)
         RolloutGroup.objects.create(run=run, attempt=attempt, step=3, group=0, zero_variance=False, seq=run.seq)
     found = step_rollouts(run, 3)
-    assert [row["task"] for row in found["rollouts"]] == ["tenth attempt"]
-    assert [group["attempt"] for group in found["groups"]] == [10]
+    assert [row.task for row in found["rollouts"]] == ["tenth attempt"]
+    assert [group.attempt for group in found["groups"]] == [10]
 
 
 def test_a_page_of_a_step_reads_the_turns_of_that_page_alone(written: Any) -> None:
@@ -135,8 +138,8 @@ def test_a_page_of_a_step_reads_the_turns_of_that_page_alone(written: Any) -> No
     w.project()
     with CaptureQueriesContext(connection) as asked:
         found = step_rollouts(w.run, 1, slice(2, 4))
-    assert [row["task"] for row in found["rollouts"]] == ["r2", "r3"]
-    assert {turn["messages"][0]["content"] for turn in found["turns"]} == {"r2", "r3"} and len(found["turns"]) == 2
+    assert [row.task for row in found["rollouts"]] == ["r2", "r3"]
+    assert {turn.messages[0]["content"] for turn in found["turns"]} == {"r2", "r3"} and len(found["turns"]) == 2
     assert "LIMIT 2 OFFSET 2" in asked[0]["sql"] and len(asked) == 3
     assert step_rollouts(w.run, 1, slice(5, 9))["rollouts"] == step_rollouts(w.run, 1, slice(5, 9))["turns"] == []
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from django.utils import timezone
 
 from envs.wire import Message, ToolCall
 from training import events as run_events
+from webapp.common.answers import in_shape
 from webapp.engine.batch import Batch, rollout_id
+from webapp.runs import answers
+from webapp.runs.answers import CONTENT_MAX
 from webapp.runs.models import Run
 from webapp.runs.rollouts.figures import Played, surprises
 from webapp.runs.rollouts.models import Rollout, Turn
-from webapp.runs.rollouts.selectors import CONTENT_MAX, turn_view
 from webapp.runs.rollouts.words import (
     TEXT_MAX,
     TOKENS_MAX,
@@ -195,6 +197,8 @@ def test_a_turn_is_found_by_what_stands_apart_in_it_too(field: str) -> None:
 @pytest.mark.parametrize("field", ["content", "reasoning", "refusal"])
 def test_no_text_of_a_turn_on_a_screen_is_longer_than_it_may_be(field: str) -> None:
     long, whole = ({"role": "assistant", "content": "", field: "x" * size} for size in (CONTENT_MAX + 7, CONTENT_MAX))
-    (shown,) = turn_view(Turn(messages=[long]))["messages"]
+    turn = Turn(rollout_id=uuid4(), number=0, messages=[long], seq=1)
+    (shown,) = in_shape(answers.Turn, turn)["messages"]
     assert (shown[field], shown["shortened"]) == ("x" * CONTENT_MAX + " … (+7)", True)
-    assert turn_view(Turn(messages=[whole]))["messages"] == [whole]
+    turn.messages = [whole]
+    assert in_shape(answers.Turn, turn)["messages"] == [whole]

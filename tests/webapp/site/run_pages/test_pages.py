@@ -21,7 +21,7 @@ from webapp.engine.services import run_stop
 from webapp.people.teams.models import Project, User
 from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Run, RunEvent
-from webapp.runs.records.selectors import run_view, stalled
+from webapp.runs.records.selectors import aged, stalled
 from webapp.runs.rollouts.models import Rollout, Turn
 from webapp.runs.states import RunState
 from webapp.site.run_pages import page
@@ -221,7 +221,7 @@ def test_how_long_is_too_long_is_a_setting(client_for: Clients, make_run: Make, 
     settings.STALL_AFTER_S = 3600
     run = _silent_run(make_run, 61)
     assert "No progress for 1 h 1 min" in client_for(rita).get(_url("run-detail", run)).content.decode()
-    assert stalled(run_view(run)) and not stalled(run_view(_silent_run(make_run, 59)))
+    assert stalled(aged(run)) and not stalled(aged(_silent_run(make_run, 59)))
 
 
 def test_nothing_inline(client_for: Clients, make_run: Make, bob: User, rollout: Rollout) -> None:

@@ -11,10 +11,12 @@ from django.urls import reverse
 from django.utils import timezone
 
 from training.algorithms.checkpoints import write_whole
+from webapp.common.answers import in_shape
 from webapp.common.storage import run_dir
+from webapp.runs import answers
 from webapp.runs.models import Run, RunEvent
 from webapp.runs.records.reports import report_lines
-from webapp.runs.records.selectors import run_view
+from webapp.runs.records.selectors import aged
 from webapp.runs.registry.models import Checkpoint
 from webapp.runs.states import RunState
 
@@ -51,7 +53,7 @@ def test_a_held_step_is_shown_with_its_countdown(
     assert "Step 7 waits: No connection to the environment. Next try in 12 s" in box and "pauses in 8 min" in box
     rows = client_for(rita).get(reverse("run-list", args=[run.project.slug])).content.decode()
     assert "waiting for environment … next try in 12 s, pauses in 8 min" in rows
-    assert run_view(run)["held"]["tries"] == 3
+    assert in_shape(answers.RunView, aged(run))["held"]["tries"] == 3
 
 
 def test_a_run_that_waits_for_nothing_shows_no_wait(client_for: Any, make_run: Any, rita: Any) -> None:

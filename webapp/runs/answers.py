@@ -1,0 +1,213 @@
+"""The shapes of runs and of their rows, as pages, live frames and the API show them (docs/live.md)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from uuid import UUID
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from webapp.common.answers import Answer, Filled, Finite, Numbered, Object, Pair, Time
+from webapp.runs.metrics.selectors import rounded
+from webapp.runs.rollouts.words import TEXTS
+
+CONTENT_MAX = 200_000  # characters of one message on a screen; the database keeps all
+
+
+def _shorten(message: dict[str, Any]) -> dict[str, Any]:
+    texts = {name: message.get(name) for name in TEXTS}
+    long = {name: text for name, text in texts.items() if isinstance(text, str) and len(text) > CONTENT_MAX}
+    cut = {name: f"{text[:CONTENT_MAX]} … (+{len(text) - CONTENT_MAX})" for name, text in long.items()}
+    return {**message, **cut, "shortened": True} if cut else message
+
+
+Shown = Annotated[Object, AfterValidator(_shorten)]
+"""A message of which no text is longer than a screen needs."""
+Text = Annotated[str | None, BeforeValidator(lambda text: text[:CONTENT_MAX] if text else None)]
+"""A text that is no longer than a screen needs; ``null`` for none."""
+
+
+class RunView(Answer):
+    """A run as the live view shows it."""
+
+    id: UUID
+    name: str
+    kind: str = Field(description="grpo, rloo, ppo, dpo, sft, sample or evaluate")
+    state: str
+    pool: str = Field(description="whose places it takes: train (a device) or endpoint (it only asks one)")
+    phase: str
+    step: int
+    total_steps: int
+    attempt: int = Field(description="0 before it was ever at work")
+    last_reward: Finite
+    seq: int = Field(description="number of its newest event")
+    queued_at: Time | None
+    started_at: Time | None
+    finished_at: Time | None
+    step_seconds: Finite
+    eta_seconds: Finite
+    error: Object | None = Field(description="why it failed or paused: code, message, hint")
+    held: Object | None = Field(description="what it waits for")
+    health: Object = Field(description="what its trainer last said of sampler, skipped updates and saving")
+    beat_age_seconds: float | None = Field(description="since its worker was last heard")
+    progress_age_seconds: float | None = Field(description="since its trainer was last heard")
+    waiting_for: str | None = Field(description="name of the run that must end first")
+    waiting_for_state: str | None = Field(description="its state; one that is cancelled must be resumed")
+
+
+class RunState(RunView):
+    """A run as the live view shows it, with its tags, notes and archive."""
+
+    tags: list[str]
+    notes: str
+    archived: bool
+
+
+class Run(RunState):
+    """A run with the address of its page."""
+
+    url: str
+
+
+class RunWhole(Run):
+    """A run with its config."""
+
+    config: Object = Field(description="as it was written; options: docs/configuration.md")
+
+
+class RunLine(RunState):
+    """A run of the list."""
+
+    starred: bool = Field(description="by you")
+    owner: str = Field(description="user name, or empty")
+    created_at: Time
+    success: Finite
+    success_range: Pair[float] | None = Field(description="95% interval, of evaluations that have ended")
+    heldout_success: Finite
+    advisories: int = Field(description="open ones")
+    reward_spec: str = Field(validation_alias="spec")
+    model: str
+    dataset: str
+    duration_seconds: float | None
+    device_seconds: float | None
+
+
+class Point(Answer):
+    """One figure of a run."""
+
+    attempt: int
+    step: int
+    name: str
+    value: Annotated[float | None, AfterValidator(rounded)]
+
+
+class Rollout(Answer):
+    """One episode."""
+
+    id: UUID
+    attempt: int
+    step: int
+    group: int
+    index: int = Field(description="place in its group")
+    row: int | None = Field(description="row of the dataset")
+    part: str = Field(description="of a mix: the part whose task it is, and whose dataset has the row")
+    task: str
+    policy: str = Field(description="who played, where it was not the run's model")
+    status: str = Field(description="running, completed, truncated or excluded: how the episode went")
+    outcome: str = Field(description="in_flight, solved, partly, failed, no_verdict or excluded: what came of its task")
+    judged_by: str = Field(description="the reward component that decided the outcome; empty for the environment")
+    reward: Finite
+    parts: Object = Field(description="value of each reward component")
+    advantage: Finite
+    error: Object | None
+    turns: int
+    tokens: int
+    seconds: Finite
+    policy_step: int | None = Field(description="steps that the oldest weights which sampled it were trained for")
+    started_at: Time
+    seq: int
+
+
+class ShortRollout(Rollout):
+    """One episode in a first frame, whose task was cut."""
+
+    short: bool
+
+
+class Turn(Answer):
+    """One turn of a rollout."""
+
+    rollout: UUID = Field(validation_alias="rollout_id")
+    number: int
+    messages: list[Shown] = Field(description="role, content, tool_calls; `shortened` where content was cut")
+    tokens: int
+    seconds: Finite
+    policy_step: int | None = Field(description="steps that the weights which sampled it were trained for")
+    parse_error: Filled[str] = Field(description="why its text could not be read as a call")
+    wrote: Text = Field(description="its text as it was written, where the messages lack some of it")
+    seq: int
+
+
+class Group(Answer):
+    """Statistics of a group."""
+
+    attempt: int
+    step: int
+    group: int
+    reward_mean: Finite
+    reward_std: Finite
+    zero_variance: bool
+    seq: int
+
+
+class Rollouts(Numbered[Rollout]):
+    """Rollouts of a step; turns are those of this page, groups all of the step."""
+
+    turns: list[Turn]
+    groups: list[Group]
+
+
+class Event(Answer):
+    """Something that happened to a run."""
+
+    seq: int
+    attempt: int
+    kind: str
+    payload: Object
+    at: Time
+
+
+class Events(Answer):
+    """Events after a `seq`."""
+
+    items: list[Event]
+    seq: int = Field(description="number of the run's newest event")
+    more: bool = Field(description="ask again after the last one")
+    after: int = Field(description="where to go on: `after` of your next question")
+    ended: bool = Field(description="the run has ended, and this is all: nothing more follows unless it is resumed")
+    run: RunView
+
+
+class Checkpoint(Answer):
+    """A checkpoint of a run."""
+
+    id: UUID
+    attempt: int
+    step: int
+    path: str
+    bytes: int
+    final: bool
+    state: str
+    created_at: Time
+    seq: int
+
+
+LIVE: dict[str, type[Answer]] = {
+    "points": Point,
+    "rollouts": Rollout,
+    "turns": Turn,
+    "groups": Group,
+    "events": Event,
+    "checkpoints": Checkpoint,
+}
+"""The lists of frames, and the shape of their rows."""
