@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.gpu import SHAPES, config_of  # noqa: E402
-from training.policy.batch import DecodeBatch  # noqa: E402
+from training.policy.attention import DecodeBatch  # noqa: E402
 
 WARM_UP = 8
 WORDS = 4096

@@ -102,8 +102,8 @@ def measure(model_folder: Path, folder: Path, url: str, parts: int) -> dict[str,
     from training.presets import presets
     from training.rewards.combining import SCHEDULES_ENDED
     from training.rewards.scoring import score_episode
+    from training.rollout.collector import StreamingCollector
     from training.rollout.players import make_player
-    from training.rollout.streaming import StreamingCollector
     from training.rollout.tokens import ChatTemplate, turn_ends
 
     config = presets()["tools-demo-grpo"].job_for("full")

@@ -35,9 +35,8 @@ from training.policy.engine import EngineFigures, Sample  # noqa: E402
 from training.rollout.family import read_by, templates  # noqa: E402
 from training.rollout.replicas import Replicas  # noqa: E402
 from training.rollout.templates import use_training_template  # noqa: E402
-from training.rollout.tokens import ChatTemplate  # noqa: E402
+from training.rollout.tokens import ChatTemplate, pieces_of  # noqa: E402
 from training.rollout.trajectory import Player, Task, Trajectory  # noqa: E402
-from training.rollout.turns import pieces_of  # noqa: E402
 
 
 class Perfect:

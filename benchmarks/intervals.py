@@ -23,16 +23,18 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from training.evaluation.intervals import (
+from training.evaluation.comparisons import (
     Interval,
     change_intervals,
+    mcnemar,
     mean_interval,
     mean_intervals,
+    paired_columns,
     pass_all_k,
     pass_at_k,
+    tasks_needed,
 )
-from training.evaluation.paired import mcnemar, paired_columns, tasks_needed
-from training.evaluation.suites import joined
+from training.evaluation.figures import joined
 
 CASES, LEVEL, GAIN = 1000, 0.05, 0.1
 SIZES, TRIES = (100, 300), (1, 4)

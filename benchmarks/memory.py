@@ -147,9 +147,8 @@ class Longest:
 
 def child(folder: Path, case: dict[str, Any]) -> dict[str, Any]:
     """Train two steps; what was resident at most, and before the weights were loaded."""
-    from training.algorithms.grpo import run_grpo
+    from training.algorithms.grpo import run_grpo, run_ppo
     from training.algorithms.job import Job
-    from training.algorithms.ppo import run_ppo
     from training.config import JobConfig
     from training.journal import Journal
     from training.rewards.base import Score

@@ -34,11 +34,11 @@ from training.dialects.json_calls import parse_hermes  # noqa: E402
 from training.events import TurnAdded  # noqa: E402
 from training.journal import JOURNAL_NAME, Journal, read_events  # noqa: E402
 from training.policy.engine import Sample  # noqa: E402
-from training.policy.scripted.speech import END, WordTemplate  # noqa: E402
+from training.policy.scripted import END, WordTemplate  # noqa: E402
 from training.rollout.endpoint import Answered  # noqa: E402
+from training.rollout.players import NoEngine  # noqa: E402
 from training.rollout.protocols import open_session  # noqa: E402
 from training.rollout.rewinding import Recording, Rewound, Taken, rewind  # noqa: E402
-from training.rollout.scripted import NoEngine  # noqa: E402
 from training.rollout.trajectory import PlayedTurn, Player, Task, Trajectory  # noqa: E402
 
 TURNS = 20

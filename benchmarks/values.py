@@ -29,8 +29,8 @@ import torch  # noqa: E402
 
 from benchmarks.environment import environment_server  # noqa: E402
 from benchmarks.learning import DEMONSTRATIONS, TASKS, make_data, train  # noqa: E402
+from training.algorithms.grpo import run_ppo  # noqa: E402
 from training.algorithms.job import Job  # noqa: E402
-from training.algorithms.ppo import run_ppo  # noqa: E402
 from training.config import JobConfig  # noqa: E402
 from training.events import Metrics  # noqa: E402
 from training.journal import Journal, read_events  # noqa: E402

@@ -11,7 +11,7 @@ import pytest
 from django.utils import timezone
 
 from training.config import JobConfig
-from training.evaluation.recorded import report_of
+from training.evaluation.figures import report_of
 from webapp.common.words import Outcome, outcome_of
 from webapp.datasets.models import Dataset
 from webapp.evaluation.comparison.contestants import Contestant, contestants_of

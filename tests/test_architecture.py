@@ -36,8 +36,7 @@ HTTP_CLIENTS = {
 }
 # Who may name an HTTP client, and why.
 OUTBOUND = {
-    "training/connections.py": {"httpx"},  # the one outbound client
-    "training/kept_connections.py": {"httpx", "httpcore"},  # its connections, between requests
+    "training/connections.py": {"httpx", "httpcore"},  # the one outbound client, and its connections between requests
     "training/rollout/client.py": {"websockets.asyncio.client"},  # over a socket that training/connections.py dialled
     "envs/toolbench/endpoint.py": {"httpx"},  # a server's own process; its one address is set by the operator at start
     "webapp/ops/programs.py": {"http.client"},  # the errors of xmlrpc, spoken with supervisord over its own socket
@@ -48,8 +47,7 @@ STARTERS = {
     "training/reporting/starting.py",  # one process a tracker, which reads the journal as long as the run lasts
     "training/policy/vllm_server.py",  # vLLM's keeper, as long as the run lasts
     "training/policy/vllm_keeper.py",  # vLLM, until the pipe of the run closes
-    "training/limited.py",  # every short-lived program, with its limits
-    "training/piped.py",  # whoever is spoken to over both its pipes, call after call: the sandbox, scoring for people
+    "training/children.py",  # short-lived programs with their limits, and those that answer over both their pipes
     "webapp/engine/trainer.py",  # the trainer, which a supervisor watches
     "webapp/chat/holder.py",  # a model that is talked with over both its pipes
     "webapp/environments/launchers.py",  # servers of environments

@@ -208,8 +208,8 @@ def _preflight(config: JobConfig, device: str, *, as_json: bool) -> int:
 
 
 def _memory(config: JobConfig, device: str, *, as_json: bool) -> int:
-    from training.memory.show import as_json as in_json
-    from training.memory.show import as_text, verdict_of
+    from training.memory.advice import as_json as in_json
+    from training.memory.advice import as_text, verdict_of
 
     try:
         verdict = verdict_of(config, device)
@@ -276,7 +276,7 @@ def _template(folder: Path, *, as_json: bool) -> int:
 
 def _rendered(options: argparse.Namespace) -> int:
     """Print rows as they are rendered."""
-    from training.algorithms.rendered import load, render_rows
+    from training.algorithms.lessons import load, render_rows
     from training.data.learned import SAMPLED
     from training.data.reader import load_rows
 

@@ -27,8 +27,7 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from training.addresses import parse_place
-from training.chat_reply import UNREADABLE, Reply, read_reply
-from training.chat_stream import Refused, Streamed
+from training.chat_reply import UNREADABLE, Refused, Reply, Streamed, read_reply
 from training.connections import HttpAnswer, HttpClient, HttpFailed, TooLarge, Why, allow_list, own_access
 from training.errors import (
     EndpointAway,

@@ -198,7 +198,7 @@ class TasksHeldOut(Event):
 class HeldOutEvaluated(Event):
     """The held-out tasks were played with the weights after ``step`` (0: before any training).
 
-    ``report`` is a ``training.evaluation.recorded.Report`` as JSON; ``best``: no earlier step has as high a success.
+    ``report`` is a ``training.evaluation.figures.Report`` as JSON; ``best``: no earlier step has as high a success.
     """
 
     type: Literal["held_out_evaluated"] = "held_out_evaluated"

@@ -4,7 +4,7 @@ How a run ends:
  1. The method returns: ``succeeded``, also where its time budget (``run.max_hours``) was over before its last step.
  2. SIGTERM or SIGINT sets the stop flag; every phase looks at it, saves what was trained since the last checkpoint and
     ends with ``stopped``. A watchdog ends the process with the same last word if a phase does not get there in time
-    (``training/stopping.py``), and says which steps were not saved.
+    (``training/sessions.py``), and says which steps were not saved.
  3. A typed error: ``paused`` if a person or time can fix it, else ``failed``, with its code, sentence and next action.
     Anything else: ``failed`` with ``trainer_crashed`` and the end of the traceback in the log.
  4. The supervisor dies: its pipe closes and the process exits at once, without a last word; another attempt may
@@ -13,6 +13,8 @@ How a run ends:
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import signal
 import sys
@@ -21,20 +23,135 @@ import time
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from training.algorithms.job import Job
 from training.config import JobConfig, config_to_yaml
 from training.errors import Boundary, ErrorInfo, StopRequested, TiltyardError
-from training.events import LogLine, RunFinished
-from training.journal import JOURNAL_NAME, Journal
+from training.events import Event, LogLine, Metrics, RunFinished, RunStarted
+from training.journal import JOURNAL_NAME, Journal, last_attempt
 from training.machine import disk_fault
-from training.outputs import Outputs
 from training.reporting.starting import Reports
 from training.rewards.defaults import said, with_rewards
-from training.stopping import STOP_GRACE_S, Works, patience
-from training.tail import last_attempt
+from training.sessions import STOP_GRACE_S, Works, patience
+
+# What a run leaves for people and their scripts beside its journal, while it runs.
+#
+# ``metrics/training_metrics.json``: ``[{"step": 1, "loss": …}, …]``, one object a line, whole after every step, each
+# step once. NaN and infinities are ``null``, as JSON has no word for them. A later attempt begins with the steps before
+# its own. ``logs/<what>_<time>.log``: the lines that a person sees, each with its time.
+#
+# The journal is the run's record and these are made of the same events: what cannot be written here is said once on the
+# console and holds nothing up.
+
+METRICS_PATH = Path("metrics") / "training_metrics.json"
+LOGS = "logs"
+_BEGIN, _BETWEEN, _END = b"[\n", b",\n", b"\n]\n"
+
+
+class MetricsFile:
+    """The figures of each step, as one JSON list."""
+
+    def __init__(self, path: Path, earlier: Sequence[Path]) -> None:
+        """``earlier`` are such files of the attempts before, oldest first; one that stands at ``path`` is the last."""
+        self._path = path
+        self._earlier = [*earlier, path]
+        self._file: BinaryIO | None = None
+        self._end = len(_BEGIN)
+        self._last: dict[str, Any] = {}
+        self._before_last = self._end
+
+    def begin(self, step: int) -> None:
+        """Start with what earlier attempts left of the steps up to ``step``. Raises ``OSError``."""
+        rows: dict[int, dict[str, Any]] = {}
+        for path in self._earlier:
+            rows |= {row["step"]: row for row in rows_of(path)}
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = open(self._path, "w+b", buffering=0)  # noqa: SIM115 - closed by close()
+        self._file.write(_BEGIN + _END)
+        for number in sorted(rows):
+            if number <= step:
+                self._append(rows[number])
+
+    def add(self, step: int, values: dict[str, float]) -> None:
+        """The figures of a step; later words on the same one go into its row. Raises ``OSError``."""
+        row = {"step": step} | {name: value if math.isfinite(value) else None for name, value in values.items()}
+        if self._last.get("step") == step:
+            row = self._last | row
+            self._end = self._before_last
+        self._append(row)
+
+    def _append(self, row: dict[str, Any]) -> None:
+        if self._file is None:
+            return
+        self._before_last = self._end
+        between = _BETWEEN if self._end > len(_BEGIN) else b""
+        line = between + json.dumps(row, ensure_ascii=False, allow_nan=False).encode()
+        self._file.seek(self._end)
+        self._file.write(line + _END)
+        self._file.truncate()
+        self._end += len(line)
+        self._last = row
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    """The rows of such a file; none where there is no file, or one that was cut off."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return []
+    rows = found if isinstance(found, list) else []
+    return [row for row in rows if isinstance(row, dict) and isinstance(row.get("step"), int)]
+
+
+class Outputs:
+    """Both files of one attempt. Methods without gradients leave a log alone."""
+
+    def __init__(self, config: JobConfig, run_dir: Path, earlier: Sequence[Path] = ()) -> None:
+        trains = config.method.trains
+        self._metrics = (
+            MetricsFile(run_dir / METRICS_PATH, [folder / METRICS_PATH for folder in earlier]) if trains else None
+        )
+        name = f"{'train' if trains else config.kind}_{datetime.now():%Y%m%d_%H%M%S}.log"
+        self._log_path = run_dir / LOGS / name
+        self._log: BinaryIO | None = None
+        self._failed = False
+
+    def take(self, event: Event, line: str) -> None:
+        """What happened, and the line that people see of it, if any."""
+        if self._failed:
+            return
+        try:
+            self._write_files(event, line)
+        except OSError as exc:  # a full disk: the journal's own write says so to the run
+            self._failed = True
+            sys.stderr.write(f"Metrics and log of the run are no longer written: {exc}\n")
+
+    def _write_files(self, event: Event, line: str) -> None:
+        if line:
+            if self._log is None:
+                self._log_path.parent.mkdir(parents=True, exist_ok=True)
+                self._log = open(self._log_path, "ab", buffering=0)  # noqa: SIM115 - closed by close()
+            self._log.write(f"{datetime.fromtimestamp(event.t):%Y-%m-%d %H:%M:%S}  {line}\n".encode())
+        if self._metrics is not None and isinstance(event, RunStarted):
+            self._metrics.begin(event.from_step)
+        if self._metrics is not None and isinstance(event, Metrics):
+            self._metrics.add(event.step, event.values)
+
+    def close(self) -> None:
+        """Close both files."""
+        if self._log is not None:
+            self._log.close()
+        if self._metrics is not None:
+            self._metrics.close()
+
 
 EXIT_SUCCEEDED, EXIT_FAILED, EXIT_PARENT_DIED, EXIT_STOPPED, EXIT_PAUSED = 0, 1, 3, 4, 5
 TRACEBACK_LINES = 30

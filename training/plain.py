@@ -1,4 +1,4 @@
-"""Guard for JSON values that others wrote, before they are rendered, journalled or sent on."""
+"""Values that others wrote: guards for JSON and literals, and the names that they have for a model's reasoning."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import json
 import math
 import re
 from typing import Any
+
+# Guard for JSON values that others wrote, before they are rendered, journalled or sent on.
 
 MAX_DEPTH = 32
 _MAX_DIGITS = 4300  # of a text that int() reads
@@ -125,3 +127,12 @@ def _depth(text: str) -> int:
         signs = signs + 1 if mark in "+-~ " else 0
         deepest = max(deepest, signs if mark != " " else 0)
     return deepest
+
+
+# The names under which a model's reasoning stands beside its message, in one place.
+
+REASONING = ("reasoning_content", "reasoning", "thinking", "thought")
+"""Where data and servers write it (DeepSeek's, OpenRouter's and vLLM's, Ollama's, older data's); the first that holds
+text is read."""
+READ_BY_TEMPLATES = ("reasoning_content", "thinking", "reasoning")
+"""Where chat templates read it, in the order in which they are tried; the first is where we write it."""

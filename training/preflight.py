@@ -20,7 +20,7 @@ from training.config import TRACKERS, JobConfig, TrackerName
 from training.config.job import kind_in
 from training.errors import ConfigError, ModelError, TiltyardError
 from training.model_check import check_model_folder
-from training.policy.families import sampling_path
+from training.policy.engine import sampling_path
 from training.traps import Trap, traps
 from training.words import Sentence, _, counted, ngettext, sentence
 

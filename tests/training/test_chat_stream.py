@@ -11,8 +11,7 @@ import pytest
 
 from tests.chat_stub import Stub, says, streams, stub
 from training.chat_client import Endpoint, complete
-from training.chat_reply import Reply
-from training.chat_stream import Refused, Streamed
+from training.chat_reply import Refused, Reply, Streamed
 from training.errors import EndpointFault
 
 __all__ = ["stub"]

@@ -10,8 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from training.connections import HttpClient, HttpFailed, TooLarge, Why, tls
-from training.kept_connections import KeptConnections
+from training.connections import HttpClient, HttpFailed, KeptConnections, TooLarge, Why, tls
 
 
 class Server:

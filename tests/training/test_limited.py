@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from training.child_env import bare_env
-from training.limited import limited_child
+from training.children import bare_env, limited_child
 
 ENV = bare_env()
 

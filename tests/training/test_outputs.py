@@ -12,8 +12,7 @@ import pytest
 
 from training.config import JobConfig
 from training.events import LogLine, Metrics, RunFinished, RunStarted
-from training.main import ToldJournal
-from training.outputs import METRICS_PATH, MetricsFile, Outputs, rows_of
+from training.main import METRICS_PATH, MetricsFile, Outputs, ToldJournal, rows_of
 
 
 def begun(path: Path, *earlier: Path, step: int = 0) -> MetricsFile:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from training.stopping import Works, patience, stop_grace
+from training.sessions import Works, patience, stop_grace
 
 
 @pytest.mark.parametrize(

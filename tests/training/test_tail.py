@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from tests.training.helpers import events
-from training import tail
+from training import journal as journal_module
 from training.events import LogLine, Metrics, RolloutStarted, RunFinished, RunStarted
-from training.journal import RESERVE_NAME, Journal
-from training.tail import drop_torn_tail, last_attempt, last_step, lines_backwards
+from training.journal import RESERVE_NAME, Journal, drop_torn_tail, last_attempt, last_step, lines_backwards
 
 
 def journal(folder: Path, *written: Any) -> Path:
@@ -27,7 +26,7 @@ def journal(folder: Path, *written: Any) -> Path:
 
 @pytest.mark.parametrize("chunk", [7, 64, 1 << 16])
 def test_lines_come_from_the_last_to_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
-    monkeypatch.setattr(tail, "CHUNK_BYTES", chunk)
+    monkeypatch.setattr(journal_module, "CHUNK_BYTES", chunk)
     path = tmp_path / "lines"
     lines = [b"a" * size for size in (1, 7, 8, 100, 6, 14)]
     path.write_bytes(b"\n".join(lines) + b"\n")

@@ -13,11 +13,18 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from training.algorithms.held_out import HeldOut, HeldOutLoss
 from training.algorithms.job import Job
 from training.algorithms.loading import autocast_dtype, disable_router_logits
-from training.algorithms.optimizers import optimizer_arguments, use_optimizer
 from training.algorithms.saving import Saver
 from training.algorithms.stages import StageEnd
 from training.algorithms.token_values import TokenRecord
-from training.algorithms.update_figures import NO_CHOICE, SKIPS_IN_A_ROW, STILL_IS_SAID, Finite, Still
+from training.algorithms.updates import (
+    NO_CHOICE,
+    SKIPS_IN_A_ROW,
+    STILL_IS_SAID,
+    Finite,
+    Still,
+    optimizer_arguments,
+    use_optimizer,
+)
 from training.config import JobConfig
 from training.errors import NoGradient, NotFinite, StopRequested, TiltyardError
 from training.events import Metrics, PhaseChanged, UpdateSkipped

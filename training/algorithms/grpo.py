@@ -1,12 +1,4 @@
-"""GRPO: our rollouts, TRL's loss.
-
-Group Relative Policy Optimization: Shao et al. 2024, *DeepSeekMath*; the loss is ``trl.GRPOTrainer`` 1.16. The
-dataset's prompt column is just a place in the run's order: TRL hands it to ``rollout_func``, which plays the row that
-has it, or that is drawn for it. Each reward
-component is a TRL reward function that returns the parts our collector stored; an excluded rollout gives ``None`` in
-all of them, so TRL leaves it out of the baseline. A job with stages has a trainer for each
-(``training/algorithms/stages.py``).
-"""
+"""GRPO, PPO and RLOO: our rollouts, TRL's trainer and loss."""
 
 from __future__ import annotations
 
@@ -16,20 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from training.algorithms.base import JournalCallback, common_arguments, one_device, train
-from training.algorithms.drawing import reward_components
+from training.algorithms.drawing import Drawing, Memory, entered, read_memory, reward_components
 from training.algorithms.held_out import HeldOut, choose_tasks
 from training.algorithms.job import Job
-from training.algorithms.loading import (
-    fetch_base,
-    load_model,
-    load_tokenizer,
-    prepare_device,
-)
-from training.algorithms.mix import Segment, order_of
+from training.algorithms.loading import fetch_base, load_model, load_tokenizer, prepare_device
 from training.algorithms.rollouts import PARTS_FIELD, Prompts, Rollouts
 from training.algorithms.sampler import JobSampler
-from training.algorithms.stages import StageEnd, StageProgress
-from training.algorithms.task_memory import Drawing, Memory, entered, read_memory
+from training.algorithms.stages import Segment, StageEnd, StageProgress, order_of
 from training.algorithms.token_values import TokenRecord, speller
 from training.config import GrpoConfig, JobConfig, RewardComponent
 from training.data.schema import Row
@@ -44,6 +29,15 @@ from training.rollout.protocols import check_environment
 from training.rollout.scoring import Scorer
 from training.rollout.templates import require_calls
 from training.rollout.tokens import ChatTemplate
+
+# GRPO: our rollouts, TRL's loss.
+#
+# Group Relative Policy Optimization: Shao et al. 2024, *DeepSeekMath*; the loss is ``trl.GRPOTrainer`` 1.16. The
+# dataset's prompt column is just a place in the run's order: TRL hands it to ``rollout_func``, which plays the row that
+# has it, or that is drawn for it. Each reward
+# component is a TRL reward function that returns the parts our collector stored; an excluded rollout gives ``None`` in
+# all of them, so TRL leaves it out of the baseline. A job with stages has a trainer for each
+# (``training/algorithms/stages.py``).
 
 Loss = Callable[[JobConfig], dict[str, Any]]
 
@@ -304,3 +298,63 @@ def _join_rows(trainer: Any) -> None:
         if model is not None:
             attend_by_rows(model)
     require_apart(trainer, "optim.packing")
+
+
+# PPO: our rollouts, and TRL's GRPO trainer with a value head (``actor_critic``).
+#
+# Proximal Policy Optimization: Schulman et al. 2017. The rollouts, rewards, journal and clipped loss are GRPO's; what a
+# token is worth is told by values that are learned beside the policy, not by the other rollouts of its task.
+
+
+def run_ppo(job: Job, *, scorer: Scorer | None = None, engine: Engine | None = None) -> None:
+    """Train by PPO from the job's config. Raises typed errors, ``StopRequested`` among them.
+
+    ``scorer`` and ``engine`` replace the configured rewards and sampler, for tests.
+    """
+    from training.algorithms.trainers import ActorCriticTrainer
+
+    def make(*args: Any, **given: Any) -> ActorCriticTrainer:
+        trainer = ActorCriticTrainer(*args, config=job.config, **given)
+        if not job.config.ppo.critic_learning_rate:
+            job.resolved["ppo.critic_learning_rate"] = f"{trainer.head_rate:.3g}"
+        return trainer
+
+    run_on_rollouts(job, make, clipped_arguments, scorer=scorer, engine=engine)
+
+
+def clipped_arguments(config: JobConfig) -> dict[str, Any]:
+    """The part of TRL's ``GRPOConfig`` that says what is minimised beside the value loss."""
+    options = config.ppo
+    return {
+        # TRL asks for two at least; the trainer is told the real number once the whole step has been divided.
+        "num_generations": config.rollouts_per_step,
+        "num_iterations": options.num_iterations,
+        "beta": options.beta,
+        "epsilon": options.epsilon,
+        "entropy_coef": options.entropy_coef,
+        "loss_type": "dapo",
+        "scale_rewards": "none",
+    }
+
+
+# RLOO: our rollouts, and TRL's GRPO trainer with advantages of its own (``leave_one_out``).
+
+
+def run_rloo(job: Job, *, scorer: Scorer | None = None, engine: Engine | None = None) -> None:
+    """Train by RLOO from the job's config. Raises typed errors, ``StopRequested`` among them.
+
+    ``scorer`` and ``engine`` replace the configured rewards and the in-process sampler, for tests.
+    """
+    from training.algorithms.trainers import RlooTrainer
+
+    run_on_rollouts(job, RlooTrainer, _arguments, scorer=scorer, engine=engine)
+
+
+def _arguments(config: JobConfig) -> dict[str, Any]:
+    return {
+        "loss_type": "luspo",
+        # With advantages of tokens each has to have a ratio of its own; it is 1, and the derivative is the same.
+        "importance_sampling_level": "sequence" if config.rloo.credit == "rollout" else "token",
+        "scale_rewards": "none",
+        "beta": config.rloo.beta,
+    }

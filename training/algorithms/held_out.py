@@ -15,25 +15,23 @@ from typing import Any, NamedTuple
 
 from training.algorithms.drawing import playable, short_prompts
 from training.algorithms.job import Job
-from training.algorithms.mix import Segment, named, parts_of
 from training.algorithms.saving import random_states, restore_random
+from training.algorithms.stages import Segment, named, parts_of
 from training.config import RewardComponent
 from training.data.identity import leaks, split_rows, task_key
 from training.data.reader import load_rows
 from training.data.schema import Row
 from training.errors import ConfigError
-from training.evaluation.figures import Try, sheet_of
-from training.evaluation.recorded import Report, report_of
-from training.evaluation.suites import drawn_tasks
+from training.evaluation.figures import Report, Try, drawn_tasks, report_of, sheet_of
 from training.events import HeldOutEvaluated, Metrics, PhaseChanged, TasksHeldOut
 from training.journal import JOURNAL_NAME, read_events
 from training.policy.check import SamplerCheck
 from training.policy.engine import Engine
 from training.rewards.combining import SCHEDULES_ENDED
 from training.rewards.scoring import score_episode
+from training.rollout.collector import HeldOutCollector
 from training.rollout.figures import SUCCESS_PART
 from training.rollout.scoring import Scorer
-from training.rollout.streaming import HeldOutCollector
 from training.rollout.tokens import ChatTemplate
 from training.rollout.trajectory import Rollout, StepRollouts
 

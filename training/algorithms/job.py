@@ -14,16 +14,14 @@ from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from pathlib import Path
 
-from training.algorithms.checkpoints import HubModel, StageMark, remove_leftovers
-from training.algorithms.resume import find_resume
+from training.algorithms.checkpoints import HubModel, StageMark, find_resume, remove_leftovers
 from training.config import JobConfig
 from training.errors import StopRequested
 from training.events import CheckpointsRemoved, LogLine, Resumed, RunStarted
-from training.journal import JOURNAL_NAME, Journal, parse_event
+from training.journal import JOURNAL_NAME, Journal, last_figure, last_step, parse_event
 from training.machine import disk_fault, require_room
 from training.rewards.judge import REPLIES_NAME, replies
-from training.stopping import stop_grace
-from training.tail import last_figure, last_step
+from training.sessions import stop_grace
 
 FIRST_LINES = 2_000
 HOURS = "timing/hours"
@@ -72,7 +70,7 @@ class Job:
             raise StopRequested("The run was asked to stop.")
 
     def stop_grace(self) -> float:
-        """Seconds that a stop may take (``training/stopping.py``)."""
+        """Seconds that a stop may take (``training/sessions.py``)."""
         return stop_grace(self.save_seconds, self.update_seconds)
 
     @property

@@ -29,14 +29,11 @@ from typing import Any
 import torch
 
 from training.algorithms.base import JournalCallback
-from training.algorithms.contents import (
-    following_reference,
-    load_reference,
-)
 from training.algorithms.micro_batches import Packed, dealt_by_length, in_micro_batches
+from training.algorithms.saving import following_reference, load_reference
 from training.algorithms.seam import GRPOTrainer
 from training.algorithms.token_values import PLACE
-from training.algorithms.update_figures import FiniteUpdates, UpdateFigures
+from training.algorithms.updates import FiniteUpdates, UpdateFigures
 
 Rows = dict[str, Any]
 KEPT_SHARE = "kept_rows_a_mini_batch"

@@ -10,7 +10,7 @@ from textwrap import shorten
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from training.algorithms.job import Job
-from training.child_env import MODEL_CACHE, MODEL_TOKEN
+from training.children import MODEL_CACHE, MODEL_TOKEN
 from training.config import JobConfig
 from training.data.reader import load_rows
 from training.data.schema import Row

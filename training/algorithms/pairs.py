@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from training.algorithms.seam import DPOTrainer
-from training.algorithms.update_figures import FiniteUpdates
+from training.algorithms.updates import FiniteUpdates
 
 
 class PairTrainer(FiniteUpdates, DPOTrainer):  # type: ignore[misc]

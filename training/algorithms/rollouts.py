@@ -8,9 +8,9 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, NamedTuple, cast
 
 from training.algorithms.base import JournalCallback
+from training.algorithms.drawing import Drawing
 from training.algorithms.job import Job
-from training.algorithms.mix import Segment, parts_of
-from training.algorithms.task_memory import Drawing
+from training.algorithms.stages import Segment, parts_of
 from training.algorithms.values import CREDIT_FIELD
 from training.config import RewardComponent
 from training.data.schema import Row
@@ -20,8 +20,7 @@ from training.policy.engine import CopyEngine, Engine
 from training.policy.make import MEMORY_NOTE
 from training.rewards.scoring import score_episode
 from training.rollout.collector import Collector
-from training.rollout.credit import credit_figures, token_credit
-from training.rollout.scoring import Scorer
+from training.rollout.scoring import Scorer, credit_figures, token_credit
 from training.rollout.tokens import ChatTemplate
 from training.rollout.trajectory import Rollout, StepRollouts
 

@@ -17,10 +17,8 @@ from training.errors import ConfigError, SamplerDied
 from training.policy.check import SamplerCheck, TrainingLogprobs, tolerance_for
 from training.policy.engine import Engine
 from training.policy.make import make_engine, stop_ids
-from training.policy.vllm_client import Gone, Loop, VllmClient
-from training.policy.vllm_engine import Draw, Server, VllmEngine
-from training.policy.vllm_server import MODEL, WEIGHTS_NAME, Plan, VllmServer
-from training.policy.vllm_weights import WeightsOnDisk, kv_gib
+from training.policy.vllm_engine import Draw, Server, VllmEngine, WeightsOnDisk, kv_gib
+from training.policy.vllm_server import MODEL, WEIGHTS_NAME, Gone, Loop, Plan, VllmClient, VllmServer
 from training.rollout.tokens import turn_ends
 
 if TYPE_CHECKING:

@@ -1,45 +1,314 @@
-"""When a checkpoint is saved, what of older ones goes, and what a run that is asked to end still saves.
-
-1. The weights can be gone on from only at a *border*: when all updates of one sampling are done. Within a generation a
-   trainer that resumes would have to hold the sampled rollouts too. Every step is a border where one update is made of
-   each sampling.
-2. At a border a checkpoint is due after ``run.save_every`` steps or ``run.save_every_minutes``, whichever comes first,
-   after an evaluation that was the best of the run, where a stage ends, and at the last step, so that the run can be
-   extended.
-3. A run that is asked to stop, or pauses, saves the last border if it trained since the last save. The weights stand
-   there until the first update of the next sampling; the random states, and what is remembered of tasks, are kept as
-   they were at the border.
-4. Before a save: weights must be finite, and the disk must have room for it beside the reserve. A run that pauses
-   because the disk is full may take half of the reserve for its last save: that is what it is there for.
-5. After a save the checkpoints of this attempt and of those before it go that are neither among the newest
-   ``run.keep_last`` nor the best.
-"""
+"""What a run saves: checkpoints and final models, when they are saved, and the card that describes a model."""
 
 from __future__ import annotations
 
+import json
 import random
+import re
 import time
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
-from training.algorithms.card import card_of
 from training.algorithms.checkpoints import (
     ADAPTER,
+    ADAPTER_CONFIG,
+    FINAL,
+    PREFIX,
+    HubModel,
+    StageMark,
     outdated,
     remove,
+    write_whole,
 )
-from training.algorithms.contents import (
-    following_reference,
-    save_checkpoint,
-    save_final,
-)
+from training.algorithms.drawing import Drawing, Memory
 from training.algorithms.job import Job
-from training.algorithms.task_memory import Drawing, Memory
-from training.errors import NotFinite, StorageFull, TiltyardError
+from training.algorithms.loading import STARTER
+from training.errors import ModelError, NotFinite, StorageFull, TiltyardError
 from training.events import CheckpointSaved, CheckpointsRemoved, PhaseChanged
 from training.machine import require_room
+from training.metrics import METRICS
 from training.model_check import stored_dtype
+from training.policy.attached import value_head_of, without_value_head
+from training.rewards.registry import components_of
+
+# The model card that a finished run leaves beside its weights: what it knows for a fact, and no word more.
+
+USE = """\
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+folder = "path/to/this/folder"
+model = AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
+tokenizer = AutoTokenizer.from_pretrained(folder)
+"""
+USE_ADAPTER = """\
+from peft import AutoPeftModelForCausalLM
+
+model = AutoPeftModelForCausalLM.from_pretrained("path/to/this/folder", dtype="auto")
+"""
+
+
+def card_of(job: Job, step: int, figures: dict[str, float], adapter: bool) -> str:
+    """The card as Markdown. ``figures`` are those of the last step; ``adapter``: it is of the LoRA adapter alone."""
+    title = "LoRA adapter" if adapter else "Model"
+    facts = {**_base(job), **_training(job, step), **_figures(job, step, figures), **_machine(job)}
+    parts = [
+        _front_matter(job, adapter),
+        f"# {title} trained by {job.config.method.short}",
+        "Written by the trainer from what it recorded. Intended use, limitations and licence are not recorded.",
+        _table(facts),
+        f"## Use\n\n```python\n{USE_ADAPTER if adapter else USE}```",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _front_matter(job: Job, adapter: bool) -> str:
+    library = "peft" if adapter else "transformers"
+    lines = ["---", f"library_name: {library}", "pipeline_tag: text-generation"]
+    if job.hub_base is not None:
+        lines.append(f"base_model: {job.hub_base.name}")
+    return "\n".join([*lines, "tags:", "  - tiltyard", f"  - {job.config.kind}", "---"])
+
+
+def _base(job: Job) -> dict[str, str]:
+    model = job.config.model
+    if job.hub_base is not None:
+        return {"Base model": job.hub_base.name, "Revision of the base model": job.hub_base.commit}
+    return {"Base model": model.source if model.source == STARTER else f"a local folder ({Path(model.source).name})"}
+
+
+def _training(job: Job, step: int) -> dict[str, str]:
+    config, lora = job.config, job.config.model
+    data = ", ".join(dict.fromkeys(Path(course.data.train).name for course in config.courses))
+    facts = {"Method": config.method.title, "Steps": str(step), "Data": data}
+    if config.mix.parts:
+        facts["Parts"] = ", ".join(f"{part.name} × {part.weight:g}" for part in config.mix.parts)
+    if job.stage is not None:
+        facts["Last stage"] = f"{job.stage.number}, {job.stage.name}, after step {job.stage.began}"
+    elif job.begun is not None and job.begun.rows is not None:
+        facts["Rows"] = str(job.begun.rows)
+    if config.method.plays:
+        facts["Rollouts of a step"] = f"{config.rollout.prompts_per_step} prompts × {config.group_size}"
+        parts = components_of(config.courses)
+        facts["Rewards"] = ", ".join(f"{part.name} × {part.weight:g}" for part in parts)
+        facts["KL β"] = f"{config.gradient.beta:g}"
+    else:
+        facts["Rows of a step"] = str(config.sft.batch_size)
+    facts["Learning rate"] = f"{config.learning_rate:g}"
+    facts["LoRA"] = "none: all weights were trained"
+    if lora.lora_rank:
+        words = f"rank {lora.lora_rank}, alpha {lora.adapter_alpha}, dropout {lora.lora_dropout:g}"
+        facts["LoRA"] = f"{words}, on {lora.lora_targets}"
+    return facts | {"Seed": str(config.run.seed)}
+
+
+def _figures(job: Job, step: int, figures: dict[str, float]) -> dict[str, str]:
+    """The figures that the run's page shows first, as they stood at the last step."""
+    shown = [name for name in job.config.method.tiles if name in figures]
+    return {f"{METRICS[name].title}, step {step}": f"{figures[name]:.4g}" for name in shown}
+
+
+def _machine(job: Job) -> dict[str, str]:
+    if job.begun is None:
+        return {}
+    versions = ", ".join(f"{name} {number}" for name, number in sorted(job.begun.versions.items()))
+    return {"Device": job.begun.device, "Versions": versions}
+
+
+def _table(facts: dict[str, str]) -> str:
+    rows = [("Fact", "Value"), ("---", "---"), *facts.items()]
+    return "\n".join(f"| {_cell(name)} | {_cell(value)} |" for name, value in rows)
+
+
+def _cell(text: str) -> str:
+    return re.sub(r"\s+", " ", text).replace("|", "\\|")
+
+
+# What a checkpoint and a final model hold, written from a trainer as it stands (``checkpoints`` makes them whole).
+
+README = "README.md"
+REFERENCE = "reference/weights.safetensors"
+VALUE_HEAD = "value_head/weights.safetensors"
+
+
+def following_reference(trainer: Any) -> Any:
+    """The reference model where it moves with the policy, so that a checkpoint has to hold it; else ``None``."""
+    arguments = getattr(trainer, "args", None)
+    return trainer.ref_model if getattr(arguments, "sync_ref_model", False) else None
+
+
+def save_reference(model: Any, folder: Path) -> None:
+    """Put the reference's weights into a checkpoint: in a folder of their own, as whatever opens a model takes every
+    file of weights beside its config."""
+    from safetensors.torch import save_model
+
+    path = folder / REFERENCE
+    path.parent.mkdir()
+    save_model(model, str(path))
+
+
+def load_reference(model: Any, folder: Path) -> None:
+    """Give the reference the weights that it had at a checkpoint. Raises ``OSError`` where there are none."""
+    from safetensors.torch import load_model
+
+    load_model(model, str(folder / REFERENCE), device=str(model.device))
+
+
+def save_value_head(model: Any, folder: Path) -> None:
+    """Put the model's value head, if it has one, into a checkpoint: beside the model, as the reference is."""
+    from safetensors.torch import save_file
+
+    if (head := value_head_of(model)) is not None:
+        path = folder / VALUE_HEAD
+        path.parent.mkdir()
+        save_file({name: value.contiguous() for name, value in head.state_dict().items()}, path)
+
+
+def load_value_head(model: Any, folder: Path) -> None:
+    """Give the model's value head the weights of a checkpoint. Raises ``ModelError`` where there are none."""
+    from safetensors.torch import load_file
+
+    head, path = value_head_of(model), folder / VALUE_HEAD
+    assert head is not None  # noqa: S101 - asked by the trainer that attached it
+    if not path.is_file():
+        raise ModelError(
+            f"{folder.name} holds no value head, so no run of PPO can go on from it.",
+            hint="Resume from a checkpoint of a PPO run, or begin with its model as model.source.",
+        )
+    head.load_state_dict(load_file(path))
+
+
+def save_checkpoint(
+    trainer: Any,
+    run_dir: Path,
+    step: int,
+    reward: float | None = None,
+    held_out: float | None = None,
+    *,
+    base: HubModel | None = None,
+    stage: StageMark | None = None,
+    memory: Memory | None = None,
+) -> tuple[Path, int]:
+    """Everything that resuming needs: weights, optimiser, schedule, random states, step. Returns (folder, bytes).
+
+    The layout is the one that ``transformers.Trainer`` resumes from; it loads these files with ``weights_only=True``,
+    and we hand it a folder only after checking its manifest. With LoRA the weights are the adapter alone, which names
+    ``base``. ``memory`` is what the run knows of its tasks.
+    """
+    target = run_dir / f"{PREFIX}{step}"
+
+    def fill(folder: Path) -> None:
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        with without_value_head(model):
+            model.save_pretrained(folder)
+        save_value_head(model, folder)
+        _describe(folder, None)
+        _name_base(folder, base)
+        trainer.processing_class.save_pretrained(folder)
+        trainer._save_optimizer_and_scheduler(str(folder))
+        trainer._save_rng_state(str(folder))
+        trainer.state.save_to_json(str(folder / "trainer_state.json"))
+        if (reference := following_reference(trainer)) is not None:
+            save_reference(reference, folder)
+        if memory is not None:
+            memory.write(folder)
+
+    return target, write_whole(target, step, fill, reward, held_out, stage)
+
+
+def save_final(
+    trainer: Any,
+    run_dir: Path,
+    step: int,
+    *,
+    dtype: str = "",
+    base: HubModel | None = None,
+    base_folder: Path | None = None,
+    card: Callable[[bool], str] | None = None,
+) -> tuple[Path, int]:
+    """The trained model as safetensors with its tokenizer; adapters are merged in. Returns (folder, bytes).
+
+    A LoRA adapter is kept as well, in ``adapter`` beside the merged model, which is written in ``dtype``, the precision
+    of its base: what merging rounds away is still in the adapter. Weights that were all trained stay as they are, for
+    the rounding would take small updates back. The adapter names ``base``. ``card`` gives the text of the README; it is
+    told whether that is the adapter's. Merging changes the trainer's model, so nothing can be trained after this. A
+    base of 4 bits has lost what the one of ``base_folder`` has, so the adapter is merged into that.
+    """
+    target, model = run_dir / FINAL, trainer.accelerator.unwrap_model(trainer.model)
+    merges = hasattr(model, "merge_and_unload")
+
+    def fill(folder: Path) -> None:
+        if merges and base_folder is not None and is_quantized(model):
+            whole = _merged(base_folder, run_dir / ADAPTER)
+        else:
+            whole = model.merge_and_unload() if merges else model
+        if merges and dtype:
+            whole = whole.to(getattr(import_module("torch"), dtype))
+        whole.save_pretrained(folder)
+        trainer.processing_class.save_pretrained(folder)
+        _describe(folder, card and card(False))
+
+    def fill_adapter(folder: Path) -> None:
+        model.save_pretrained(folder)
+        _describe(folder, card and card(True))
+        _name_base(folder, base)
+
+    with without_value_head(model):
+        if merges:
+            write_whole(run_dir / ADAPTER, step, fill_adapter)
+        return target, write_whole(target, step, fill)
+
+
+def is_quantized(model: Any) -> bool:
+    """Whether its base has weights of 4 bits."""
+    return bool(getattr(model, "is_loaded_in_4bit", False))
+
+
+def _merged(base: Path, adapter: Path) -> Any:
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    safe = {"trust_remote_code": False, "use_safetensors": True, "local_files_only": True}
+    whole = AutoModelForCausalLM.from_pretrained(base, dtype="auto", **safe)
+    return PeftModel.from_pretrained(whole, adapter).merge_and_unload()
+
+
+def _describe(folder: Path, text: str | None) -> None:
+    """Our README in place of the one with gaps to fill in that PEFT writes."""
+    if text:
+        (folder / README).write_text(text, encoding="utf-8")
+    else:
+        (folder / README).unlink(missing_ok=True)
+
+
+def _name_base(folder: Path, base: HubModel | None) -> None:
+    """Have an adapter name the hub's model that it belongs to, by its commit, and not a folder of this machine.
+
+    PEFT would do so if its config did, and then ask the hub at every save.
+    """
+    path = folder / ADAPTER_CONFIG
+    if base is not None and path.is_file():
+        config = json.loads(path.read_bytes()) | {"base_model_name_or_path": base.name, "revision": base.commit}
+        path.write_text(json.dumps(config, indent=2, sort_keys=True), encoding="utf-8")
+
+
+# When a checkpoint is saved, what of older ones goes, and what a run that is asked to end still saves.
+#
+# 1. The weights can be gone on from only at a *border*: when all updates of one sampling are done. Within a generation
+#    a trainer that resumes would have to hold the sampled rollouts too. Every step is a border where one update is made
+#    of each sampling.
+# 2. At a border a checkpoint is due after ``run.save_every`` steps or ``run.save_every_minutes``, whichever comes
+#    first, after an evaluation that was the best of the run, where a stage ends, and at the last step, so that the run
+#    can be extended.
+# 3. A run that is asked to stop, or pauses, saves the last border if it trained since the last save. The weights stand
+#    there until the first update of the next sampling; the random states, and what is remembered of tasks, are kept as
+#    they were at the border.
+# 4. Before a save: weights must be finite, and the disk must have room for it beside the reserve. A run that pauses
+#    because the disk is full may take half of the reserve for its last save: that is what it is there for.
+# 5. After a save the checkpoints of this attempt and of those before it go that are neither among the newest
+#    ``run.keep_last`` nor the best.
 
 BYTES_PER_S = 100e6
 """Written, synced and hashed in a second; taken until a save has been timed."""

@@ -12,7 +12,7 @@ from training.algorithms.base import JournalCallback, common_arguments, one_devi
 from training.algorithms.job import Job, checkpoint_step, row_order
 from training.algorithms.lessons import Encoded, encode_rows, remarks_of
 from training.algorithms.loading import load_lessons, load_model
-from training.algorithms.update_figures import FiniteUpdates
+from training.algorithms.updates import FiniteUpdates
 from training.data.identity import split_rows
 from training.data.schema import Row
 from training.errors import ConfigError

@@ -166,7 +166,7 @@ def truncated_share(output: Rows, most: float, mode: str) -> float | None:
 # --- Turn credit ----------------------------------------------------------------------------------------------------
 # Advantages of rollouts laid over the tokens of their turns, and rewards at the turns that earned them.
 #
-# ``training/rollout/credit.py`` says which turn has what; each row of a sampling carries that below ``CREDIT_FIELD``.
+# ``training/rollout/scoring.py`` says which turn has what; each row of a sampling carries that below ``CREDIT_FIELD``.
 
 CREDIT_FIELD = "turn_credit"
 Given = Sequence[dict[str, Any]]

@@ -45,10 +45,9 @@ from training.dialects.protocols import parse_text
 from training.errors import ConfigError, PolicyFault, TiltyardError
 from training.rollout import protocols
 from training.rollout.endpoint import endpoint_of
-from training.rollout.past import mix_seed
+from training.rollout.rewinding import mix_seed
 from training.rollout.session import Session
-from training.rollout.tokens import Tools
-from training.rollout.turns import heard, opening
+from training.rollout.tokens import Tools, heard, opening
 from training.words import _, sentence
 
 # One answer: turns of whoever speaks, and of the environment whose tools are called, until somebody must be asked.

@@ -15,7 +15,7 @@ from training.config import JobConfig
 from training.dialects import Parse, ParsedTurn, choose_dialect
 from training.errors import ContextFull, DataError, PolicyFault, boundary
 from training.policy.engine import SamplingParams, Watch, WatchedEngine
-from training.policy.scripted.speech import count
+from training.policy.scripted import count
 from training.rollout.endpoint import in_words, message_of, turn_of, written, written_tokens
 from training.rollout.family import read_by
 from training.rollout.tokens import ChatTemplate, Tools

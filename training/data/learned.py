@@ -224,7 +224,7 @@ def _answer(row: Row, value: Any) -> tuple[list[Message], list[bool]]:
     return messages, learned_turns(messages, others)
 
 
-# What is said of rows as a model reads them; ``training.algorithms.rendered`` makes it, pages show it.
+# What is said of rows as a model reads them; ``training.algorithms.lessons`` makes it, pages show it.
 
 Kind = Literal["context", "learned", "unlearned"]
 SAMPLED = 200

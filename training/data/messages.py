@@ -8,7 +8,7 @@ from typing import Any, cast
 from envs.wire import Message, Role, ToolCall
 from training.data.problems import RowError, kind, shown
 from training.data.strict import decoded
-from training.reasoning import REASONING
+from training.plain import REASONING
 
 # How tools are spelled, by OpenAI, Anthropic, MCP and Gemini, and what they become: OpenAI function schemas.
 

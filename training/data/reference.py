@@ -15,7 +15,7 @@ from training.data.formats import FORMATS
 from training.data.learned import LABELS, NOT_LEARNED, ROW_WEIGHTS, WEIGHTS
 from training.data.problems import PROBLEMS
 from training.data.schema import Row
-from training.reasoning import REASONING
+from training.plain import REASONING
 
 _INTRODUCTION = """# Datasets
 

@@ -19,7 +19,7 @@ from envs.wire import Message, ToolCall
 from training.data.messages import joined_parts, messages_of, plain, plain_messages, reasoning_of, tools_key, tools_of
 from training.data.problems import MAX_COLUMNS, Ignored, RowError, kind
 from training.data.strict import check_tree, strict_loads
-from training.reasoning import REASONING
+from training.plain import REASONING
 
 __all__ = ["Message", "Row", "RowError", "ToolCall", "check_tree", "conversation_key", "row_from_dict", "strict_loads"]
 

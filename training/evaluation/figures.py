@@ -1,19 +1,40 @@
-"""The figures of an evaluation: each a mean over tasks with its interval; what is missing is counted, never 0.
-
-A task's value is the mean over its tries that count. A try counts unless it was excluded: it failed outside the policy,
-and its replays did too. Figures are of the tasks that have a value; the others are counted beside them.
-"""
+"""Figures of evaluations: of their rollouts, as a run records them, and of the suites that they belong to."""
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
 
-from training.evaluation.intervals import Interval, mean_intervals, pass_all_k, pass_at_k
+from training.config import JobConfig
+from training.data.identity import split_rows
+from training.data.schema import Row
+from training.errors import CannotContinue
+from training.evaluation.comparisons import (
+    Interval,
+    change_intervals,
+    mean_intervals,
+    paired,
+    pass_all_k,
+    pass_at_k,
+    sign_flip,
+)
+from training.events import RolloutFinished, RolloutStarted
+from training.journal import JOURNAL_NAME, read_events
+from training.rollout.figures import SUCCESS_PART
+from training.rollout.rewinding import read_past
+
+# The figures of an evaluation: each a mean over tasks with its interval; what is missing is counted, never 0.
+#
+# A task's value is the mean over its tries that count. A try counts unless it was excluded: it failed outside the
+# policy, and its replays did too. Figures are of the tasks that have a value; the others are counted beside them.
 
 Values = NDArray[np.float64]
 PART = "rewards/"
@@ -149,3 +170,158 @@ def _passes(counted: list[list[Try]], most: int) -> dict[str, Values]:
             values = [estimate(len(tries), sum(tries), k) if len(tries) >= k else np.nan for tries in verdicts]
             columns[name] = np.array(values, dtype=np.float64)
     return columns
+
+
+# An evaluation read from its journals, and what came out as JSON.
+
+WHOLE_FILE = 1 << 50
+REPORT_NAME = "evaluation.json"
+
+
+def tries_of(folders: Sequence[Path]) -> list[Try]:
+    """Every try of an evaluation, from the folders of its attempts, oldest first.
+
+    Of a step that two attempts played, the later one's count.
+    """
+    found: dict[tuple[int, int, int], Try] = {}
+    for folder in folders:
+        playing: dict[str, RolloutStarted] = {}
+        for _offset, event in read_events(folder / JOURNAL_NAME, max_bytes=WHOLE_FILE):
+            if isinstance(event, RolloutStarted):
+                playing[event.rollout] = event
+            elif isinstance(event, RolloutFinished) and event.rollout in playing:
+                started = playing.pop(event.rollout)
+                found[started.step, started.group, started.index] = _try(started, event)
+    return [found[place] for place in sorted(found)]
+
+
+def _try(started: RolloutStarted, event: RolloutFinished) -> Try:
+    return Try(
+        task=started.row if started.row is not None else -1,
+        excluded=event.status == "excluded",
+        success=event.env_parts.get(SUCCESS_PART),
+        reward=event.reward,
+        parts=event.parts,
+        turns=event.turns,
+        tokens=event.tokens,
+        seconds=event.seconds,
+        parse_errors=event.parse_errors,
+        calls=event.calls or 0,
+        failed_calls=event.failed_calls or 0,
+        truncated=event.status == "truncated",
+        cost=event.cost,
+    )
+
+
+class Figure(BaseModel):
+    """A mean over ``tasks`` tasks with its 95% interval."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
+
+    value: float | None
+    low: float | None
+    high: float | None
+    tasks: int = Field(ge=0)
+
+
+class Report(BaseModel):
+    """What an evaluation came out with, and what its figures leave out. ``most`` is the most tries that a task has."""
+
+    figures: dict[str, Figure]
+    tasks: int = Field(ge=0)
+    missing_tasks: int = Field(ge=0)
+    tries: int = Field(ge=0)
+    excluded: int = Field(ge=0)
+    most: int = Field(default=0, ge=0)
+
+
+def report_of(sheet: Sheet) -> Report:
+    """The figures of a contestant, and what they leave out."""
+    return Report(
+        figures={name: Figure(**found._asdict()) for name, found in sheet.intervals().items()},
+        tasks=len(sheet.tasks),
+        missing_tasks=sheet.missing,
+        tries=int(sheet.tries.sum()),
+        excluded=int(sheet.excluded.sum()),
+        most=sheet.most,
+    )
+
+
+def evaluation_of(folders: Sequence[Path], tasks: Sequence[int]) -> Report:
+    """The report of an evaluation whose ``tasks`` were set."""
+    return report_of(sheet_of(tries_of(folders), tasks))
+
+
+# One score of several sets of tasks, each with its weight, and who is better by it.
+#
+# The score is the weighted mean of the sets' means. Its interval joins those of the sets by the method of variance
+# estimates recovery (MOVER; Zou & Donner 2008): with one set it is that set's own interval, whatever that was made by.
+
+
+class Score(NamedTuple):
+    """The difference of two contestants over a suite, its interval, and the p-value of there being none."""
+
+    difference: Interval
+    p_value: float | None
+
+
+def joined(intervals: Sequence[Interval], weights: Sequence[float]) -> Interval:
+    """The weighted mean of several means with its interval. A set without a value leaves the whole without one: a score
+    over fewer sets would be another score."""
+    total = math.fsum(weights)
+    tasks = sum(interval.tasks for interval in intervals)
+    if not intervals or total <= 0 or any(interval.value is None for interval in intervals):
+        return Interval(None, None, None, tasks)
+    shares = [weight / total for weight in weights]
+    value = math.fsum(share * (each.value or 0.0) for share, each in zip(shares, intervals, strict=True))
+    if any(each.low is None or each.high is None for share, each in zip(shares, intervals, strict=True) if share):
+        return Interval(value, None, None, tasks)
+    below = _spread(shares, [(each.value or 0.0) - (each.low or 0.0) for each in intervals])
+    above = _spread(shares, [(each.high or 0.0) - (each.value or 0.0) for each in intervals])
+    return Interval(value, value - below, value + above, tasks)
+
+
+def _spread(shares: Sequence[float], distances: Sequence[float]) -> float:
+    return math.sqrt(math.fsum((share * distance) ** 2 for share, distance in zip(shares, distances, strict=True)))
+
+
+def better_by(parts: Sequence[tuple[Values, Values]], weights: Sequence[float], *, seed: int = 0) -> Score:
+    """How much better the second is than the first. Each part has one value a task of both, in the same order, NaN
+    where there is none; tasks that only one of them has are left out."""
+    if len(parts) == 1:
+        found = paired(*parts[0], seed=seed)
+        return Score(found.difference, found.p_value)
+    changes = [second - first for first, second in parts]
+    changes = [change[~np.isnan(change)] for change in changes]
+    difference = joined([change_intervals(change[:, None], seed=seed)[0] for change in changes], weights)
+    if difference.value is None:
+        return Score(difference, None)
+    # A task of a small set with a large weight moves the score more: its sign is flipped with all that it moves.
+    moved = [weight * change / change.size for weight, change in zip(weights, changes, strict=True)]
+    return Score(difference, sign_flip(np.concatenate(moved), seed=seed))
+
+
+# --- Tasks ----------------------------------------------------------------------------------------------------------
+# Which tasks an evaluation plays: the same for every contestant.
+
+DRAWN_TASKS = 100
+"""Tasks of an evaluation for which neither a dataset nor an option says how many."""
+
+
+def drawn_tasks(config: JobConfig, places: Sequence[int]) -> list[int]:
+    """Those of ``places`` that are played, in order."""
+    wanted = config.evaluate.tasks
+    if not wanted or wanted >= len(places):
+        return list(places)
+    return sorted(random.Random(config.run.seed).sample(places, wanted))  # noqa: S311 - a draw, not a secret
+
+
+def evaluated_places(config: JobConfig, rows: Sequence[Row]) -> list[int]:
+    """Places of the rows that an evaluation may play: the recorded one where it continues from a recorded rollout, the
+    held-out ones where a share is held out, else all. Raises ``CannotContinue``."""
+    if config.evaluate.continue_from:
+        place = read_past(Path(config.evaluate.continue_from)).row
+        if place >= len(rows):
+            raise CannotContinue(f"The recorded rollout played row {place + 1} of a dataset that has {len(rows)} now.")
+        return [place]
+    return split_rows(rows, config.evaluate.share).held_out if config.evaluate.share else list(range(len(rows)))

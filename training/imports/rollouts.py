@@ -26,7 +26,7 @@ from training.dialects.base import json_decoder
 from training.errors import DataError
 from training.imports.base import BadRow, Item, Notes, Reader, Sampled, known, number_of, shown, step_of
 from training.imports.rows import Row, check, read_json_lines, read_parquet
-from training.reasoning import REASONING
+from training.plain import REASONING
 from training.words import _, counted, ngettext, sentence
 
 # Which rollouts of a step belong together: those with the same id, or else with the same prompt.

@@ -1,12 +1,17 @@
-"""Devices that jobs run on, with the memory that a program really gets of them."""
+"""How much memory a device has, and what a job needs of it."""
 
 from __future__ import annotations
 
+import math
 import os
 import re
+from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple
 
 from training.errors import ConfigError
+from training.words import Sentence, _, sentence
+
+# Devices that jobs run on, with the memory that a program really gets of them.
 
 GIB = 1 << 30
 BF16_MAJOR = 8
@@ -140,3 +145,159 @@ KNOWN: dict[str, KnownModel] = {
     "meta-llama/Llama-3.2-3B-Instruct": KnownModel("llama", 3072, 8192, 28, 24, 8, 128256, True, 128),
     "meta-llama/Llama-3.1-8B-Instruct": KnownModel("llama", 4096, 14336, 32, 32, 8, 128256, False),
 }
+
+
+# What a job needs on a device, term by term, and when each term is there.
+
+NF4_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)
+"""Half a byte; for each 64 weights a constant of a byte, and for each 256 of those one of four (QLoRA, section 3)."""
+PROGRAM = {"cuda": round(0.75 * GIB), "cpu": round(0.45 * GIB)}
+"""The libraries' own memory: on a GPU their context, on a processor what is resident before a model is loaded."""
+TITLES = {
+    "weights": _("Weights of the model"),
+    "lora": _("LoRA adapter"),
+    "gradients": _("Gradients"),
+    "optimizer": _("Optimiser"),
+    "reference": _("Reference model"),
+    "values": _("Value head and values"),
+    "activations": _("Activations"),
+    "head": _("Output head, loss and the layer at work"),
+    "holes": _("Holes that the allocator keeps"),
+    "cache": _("Key-value cache of the rollouts"),
+    "copy": _("Weights in the precision of sampling"),
+    "vllm": _("vLLM"),
+    "vllm_awake": _("vLLM while it samples"),
+    "program": _("Program and libraries"),
+}
+LEARNING, SAMPLING = ("gradients", "activations", "head", "holes"), ("cache", "copy", "vllm_awake")
+
+
+class Term(NamedTuple):
+    """One line of the table. ``why`` says what it is made of; ``spare`` is what of it is taken where there is room,
+    and needed by nothing."""
+
+    key: str
+    bytes: int
+    why: Sentence
+    spare: int = 0
+
+    @property
+    def title(self) -> str:
+        """Its name, to be translated where it is shown."""
+        return TITLES[self.key]
+
+    @property
+    def part(self) -> str:
+        """When it is there: ``learning``, ``sampling``, or ``kept`` for the whole run."""
+        return "learning" if self.key in LEARNING else "sampling" if self.key in SAMPLING else "kept"
+
+
+class Need(NamedTuple):
+    """What a job needs on a device."""
+
+    device: Device
+    terms: tuple[Term, ...]
+
+    def bytes_of(self, *keys: str) -> int:
+        """The sum of these terms."""
+        return sum(term.bytes for term in self.terms if term.key in keys)
+
+    @property
+    def fixed(self) -> int:
+        """What stays for the whole run."""
+        return sum(term.bytes for term in self.terms if term.key not in (*LEARNING, *SAMPLING))
+
+    @property
+    def learning(self) -> int:
+        """At the moment of most in a forward and backward."""
+        return self.fixed + self.bytes_of(*LEARNING)
+
+    @property
+    def sampling(self) -> int:
+        """While all rollouts that may be in flight are at their longest."""
+        return self.fixed + self.bytes_of(*SAMPLING)
+
+    @property
+    def whole(self) -> int:
+        """Bytes that it needs at the moment of most: with less it cannot run."""
+        return max(self.learning, self.sampling - sum(term.spare for term in self.terms))
+
+    @property
+    def most(self) -> int:
+        """Bytes that it takes at most where there is room."""
+        return max(self.learning, self.sampling)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the device has as much."""
+        return self.whole <= self.device.bytes
+
+
+# What an optimiser keeps for the weights that it moves, in bytes, by the shapes of their tensors.
+
+FLOAT, HALF = 4, 2
+BLOCK, SMALL = 256, 4096
+"""bitsandbytes: values that share a float32 constant, and tensors of fewer values than which stay in 32 bits."""
+
+
+class Kept(NamedTuple):
+    """Bytes on the device, and elsewhere; ``why`` says what they are."""
+
+    here: int
+    elsewhere: int
+    why: Sentence
+
+
+class Weight(NamedTuple):
+    """One tensor that is trained: its shape, the bytes of a value, and whether it is an embedding."""
+
+    shape: tuple[int, ...]
+    itemsize: int = FLOAT
+    embedding: bool = False
+
+    @property
+    def size(self) -> int:
+        """Values."""
+        return math.prod(self.shape)
+
+
+def kept_by(optimizer: str, weights: Iterable[Weight], *, on_gpu: bool) -> Kept:
+    """What ``optim.optimizer`` keeps for these tensors. A processor's memory is one: nothing is elsewhere there."""
+    tensors = list(weights)
+    count = sum(weight.size for weight in tensors)
+    if optimizer == "adamw_bf16":
+        return Kept(2 * HALF * count, 0, sentence(_("two moments in bfloat16 for each weight that is trained")))
+    if optimizer == "adafactor":
+        return Kept(sum(map(_factored, tensors)), 0, sentence(_("sums of rows and columns of each matrix")))
+    if optimizer == "adamw_8bit":
+        return Kept(sum(map(_in_8_bits, tensors)), 0, sentence(_("two moments of a byte, embeddings in float32")))
+    if optimizer in ("paged_adamw", "paged_adamw_8bit"):
+        each = _in_8_bits if optimizer == "paged_adamw_8bit" else _whole
+        why = sentence(_("two moments in pages that leave the GPU when it is full"))
+        return Kept(0, sum(map(each, tensors)), why)
+    if optimizer == "adamw_offload":
+        largest = max((weight.size for weight in tensors), default=0)
+        why = sentence(_("two moments of one tensor at a time; the others are in the processor's memory"))
+        return Kept(2 * FLOAT * (largest if on_gpu else count), 2 * FLOAT * count if on_gpu else 0, why)
+    moments = sum(2 * weight.size * weight.itemsize for weight in tensors)
+    return Kept(moments, 0, sentence(_("two moments for each weight that is trained")))
+
+
+def _whole(weight: Weight) -> int:
+    return 2 * FLOAT * weight.size
+
+
+def _in_8_bits(weight: Weight) -> int:
+    """A byte each, and a float32 for each block; transformers keeps embeddings in 32 bits."""
+    if weight.embedding or weight.size < SMALL:
+        return _whole(weight)
+    return 2 * (weight.size + FLOAT * -(-weight.size // BLOCK))
+
+
+def _factored(weight: Weight) -> int:
+    """Adafactor (Shazeer and Stern 2018): of a matrix its rows' and columns' means, of a vector each value; no first
+    moment."""
+    if len(weight.shape) < 2:
+        return FLOAT * weight.size
+    *before, rows, columns = weight.shape
+    return FLOAT * math.prod(before) * (rows + columns)

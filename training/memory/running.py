@@ -13,9 +13,7 @@ import torch
 from training.config import JobConfig
 from training.errors import DeviceFault, MemoryShort, ModelError, TiltyardError
 from training.memory.advice import Verdict, halved, judge
-from training.memory.devices import device_here, gib
-from training.memory.need import LEARNING, Term
-from training.memory.optimizers import Weight, kept_by
+from training.memory.devices import LEARNING, Term, Weight, device_here, gib, kept_by
 from training.memory.table import Model, longest_shape, plainly_fits
 from training.memory.tracing import loss_like
 from training.policy.memory import is_out_of_memory

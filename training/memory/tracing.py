@@ -26,7 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from training.errors import ModelError
-from training.memory.optimizers import Weight
+from training.memory.devices import Weight
 from training.policy.attached import value_head_of
 from training.policy.memory import RowCost, measure_row
 from training.policy.value_head import attach_value_head, values_read

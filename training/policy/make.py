@@ -8,8 +8,7 @@ from typing import Any
 import torch
 
 from training.config import JobConfig
-from training.policy.engine import SamplingParams, WatchedEngine
-from training.policy.families import known_path
+from training.policy.engine import SamplingParams, WatchedEngine, known_path
 from training.policy.transformers_engine import TransformersEngine
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from training.policy.batch import DecodeBatch
+from training.policy.attention import DecodeBatch
 
 BATCH_SHARE = 0.5
 PARKED_SHARE = 0.2

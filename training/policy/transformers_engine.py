@@ -20,30 +20,176 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from training.errors import PolicyFault
-from training.policy.attention import sampling_attention
-from training.policy.batch import DecodeBatch
+from training.policy.attention import DecodeBatch, sampling_attention
 from training.policy.engine import EngineFigures, Sample, SamplingParams, Watch
 from training.policy.memory import (
     BATCH_SHARE,
     PARKED_SHARE,
     Parking,
+    Place,
     RowCost,
     free_bytes,
     is_out_of_memory,
     measure_row,
     restore,
 )
-from training.policy.requests import Request, answer, chunks
-from training.policy.sampling import draw_rows, uniform_draws
+
+# Turns that wait for the sampler or are in its batch, and their answers.
+
+
+@dataclass(eq=False)
+class Request:
+    """A turn being sampled. ``stale``: columns of its row that were fed after the last id but one."""
+
+    prompt_ids: list[int]
+    max_tokens: int
+    uniforms: list[float]
+    episode: str
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[Sample]
+    watch: Watch | None = None
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    done: bool = False
+    place: Place | None = None
+    stale: int = 0
+
+    @property
+    def live(self) -> bool:
+        """Whether somebody still waits for it."""
+        return not (self.done or self.future.cancelled())
+
+    @property
+    def to_feed(self) -> list[int]:
+        """What the model has not seen: of the prompt, and of the turn if it begins again after memory ran out."""
+        known = len(self.place.ids) if self.place is not None else 0
+        return (self.prompt_ids + self.ids)[known:]
+
+    @property
+    def most_columns(self) -> int:
+        """Tokens of prompt and turn at its longest."""
+        return len(self.prompt_ids) + self.max_tokens
+
+    def add(self, token: int, logprob: float, *, ends: bool) -> Sample | None:
+        """Take a drawn token; the whole turn if it is over."""
+        self.ids.append(token)
+        self.logprobs.append(logprob)
+        if self.watch is not None:
+            self.watch.on_token(token)
+        if ends or len(self.ids) >= self.max_tokens:
+            return Sample(self.ids, self.logprobs, ends)
+        return None
+
+    def begin_again(self) -> None:
+        """Its row is lost; the tokens drawn so far stay."""
+        self.place, self.stale = None, 0
+
+
+def chunks(requests: list[Request], most_tokens: int) -> Iterator[list[Request]]:
+    """Neighbours of similar length, with or without a place, at most so many padded new ids together.
+
+    The requests are sorted: those with a place last, and each kind by its new ids.
+    """
+    chunk: list[Request] = []
+    for request in requests:
+        other_kind = bool(chunk) and (chunk[0].place is None) != (request.place is None)
+        if chunk and (other_kind or len(request.to_feed) * (len(chunk) + 1) > most_tokens):
+            yield chunk
+            chunk = []
+        chunk.append(request)
+    yield chunk
+
+
+def answer(answers: Sequence[tuple[Request, Sample | PolicyFault]]) -> None:
+    """Hand outcomes to the coroutines that wait for them, from the worker thread; one wake-up for each event loop."""
+    for request, _ in answers:
+        request.done = True
+    for loop in {request.loop for request, _ in answers}:
+        theirs = [(request.future, outcome) for request, outcome in answers if request.loop is loop]
+        try:
+            loop.call_soon_threadsafe(_settle, theirs)
+        except RuntimeError:
+            continue  # the event loop is gone: nobody waits any more
+
+
+def _settle(outcomes: list[tuple[asyncio.Future[Sample], Sample | PolicyFault]]) -> None:
+    for future, outcome in outcomes:
+        if future.done():
+            continue
+        if isinstance(outcome, Sample):
+            future.set_result(outcome)
+        else:
+            future.set_exception(outcome)
+
+
+# Drawing tokens: temperature, top-k, top-p and the inverse-CDF draw that makes sampling independent of batching.
+
+
+def uniform_draws(seed: int, count: int) -> Tensor:
+    """``count`` uniform numbers in [0, 1) for one turn, float32 on the CPU, fixed by ``seed``."""
+    generator = torch.Generator().manual_seed(seed & 0x7FFF_FFFF_FFFF_FFFF)
+    return torch.rand(count, generator=generator)
+
+
+def draw(logits: Tensor, uniforms: Tensor, params: SamplingParams) -> tuple[Tensor, Tensor]:
+    """Draw one token a row. ``logits`` (batch, vocabulary), ``uniforms`` (batch,); gives ids and log-probabilities
+    (batch,).
+
+    The log-probability is the one of the temperature-scaled distribution, before top-k and top-p. Nucleus sampling:
+    Holtzman et al. 2020.
+    """
+    logprobs = torch.log_softmax(logits.float() / params.temperature, dim=-1)
+    if params.top_k > 0 or params.top_p < 1:
+        return _draw_cut(logprobs, uniforms, params)
+    cumulative = logprobs.exp().cumsum(dim=-1)
+    ids = _pick(cumulative, uniforms)
+    return ids, logprobs.gather(-1, ids.unsqueeze(-1)).squeeze(-1)
+
+
+def draw_rows(logits: Tensor, uniforms: Tensor, params: Sequence[SamplingParams]) -> tuple[Tensor, Tensor]:
+    """``draw`` with parameters of each row's own, (batch,) of them; rows do not hang on each other."""
+    kinds = set(params)
+    if len(kinds) == 1:
+        return draw(logits, uniforms, params[0])
+    ids = torch.empty(len(params), dtype=torch.long, device=logits.device)
+    logprobs = torch.empty(len(params), device=logits.device)
+    for kind in kinds:
+        rows = torch.tensor([row for row, own in enumerate(params) if own == kind], device=logits.device)
+        ids[rows], logprobs[rows] = draw(logits[rows], uniforms[rows], kind)
+    return ids, logprobs
+
+
+def _draw_cut(logprobs: Tensor, uniforms: Tensor, params: SamplingParams) -> tuple[Tensor, Tensor]:
+    size = min(params.top_k, logprobs.shape[-1]) if params.top_k > 0 else logprobs.shape[-1]
+    top, order = logprobs.topk(size, dim=-1)  # sorted, likeliest first
+    kept = top.exp()
+    if params.top_p < 1:
+        share = kept / kept.sum(dim=-1, keepdim=True)
+        # A token stays while the mass before it is below top_p, so at least one always stays.
+        kept = kept * ((share.cumsum(dim=-1) - share) < params.top_p)
+    choice = _pick(kept.cumsum(dim=-1), uniforms)
+    ids = order.gather(-1, choice.unsqueeze(-1)).squeeze(-1)
+    return ids, top.gather(-1, choice.unsqueeze(-1)).squeeze(-1)
+
+
+def _pick(cumulative: Tensor, uniforms: Tensor) -> Tensor:
+    """Index of the first cumulative mass above the row's uniform share of the total."""
+    total = cumulative[:, -1:]
+    picked = torch.searchsorted(cumulative, uniforms.to(cumulative).unsqueeze(-1) * total, right=True)
+    # A product that rounds up to the total would fall behind the last token with any mass.
+    last = torch.searchsorted(cumulative, total.contiguous(), right=False)
+    return torch.minimum(picked, last).squeeze(-1)
+
 
 GATHER_S = 0.002
 ADMIT_AFTER_STEPS = 6

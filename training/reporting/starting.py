@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from training.child_env import CERTIFICATES, PLACES, PROXIES, ROOT, child_env
+from training.children import CERTIFICATES, PLACES, PROXIES, ROOT, child_env
 from training.config import TRACKERS, JobConfig, TrackerName
 from training.events import LogLine
 from training.journal import Journal

@@ -23,8 +23,16 @@ from typing import Any, NamedTuple
 
 from training.config import TRACKERS, TrackerName
 from training.redaction import redact, without
-from training.reporting.feed import FOLDER_NAME, Feed, Figures, keep_mark, told_before
-from training.reporting.trackers import REPORTERS, Identity, Reporter
+from training.reporting.trackers import (
+    FOLDER_NAME,
+    REPORTERS,
+    Feed,
+    Figures,
+    Identity,
+    Reporter,
+    keep_mark,
+    told_before,
+)
 
 LOOK_S = 0.5
 SILENT_S = 30.0  # a call that takes longer is told as a tracker that does not answer

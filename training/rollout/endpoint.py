@@ -20,8 +20,7 @@ from typing import Any
 
 from envs.wire import Message, ToolCall
 from training.chat_client import Endpoint, complete
-from training.chat_reply import Reply, well_formed
-from training.chat_stream import MAX_CALLS
+from training.chat_reply import MAX_CALLS, Reply, well_formed
 from training.config import EndpointConfig, JobConfig
 from training.config.evaluation import cost_of
 from training.dialects import Parse, ParsedTurn, choose_dialect
@@ -30,10 +29,10 @@ from training.errors import BudgetSpent, EndpointAway, TiltyardError
 from training.events import Event, LogLine
 from training.plain import json_problem
 from training.policy.engine import Sample
-from training.policy.scripted.speech import HEARD, WordTemplate, count
+from training.policy.scripted import HEARD, WordTemplate, count
 from training.rollout.holding import Wait
+from training.rollout.players import NoEngine
 from training.rollout.replicas import Replicas
-from training.rollout.scripted import NoEngine
 from training.rollout.tokens import Tools
 from training.rollout.trajectory import Player, Task, Trajectory
 from training.words import _, sentence

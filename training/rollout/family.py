@@ -19,8 +19,8 @@ from training.config import JobConfig
 from training.dialects import CALL_MARKS, DIALECTS, FAMILY_DIALECTS, Parse, dialect_name
 from training.dialects.base import MARKS, Tools, opens_thought
 from training.errors import TemplateError
-from training.policy.families import sampled_families
-from training.reasoning import READ_BY_TEMPLATES
+from training.plain import READ_BY_TEMPLATES
+from training.policy.engine import sampled_families
 
 Rows = list[dict[str, Any]]
 Render = Callable[[Rows, "Tools | None", bool], str]

@@ -16,8 +16,7 @@ from training.data.schema import Row
 from training.dialects import DIALECTS, FAMILY_DIALECTS, TEXT_PROTOCOLS
 from training.errors import TemplateError
 from training.rollout.family import ASKED, RESULT, SAID, THOUGHT, Rows, probe_calls, probe_tools, probe_turn
-from training.rollout.tokens import HINT, ChatTemplate, Tools
-from training.rollout.turns import pieces_of
+from training.rollout.tokens import HINT, ChatTemplate, Tools, pieces_of
 from training.words import Sentence, _, sentence
 
 if TYPE_CHECKING:

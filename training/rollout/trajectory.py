@@ -30,12 +30,10 @@ from training.policy.engine import Engine, Sample
 from training.rewards.base import ENVIRONMENT, Episode
 from training.rewards.combining import GroupStatistics
 from training.rewards.turns import TurnCredit, call_outcomes
-from training.rollout.past import Past
 from training.rollout.protocols import STATELESS
-from training.rollout.rewinding import replay
+from training.rollout.rewinding import Past, replay
 from training.rollout.session import Session
-from training.rollout.tokens import Template, Tools
-from training.rollout.turns import heard, opening
+from training.rollout.tokens import Template, Tools, heard, opening
 
 RETRY_BASE_S = 0.25
 RETRY_CAP_S = 5.0

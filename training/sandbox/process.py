@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from training.piped import Piped
+from training.children import Piped
 from training.sandbox.problems import Problem, SandboxProblem, clean, problem_from
 
 START_LIMIT_S = 20.0  # an interpreter starts in 0.1 s; a machine that trains may be slow

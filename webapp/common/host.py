@@ -24,7 +24,7 @@ from typing import Any
 
 import psutil
 
-from training.child_env import PLACES, child_env
+from training.children import PLACES, child_env
 from training.sessions import folder_id
 
 # A real PostgreSQL and a real Redis on a machine that has neither: binaries from wheels, data in our own folder.

@@ -16,7 +16,7 @@ from django.utils.timezone import localdate
 from pydantic import ValidationError
 
 from training import events as run_events
-from training.evaluation.recorded import Report
+from training.evaluation.figures import Report
 from training.events import Event, RunFinished
 from training.plain import whole
 from training.redaction import redact

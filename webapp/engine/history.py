@@ -95,7 +95,7 @@ def announce(run: Run, error: ErrorInfo | None) -> None:
 
 
 def _headline_and_left_out(report: dict[str, Any] | None) -> dict[str, Any]:
-    """The headline of a report (``training.evaluation.recorded.Report``) and what it leaves out; empty without one."""
+    """The headline of a report (``training.evaluation.figures.Report``) and what it leaves out; empty without one."""
     if report is None:
         return {}
     figures = report.get("figures") or {}

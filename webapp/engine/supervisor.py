@@ -7,7 +7,7 @@
 3. Resolve the references again, write config.yaml, start the trainer (from the newest checkpoint, if there is one).
 4. Until the trainer has ended: project new journal lines; pass on orders about rollouts in flight (``orders``).
    A stop, a pause, the worker's own shutdown or an endpoint's used-up day limit becomes SIGTERM, and SIGKILL after a
-   grace that lets it save once more (``training/stopping.py``). While the database is away, the supervisor waits and
+   grace that lets it save once more (``training/sessions.py``). While the database is away, the supervisor waits and
    training continues.
 5. Project the rest and decide (``outcome.attempt_end``).
 6. When the lease is lost (fenced, or not renewed for PARTITION_LIMIT_S): kill the trainer's group and leave without
@@ -33,7 +33,7 @@ from django.db import connection
 from training.config import JobConfig, ReportConfig, config_to_yaml
 from training.errors import Boundary, BudgetSpent, ErrorInfo, TiltyardError
 from training.machine import disk_fault
-from training.stopping import LAST_WORDS_S, stop_grace
+from training.sessions import LAST_WORDS_S, stop_grace
 from webapp.common.errors import DATABASE_AWAY
 from webapp.common.pools import TRAIN
 from webapp.common.storage import attempt_dir

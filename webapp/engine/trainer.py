@@ -22,13 +22,12 @@ from types import MappingProxyType
 import psutil
 from django.conf import settings
 
-from training.child_env import child_env, known
+from training.children import child_env, known
 from training.config import TRACKERS, JobConfig
 from training.errors import Boundary, ErrorInfo
 from training.redaction import redact
 from training.rewards.custom import SWITCH_VARIABLE
-from training.sessions import folder_id, started_at
-from training.stopping import LAST_WORDS_S, Works, patience
+from training.sessions import LAST_WORDS_S, Works, folder_id, patience, started_at
 from webapp.common.text import clean_text
 from webapp.engine.trainer_variables import ENV_NAMES, judge_keys
 from webapp.people.teams.services import custom_rewards_on

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-from training.child_env import CERTIFICATES, DEVICES, HUB_ACCESS, MODELS, PLACES
+from training.children import CERTIFICATES, DEVICES, HUB_ACCESS, MODELS, PLACES
 from training.machine import RESERVE_VARIABLE
 from training.policy.vllm_server import PYTHON_VARIABLE
 from training.rewards.model_based import FOLDERS_VARIABLE

@@ -23,7 +23,7 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
-from training.child_env import PLACES, child_env
+from training.children import PLACES, child_env
 from training.errors import EnvironmentFault
 from training.plain import number_in
 from training.redaction import redact

@@ -22,10 +22,9 @@ from django.template.defaultfilters import filesizeformat
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
-from training.child_env import PLACES, child_env
+from training.children import PLACES, child_env, limited_child
 from training.config import JobConfig, config_to_yaml
 from training.errors import ConfigError, DataError, ModelError, TiltyardError
-from training.limited import limited_child
 from training.memory.devices import DEVICES, KNOWN
 from training.model_check import MAX_CONFIG_BYTES, count_elements, read_json
 from training.presets import Preset

@@ -24,10 +24,9 @@ from django.conf import settings
 from django.template.defaultfilters import filesizeformat
 from django.utils.translation import gettext as _
 
-from training.child_env import CERTIFICATES, MODELS, PLACES, child_env
+from training.children import CERTIFICATES, MODELS, PLACES, child_env, limited_child
 from training.config import JobConfig, config_to_yaml, kind_in, name_in
 from training.errors import ConfigError, TiltyardError
-from training.limited import limited_child
 from training.policy.vllm_server import PYTHON_VARIABLE
 from training.rewards.defaults import default_rewards
 from training.rewards.registry import form_components

@@ -26,7 +26,7 @@ from training.config import JobConfig, config_to_yaml
 from training.config.job import kind_in
 from training.data.learned import Rendered, RenderedRow, why_words
 from training.errors import ConfigError
-from training.limited import limited_child
+from training.children import limited_child
 from training.plain import number_in
 from webapp.common.pages import add_errors, probe_allowed
 from webapp.common.text import in_words

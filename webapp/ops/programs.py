@@ -22,7 +22,7 @@ from typing import IO, Any, cast
 
 from django.conf import settings
 
-from training.child_env import CERTIFICATES, DEVICES, HUB_ACCESS, MODELS, PLACES, child_env
+from training.children import CERTIFICATES, DEVICES, HUB_ACCESS, MODELS, PLACES, child_env
 from training.config import TRACKERS
 from webapp.common.env import env_bool, proxy_addresses, settings_names
 from webapp.common.host import READY_VARIABLE, SOCKET_PATH_LIMIT, Service, die_with_parent, free_port, write_private

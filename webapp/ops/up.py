@@ -34,7 +34,7 @@ import psutil
 from django.utils.translation import gettext as _
 
 from training.addresses import parse_place
-from training.child_env import PLACES, child_env
+from training.children import PLACES, child_env
 from training.errors import EnvironmentProtocolError, TiltyardError
 from webapp.common.env import env_str
 from webapp.common.host import (

@@ -18,7 +18,7 @@ from training.rewards.base import Episode, Span
 from training.rewards.lab.scoring import asks_others
 from training.rewards.registry import COMPONENTS
 from training.rewards.scorer.wire import Asked, Said
-from training.rollout.past import mix_seed, read_past
+from training.rollout.rewinding import mix_seed, read_past
 from training.words import Sentence
 from webapp.common.text import in_words, translated
 from webapp.people.teams.access import project_for

@@ -97,9 +97,7 @@ class Run(UuidModel):
         default=dict,
         help_text="newest {resumed, sampler, skipped, save_seconds} that the trainer reported",
     )
-    evaluation = models.JSONField(
-        null=True, help_text="training.evaluation.recorded.Report of an evaluation that ended"
-    )
+    evaluation = models.JSONField(null=True, help_text="training.evaluation.figures.Report of an evaluation that ended")
     tags = ArrayField(
         models.CharField(max_length=30), default=list, help_text="webapp.runs.records.marks says which may be"
     )

@@ -15,7 +15,7 @@ from tests.training.algorithms.conftest import MakeJob
 from tests.training.helpers import of_type
 from training.algorithms.loading import fetch_base, fetch_model
 from training.algorithms.sft import run_sft
-from training.child_env import MODEL_CACHE, MODEL_TOKEN
+from training.children import MODEL_CACHE, MODEL_TOKEN
 from training.config import JobConfig
 from training.errors import ModelError
 

@@ -13,8 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from training.algorithms.checkpoints import MANIFEST, outdated, remove, remove_leftovers, verify, write_whole
-from training.algorithms.resume import find_resume
+from training.algorithms.checkpoints import (
+    MANIFEST,
+    find_resume,
+    outdated,
+    remove,
+    remove_leftovers,
+    verify,
+    write_whole,
+)
 from training.errors import StorageFull
 from training.machine import mount_of
 

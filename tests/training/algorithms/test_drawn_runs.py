@@ -16,9 +16,9 @@ from tests.training.algorithms.test_stages import asked, staged, tasks
 from tests.training.algorithms.test_vllm import vllm_job
 from tests.training.helpers import observation, of_type, scripted_server
 from training.algorithms.checkpoints import numbered, verify
+from training.algorithms.drawing import TASKS_NAME, Drawing, read_memory
 from training.algorithms.grpo import run_grpo
 from training.algorithms.job import Job
-from training.algorithms.task_memory import TASKS_NAME, Drawing, read_memory
 from training.data.reader import load_rows
 from training.errors import StopRequested
 from training.rewards.base import Score

@@ -13,12 +13,11 @@ import pytest
 from envs.wire import Message, ResetRequest
 from tests.training.algorithms.conftest import MakeJob
 from tests.training.helpers import echo_behaviour, error, observation, of_type, scripted_server
-from training.algorithms.evaluate import run_evaluate
 from training.algorithms.job import Job
+from training.algorithms.playing import run_evaluate
 from training.errors import StopRequested, TooManyFailures
 from training.events import Event
-from training.rollout.past import Past, write_past
-from training.rollout.rewinding import Recording, Taken
+from training.rollout.rewinding import Past, Recording, Taken, write_past
 
 pytestmark = pytest.mark.usefixtures("no_health")
 

@@ -14,7 +14,7 @@ from tests.training.algorithms.test_grpo import COMPONENTS, by_length, parameter
 from tests.training.helpers import events, of_type, scripted_server
 from training.algorithms.grpo import run_grpo
 from training.algorithms.sft import run_sft
-from training.algorithms.update_figures import FiniteUpdates, Still
+from training.algorithms.updates import FiniteUpdates, Still
 from training.errors import NoGradient, NotFinite
 from training.rewards.base import Episode, Score
 

@@ -14,10 +14,9 @@ from tests.training.algorithms.test_grpo import by_length, parameters_of
 from tests.training.algorithms.test_ppo import PPO, every_third_fails, rewards_of, sampled
 from tests.training.algorithms.test_values import by_steps
 from tests.training.helpers import of_type, scripted_server
-from training.algorithms.actor_critic import ActorCriticTrainer, Sums, warm_up
+from training.algorithms.grpo import run_ppo
 from training.algorithms.micro_batches import Joined, Packed
-from training.algorithms.ppo import run_ppo
-from training.algorithms.pull import own_tokens
+from training.algorithms.trainers import ActorCriticTrainer, Sums, own_tokens, warm_up
 from training.algorithms.values import value_loss
 from training.policy.value_head import ValueHead
 

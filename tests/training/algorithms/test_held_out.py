@@ -16,9 +16,9 @@ from tests.training.algorithms.test_grpo import COMPONENTS, by_length, parameter
 from tests.training.algorithms.test_resume import figures, stop_after
 from tests.training.helpers import demonstration_rows, observation, of_type, scripted_server, write_rows
 from training.algorithms.checkpoints import verify
-from training.algorithms.evaluate import run_evaluate
 from training.algorithms.grpo import run_grpo
 from training.algorithms.job import Job
+from training.algorithms.playing import run_evaluate
 from training.config import JobConfig
 from training.data.identity import split_rows
 from training.data.reader import load_rows

@@ -13,10 +13,8 @@ import pytest
 from tests.training.algorithms.conftest import MakeJob
 from tests.training.helpers import of_type, scripted_server
 from training.algorithms.dpo import run_dpo
-from training.algorithms.grpo import run_grpo
-from training.algorithms.ppo import run_ppo
-from training.algorithms.rloo import run_rloo
-from training.algorithms.sample import run_sample
+from training.algorithms.grpo import run_grpo, run_ppo, run_rloo
+from training.algorithms.playing import run_sample
 from training.exports.pairs import write_pairs
 from training.rewards.base import Episode, Score
 
@@ -93,7 +91,7 @@ def test_dpo_learns_from_pairs_of_groups(
     make_job: MakeJob, seed: int, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rollouts of a model, the best against the worst of each group, and rollouts of what has learned from them."""
-    monkeypatch.setattr("training.algorithms.sample.score_episode", lambda episode, *_given, **_named: digits(episode))
+    monkeypatch.setattr("training.algorithms.playing.score_episode", lambda episode, *_given, **_named: digits(episode))
     found = []
     with scripted_server() as url:
         before = job(make_job, f"before{seed}", url, seed, 6, kind="sample")

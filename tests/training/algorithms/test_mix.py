@@ -22,7 +22,7 @@ from tests.training.helpers import of_type, scripted_server
 from training.algorithms.grpo import run_grpo
 from training.algorithms.held_out import choose_tasks
 from training.algorithms.job import Job, row_order
-from training.algorithms.mix import Segment, dealt, order_of
+from training.algorithms.stages import Segment, dealt, order_of
 from training.config import JobConfig
 from training.data.identity import split_rows
 from training.data.reader import load_rows

@@ -18,9 +18,9 @@ from tests.training.algorithms.conftest import MakeJob
 from tests.training.algorithms.families import SMALL, TEN, make_model
 from tests.training.helpers import demonstration_rows, job_config, of_type, scripted_server, write_rows
 from tests.training.rollout.templates import SILENT, model_with
-from training.algorithms.evaluate import run_evaluate
 from training.algorithms.grpo import run_grpo
 from training.algorithms.job import Job
+from training.algorithms.playing import run_evaluate
 from training.algorithms.sft import run_sft
 from training.data.reader import load_rows
 from training.errors import TemplateError

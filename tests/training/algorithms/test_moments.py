@@ -11,9 +11,9 @@ from tests.training.algorithms.conftest import MakeJob
 from tests.training.algorithms.test_grpo import parameters_of
 from tests.training.algorithms.test_resume import SFT, after_update, resumed_run
 from tests.training.helpers import job_config, of_type
-from training.algorithms import optimizers
-from training.algorithms.optimizers import SmallAdamW, optimizer_arguments, rounded_at_random
+from training.algorithms import updates as updates_module
 from training.algorithms.sft import run_sft
+from training.algorithms.updates import SmallAdamW, optimizer_arguments, rounded_at_random
 from training.errors import ConfigError
 
 SETTINGS: dict[str, Any] = {"lr": 1e-2, "betas": (0.8, 0.95), "eps": 1e-6}
@@ -117,11 +117,11 @@ def test_what_is_bitsandbytes_is_refused_by_name_elsewhere(name: str, monkeypatc
     with pytest.raises(ConfigError, match=f"{name} is bitsandbytes") as found:
         optimizer_arguments(config, "cpu")
     assert found.value.option == "optim.optimizer"
-    monkeypatch.setattr(optimizers, "find_spec", lambda _name: None)
+    monkeypatch.setattr(updates_module, "find_spec", lambda _name: None)
     with pytest.raises(ConfigError, match="not installed"):
         optimizer_arguments(config, "cuda")
-    monkeypatch.setattr(optimizers, "find_spec", lambda _name: object())
-    assert optimizer_arguments(config, "cuda")["optim"] == optimizers.OF_TRANSFORMERS[name]
+    monkeypatch.setattr(updates_module, "find_spec", lambda _name: object())
+    assert optimizer_arguments(config, "cuda")["optim"] == updates_module.OF_TRANSFORMERS[name]
 
 
 @pytest.mark.parametrize("option", ["beta1", "beta2", "epsilon"])

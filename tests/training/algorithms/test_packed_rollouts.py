@@ -16,9 +16,8 @@ from tests.training.helpers import TailedEngine, job_config
 from tests.training.policy.families import FAMILIES, tiny_model
 from training.algorithms import kept_rows, loading
 from training.algorithms.base import IGNORED
-from training.algorithms.grpo import run_grpo
+from training.algorithms.grpo import run_grpo, run_ppo
 from training.algorithms.micro_batches import PROBE, WINDOW, Joined, dealt_by_length, in_micro_batches, require_apart
-from training.algorithms.ppo import run_ppo
 from training.errors import ConfigError, ModelError
 from training.model_check import check_model_folder
 from training.policy import attention

@@ -15,11 +15,9 @@ from tests.training.algorithms.test_grpo import COMPONENTS, by_length, parameter
 from tests.training.algorithms.test_kept_rows import watch_gradients
 from tests.training.algorithms.test_values import by_steps
 from tests.training.helpers import job_config, of_type, scripted_server
-from training.algorithms import actor_critic
-from training.algorithms.actor_critic import ActorCriticTrainer
-from training.algorithms.grpo import rollout_arguments
-from training.algorithms.ppo import clipped_arguments, run_ppo
-from training.algorithms.pull import own_tokens
+from training.algorithms import trainers
+from training.algorithms.grpo import clipped_arguments, rollout_arguments, run_ppo
+from training.algorithms.trainers import ActorCriticTrainer, own_tokens
 from training.errors import RewardFault
 from training.policy.attached import causal_of, value_head_of
 from training.rewards.base import Episode, Score
@@ -156,7 +154,7 @@ def test_half_of_the_rollouts_excluded_leave_the_gradient_of_the_other_half(
 ) -> None:
     """Of the policy's weights and of the head; values are not 0, because the model begins with a head."""
     gradients = watch_gradients(monkeypatch)
-    original = actor_critic.attach_value_head
+    original = trainers.attach_value_head
 
     def with_values(model: Any, device: torch.device) -> Any:
         head = original(model, device)
@@ -169,7 +167,7 @@ def test_half_of_the_rollouts_excluded_leave_the_gradient_of_the_other_half(
             raise RewardFault("no")
         return by_length(episode)
 
-    monkeypatch.setattr(actor_critic, "attach_value_head", with_values)
+    monkeypatch.setattr(trainers, "attach_value_head", with_values)
     over = {"optim": {"micro_batch_size": 2, "max_grad_norm": 1000.0}, "run": {"max_steps": 1}}
     over |= {"data": {"shuffle": False}, "ppo": {"beta": 0.05, "entropy_coef": 0.01, "value_coef": 1.0}}
     with scripted_server() as url:
@@ -252,7 +250,7 @@ def test_both_losses_are_their_papers_formulas(trainer: Any, monkeypatch: pytest
         def __exit__(self, *_given: Any) -> None:
             """Nothing is left."""
 
-    monkeypatch.setattr(actor_critic, "values_read", lambda *_args, **_given: Read())
+    monkeypatch.setattr(trainers, "values_read", lambda *_args, **_given: Read())
     more = {"advantages": TOKEN_ADVANTAGES, "values": OLD_VALUES, "returns": RETURNS}
     doubles = {name: torch.tensor(rows, dtype=torch.float64) for name, rows in more.items()}
     loss, slopes = losses.computed(trainer, **doubles)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from training.algorithms import contents, loading
+from training.algorithms import loading, saving
 from training.config import JobConfig
 from training.errors import ConfigError
 from training.memory.devices import device_named
@@ -83,11 +83,11 @@ def test_the_adapter_is_merged_into_the_base_as_it_was(
         for name, weight in model.named_parameters():
             if "base_layer" in name:
                 weight.copy_((weight * 8).round() / 8)
-    monkeypatch.setattr(contents, "is_quantized", lambda given: True)
+    monkeypatch.setattr(saving, "is_quantized", lambda given: True)
     accelerator = SimpleNamespace(unwrap_model=lambda given: given)
     tokenizer = AutoTokenizer.from_pretrained(starter_folder)
     trainer = SimpleNamespace(model=model, accelerator=accelerator, processing_class=tokenizer)
-    folder, _size = contents.save_final(trainer, tmp_path, 3, base_folder=starter_folder)
+    folder, _size = saving.save_final(trainer, tmp_path, 3, base_folder=starter_folder)
     found = AutoModelForCausalLM.from_pretrained(folder).state_dict()
     assert set(found) == set(expected)
     assert all(torch.allclose(found[name], expected[name], atol=1e-6) for name in expected)

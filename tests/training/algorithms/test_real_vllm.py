@@ -21,7 +21,7 @@ from tests.training.helpers import of_type, scripted_server
 from training.algorithms.grpo import run_grpo
 from training.algorithms.job import Job
 from training.errors import SamplerDied, SamplerDisagrees
-from training.policy import vllm_weights
+from training.policy import vllm_engine
 from training.policy.vllm_engine import VllmEngine
 from training.policy.vllm_server import LOG_NAME, VllmServer, vllm_python
 from training.sessions import members
@@ -115,7 +115,7 @@ def test_a_stale_layer_is_caught_at_once(
     """Every tensor but one arrives, and vLLM answers 200: it says so in its log alone."""
     from safetensors.torch import load_file, save_file
 
-    write = vllm_weights.WeightsOnDisk._write_all
+    write = vllm_engine.WeightsOnDisk._write_all
 
     def without_one(weights: Any, folder: Path) -> None:
         write(weights, folder)
@@ -124,7 +124,7 @@ def test_a_stale_layer_is_caught_at_once(
             del state["model.layers.1.mlp.down_proj.weight"]
             save_file(state, folder / "model.safetensors")
 
-    monkeypatch.setattr(vllm_weights.WeightsOnDisk, "_write_all", without_one)
+    monkeypatch.setattr(vllm_engine.WeightsOnDisk, "_write_all", without_one)
     with scripted_server() as url:
         job = vllm_job(make_job, trained_folder, url, run={"max_steps": 3}, optim={"learning_rate": 5e-4})
         with pytest.raises(SamplerDisagrees) as found:

@@ -11,9 +11,8 @@ from tests.training.algorithms.conftest import MakeJob
 from tests.training.algorithms.test_grpo import COMPONENTS, by_length, parameters_of
 from tests.training.helpers import job_config, of_type, scripted_server
 from training.algorithms import rollouts
-from training.algorithms.leave_one_out import RlooTrainer, leave_one_out
-from training.algorithms.ppo import run_ppo
-from training.algorithms.rloo import run_rloo
+from training.algorithms.grpo import run_ppo, run_rloo
+from training.algorithms.trainers import RlooTrainer, leave_one_out
 from training.errors import RewardFault
 from training.rewards.base import Episode, Score
 from training.rewards.combining import group_statistics

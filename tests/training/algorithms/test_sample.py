@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from tests.training.algorithms.conftest import MakeJob
 from tests.training.helpers import echo_behaviour, job_config, observation, of_type, scripted_server
 from training.algorithms.job import Job
-from training.algorithms.sample import run_sample
+from training.algorithms.playing import run_sample
 from training.errors import ConfigError, EnvironmentUnreachable, StopRequested
 from training.events import Event, Metrics
 from training.rewards.combining import group_statistics
@@ -142,7 +142,7 @@ def test_a_dead_environment_ends_the_run_with_its_error(make_job: MakeJob, monke
 
 def test_scripted_policies_load_no_training_library() -> None:
     code = (
-        "import sys, training.main, training.algorithms.sample, training.__main__; "
+        "import sys, training.main, training.algorithms.playing, training.__main__; "
         "print(sorted({'torch', 'transformers', 'trl', 'datasets'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)

@@ -12,9 +12,9 @@ from tests.training.algorithms.conftest import MakeJob
 from tests.training.helpers import of_type, scripted_server
 from tests.training.policy import families
 from training.algorithms.grpo import run_grpo
-from training.algorithms.sample import run_sample
+from training.algorithms.playing import run_sample
 from training.errors import SamplerDisagrees
-from training.policy import sampling, transformers_engine
+from training.policy import transformers_engine
 from training.rewards.base import Episode, Score
 
 pytestmark = pytest.mark.usefixtures("no_health")
@@ -25,13 +25,13 @@ GAP = "sampling/logprob_gap_max"
 @pytest.fixture
 def wrong_logprobs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sampler that draws right and says log-probabilities of another distribution."""
-    draw = sampling.draw
+    draw = transformers_engine.draw
 
     def drawn(*args: Any) -> Any:
         ids, logprobs = draw(*args)
         return ids, logprobs * 1.1
 
-    monkeypatch.setattr(sampling, "draw", drawn)
+    monkeypatch.setattr(transformers_engine, "draw", drawn)
 
 
 def by_length(episode: Episode) -> Score:

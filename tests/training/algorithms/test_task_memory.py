@@ -12,9 +12,18 @@ from pydantic import ValidationError
 from envs.wire import Message
 from tests.training.algorithms.conftest import MakeJob
 from tests.training.rollout.test_signal import group
-from training.algorithms.drawing import NONE, Evidence, worth
+from training.algorithms.drawing import (
+    NONE,
+    TASKS_NAME,
+    Drawing,
+    Evidence,
+    Memory,
+    entered,
+    keys_of,
+    read_memory,
+    worth,
+)
 from training.algorithms.saving import Saver
-from training.algorithms.task_memory import TASKS_NAME, Drawing, Memory, entered, keys_of, read_memory
 from training.config import DataConfig, JobConfig
 from training.data.schema import Row
 from training.rollout.trajectory import Rollout

@@ -18,11 +18,9 @@ from tests.training.algorithms.conftest import MakeJob
 from tests.training.algorithms.test_grpo import COMPONENTS, by_length
 from tests.training.algorithms.test_resume import stop_after
 from tests.training.helpers import job_config, of_type, scripted_server
-from training.algorithms.grpo import run_grpo
+from training.algorithms.grpo import run_grpo, run_ppo, run_rloo
 from training.algorithms.job import HOURS, Job
-from training.algorithms.ppo import run_ppo
-from training.algorithms.rloo import run_rloo
-from training.algorithms.sample import run_sample
+from training.algorithms.playing import run_sample
 from training.config import JobConfig
 from training.errors import StopRequested
 from training.events import Metrics

@@ -13,9 +13,8 @@ from tests.training.algorithms.conftest import MakeJob
 from tests.training.algorithms.test_grpo import COMPONENTS, by_length
 from tests.training.algorithms.test_ppo import every_third_fails
 from tests.training.helpers import of_type, scripted_server
-from training.algorithms.grpo import run_grpo
+from training.algorithms.grpo import run_grpo, run_ppo
 from training.algorithms.job import Job
-from training.algorithms.ppo import run_ppo
 from training.algorithms.token_values import TokenRecord, speller
 from training.rewards.combining import GroupStatistics
 from training.rollout.trajectory import Rollout, StepRollouts, Trajectory

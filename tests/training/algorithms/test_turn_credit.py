@@ -12,12 +12,9 @@ from tests.training.algorithms.conftest import MakeJob
 from tests.training.algorithms.test_grpo import by_length, parameters_of
 from tests.training.algorithms.test_stages import tasks
 from tests.training.helpers import TOOLS, job_config, observation, of_type, scripted_server
-from training.algorithms.actor_critic import ActorCriticTrainer
-from training.algorithms.grpo import run_grpo
+from training.algorithms.grpo import run_grpo, run_ppo, run_rloo
 from training.algorithms.kept_rows import KeptRowsTrainer
-from training.algorithms.leave_one_out import RlooTrainer
-from training.algorithms.ppo import run_ppo
-from training.algorithms.rloo import run_rloo
+from training.algorithms.trainers import ActorCriticTrainer, RlooTrainer
 from training.algorithms.values import GroupTrainer
 from training.errors import RewardFault
 from training.rewards.base import Episode, Score

@@ -15,14 +15,14 @@ from tests.training.algorithms.test_grpo import by_length, parameters_of
 from tests.training.algorithms.test_ppo import PPO, sampled, trainer
 from tests.training.algorithms.test_resume import after_update, resumed_run
 from tests.training.helpers import of_type, scripted_server
-from training.algorithms import actor_critic
-from training.algorithms.actor_critic import ActorCriticTrainer
-from training.algorithms.contents import load_value_head
-from training.algorithms.ppo import run_ppo
+from training.algorithms import trainers
+from training.algorithms.grpo import run_ppo
+from training.algorithms.saving import load_value_head
+from training.algorithms.trainers import ActorCriticTrainer
 from training.errors import ModelError, NotFinite
 from training.policy.attached import value_head_of, without_value_head
 from training.policy.value_head import attach_value_head, values_read
-from training.policy.vllm_weights import WeightsOnDisk
+from training.policy.vllm_engine import WeightsOnDisk
 
 pytestmark = pytest.mark.usefixtures("no_health")
 
@@ -154,7 +154,7 @@ def test_a_head_that_is_worse_than_none_for_long_is_said_once(
     make_job: MakeJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A step size of 1 throws the values far beyond any return."""
-    monkeypatch.setattr(actor_critic, "PATIENCE", 3)
+    monkeypatch.setattr(trainers, "PATIENCE", 3)
     with scripted_server() as url:
         options = {"critic_learning_rate": 1.0, "cliprange_value": 0.0}
         job = make_job(**PPO, ppo=options, environment={"url": url}, run={"max_steps": 7})
@@ -183,8 +183,8 @@ def test_values_that_explain_nothing_are_said_with_their_number(
     told = iter(explained)
     trainer._explained = deque(maxlen=3)
     trainer.callback = SimpleNamespace(extra={}, job=SimpleNamespace(log=lambda *words: lines.append(words)))
-    monkeypatch.setattr(actor_critic, "PATIENCE", 3)
-    monkeypatch.setattr(actor_critic, "explained_variance", lambda *_given: next(told))
+    monkeypatch.setattr(trainers, "PATIENCE", 3)
+    monkeypatch.setattr(trainers, "explained_variance", lambda *_given: next(told))
     for _sampling in explained:
         trainer._report_values(torch.zeros(1, 2), torch.zeros(1, 2), torch.ones(1, 2))
     assert [level for _text, level in lines] == ["warning"] * bool(said)

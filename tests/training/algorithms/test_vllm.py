@@ -22,7 +22,7 @@ from tests.vllm_stub import Stub, serving
 from training.algorithms.base import JournalCallback
 from training.algorithms.grpo import run_grpo
 from training.algorithms.job import Job
-from training.algorithms.sample import run_sample
+from training.algorithms.playing import run_sample
 from training.algorithms.sampler import plan_of
 from training.config import JobConfig
 from training.errors import ConfigError, SamplerDied, SamplerDisagrees

@@ -25,10 +25,7 @@ from training.algorithms.checkpoints import (
     verify,
     write_whole,
 )
-from training.algorithms.contents import (
-    save_checkpoint,
-    save_final,
-)
+from training.algorithms.saving import save_checkpoint, save_final
 from training.errors import StorageFailed, StorageFull
 
 

@@ -153,7 +153,7 @@ def test_the_command_line_prints_progress_and_exits_0_or_2(tmp_path: Path) -> No
 
 
 def test_the_child_sees_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from training.child_env import bare_env
+    from training.children import bare_env
 
     monkeypatch.setenv("SECRET_KEY", "canary")
     assert set(bare_env()) == {"PATH", "LANG", "PYTHONPATH"}

@@ -15,8 +15,7 @@ from tests.training.rollout.templates import TEMPLATES, random_call, text_of, to
 from training.data.learned import pair_of
 from training.data.native import MAX_SHOWN, read_native, unread_call
 from training.data.schema import row_from_dict
-from training.rollout.tokens import ChatTemplate
-from training.rollout.turns import pieces_of
+from training.rollout.tokens import ChatTemplate, pieces_of
 
 Value = dict[str, Any]
 USER = {"role": "user", "content": "Weather in Oslo?"}

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from training.evaluation.intervals import pass_all_k, pass_at_k
+from training.evaluation.comparisons import pass_all_k, pass_at_k
 
 
 @pytest.mark.parametrize("tries", range(1, 9))

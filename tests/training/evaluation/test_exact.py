@@ -8,7 +8,7 @@ from math import comb
 
 import pytest
 
-from training.evaluation.intervals import LEVEL, changes, fisher
+from training.evaluation.comparisons import LEVEL, changes, fisher
 
 Share = tuple[int, int]
 

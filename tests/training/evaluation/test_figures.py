@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
+from training.evaluation.comparisons import Interval
 from training.evaluation.figures import Sheet, Try, sheet_of
-from training.evaluation.intervals import Interval
 
 TRIES = [
     Try(3, False, 1.0, 0.9, {"a": 1.0, "b": None}, turns=2, tokens=10, parse_errors=1, calls=4, failed_calls=1),

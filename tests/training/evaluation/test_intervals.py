@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from training.evaluation.intervals import (
+from training.evaluation.comparisons import (
     RESAMPLES,
     Interval,
     _interval,

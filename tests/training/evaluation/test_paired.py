@@ -9,7 +9,7 @@ import random
 import numpy as np
 import pytest
 
-from training.evaluation.paired import FLIPS, holm, mcnemar, paired, paired_columns, sign_flip, tasks_needed
+from training.evaluation.comparisons import FLIPS, holm, mcnemar, paired, paired_columns, sign_flip, tasks_needed
 
 
 def binomial_two_sided(wins: int, losses: int) -> float:

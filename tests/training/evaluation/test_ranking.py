@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from training.evaluation.ranking import (
+from training.evaluation.comparisons import (
     PRIOR,
     Answer,
     Judged,

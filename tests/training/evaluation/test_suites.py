@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from training.evaluation.intervals import Interval, mean_intervals
-from training.evaluation.suites import better_by, joined
+from training.evaluation.comparisons import Interval, mean_intervals
+from training.evaluation.figures import better_by, joined
 
 A = Interval(0.6, 0.5, 0.68, 100)
 B = Interval(0.2, 0.1, 0.34, 40)

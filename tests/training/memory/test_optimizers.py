@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from tests.training.helpers import job_config
-from training.memory.devices import device_named
-from training.memory.optimizers import Weight, kept_by
+from training.memory.devices import Weight, device_named, kept_by
 from training.memory.table import Model, memory_of
 from training.memory.tracing import Precision
 from training.policy.adapter import lora_config
@@ -62,7 +61,7 @@ def test_what_is_kept_is_what_the_optimisers_keep() -> None:
     """The real ones, over the same tensors."""
     from transformers.optimization import Adafactor
 
-    from training.algorithms.optimizers import SmallAdamW
+    from training.algorithms.updates import SmallAdamW
 
     tensors = [torch.nn.Parameter(torch.randn(weight.shape)) for weight in WEIGHTS]
     settings = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8}

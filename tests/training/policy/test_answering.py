@@ -9,13 +9,11 @@ import pytest
 
 from envs.wire import Message
 from training.config import JobConfig
-from training.policy.scripted import POLICIES, Scene
-from training.policy.scripted.answering import others_of
-from training.policy.scripted.speech import count
+from training.policy.scripted import POLICIES, Scene, count, others_of
 from training.rewards.base import played, says
 from training.rewards.lab.rules import DEGENERATE, LYING, RIGHT
 from training.rewards.registry import COMPONENTS
-from training.rollout.scripted import scripted_player
+from training.rollout.players import scripted_player
 from training.rollout.trajectory import Task, Trajectory
 from training.rows import answer_of
 

@@ -156,7 +156,7 @@ def test_every_turn_of_every_rollout_draws_with_its_own_seed(tmp_path: Path, tok
 
 
 def test_a_scripted_players_engine_keeps_the_whole_contract() -> None:
-    from training.rollout.scripted import NoEngine
+    from training.rollout.players import NoEngine
 
     engine: Engine = NoEngine()
     with engine.sampling():

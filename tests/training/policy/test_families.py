@@ -41,16 +41,16 @@ def test_in_bfloat16_the_cache_is_kept_in_bfloat16_and_the_gap_is_noise(
     family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Under autocast rotary embeddings give float32 keys: the cache was twice as large as what attention reads."""
-    from training.policy import batch
+    from training.policy import attention
 
     kept: set[torch.dtype] = set()
-    feed = batch.DecodeBatch._feed
+    feed = attention.DecodeBatch._feed
 
     def watched(self: Any, *args: Any) -> None:
         feed(self, *args)
         kept.update(layer.keys.dtype for layer in self.layers if getattr(layer, "keys", None) is not None)
 
-    monkeypatch.setattr(batch.DecodeBatch, "_feed", watched)
+    monkeypatch.setattr(attention.DecodeBatch, "_feed", watched)
     model = tiny_model(family)
     engine = engine_of(model, torch.bfloat16)
     try:

@@ -38,7 +38,7 @@ class Watched:
     """How many rows stood in each decode step, and what the batch took then."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from training.policy.batch import DecodeBatch
+        from training.policy.attention import DecodeBatch
 
         self.rows: list[int] = []
         self.bytes: list[int] = []

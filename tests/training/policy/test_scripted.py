@@ -18,11 +18,10 @@ from training.config import JobConfig, Policy, RewardComponent
 from training.data.schema import Row
 from training.dialects import DIALECTS
 from training.journal import Journal
-from training.policy.scripted import POLICIES, Scene, WordTemplate
-from training.policy.scripted.speech import count
+from training.policy.scripted import POLICIES, Scene, WordTemplate, count
 from training.rewards.scoring import score_episode
 from training.rollout.collector import Collector
-from training.rollout.scripted import scripted_player
+from training.rollout.players import scripted_player
 from training.rollout.trajectory import Rollout
 
 LOOK = {

@@ -12,8 +12,7 @@ import torch
 from training.errors import PolicyFault
 from training.policy.attention import GROUPED, sampling_attention
 from training.policy.engine import Sample, SamplingParams
-from training.policy.sampling import draw, uniform_draws
-from training.policy.transformers_engine import TransformersEngine
+from training.policy.transformers_engine import TransformersEngine, draw, uniform_draws
 
 
 def engine_for(model: Any, **params: Any) -> TransformersEngine:

@@ -15,8 +15,8 @@ import pytest
 from tests.vllm_stub import Stub, serving
 from training.errors import PolicyFault, SamplerDied, SamplerDisagrees
 from training.policy.engine import Engine, Sample, Turn
-from training.policy.vllm_client import Loop, VllmClient
 from training.policy.vllm_engine import Draw, Handover, Server, VllmEngine
+from training.policy.vllm_server import Loop, VllmClient
 
 STOP = 2
 TURN = "/v1/completions"

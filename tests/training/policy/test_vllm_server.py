@@ -15,10 +15,18 @@ from typing import Any
 
 import pytest
 
-from training.child_env import ROOT
+from training.children import ROOT
 from training.errors import SamplerDied, StopRequested
-from training.policy.vllm_client import Loop, VllmClient
-from training.policy.vllm_server import LOG_NAME, SERVER_NAME, WEIGHTS_NAME, Plan, VllmServer, sweep_servers
+from training.policy.vllm_server import (
+    LOG_NAME,
+    SERVER_NAME,
+    WEIGHTS_NAME,
+    Loop,
+    Plan,
+    VllmClient,
+    VllmServer,
+    sweep_servers,
+)
 from training.sessions import SHARED, folder_id, members, namespace, started_at, sweep
 
 # What a Python with vLLM does with `-m vllm.entrypoints.openai.api_server --uds SOCKET …`: a worker, and a server.

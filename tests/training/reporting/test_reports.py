@@ -170,7 +170,7 @@ def test_without_a_last_word_the_tracker_hears_that_it_did_not_succeed(begin: Be
 
 def test_later_words_on_a_step_are_no_second_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """An evaluation writes what its cut-off rollouts cost beside its last step."""
-    from training.reporting.feed import Figures
+    from training.reporting.trackers import Figures
     from training.reporting.trackers import Wandb as Reporter
 
     class Run:

@@ -18,7 +18,7 @@ from training.imports.trackers import figures_of, records
 
 ROOT = Path(__file__).resolve().parents[3]
 WITHOUT_HEALTH = (
-    "import sys, training.algorithms.cast as c; c.check_environment = lambda config: None\n"
+    "import sys, training.algorithms.playing as c; c.check_environment = lambda config: None\n"
     "from training.__main__ import main; sys.exit(main(sys.argv[1:]))"
 )
 KINDS: dict[str, dict[str, Any]] = {

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from training.child_env import MODEL_CACHE
+from training.children import MODEL_CACHE
 from training.data.formats.gsm8k import word_problems
 from training.data.reader import load_rows
 from training.starter import build_starter

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from training.rl_tool import RLTrainingTool
-from training.rl_tool.asking import TrainAsked, parsed
-from training.rl_tool.jobs import training_job
+from training.rl_tool.jobs import TrainAsked, parsed, training_job
 
 TRAIN = {"action": "train", "algorithm": "sft", "model_name": "starter", "output_dir": "out"}
 

@@ -12,9 +12,8 @@ from envs.wire import Message, ToolCall
 from tests.chat_stub import Stub, call, says, stub
 from tests.training.algorithms.conftest import MakeJob, job_maker
 from tests.training.helpers import TOOLS, of_type, scripted_server
-from training.algorithms.evaluate import run_evaluate
 from training.algorithms.job import Job
-from training.algorithms.sample import run_sample
+from training.algorithms.playing import run_evaluate, run_sample
 from training.chat_reply import text_of
 from training.errors import BudgetSpent, ConfigError, EndpointAway, EndpointBusy, EndpointFault, EndpointRefused
 from training.events import Metrics
@@ -26,7 +25,7 @@ __all__ = ["stub"]
 
 @pytest.fixture(autouse=True)
 def _no_health(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("training.algorithms.cast.check_environment", lambda config: None)
+    monkeypatch.setattr("training.algorithms.playing.check_environment", lambda config: None)
 
 
 @pytest.fixture

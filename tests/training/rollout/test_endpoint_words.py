@@ -12,7 +12,7 @@ from tests.chat_stub import Stub, says, stub
 from tests.training.algorithms.conftest import MakeJob, job_maker
 from tests.training.helpers import of_type, scripted_server
 from tests.training.rollout.test_endpoint import evaluation
-from training.algorithms.evaluate import run_evaluate
+from training.algorithms.playing import run_evaluate
 from training.chat_reply import Reply, counted, read_reply, text_of, well_formed
 from training.dialects import json_calls
 from training.events import TurnAdded
@@ -25,7 +25,7 @@ DEEP = "[" * 400 + "]" * 400
 
 @pytest.fixture(autouse=True)
 def _no_health(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("training.algorithms.cast.check_environment", lambda config: None)
+    monkeypatch.setattr("training.algorithms.playing.check_environment", lambda config: None)
 
 
 @pytest.fixture

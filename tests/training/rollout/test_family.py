@@ -12,7 +12,7 @@ from envs.wire import Message, ToolCall
 from tests.training.rollout.templates import HEADER, TEMPLATES, random_call, text_of, tokenizer_for, tool_for
 from training.dialects import DIALECTS, FAMILY_DIALECTS
 from training.errors import TemplateError
-from training.policy.families import sampled_families
+from training.policy.engine import sampled_families
 from training.rollout.family import PUBLISHED, Style, family_of_text, reference, turn_end, turn_text
 from training.rollout.tokens import ChatTemplate
 

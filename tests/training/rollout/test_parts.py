@@ -20,7 +20,7 @@ from training.rewards.base import Episode, Score
 from training.rollout.collector import Collector
 from training.rollout.figures import part_figures
 from training.rollout.players import Part, make_player, make_players
-from training.rollout.refill import Refill
+from training.rollout.step import Refill
 from training.rollout.tokens import ChatTemplate
 from training.rollout.trajectory import Rollout, Trajectory
 

@@ -12,8 +12,7 @@ from tests.training.rollout import test_player as player
 from tests.training.rollout.test_player import ASK, EOS, TASK, Engine, Session, play
 from training.errors import CannotContinue
 from training.policy.engine import Sample
-from training.rollout.past import Past, read_past, write_past
-from training.rollout.rewinding import Recording, Taken
+from training.rollout.rewinding import Past, Recording, Taken, read_past, write_past
 
 SAID = Message(role="assistant", content="first", tool_calls=[ToolCall(id="call_0_0", name="look", arguments={"a": 1})])
 HEARD = Message(role="tool", content="seen", tool_call_id="call_0_0", name="look")

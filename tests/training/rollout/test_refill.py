@@ -12,7 +12,7 @@ from tests.training.helpers import job_config, of_type
 from tests.training.rollout.test_signal import group
 from tests.training.rollout.test_step_by_hand import Step
 from training.rewards.base import Episode, Score
-from training.rollout.refill import Refill
+from training.rollout.step import Refill
 from training.rollout.trajectory import Rollout, Trajectory
 
 SPREAD: list[float | None] = [1.0, 0.0]

@@ -6,7 +6,7 @@ import pytest
 
 from training.config import Signal
 from training.rewards.combining import group_statistics
-from training.rollout.signal import teaches, without_signal
+from training.rollout.figures import teaches, without_signal
 from training.rollout.trajectory import Rollout, Trajectory
 
 

@@ -25,7 +25,7 @@ from training.journal import Journal
 from training.rewards.base import Episode, Score
 from training.rollout import holding
 from training.rollout.collector import Collector
-from training.rollout.past import mix_seed
+from training.rollout.rewinding import mix_seed
 from training.rollout.trajectory import PlayedTurn, StepRollouts, Task, Trajectory
 
 

@@ -14,10 +14,9 @@ from tests.training.rollout.templates import SILENT, TEMPLATES, text_of, tokeniz
 from tests.training.rollout.test_family import PICTURES, base
 from training.data.schema import Row, row_from_dict
 from training.errors import TemplateError
-from training.rollout import turns
+from training.rollout import tokens
 from training.rollout.templates import use_training_template
-from training.rollout.tokens import KEPT, ChatTemplate
-from training.rollout.turns import pieces_of
+from training.rollout.tokens import KEPT, ChatTemplate, pieces_of
 
 MESSAGES = {"<|start|>", "<|end|>", "<|eom|>"}
 """Marks of thoughts and calls that begin or end a message, too."""
@@ -141,14 +140,14 @@ def test_a_turn_ends_at_the_first_mark_behind_its_begin(
     call = ToolCall(id="k", name="stock", arguments={})
     message = Message(role="assistant", content="", tool_calls=[call] if called else [])
     before = "asked<end>"
-    stem, found = turns._turn(template, message, before + text, len(before))  # type: ignore[arg-type]
+    stem, found = tokens._turn(template, message, before + text, len(before))  # type: ignore[arg-type]
     assert found == turn and stem == before + text.partition("<")[0]
 
 
 def test_without_any_mark_a_turn_has_no_end() -> None:
     template = SimpleNamespace(family=SimpleNamespace(ends=()))
     with pytest.raises(TemplateError, match="does not end a model turn"):
-        turns._turn(template, Message(role="assistant", content="a"), "a", 0)  # type: ignore[arg-type]
+        tokens._turn(template, Message(role="assistant", content="a"), "a", 0)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", NAMES)

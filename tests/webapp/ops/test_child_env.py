@@ -58,4 +58,4 @@ def test_one_list_says_what_a_child_may_know() -> None:
                 loops = node.generators if isinstance(node, ast.DictComp) else []
                 if any("os.environ" in ast.unparse(part) for loop in loops for part in [loop.iter, *loop.ifs]):
                     copies.append(str(path.relative_to(ROOT)))
-    assert copies == ["training/child_env.py"]
+    assert copies == ["training/children.py"]

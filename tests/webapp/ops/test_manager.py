@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from training.child_env import PLACES, child_env
+from training.children import PLACES, child_env
 from webapp.ops.console import Console, UpError, display_width, tail
 from webapp.ops.programs import Manager, Program, celery_programs, gpus, web_program
 

@@ -16,7 +16,7 @@ from django.urls import reverse
 
 from tests.growth import assert_quick
 from tests.webapp.reading.conftest import ANSWERED, ASKED, CALLED, SAID, TALK
-from training.rollout.past import mix_seed
+from training.rollout.rewinding import mix_seed
 from webapp.people.teams.models import Project, User
 from webapp.reading import selectors
 from webapp.reading.parts import config_for, parts_of, spec_of

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from training.evaluation.intervals import changes
+from training.evaluation.comparisons import changes
 from webapp.people.teams.models import User
 from webapp.reading.task_map import COLUMNS, KINDS, category_map, columns_of, courses_of, shade_of, task_map, visits_of
 from webapp.runs.models import Run

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from training.child_env import bare_env
+from training.children import KILLED, bare_env, limited_child
 from training.data.checking.check import (
     FINDINGS_NAME,
     REPORT_NAME,
@@ -29,7 +29,6 @@ from training.data.checking.report import Report
 from training.data.identity import IDENTITIES_NAME
 from training.data.options import CheckOptions, ReadOptions
 from training.data.problems import PREVIEW_LIMITS, CheckLimits
-from training.limited import KILLED, limited_child
 from training.words import Sentence, _, sentence
 
 MAX_REPORT_BYTES = 64 << 20

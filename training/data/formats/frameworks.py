@@ -11,7 +11,7 @@ from training.data.messages import messages_of, parts_of, tools_of
 from training.data.options import ReadOptions
 from training.data.problems import RowError, kind, shown
 from training.data.schema import Raw, Record, Row, Sample, Spelling, make_row, row_from_dict, written
-from training.reasoning import REASONING
+from training.plain import REASONING
 from training.words import _, sentence
 
 # verl's rows: prompt, data_source, ability, reward_model and extra_info, where an interaction's arguments stand.

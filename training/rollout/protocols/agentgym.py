@@ -23,7 +23,7 @@ from training.errors import (
     EnvironmentProtocolError,
     EnvironmentTimeout,
 )
-from training.rollout.http import Answer, HttpLink, http_failure
+from training.rollout.client import Answer, HttpLink, http_failure
 from training.rollout.protocols.base import ServerFacts, first_text, options_of
 from training.rollout.session import BaseSession, Session, SessionLost, decode, require_flag
 from training.words import _

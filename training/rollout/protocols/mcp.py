@@ -19,8 +19,7 @@ from training.config import EnvironmentConfig, Group, option
 from training.connections import HttpAnswer
 from training.errors import EnvironmentFault, EnvironmentProtocolError, EnvironmentTimeout
 from training.redaction import without
-from training.rollout.client import require_name
-from training.rollout.http import HttpLink, http_failure
+from training.rollout.client import HttpLink, http_failure, require_name
 from training.rollout.protocols.base import ServerFacts, answer_calls, mcp_result, mcp_tools, options_of
 from training.rollout.session import BaseSession, Session, SessionLost, decode
 from training.words import _

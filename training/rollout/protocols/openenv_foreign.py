@@ -8,8 +8,7 @@ from typing import Any, Literal
 from envs.wire import ResetRequest
 from training.config import EnvironmentConfig, Group, option
 from training.errors import EnvironmentFull, EnvironmentProtocolError, EnvironmentTimeout, TiltyardError
-from training.rollout.client import MAX_HEALTH_BYTES, Socket, parse_frame, require_name
-from training.rollout.http import HttpLink
+from training.rollout.client import MAX_HEALTH_BYTES, HttpLink, Socket, parse_frame, require_name
 from training.rollout.protocols.base import ServerFacts
 from training.rollout.session import BaseSession, require_flag
 from training.words import _

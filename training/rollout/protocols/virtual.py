@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from envs.wire import Message, Observation, ResetRequest, StepRequest, ToolCall
 from training.config import EnvironmentConfig, Group, option
 from training.errors import DataError, EnvironmentProtocolError, EnvironmentTimeout
-from training.rollout.http import HttpLink
+from training.rollout.client import HttpLink
 from training.rollout.protocols.base import MAX_TOOLS, ServerFacts, answer_calls, function_schema, opening, options_of
 from training.rollout.session import BaseSession, Session
 from training.words import _

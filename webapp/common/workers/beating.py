@@ -26,8 +26,7 @@ from django.db import connection, transaction
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
-from training.child_env import bare_env
-from training.limited import limited_child
+from training.children import bare_env, limited_child
 from training.plain import number_in
 from webapp.common.errors import DATABASE_AWAY
 from webapp.common.pools import TRAIN

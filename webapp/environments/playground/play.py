@@ -30,7 +30,8 @@ from training.rollout import protocols
 from training.rollout.rewinding import Recording, Rewound, Taken, rewind
 from training.rollout.session import Session
 from training.rollout.tokens import Tools
-from training.rollout.turns import heard, opening
+from training.rollout.turns import opening
+from training.rollout.tokens import heard
 from webapp.common.outbound import access, target_of
 from webapp.common.text import clean_json
 from webapp.datasets.models import Dataset, DatasetState

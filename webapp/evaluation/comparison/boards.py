@@ -15,9 +15,9 @@ import numpy as np
 from django.utils.translation import gettext as _
 
 from training.config import name_in
-from training.evaluation.intervals import Interval, mean_interval
-from training.evaluation.recorded import Report
-from training.evaluation.suites import joined
+from training.evaluation.comparisons import Interval, mean_interval
+from training.evaluation.figures import Report
+from training.evaluation.figures import joined
 from training.rows import row_value
 from webapp.common.text import figure, percent
 from webapp.evaluation.comparison.contestants import Contestant, Played, categories_of

@@ -18,9 +18,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from training.config import RewardComponent
+from training.evaluation.comparisons import Interval, Paired, mean_intervals, paired_columns
 from training.evaluation.figures import PART, Sheet, Try, Values, intervals_of, sheet_of
-from training.evaluation.intervals import Interval, mean_intervals
-from training.evaluation.paired import ALPHA, FLOOR, Paired, holm, paired_columns
 from training.rollout.figures import SUCCESS_PART
 from webapp.common.text import duration, figure, finite, percent
 from webapp.evaluation.comparison.contestants import Contestant, categories_of, tasks_sets

@@ -12,7 +12,7 @@ import numpy as np
 from django.db.models.functions import Now
 from django.utils.translation import gettext_noop
 
-from training.child_env import CERTIFICATES, MODELS, PLACES, child_env
+from training.children import CERTIFICATES, MODELS, PLACES, child_env
 from training.config import RewardComponent
 from training.errors import DataError
 from training.rewards.base import Episode

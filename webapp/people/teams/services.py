@@ -16,7 +16,7 @@ from django.utils import timezone
 from django.utils.text import slugify
 from django.utils.translation import gettext as _
 
-from training.child_env import MODEL_CACHE, MODEL_TOKEN
+from training.children import MODEL_CACHE, MODEL_TOKEN
 from training.config import JobConfig
 from webapp.common.host import write_private
 from webapp.common.storage import project_dir

@@ -22,9 +22,8 @@ from uuid import UUID
 
 from django.utils.translation import gettext as _
 
-from training.child_env import bare_env
+from training.children import NO_LIMITS, bare_env, limited_child
 from training.config import RewardComponent
-from training.limited import NO_LIMITS, limited_child
 from training.rewards.custom import SWITCH_VARIABLE
 from training.rewards.lab import ASK, Column, Table, column_of, component_key, is_asked, table_load, wanted
 from webapp.common.text import os_words

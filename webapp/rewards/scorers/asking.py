@@ -15,10 +15,8 @@ from itertools import islice
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
-from training.child_env import bare_env, known
+from training.children import Piped, bare_env, known, limit_child
 from training.errors import RewardTimeout, ScorerDied
-from training.limited import limit_child
-from training.piped import Piped
 from training.rewards.custom import SWITCH_VARIABLE
 from training.rewards.scorer.wire import READY, Asked, Job, Said, job_line, said_of
 from training.words import Sentence, sentence

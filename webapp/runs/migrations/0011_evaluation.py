@@ -4,15 +4,16 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('runs', '0010_launch_check'),
+        ("runs", "0010_launch_check"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='run',
-            name='evaluation',
-            field=models.JSONField(help_text='training.evaluation.recorded.Report of an evaluation that ended', null=True),
+            model_name="run",
+            name="evaluation",
+            field=models.JSONField(
+                help_text="training.evaluation.figures.Report of an evaluation that ended", null=True
+            ),
         ),
     ]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from training.evaluation.paired import FLOOR
+from training.evaluation.comparisons import FLOOR
 from webapp.evaluation.comparison.contestants import contestants_of
 from webapp.evaluation.comparison.figures import at_floor, p_text, verdicts
 from webapp.evaluation.comparison.rewards import evaluations

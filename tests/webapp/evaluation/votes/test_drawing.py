@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from training.evaluation.ranking import Vote, bradley_terry
+from training.evaluation.comparisons import Vote, bradley_terry
 from webapp.evaluation.votes.services import Candidate, draw, ring
 
 

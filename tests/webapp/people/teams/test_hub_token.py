@@ -134,7 +134,7 @@ def test_only_a_run_that_fetches_its_model_gets_it(project: Project) -> None:
 def test_the_trainer_gets_it_and_what_a_trainer_starts_does_not(
     project: Project, make_run: Callable[..., Run], make_dataset: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from training.child_env import CERTIFICATES, PLACES, bare_env, child_env
+    from training.children import CERTIFICATES, PLACES, bare_env, child_env
     from training.config import TRACKERS
     from webapp.engine import trainer
 

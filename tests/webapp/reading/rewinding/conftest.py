@@ -14,9 +14,9 @@ from envs.wire import Message, ResetRequest, StepRequest, ToolCall
 from tests.webapp.environments.playground.conftest import Seat
 from tests.webapp.reading.conftest import play, tasks, trained
 from training.config import EnvironmentConfig
-from training.rollout.past import mix_seed
 from training.rollout.protocols import open_session
-from training.rollout.turns import heard, opening
+from training.rollout.rewinding import mix_seed
+from training.rollout.tokens import heard, opening
 from webapp.common import serving
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment

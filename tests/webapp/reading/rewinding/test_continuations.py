@@ -13,7 +13,7 @@ from tests.chat_stub import Stub, says
 from tests.webapp.endpoints.conftest import make_endpoint, stub
 from training.config import JobConfig
 from training.errors import ConfigError
-from training.rollout.past import read_past
+from training.rollout.rewinding import read_past
 from webapp.common.storage import rewind_file
 from webapp.datasets.models import Dataset
 from webapp.engine.resolve import resolve

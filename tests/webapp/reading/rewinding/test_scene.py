@@ -10,7 +10,7 @@ import pytest
 from django.core.exceptions import ValidationError
 
 from tests.webapp.reading.rewinding.conftest import GROUP, ROW, STEP, TALK, Said
-from training.rollout.past import mix_seed
+from training.rollout.rewinding import mix_seed
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment
 from webapp.reading.rewinding import scene as module

@@ -1,13 +1,4 @@
-"""TRL's GRPO trainer with a value head: the advantages of each token come from values, and values are learned.
-
-1. After a sampling the rewards of rollouts stand at their last own tokens, less the reference's pull at each token.
-   With credit to turns, what the environment paid with a turn's answer stands at that turn's last token.
-2. One forward without a gradient gives the values of all own tokens; ``values.estimate`` makes advantages and returns
-   of them, which stay as they are for all updates of the sampling.
-3. Each update minimises TRL's clipped loss of the policy, averaged over the tokens of the step (``dapo``), and the
-   value loss, averaged in the same way. The head's values come from the same forward as the log-probabilities.
-4. The head has a learning rate and a gradient limit of its own, and no weight decay.
-"""
+"""Our trainers on TRL's GRPO trainer: RLOO's advantages, a value head, and the pull of the reference in the reward."""
 
 from __future__ import annotations
 
@@ -22,16 +13,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from training.algorithms.contents import load_value_head
 from training.algorithms.micro_batches import Joined, Packed, dealt_by_length, in_micro_batches
-from training.algorithms.pull import PullInRewardTrainer, forward_inputs, own_tokens
+from training.algorithms.rollouts import PARTS_FIELD
+from training.algorithms.saving import load_value_head
 from training.algorithms.seam import disable_gradient_checkpointing
 from training.algorithms.values import (
+    CorrectedTrainer,
     Rows,
     at_last_token,
     constant_value,
     estimate,
     explained_variance,
+    over_turns,
     paid_at_turns,
     value_loss,
     whitened,
@@ -41,6 +34,110 @@ from training.config.learning import HEAD_REACH
 from training.errors import NotFinite
 from training.policy.attached import causal_of, without_value_head
 from training.policy.value_head import ValueHead, attach_value_head, hidden_read, values_read
+
+# Trainers that pay the distance from the reference out of the rewards, in place of a term of the loss.
+
+
+class PullInRewardTrainer(CorrectedTrainer):
+    """TRL's GRPO trainer without a KL term: ``self.beta`` keeps the reference, and stands in the rewards."""
+
+    def take_pull(self, output: Rows) -> torch.Tensor | None:
+        """β (log π − log π_ref) of each own token, shape (rows, tokens), taken out of a sampling; ``None`` with β 0.
+
+        π is the policy that sampled, as the trainer computes it: the sampler's own figures hang on what was batched
+        beside a turn, and so on timing.
+        """
+        if "ref_per_token_logps" not in output:
+            return None
+        policy = output["old_per_token_logps"] if "old_per_token_logps" in output else self._logprobs(output)
+        gap = (policy - output.pop("ref_per_token_logps")) * own_tokens(output)
+        self._metrics["train"]["kl"].append(float(gap.sum()) / max(1, int(output["num_items_in_batch"])))
+        return self.beta * gap
+
+    def _logprobs(self, output: Rows) -> torch.Tensor:
+        """The trainer's log-probabilities of a sampling's completions, (rows, tokens), without dropout."""
+        ids, mask, keep = forward_inputs(output)
+        arguments: Any = self.args
+        model: Any = self.model
+        plainly = disable_gradient_checkpointing(model, arguments.gradient_checkpointing_kwargs)
+        model.eval()
+        try:
+            with torch.no_grad(), plainly:
+                found: torch.Tensor = self._get_per_token_logps_and_entropies(
+                    model, ids, mask, keep, batch_size=arguments.per_device_train_batch_size
+                )[0]
+        finally:
+            model.train()
+        return found
+
+    def _compute_loss(self, model: Any, inputs: Rows) -> torch.Tensor:
+        beta, self.beta = self.beta, 0.0
+        try:
+            return super()._compute_loss(model, inputs)
+        finally:
+            self.beta = beta
+
+
+def forward_inputs(rows: Rows) -> tuple[torch.Tensor, torch.Tensor, int]:
+    """Ids and mask (rows, tokens) of prompts and completions, and how many columns the completions have."""
+    ids = torch.cat([rows["prompt_ids"], rows["completion_ids"]], dim=1)
+    mask = torch.cat([rows["prompt_mask"], rows["completion_mask"]], dim=1)
+    return ids, mask, rows["completion_ids"].size(1)
+
+
+def own_tokens(output: Rows) -> torch.Tensor:
+    """1 for the tokens that the model sampled and that are learned from, shape (rows, tokens)."""
+    mask: torch.Tensor = output["completion_mask"] * output["tool_mask"]
+    return mask
+
+
+# RLOO: REINFORCE with the mean reward of a group's other rollouts as the baseline of each.
+#
+# Ahmadian et al. 2024, *Back to Basics*. The rollouts, rewards and journal are GRPO's, and so is TRL's trainer: its
+# ``RLOOTrainer`` 1.16 takes neither our rollouts nor a mask of the environment's tokens. What differs from GRPO:
+#
+# 1. The advantage is the reward less the mean of the others', without a division; with one rollout left it is 0.
+# 2. The pull of the reference is part of the reward: ``r - β Σ (log π - log π_ref)`` over the rollout's own tokens,
+#    with the log-probabilities that it was sampled with. The loss has no KL term.
+# 3. A rollout is one action: its loss is ``-A Σ log π`` over its own tokens, averaged over rollouts. TRL's ``luspo``
+#    with one update of each sampling is just that: the ratio is 1, and its derivative the mean of the tokens', which
+#    ``luspo`` takes times the length. With credit to turns each turn is an action, and its advantage that of its
+#    tokens.
+
+
+class RlooTrainer(PullInRewardTrainer):
+    """TRL's GRPO trainer with the advantages of RLOO."""
+
+    def _generate_and_score_completions(self, inputs: Any) -> Rows:
+        output = super()._generate_and_score_completions(inputs)
+        gains = output["advantages"]  # rewards less the group's mean, which the other baseline does not depend on
+        if (pull := self.take_pull(output)) is not None:
+            gains = gains - pull.sum(-1)
+        kept = torch.tensor([row[PARTS_FIELD] is not None for row in inputs], device=gains.device)
+        found = leave_one_out(gains, kept, self.num_generations or len(gains))
+        output["advantages"] = over_turns(found, inputs, output["completion_ids"].shape[1])
+        return output
+
+
+def leave_one_out(rewards: torch.Tensor, kept: torch.Tensor, size: int) -> torch.Tensor:
+    """Each reward less the mean of the other kept ones of its group, shape (rows,); 0 where there is no other, and for
+    rows that are not kept. ``size`` consecutive rows are a group."""
+    groups, mask = rewards.view(-1, size), kept.view(-1, size)
+    held = torch.where(mask, groups, torch.zeros_like(groups))
+    others = mask.sum(1, keepdim=True) - 1
+    baseline = (held.sum(1, keepdim=True) - held) / others.clamp(min=1)
+    return torch.where(mask & (others > 0), groups - baseline, torch.zeros_like(groups)).flatten()
+
+
+# TRL's GRPO trainer with a value head: the advantages of each token come from values, and values are learned.
+#
+# 1. After a sampling the rewards of rollouts stand at their last own tokens, less the reference's pull at each token.
+#    With credit to turns, what the environment paid with a turn's answer stands at that turn's last token.
+# 2. One forward without a gradient gives the values of all own tokens; ``values.estimate`` makes advantages and returns
+#    of them, which stay as they are for all updates of the sampling.
+# 3. Each update minimises TRL's clipped loss of the policy, averaged over the tokens of the step (``dapo``), and the
+#    value loss, averaged in the same way. The head's values come from the same forward as the log-probabilities.
+# 4. The head has a learning rate and a gradient limit of its own, and no weight decay.
 
 # --- Head start -----------------------------------------------------------------------------------------------------
 # Where a value head starts: at the mean of the first returns, and with updates of its own before the policy has any.
