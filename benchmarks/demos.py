@@ -30,8 +30,7 @@ from benchmarks.curves import curve_svg  # noqa: E402
 from benchmarks.environment import Server, environment_server  # noqa: E402
 from training.config import JobConfig  # noqa: E402
 from training.data.formats.gsm8k import word_problems  # noqa: E402
-from training.events import Metrics  # noqa: E402
-from training.journal import read_events  # noqa: E402
+from training.journal import Metrics, read_events  # noqa: E402
 from training.presets import Preset, presets  # noqa: E402
 
 WINDOW = 10

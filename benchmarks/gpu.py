@@ -28,8 +28,12 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.environment import environment_server  # noqa: E402
 from benchmarks.learning import make_data  # noqa: E402
-from training.events import Metrics, RolloutFinished, TurnAdded  # noqa: E402
-from training.journal import read_events  # noqa: E402
+from training.journal import (  # noqa: E402
+    Metrics,
+    RolloutFinished,
+    TurnAdded,
+    read_events,
+)
 
 SAMPLE_EVERY_S = 3.0
 

@@ -40,8 +40,8 @@ def text(dice: random.Random, size: int = 300) -> str:
 def write_journal(folder: Path, rollouts: int, turns: int) -> int:
     """The journal of one step for each 64 rollouts; how many events it has."""
     from envs.wire import Message
-    from training import events as run_events
     from training import journal as j
+    from training import journal as run_events
 
     dice, written = random.Random(5), 0
     book = j.Journal(folder)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from django.db import connection
 
-from training import events as run_events
+from training import journal as run_events
 from training.config import JobConfig
 from webapp.common.words import outcome_of
 from webapp.engine.batch import Batch, statements_of, write_rows

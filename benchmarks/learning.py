@@ -23,8 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.environment import environment_server  # noqa: E402
-from training.events import Metrics  # noqa: E402
-from training.journal import read_events  # noqa: E402
+from training.journal import Metrics, read_events  # noqa: E402
 from training.presets import presets  # noqa: E402
 
 WINDOW = 10

@@ -27,8 +27,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.environment import script_server  # noqa: E402
 from benchmarks.mix_environment import SHAPES, write_rows  # noqa: E402
-from training.events import Metrics  # noqa: E402
-from training.journal import read_events  # noqa: E402
+from training.journal import Metrics, read_events  # noqa: E402
 
 ARMS = {"alone": {"north": 1.0, "south": 0.0}, "mixed": {"north": 1.0, "south": 1.0}}
 DEMONSTRATIONS, TASKS = 400, 200

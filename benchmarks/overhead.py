@@ -54,8 +54,7 @@ print(run and run.state, run and run.error)
 def as_trainer(arguments: list[str]) -> int:
     """Train as ``python -m training`` does, silent in every other block, and note when each step began."""
     from training import __main__ as command
-    from training.events import CheckpointSaved, Event, RunFinished, RunStarted
-    from training.journal import Journal
+    from training.journal import CheckpointSaved, Event, Journal, RunFinished, RunStarted
     from training.rollout.collector import Collector
 
     folder = Path(arguments[arguments.index("--run-dir") + 1])

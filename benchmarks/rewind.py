@@ -31,8 +31,12 @@ from training.config import EnvironmentConfig, RolloutConfig  # noqa: E402
 from training.dialects import ParsedTurn  # noqa: E402
 from training.dialects.base import Tools  # noqa: E402
 from training.dialects.json_calls import parse_hermes  # noqa: E402
-from training.events import TurnAdded  # noqa: E402
-from training.journal import JOURNAL_NAME, Journal, read_events  # noqa: E402
+from training.journal import (  # noqa: E402
+    JOURNAL_NAME,
+    Journal,
+    TurnAdded,
+    read_events,
+)
 from training.policy.engine import Sample  # noqa: E402
 from training.policy.scripted import END, WordTemplate  # noqa: E402
 from training.rollout.endpoint import Answered  # noqa: E402

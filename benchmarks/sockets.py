@@ -106,7 +106,7 @@ class Talker(threading.Thread):
         from django.db import close_old_connections
 
         from envs.wire import Message
-        from training.events import RolloutStarted, RunStarted, TurnAdded
+        from training.journal import RolloutStarted, RunStarted, TurnAdded
         from webapp.engine.attempts import beat
         from webapp.engine.supervisor import GATHER_S
 

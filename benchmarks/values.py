@@ -32,8 +32,11 @@ from benchmarks.learning import DEMONSTRATIONS, TASKS, make_data, train  # noqa:
 from training.algorithms.grpo import run_ppo  # noqa: E402
 from training.algorithms.job import Job  # noqa: E402
 from training.config import JobConfig  # noqa: E402
-from training.events import Metrics  # noqa: E402
-from training.journal import Journal, read_events  # noqa: E402
+from training.journal import (  # noqa: E402
+    Journal,
+    Metrics,
+    read_events,
+)
 from training.policy.value_head import ValueHead  # noqa: E402
 from training.presets import presets  # noqa: E402
 

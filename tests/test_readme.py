@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from tests.test_docs import STANDALONE
-from training.events import Metrics, RunFinished
-from training.journal import JOURNAL_NAME, read_events
+from training.journal import JOURNAL_NAME, Metrics, RunFinished, read_events
 from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Run
 

@@ -15,8 +15,7 @@ import tempfile
 from pathlib import Path
 
 from training.errors import StorageFailed, StorageFull
-from training.plain import number_in
-from training.reasons import os_reason
+from training.plain import number_in, os_reason
 
 RESERVE_VARIABLE = "TILTYARD_DISK_RESERVE_MB"
 RESERVE_BYTES_MAX, RESERVE_SHARE = 2 << 30, 0.05

@@ -30,8 +30,7 @@ from typing import Any, BinaryIO
 from training.algorithms.job import Job
 from training.config import JobConfig, config_to_yaml
 from training.errors import Boundary, ErrorInfo, StopRequested, TiltyardError
-from training.events import Event, LogLine, Metrics, RunFinished, RunStarted
-from training.journal import JOURNAL_NAME, Journal, last_attempt
+from training.journal import JOURNAL_NAME, Event, Journal, LogLine, Metrics, RunFinished, RunStarted, last_attempt
 from training.machine import disk_fault
 from training.reporting.starting import Reports
 from training.rewards.defaults import said, with_rewards

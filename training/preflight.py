@@ -281,8 +281,7 @@ def _slots(config: JobConfig) -> Sentence:
 
 def _rewards(config: JobConfig) -> Sentence:
     from training.rewards.custom import refuse_custom
-    from training.rewards.registry import form_components
-    from training.rewards.scoring import validate_components
+    from training.rewards.scoring import form_components, validate_components
 
     components = config.rewards.components or form_components()
     refuse_custom(components)
@@ -294,7 +293,7 @@ def _rewards(config: JobConfig) -> Sentence:
 
 
 def _one_meaning(config: JobConfig) -> Sentence:
-    from training.rewards.registry import require_one_meaning
+    from training.rewards.scoring import require_one_meaning
 
     require_one_meaning(config)
     return Sentence("")

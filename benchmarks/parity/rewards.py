@@ -28,8 +28,7 @@ from training.rewards.base import Episode
 from training.rewards.bfcl import STAGE_1_SPEC, STAGE_3_SPEC
 from training.rewards.combining import group_statistics, reward_std
 from training.rewards.helloagents import COMBINED_SPEC
-from training.rewards.registry import COMPONENTS
-from training.rewards.scoring import score_episode
+from training.rewards.scoring import COMPONENTS, score_episode
 from training.rewards.tool_calling import TOOL_CALLING
 from training.rewards.toolbench import LATEST_SPEC, SEED_SPEC
 

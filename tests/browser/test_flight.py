@@ -10,7 +10,7 @@ import pytest
 from envs.wire import Message, ToolCall
 from tests.browser.test_run_page import Trainer, _begin, _finish, _wait, tab, trainer
 from training.errors import Boundary, ErrorInfo
-from training.events import Metrics, PhaseChanged, RolloutFinished, RolloutStarted, TurnAdded
+from training.journal import Metrics, PhaseChanged, RolloutFinished, RolloutStarted, TurnAdded
 from webapp.engine.history import run_transition
 from webapp.people.teams.models import User
 from webapp.runs.models import Run, RunEvent

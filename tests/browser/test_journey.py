@@ -18,8 +18,7 @@ from typing import Any
 import pytest
 
 from tests.processes import ROOT
-from training.events import CheckpointSaved, Metrics, RolloutStarted, TurnAdded
-from training.journal import JOURNAL_NAME, read_events
+from training.journal import JOURNAL_NAME, CheckpointSaved, Metrics, RolloutStarted, TurnAdded, read_events
 from webapp.common.storage import attempt_dir
 from webapp.datasets.models import Dataset
 from webapp.rewards.models import RewardSpec

@@ -11,9 +11,10 @@ from django.utils import timezone
 
 from envs.wire import Message, ToolCall
 from training.errors import Boundary, ErrorInfo
-from training.events import (
+from training.journal import (
     Event,
     GroupScored,
+    Journal,
     LogLine,
     Metrics,
     PhaseChanged,
@@ -22,7 +23,6 @@ from training.events import (
     RunStarted,
     TurnAdded,
 )
-from training.journal import Journal
 from webapp.common.storage import attempt_dir
 from webapp.engine.attempts import claim
 from webapp.engine.history import run_transition

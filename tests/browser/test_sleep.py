@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from tests.browser.test_run_page import Trainer, _begin, _finish, tab, trainer
-from training.events import Metrics, PhaseChanged
+from training.journal import Metrics, PhaseChanged
 from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.metrics.selectors import MAX_POINTS
 

@@ -16,8 +16,7 @@ from websockets.exceptions import ConnectionClosed
 from envs.wire import Message, ToolCall
 from training.config import JobConfig
 from training.data.schema import Row
-from training.events import Event
-from training.journal import read_events
+from training.journal import Event, read_events
 from training.policy.engine import EngineFigures, Sample
 
 Behaviour = Callable[[ServerConnection, dict[str, Any], int], Awaitable[str | bytes | None]]

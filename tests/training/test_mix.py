@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from training.config import MAX_PARTS, JobConfig, config_from_yaml, config_to_yaml
-from training.rewards.registry import components_of, differently_scored, form_components
+from training.rewards.scoring import components_of, differently_scored, form_components
 from training.words import complaint_of, option_of
 
 COUNT = {"name": "count", "weight": 3, "data": {"train": "count.jsonl", "max_rows": 75}}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from training.config import JobConfig
-from training.events import LogLine, Metrics, RunFinished, RunStarted
+from training.journal import LogLine, Metrics, RunFinished, RunStarted
 from training.main import METRICS_PATH, MetricsFile, Outputs, ToldJournal, rows_of
 
 

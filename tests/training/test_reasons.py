@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from training.config.job import yaml_bounded
-from training.reasons import json_reason, os_reason, yaml_reason
+from training.plain import json_reason, os_reason, yaml_reason
 from training.rewards.patterns import pattern_problem
 from training.rollout.session import no_connection
 

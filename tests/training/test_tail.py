@@ -12,8 +12,19 @@ import pytest
 
 from tests.training.helpers import events
 from training import journal as journal_module
-from training.events import LogLine, Metrics, RolloutStarted, RunFinished, RunStarted
-from training.journal import RESERVE_NAME, Journal, drop_torn_tail, last_attempt, last_step, lines_backwards
+from training.journal import (
+    RESERVE_NAME,
+    Journal,
+    LogLine,
+    Metrics,
+    RolloutStarted,
+    RunFinished,
+    RunStarted,
+    drop_torn_tail,
+    last_attempt,
+    last_step,
+    lines_backwards,
+)
 
 
 def journal(folder: Path, *written: Any) -> Path:

@@ -27,8 +27,8 @@ from training.algorithms.updates import (
 )
 from training.config import JobConfig
 from training.errors import NoGradient, NotFinite, StopRequested, TiltyardError
-from training.events import Metrics, PhaseChanged, UpdateSkipped
 from training.garbage import few_collections
+from training.journal import Metrics, PhaseChanged, UpdateSkipped
 from training.memory.running import dry_step, named_shortage
 
 Arguments = TypeVar("Arguments", bound=TrainingArguments)

@@ -20,8 +20,7 @@ from typing import NamedTuple
 from pydantic import BaseModel, ValidationError
 
 from training.config import StageGoal
-from training.events import VERIFIED
-from training.journal import JOURNAL_NAME, last_step
+from training.journal import JOURNAL_NAME, VERIFIED, last_step
 from training.machine import disk_fault
 from training.plain import number_in
 from training.words import Sentence, sentence

@@ -29,7 +29,7 @@ from training.config import JobConfig
 from training.data.learned import Pair, pair_of
 from training.data.schema import Row
 from training.errors import ConfigError, DataError
-from training.events import PhaseChanged
+from training.journal import PhaseChanged
 from training.policy.adapter import lora_config
 from training.rollout.tokens import ChatTemplate
 

@@ -21,8 +21,7 @@ from training.data.schema import Row
 from training.errors import ConfigError, DataError, TemplateError
 from training.evaluation.figures import DRAWN_TASKS
 from training.rewards.custom import refuse_custom
-from training.rewards.registry import components_of, form_components, require_one_meaning
-from training.rewards.scoring import validate_components
+from training.rewards.scoring import components_of, form_components, require_one_meaning, validate_components
 from training.rollout.figures import outcomes_of
 from training.rollout.rewinding import mix_seed
 from training.rollout.tokens import Template

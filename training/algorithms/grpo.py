@@ -18,7 +18,7 @@ from training.algorithms.stages import Segment, StageEnd, StageProgress, order_o
 from training.algorithms.token_values import TokenRecord, speller
 from training.config import GrpoConfig, JobConfig, RewardComponent
 from training.data.schema import Row
-from training.events import PhaseChanged
+from training.journal import PhaseChanged
 from training.policy.adapter import lora_config
 from training.policy.check import SamplerCheck, trainer_logprobs
 from training.policy.engine import Engine

@@ -23,8 +23,7 @@ from training.data.reader import load_rows
 from training.data.schema import Row
 from training.errors import ConfigError
 from training.evaluation.figures import Report, Try, drawn_tasks, report_of, sheet_of
-from training.events import HeldOutEvaluated, Metrics, PhaseChanged, TasksHeldOut
-from training.journal import JOURNAL_NAME, read_events
+from training.journal import JOURNAL_NAME, HeldOutEvaluated, Metrics, PhaseChanged, TasksHeldOut, read_events
 from training.policy.check import SamplerCheck
 from training.policy.engine import Engine
 from training.rewards.combining import SCHEDULES_ENDED

@@ -17,8 +17,17 @@ from pathlib import Path
 from training.algorithms.checkpoints import HubModel, StageMark, find_resume, remove_leftovers
 from training.config import JobConfig
 from training.errors import StopRequested
-from training.events import CheckpointsRemoved, LogLine, Resumed, RunStarted
-from training.journal import JOURNAL_NAME, Journal, last_figure, last_step, parse_event
+from training.journal import (
+    JOURNAL_NAME,
+    CheckpointsRemoved,
+    Journal,
+    LogLine,
+    Resumed,
+    RunStarted,
+    last_figure,
+    last_step,
+    parse_event,
+)
 from training.machine import disk_fault, require_room
 from training.rewards.judge import REPLIES_NAME, replies
 from training.sessions import stop_grace

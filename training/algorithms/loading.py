@@ -15,7 +15,7 @@ from training.config import JobConfig
 from training.data.reader import load_rows
 from training.data.schema import Row
 from training.errors import ConfigError, ModelError, TiltyardError
-from training.events import PhaseChanged
+from training.journal import PhaseChanged
 from training.machine import compute_threads
 from training.model_check import check_model_folder
 from training.rollout.templates import use_training_template

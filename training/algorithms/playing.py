@@ -16,9 +16,8 @@ from training.config import JobConfig, RewardComponent
 from training.data.schema import Row
 from training.errors import ConfigError, EndpointAway, StopRequested
 from training.evaluation.figures import REPORT_NAME, drawn_tasks, evaluated_places, evaluation_of
-from training.events import Metrics, PhaseChanged
 from training.garbage import few_collections
-from training.journal import JOURNAL_NAME, read_events
+from training.journal import JOURNAL_NAME, Metrics, PhaseChanged, read_events
 from training.rewards.base import Episode, Score
 from training.rewards.combining import SCHEDULES_ENDED
 from training.rewards.scoring import score_episode

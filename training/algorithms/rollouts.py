@@ -14,7 +14,7 @@ from training.algorithms.stages import Segment, parts_of
 from training.algorithms.values import CREDIT_FIELD
 from training.config import RewardComponent
 from training.data.schema import Row
-from training.events import PhaseChanged
+from training.journal import PhaseChanged
 from training.policy.check import MOST_ROLLOUTS, Probe, SamplerCheck, as_probes, draw_probes, probe_turns
 from training.policy.engine import CopyEngine, Engine
 from training.policy.make import MEMORY_NOTE

@@ -27,12 +27,12 @@ from training.algorithms.drawing import Drawing, Memory
 from training.algorithms.job import Job
 from training.algorithms.loading import STARTER
 from training.errors import ModelError, NotFinite, StorageFull, TiltyardError
-from training.events import CheckpointSaved, CheckpointsRemoved, PhaseChanged
+from training.journal import CheckpointSaved, CheckpointsRemoved, PhaseChanged
 from training.machine import require_room
 from training.metrics import METRICS
 from training.model_check import stored_dtype
 from training.policy.attached import value_head_of, without_value_head
-from training.rewards.registry import components_of
+from training.rewards.scoring import components_of
 
 # The model card that a finished run leaves beside its weights: what it knows for a fact, and no word more.
 

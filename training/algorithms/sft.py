@@ -16,7 +16,7 @@ from training.algorithms.updates import FiniteUpdates
 from training.data.identity import split_rows
 from training.data.schema import Row
 from training.errors import ConfigError
-from training.events import PhaseChanged
+from training.journal import PhaseChanged
 from training.policy.adapter import lora_config
 
 

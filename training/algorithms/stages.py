@@ -17,7 +17,7 @@ from training.config import JobConfig, RewardComponent, Stage
 from training.data.schema import Row
 from training.errors import ConfigError, TiltyardError
 from training.evaluation.figures import Report
-from training.events import StageStarted
+from training.journal import StageStarted
 from training.policy.engine import Engine
 from training.rollout.players import Part, make_players
 from training.rollout.scoring import Scorer

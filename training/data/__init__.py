@@ -3,6 +3,7 @@
 from training.data.formats import FORMATS
 from training.data.formats.bfcl import CLASSES
 from training.data.formats.columns import USUAL
+from training.data.formats.gsm8k import word_problems
 from training.data.learned import CHOSEN, REJECTED, Rendered, RenderedRow, is_off, why_words
 from training.data.messages import reasoning_of
 from training.data.options import (
@@ -51,4 +52,5 @@ __all__ = [
     "row_from_dict",
     "strict_loads",
     "why_words",
+    "word_problems",
 ]

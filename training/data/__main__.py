@@ -11,7 +11,7 @@ from typing import get_args
 from pydantic import ValidationError
 
 from training.data.checking.check import ROWS_NAME, Ask, apply_limits, run
-from training.data.files.archive import together
+from training.data.files.sources import together
 from training.data.formats.gsm8k import LANGUAGES, MAX_START, MAX_STEPS, word_problems
 from training.data.options import CheckOptions, Cut, ReadOptions
 from training.data.problems import PREVIEW_LIMITS, CheckLimits
@@ -133,7 +133,7 @@ def _check(args: argparse.Namespace) -> int:
 
 def _convert(args: argparse.Namespace) -> int:
     from training.data.convert import ConvertOptions, convert
-    from training.data.hub import resolved
+    from training.data.files.sources import resolved
 
     with resolved(args.input) as source:
         done = convert(
@@ -155,7 +155,7 @@ def _convert(args: argparse.Namespace) -> int:
 
 def _preview(args: argparse.Namespace) -> int:
     from training.data.checking.check import preview, safe_preview
-    from training.data.hub import resolved
+    from training.data.files.sources import resolved
 
     if args.limited:
         apply_limits(PREVIEW_LIMITS)

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from training.data import options, problems
 from training.data.convert import ConvertOptions, writers
-from training.data.files.archive import MAX_MEMBERS, MAX_UNPACKED_BYTES, RATIO
+from training.data.files.sources import MAX_MEMBERS, MAX_UNPACKED_BYTES, RATIO
 from training.data.formats import FORMATS
 from training.data.learned import LABELS, NOT_LEARNED, ROW_WEIGHTS, WEIGHTS
 from training.data.problems import PROBLEMS

@@ -13,8 +13,7 @@ import re
 from typing import Any, NoReturn
 
 from training.data.problems import IGNORED, MAX_DEPTH, MAX_FIELD_BYTES, Ignored, RowError, shown
-from training.plain import LiteralError, literal
-from training.reasons import json_reason
+from training.plain import LiteralError, json_reason, literal
 from training.words import _, sentence
 
 _SURROGATE = re.compile("[\ud800-\udfff]")

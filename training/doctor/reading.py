@@ -15,8 +15,16 @@ from training.doctor.doctor import Advisory, Doctor
 from training.doctor.options import DoctorOptions
 from training.doctor.rules import RULES
 from training.errors import ConfigError, DataError
-from training.events import Event, Metrics, RolloutFinished, RolloutStarted, StageStarted, TurnAdded
-from training.journal import JOURNAL_NAME, read_events
+from training.journal import (
+    JOURNAL_NAME,
+    Event,
+    Metrics,
+    RolloutFinished,
+    RolloutStarted,
+    StageStarted,
+    TurnAdded,
+    read_events,
+)
 from training.rewards.base import Episode
 from training.rewards.lab.figures import OUTCOMES
 from training.rewards.lab.rules import LOOP_REPEATS, LOOP_SHARE

@@ -26,8 +26,7 @@ from training.evaluation.comparisons import (
     pass_at_k,
     sign_flip,
 )
-from training.events import RolloutFinished, RolloutStarted
-from training.journal import JOURNAL_NAME, read_events
+from training.journal import JOURNAL_NAME, RolloutFinished, RolloutStarted, read_events
 from training.rollout.figures import SUCCESS_PART
 from training.rollout.rewinding import read_past
 

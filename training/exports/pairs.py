@@ -25,8 +25,7 @@ from training.config import JobConfig
 from training.data.learned import CHOSEN, REJECTED
 from training.data.schema import RowError, check_tree, message_dict
 from training.errors import ConfigError, DataError
-from training.events import GroupScored, RolloutFinished, RolloutStarted, TurnAdded
-from training.journal import read_events
+from training.journal import GroupScored, RolloutFinished, RolloutStarted, TurnAdded, read_events
 
 WHOLE_FILE = 1 << 50
 WRITTEN_AS_READ = ("auto", "hermes", "text")

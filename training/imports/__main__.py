@@ -29,7 +29,7 @@ def main(argv: list[str] | None = None) -> int:
         return EXIT_USAGE
     if args.progress:  # the web's child: its input is hostile
         apply_limits(_limits(args))
-    from training.data.files.archive import Given
+    from training.data.files.sources import Given
     from training.errors import DataError
     from training.imports.read import REPORT_NAME, import_files
     from training.imports.rows import weights_of

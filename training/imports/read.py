@@ -17,7 +17,8 @@ from pathlib import Path
 from training.config import JobConfig, config_to_yaml
 from training.data.checking.check import PROGRESS_EVERY_S, Progress
 from training.data.checking.runner import LOG_NAME, MAX_REPORT_BYTES, failure_sentence, run_limited
-from training.data.files.archive import (
+from training.data.files.sniff import open_regular
+from training.data.files.sources import (
     ALLOWANCE_BYTES,
     MAX_UNPACKED_BYTES,
     RATIO,
@@ -28,7 +29,6 @@ from training.data.files.archive import (
     unpack,
     unpack_gzip,
 )
-from training.data.files.sniff import open_regular
 from training.data.problems import CheckLimits
 from training.errors import DataError
 from training.imports import trackers

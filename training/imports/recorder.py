@@ -17,7 +17,10 @@ from typing import BinaryIO
 from envs.wire import Message
 from training.config import DEFAULT_KIND
 from training.errors import Boundary, DataError, ErrorInfo
-from training.events import (
+from training.imports.base import Figures, Sampled
+from training.imports.report import MAX_MAPPED, ImportReport
+from training.journal import (
+    JOURNAL_NAME,
     Event,
     GroupScored,
     LogLine,
@@ -28,9 +31,6 @@ from training.events import (
     RunStarted,
     TurnAdded,
 )
-from training.imports.base import Figures, Sampled
-from training.imports.report import MAX_MAPPED, ImportReport
-from training.journal import JOURNAL_NAME
 from training.rewards.combining import GroupStatistics, group_statistics, reward_mean
 from training.words import _
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from training.data.files.archive import MAX_MEMBERS, RATIO
+from training.data.files.sources import MAX_MEMBERS, RATIO
 from training.data.problems import MAX_COLUMNS, MAX_DEPTH, MAX_LINE_BYTES, CheckLimits
 from training.exports.verl_options import OPTIONS, SKIPPED, VERL, translated
 from training.imports.axis import STEPS

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, Field
 
-from training.data.files.archive import Given
 from training.data.files.sniff import open_regular, sniff
+from training.data.files.sources import Given
 from training.errors import DataError
 from training.imports import console, recorded, rollouts, tables, trackers
 from training.imports.axis import STEPS

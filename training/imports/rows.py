@@ -20,7 +20,7 @@ from training.data.files.text import BOM, decoded
 from training.data.problems import MAX_COLUMNS, MAX_DEPTH, MAX_LINE_BYTES, RowError
 from training.errors import DataError
 from training.imports.base import BadRow, shown
-from training.reasons import json_reason
+from training.plain import json_reason
 from training.words import _, sentence
 
 _SURROGATE = re.compile("[\ud800-\udfff]")

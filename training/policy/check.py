@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 
 from training.errors import SamplerDisagrees
-from training.events import SamplerChecked
+from training.journal import SamplerChecked
 from training.policy.engine import Engine, Sample, Turn
 
 MOST_ROLLOUTS = 8

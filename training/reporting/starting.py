@@ -15,8 +15,7 @@ from pathlib import Path
 
 from training.children import CERTIFICATES, PLACES, PROXIES, ROOT, child_env
 from training.config import TRACKERS, JobConfig, TrackerName
-from training.events import LogLine
-from training.journal import Journal
+from training.journal import Journal, LogLine
 
 END_S, STOP_END_S = 20.0, 3.0
 MAX_LINE = 4_000

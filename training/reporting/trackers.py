@@ -19,8 +19,7 @@ from typing import Any, NamedTuple, Protocol
 
 from training.config import JobConfig, TrackerName
 from training.event_files import EventFile
-from training.events import Metrics, RunFinished, RunStarted
-from training.journal import JOURNAL_NAME, parse_event
+from training.journal import JOURNAL_NAME, Metrics, RunFinished, RunStarted, parse_event
 
 # The metrics of a run, read from its journals while they grow.
 

@@ -16,7 +16,7 @@ from envs.wire import Message, ToolCall
 # A component sees one finished ``Episode`` and returns its raw value, or ``None`` when it has nothing to say about it
 # (it could not be computed). A component that raises, or returns something that is not a finite number, makes the whole
 # rollout *excluded*: missing is never 0. Each family of components is a package here and one line in
-# ``training/rewards/registry.py``.
+# ``training/rewards/scoring.py``.
 
 EXAMPLE_TOLERANCE = 1e-9
 

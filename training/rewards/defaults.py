@@ -15,7 +15,7 @@ from training.config.environment import Protocol
 from training.config.parts import Laid
 from training.data.reader import load_rows
 from training.errors import TiltyardError
-from training.rewards.registry import form_components, starting_components
+from training.rewards.scoring import form_components, starting_components
 from training.rows import TRUTH_FIELDS, answer_of, row_value
 
 L = TypeVar("L", bound=Laid)

@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 
 from training.rewards.base import OUTCOMES, Component
 from training.rewards.lab.rules import ALARMS, DEGENERATE
-from training.rewards.registry import FAMILIES
+from training.rewards.scoring import FAMILIES
 
 _HEAD = """\
 # Reward components

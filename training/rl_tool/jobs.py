@@ -24,11 +24,10 @@ from pydantic_core import ErrorDetails
 from training.children import child_env, limited_child
 from training.config import JobConfig, config_to_yaml
 from training.data.convert import Converted, ConvertOptions, convert
-from training.data.hub import pick, resolved
+from training.data.files.sources import pick, resolved
 from training.data.options import ReadOptions
 from training.errors import ConfigError, DataError, ErrorInfo
-from training.events import RunFinished, RunStarted
-from training.journal import JOURNAL_NAME, lines_backwards, parse_event, read_events
+from training.journal import JOURNAL_NAME, RunFinished, RunStarted, lines_backwards, parse_event, read_events
 from training.words import complaint_of, option_of
 
 # What the tool is asked: the parameters of its four actions, and the documented texts for what is wrong with them.

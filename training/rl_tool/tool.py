@@ -27,7 +27,7 @@ from training.algorithms.checkpoints import (
 from training.config import JobConfig
 from training.errors import Boundary, ErrorInfo, TiltyardError
 from training.evaluation.figures import REPORT_NAME, Report
-from training.rewards.registry import COMPONENTS
+from training.rewards.scoring import COMPONENTS
 from training.rl_tool.jobs import (
     ROWS_NAME,
     Ended,

@@ -27,11 +27,10 @@ from training.chat_client import drop_clients, keep_clients, usage
 from training.config import JobConfig, Signal
 from training.data import Row
 from training.errors import DataError, StopRequested, StorageFull, TiltyardError
-from training.events import Event, GroupScored, LogLine, PhaseChanged, RolloutStarted
-from training.journal import Journal
+from training.journal import Event, GroupScored, Journal, LogLine, PhaseChanged, RolloutStarted
 from training.machine import disk_fault
 from training.rewards.combining import SCHEDULES_ENDED
-from training.rewards.registry import components_of
+from training.rewards.scoring import components_of
 from training.rollout.figures import judge_figures, part_figures, step_figures
 from training.rollout.holding import BAD_STEP_S, FailureShare, Hold
 from training.rollout.orders import ORDERS_NAME, Order, Orders

@@ -26,7 +26,7 @@ from training.config.evaluation import cost_of
 from training.dialects import Parse, ParsedTurn, choose_dialect
 from training.dialects.base import json_decoder, json_reason
 from training.errors import BudgetSpent, EndpointAway, TiltyardError
-from training.events import Event, LogLine
+from training.journal import Event, LogLine
 from training.plain import json_problem
 from training.policy.engine import Sample
 from training.policy.scripted import HEARD, WordTemplate, count

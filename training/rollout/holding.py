@@ -34,7 +34,7 @@ from training.errors import (
     TiltyardError,
     TooManyFailures,
 )
-from training.events import Event, Held
+from training.journal import Event, Held
 from training.rollout.protocols import addresses, ask_server
 from training.rollout.session import SessionLost
 from training.rollout.trajectory import Rollout

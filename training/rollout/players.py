@@ -12,7 +12,7 @@ from typing import Any, cast
 from training.config import JobConfig, Policy
 from training.dialects import DIALECTS, dialect_name
 from training.errors import PolicyFault, boundary
-from training.events import Event
+from training.journal import Event
 from training.policy.engine import Engine, EngineFigures, Sample
 from training.policy.scripted import POLICIES, Scene, WordTemplate
 from training.rollout.family import read_by

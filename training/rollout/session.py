@@ -28,8 +28,7 @@ from training.errors import (
     EnvironmentUnreachable,
     TiltyardError,
 )
-from training.plain import json_problem
-from training.reasons import json_reason, os_reason
+from training.plain import json_problem, json_reason, os_reason
 from training.rewards.text import MAX_REWARD, within_bounds
 
 CAUSES_MAX = 5  # how deep a client's exception is followed

@@ -19,7 +19,7 @@ from training.errors import (
     SamplerDisagrees,
     TiltyardError,
 )
-from training.events import Event, GroupScored, LogLine, RolloutFinished, RolloutStarted, TurnAdded
+from training.journal import Event, GroupScored, LogLine, RolloutFinished, RolloutStarted, TurnAdded
 from training.rewards.base import OUTCOMES
 from training.rewards.combining import GroupStatistics, advantages, group_statistics, reward_std, terms_of, total_of
 from training.rollout.figures import teaches, without_signal

@@ -25,7 +25,7 @@ from training.errors import (
     TiltyardError,
     boundary,
 )
-from training.events import RolloutStatus
+from training.journal import RolloutStatus
 from training.policy.engine import Engine, Sample
 from training.rewards.base import ENVIRONMENT, Episode
 from training.rewards.combining import GroupStatistics

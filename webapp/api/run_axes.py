@@ -8,7 +8,7 @@ from uuid import UUID
 from django.http import HttpRequest
 from ninja import Router
 
-from training.rewards.registry import form_components
+from training.rewards.scoring import form_components
 from webapp.api.answers import runs as answers
 from webapp.api.base import open_to
 from webapp.evaluation.comparison.figures import same_rewards

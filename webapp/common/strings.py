@@ -9,7 +9,7 @@ from types import MappingProxyType
 from django.utils.translation import get_language, pgettext
 from django.utils.translation import gettext as _
 
-from training.events import VERIFIED
+from training.journal import VERIFIED
 from training.metrics import METRICS
 from webapp.common.words import STATE_REASONS, Outcome, failure_strings
 

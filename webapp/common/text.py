@@ -12,7 +12,7 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from training.reasons import json_reason, os_reason
+from training.plain import json_reason, os_reason
 from training.words import Sentence, filled
 
 _SURROGATE = re.compile("[\ud800-\udfff]")

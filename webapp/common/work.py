@@ -35,7 +35,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext_noop
 
 from training.errors import DataError, TiltyardError
-from training.reasons import os_reason
+from training.plain import os_reason
 from training.words import sentence
 from webapp.common.errors import DATABASE_AWAY
 from webapp.common.pools import LONG

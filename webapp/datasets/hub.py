@@ -18,7 +18,7 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
-from training.data.hub import pick
+from training.data.files.sources import pick
 from training.errors import DataError, TiltyardError
 from webapp.common.outbound import download
 from webapp.common.text import in_words, os_words

@@ -23,9 +23,8 @@ from django.db.models import Max
 from django.utils.translation import gettext as _
 
 from training.data import CheckLimits
-from training.data.checking.check import Ask
-from training.data.checking.runner import run_check
-from training.data.files.archive import ENDINGS, part_of
+from training.data.checking import Ask, run_check
+from training.data.files.sources import ENDINGS, part_of
 from training.data.identity import IDENTITIES_NAME
 from training.data.making import OPERATIONS, Made, make
 from training.errors import DataError, TiltyardError

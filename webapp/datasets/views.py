@@ -21,8 +21,7 @@ from django.views.decorators.csrf import csrf_exempt, csrf_protect
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from training.data import FORMATS, PROBLEMS
-from training.data.checking.check import Preview
-from training.data.checking.runner import run_preview
+from training.data.checking import Preview, run_preview
 from webapp.common.errors import error_body
 from webapp.common.ids import name_validator
 from webapp.common.pages import (

@@ -16,7 +16,7 @@ from django.db.models.functions import Coalesce, Now
 from pydantic import ValidationError
 
 from training.errors import Boundary, BudgetSpent, ErrorInfo
-from training.evaluation.figures import REPORT_NAME, Report
+from training.evaluation import REPORT_NAME, Report
 from webapp.common.storage import attempt_dir
 from webapp.common.workers.beating import worker_name
 from webapp.engine.history import Lease, LeaseLost, dependency_error, event_add, run_transition

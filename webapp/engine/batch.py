@@ -15,9 +15,9 @@ from django.db import connection, models
 from django.utils.timezone import localdate
 from pydantic import ValidationError
 
-from training import events as run_events
-from training.evaluation.figures import Report
-from training.events import Event, RunFinished
+from training import journal as run_events
+from training.evaluation import Report
+from training.journal import Event, RunFinished
 from training.plain import whole
 from training.redaction import redact
 from webapp.common.storage import attempt_dir, inside

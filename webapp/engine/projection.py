@@ -26,8 +26,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 from pydantic import ValidationError
 
-from training.events import Event
-from training.journal import JOURNAL_NAME, parse_event
+from training.journal import JOURNAL_NAME, Event, parse_event
 from webapp.common.storage import attempt_dir
 from webapp.common.text import clean_json
 from webapp.common.words import Outcome

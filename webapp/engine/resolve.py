@@ -266,7 +266,7 @@ def components_meant(project: Project, config: JobConfig) -> list[RewardComponen
     """The reward components that a config means now: its spec's, its own, or form alone. Raises ``ConfigError``."""
     option, reference = "rewards.spec", config.rewards.spec
     if not reference:
-        from training.rewards.registry import form_components
+        from training.rewards.scoring import form_components
 
         return config.rewards.components or form_components()
     asked = Reference.parse(reference)

@@ -24,7 +24,7 @@ from training.algorithms.checkpoints import pin, verify
 from training.config import JobConfig
 from training.errors import ConfigError, ModelError
 from training.machine import reserve_bytes, write_refusal
-from training.reasons import os_reason
+from training.plain import os_reason
 from training.rollout.orders import ORDERS_NAME
 from training.words import Sentence, sentence
 from webapp.common.ids import name_validator

@@ -24,8 +24,7 @@ from django.utils.translation import gettext as _
 
 from training.errors import DataError, TiltyardError
 from training.event_files import EventFile
-from training.events import Metrics
-from training.journal import JOURNAL_NAME, parse_event
+from training.journal import JOURNAL_NAME, Metrics, parse_event
 from webapp.common import work
 from webapp.common.serving import csv_lines
 from webapp.common.storage import attempt_dir

@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from training.config import JobConfig
 from training.data.identity import held_out, known
 from training.errors import CannotContinue
-from training.evaluation.figures import drawn_tasks
+from training.evaluation import drawn_tasks
 from training.plain import number_in
 from training.rollout.rewinding import read_past
 from webapp.datasets.models import Dataset

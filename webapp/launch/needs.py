@@ -22,7 +22,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from training.config import JobConfig
-from training.data.formats.gsm8k import word_problems
+from training.data import word_problems
 from training.errors import ConfigError
 from training.presets import (
     WORD_PROBLEMS,

@@ -29,8 +29,7 @@ from training.config import JobConfig, config_to_yaml, kind_in, name_in
 from training.errors import ConfigError, TiltyardError
 from training.policy.vllm_server import PYTHON_VARIABLE
 from training.rewards.defaults import default_rewards
-from training.rewards.registry import form_components
-from training.rewards.scoring import validate_components
+from training.rewards.scoring import form_components, validate_components
 from webapp.common.outbound import OutboundRefused, target_of
 from webapp.common.text import in_words
 from webapp.common.words import failure

@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 
 from training.config import JobConfig, RewardComponent
 from training.rewards.combining import SCHEDULES_ENDED, factor, term_of
-from training.rewards.registry import form_components
+from training.rewards.scoring import form_components
 from webapp.common.text import figure
 from webapp.runs.config import component_curves, component_titles, config_at
 from webapp.runs.rollouts.models import Rollout

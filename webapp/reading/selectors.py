@@ -16,7 +16,7 @@ from training.config import JobConfig, RewardComponent
 from training.errors import CannotContinue
 from training.rewards.base import Episode, Span
 from training.rewards.lab.scoring import asks_others
-from training.rewards.registry import COMPONENTS
+from training.rewards.scoring import COMPONENTS
 from training.rewards.scorer.wire import Asked, Said
 from training.rollout.rewinding import mix_seed, read_past
 from training.words import Sentence

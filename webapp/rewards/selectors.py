@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 
 from training.config import RewardComponent
 from training.rewards.custom import CUSTOM, code_hash
-from training.rewards.registry import COMPONENTS
+from training.rewards.scoring import COMPONENTS
 from webapp.common.ids import latest_versions
 from webapp.people.teams.models import Project
 from webapp.rewards.models import RewardSpec

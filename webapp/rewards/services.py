@@ -15,9 +15,8 @@ from training.config import RewardComponent
 from training.errors import RewardFault, ScorerDied
 from training.rewards.combining import counts_for, terms_of
 from training.rewards.custom import CUSTOM, CustomParams, code_hash
-from training.rewards.registry import COMPONENTS
 from training.rewards.scorer.wire import Asked
-from training.rewards.scoring import summed, validate_components
+from training.rewards.scoring import COMPONENTS, summed, validate_components
 from training.rows import categories_of
 from webapp.common.pages import clean_name
 from webapp.common.text import in_words

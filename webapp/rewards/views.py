@@ -26,7 +26,7 @@ from training.config import RewardComponent
 from training.errors import ScorerDied
 from training.rewards.base import Component
 from training.rewards.custom import CUSTOM, code_hash
-from training.rewards.registry import COMPONENTS, FAMILIES, starting_components
+from training.rewards.scoring import COMPONENTS, FAMILIES, starting_components
 from training.words import option_of
 from webapp.common.errors import TooMany
 from webapp.common.fields import error_sentence, fields_of

@@ -10,7 +10,7 @@ from django.db.models import Q
 from pydantic import ValidationError
 
 from training.config import JobConfig, RewardComponent
-from training.rewards.registry import COMPONENTS, form_components
+from training.rewards.scoring import COMPONENTS, form_components
 from webapp.common.text import translated
 from webapp.common.ui import NOTHING, weight
 from webapp.runs.models import Run

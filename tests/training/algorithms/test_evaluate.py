@@ -16,7 +16,7 @@ from tests.training.helpers import echo_behaviour, error, observation, of_type, 
 from training.algorithms.job import Job
 from training.algorithms.playing import run_evaluate
 from training.errors import StopRequested, TooManyFailures
-from training.events import Event
+from training.journal import Event
 from training.rollout.rewinding import Past, Recording, Taken, write_past
 
 pytestmark = pytest.mark.usefixtures("no_health")

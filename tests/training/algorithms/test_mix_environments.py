@@ -19,7 +19,7 @@ from training.algorithms.job import Job
 from training.config import JobConfig, config_from_yaml
 from training.errors import EnvironmentUnreachable
 from training.journal import Journal
-from training.rewards.registry import differently_scored
+from training.rewards.scoring import differently_scored
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -15,7 +15,7 @@ from tests.training.helpers import echo_behaviour, job_config, observation, of_t
 from training.algorithms.job import Job
 from training.algorithms.playing import run_sample
 from training.errors import ConfigError, EnvironmentUnreachable, StopRequested
-from training.events import Event, Metrics
+from training.journal import Event, Metrics
 from training.rewards.combining import group_statistics
 
 pytestmark = pytest.mark.usefixtures("no_health")

@@ -23,8 +23,7 @@ from training.algorithms.job import HOURS, Job
 from training.algorithms.playing import run_sample
 from training.config import JobConfig
 from training.errors import StopRequested
-from training.events import Metrics
-from training.journal import Journal
+from training.journal import Journal, Metrics
 from training.main import _Ending, _train, progress_line
 from training.words import complaint_of, option_of
 

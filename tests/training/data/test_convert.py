@@ -15,7 +15,7 @@ from training.__main__ import main
 from training.data import making
 from training.data.convert import ConvertOptions, convert
 from training.data.files.parquet import read_values, write_parquet
-from training.data.hub import resolved
+from training.data.files.sources import resolved
 from training.data.options import FilterOptions, FilterRule, MixOptions, SplitOptions, SubsetOptions
 from training.data.reader import load_rows
 from training.errors import DataError

@@ -12,7 +12,7 @@ import pytest
 
 from tests.growth import assert_linear, assert_quick
 from training.data.checking.check import check_file
-from training.data.files.archive import Given
+from training.data.files.sources import Given
 from training.data.options import ReadOptions
 from training.imports.read import import_files
 

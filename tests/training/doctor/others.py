@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from training.data.files.archive import Given
+from training.data.files.sources import Given
 from training.doctor.doctor import Doctor
 from training.doctor.reading import examine
 from training.imports.read import import_files

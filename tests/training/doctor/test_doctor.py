@@ -16,8 +16,7 @@ from training.doctor.doctor import MAX_ADVISORIES, Doctor
 from training.doctor.options import DoctorOptions
 from training.doctor.reading import examine, success_in
 from training.doctor.reference import reference
-from training.events import Metrics, RolloutFinished, RolloutStarted, StageStarted, TurnAdded
-from training.journal import Journal
+from training.journal import Journal, Metrics, RolloutFinished, RolloutStarted, StageStarted, TurnAdded
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -14,9 +14,8 @@ from training.__main__ import main
 from training.data.learned import pair_of
 from training.data.reader import load_rows
 from training.errors import ConfigError, DataError
-from training.events import Event, GroupScored, RolloutFinished, RolloutStarted, TurnAdded
 from training.exports.pairs import require_pairs, write_pairs
-from training.journal import Journal
+from training.journal import Event, GroupScored, Journal, RolloutFinished, RolloutStarted, TurnAdded
 
 
 def rollout(

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import training
-from training.data.files.archive import Given
+from training.data.files.sources import Given
 from training.data.problems import CheckLimits
 from training.imports.__main__ import main
 from training.imports.read import import_files, run_import

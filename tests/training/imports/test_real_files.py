@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from training.data.files.archive import Given
+from training.data.files.sources import Given
 from training.imports.read import import_files
 from training.imports.report import ImportReport
 from training.journal import read_events

@@ -13,7 +13,7 @@ from tests.training.imports.test_readers import of, read
 from tests.training.imports.test_recorded import sizes, turns
 from tests.training.imports.test_trainers import figures
 from training.chat_reply import Reply
-from training.data.files.archive import Given
+from training.data.files.sources import Given
 from training.dialects import json_calls
 from training.imports.read import import_files
 from training.rollout.endpoint import message_of, turn_of

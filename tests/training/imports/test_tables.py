@@ -11,7 +11,7 @@ import pytest
 from tests.training.imports.test_axis import lines
 from tests.training.imports.test_readers import read
 from tests.training.imports.test_trainers import figures
-from training.data.files.archive import Given
+from training.data.files.sources import Given
 from training.imports.__main__ import main
 from training.imports.read import import_files
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.training.imports.test_readers import of, read, zipped
 from tests.training.imports.test_trainers import figures
-from training.data.files.archive import Given
+from training.data.files.sources import Given
 from training.imports.read import import_files
 
 PRIME = (

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.training.imports.test_readers import of, read
-from training.data.files.archive import Given
+from training.data.files.sources import Given
 from training.imports.__main__ import main
 from training.imports.read import import_files
 from training.imports.rows import weights_in

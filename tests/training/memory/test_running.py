@@ -12,8 +12,7 @@ from tests.training.helpers import demonstration_rows
 from training.algorithms import base
 from training.config import JobConfig
 from training.errors import MemoryShort
-from training.events import LogLine, Metrics, RunFinished
-from training.journal import read_events
+from training.journal import LogLine, Metrics, RunFinished, read_events
 from training.main import run_job
 from training.memory import running
 from training.memory.devices import Device

@@ -12,7 +12,7 @@ from training.config import JobConfig
 from training.policy.scripted import POLICIES, Scene, count, others_of
 from training.rewards.base import played, says
 from training.rewards.lab.rules import DEGENERATE, LYING, RIGHT
-from training.rewards.registry import COMPONENTS
+from training.rewards.scoring import COMPONENTS
 from training.rollout.players import scripted_player
 from training.rollout.trajectory import Task, Trajectory
 from training.rows import answer_of

@@ -13,7 +13,7 @@ import torch
 from tests.training.policy.families import played, tiny_model
 from tests.training.policy.test_families import engine_of
 from training.errors import SamplerDisagrees
-from training.events import SamplerChecked
+from training.journal import SamplerChecked
 from training.policy import attention
 from training.policy.check import (
     COPIED,

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from training.config import JobConfig, config_to_yaml
-from training.events import Metrics, RunFinished, RunStarted
-from training.journal import Journal
+from training.journal import Journal, Metrics, RunFinished, RunStarted
 from training.reporting.starting import Reports
 
 KEY = "k" * 8 + "secret-of-the-tracker"

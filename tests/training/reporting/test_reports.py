@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.training.reporting.conftest import KEY, RUN_ID, Attempt, Wandb
-from training.events import Metrics
+from training.journal import Metrics
 from training.reporting import starting
 
 Begin = Callable[..., Attempt]

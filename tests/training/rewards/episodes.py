@@ -6,7 +6,7 @@ from typing import Any
 
 from envs.wire import Message, ToolCall
 from training.rewards.base import Episode, Params
-from training.rewards.registry import COMPONENTS
+from training.rewards.scoring import COMPONENTS
 
 
 def user(text: str) -> Message:

@@ -13,8 +13,7 @@ from tests.training.helpers import observation
 from training.config import RewardComponent
 from training.errors import EnvironmentProtocolError, RewardFault
 from training.rewards.base import Component, Episode
-from training.rewards.registry import COMPONENTS
-from training.rewards.scoring import score_episode
+from training.rewards.scoring import COMPONENTS, score_episode
 from training.rollout.client import parse_answer
 from training.rollout.session import require_number
 

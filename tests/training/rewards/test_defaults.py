@@ -10,7 +10,7 @@ import pytest
 
 from training.config import JobConfig
 from training.rewards.defaults import SAMPLED, default_rewards, said, with_rewards
-from training.rewards.registry import form_components, starting_components
+from training.rewards.scoring import form_components, starting_components
 
 ASKED = {"messages": [{"role": "user", "content": "What is 2 + 2?"}]}
 ARENA = {"name": "arena", "url": "http://127.0.0.1:1"}

@@ -19,8 +19,7 @@ from training.rewards.base import Component, Episode, Example
 from training.rewards.bfcl import STAGE_1_SPEC, STAGE_3_SPEC
 from training.rewards.helloagents import COMBINED_SPEC
 from training.rewards.reference import reference
-from training.rewards.registry import COMPONENTS, FAMILIES
-from training.rewards.scoring import score_episode, validate_components
+from training.rewards.scoring import COMPONENTS, FAMILIES, score_episode, validate_components
 from training.rewards.toolbench import LATEST_SPEC, MIDDLE_SPEC, SEED_SPEC
 
 from .episodes import episode, says, tool, user

@@ -12,7 +12,7 @@ import pytest
 from training.errors import RewardTimeout
 from training.rewards import patterns
 from training.rewards.patterns import found, matches, pattern_problem, schema_problem
-from training.rewards.registry import COMPONENTS
+from training.rewards.scoring import COMPONENTS
 from training.rewards.text import first_number, numbers
 
 from .episodes import episode, says, score, tool

@@ -13,7 +13,7 @@ from tests.growth import assert_linear
 from training.errors import TiltyardError
 from training.rewards.base import Component, Episode
 from training.rewards.lab.writing import behaviour_of
-from training.rewards.registry import COMPONENTS
+from training.rewards.scoring import COMPONENTS
 
 COUNT = 32_000
 PIECES = [

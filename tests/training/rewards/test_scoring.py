@@ -14,8 +14,7 @@ from envs.wire import Message, ToolCall
 from training.config import RewardComponent
 from training.errors import ConfigError, RewardFault
 from training.rewards.base import Component, Episode
-from training.rewards.registry import COMPONENTS, form_components
-from training.rewards.scoring import score_episode, validate_components
+from training.rewards.scoring import COMPONENTS, form_components, score_episode, validate_components
 from training.rewards.text import MAX_REWARD
 
 from .episodes import GOLD_EN, GOLD_ZH, episode, says, tool

@@ -6,8 +6,7 @@ from typing import Literal, get_origin
 
 import pytest
 
-from training.rewards.registry import COMPONENTS, form_components
-from training.rewards.scoring import score_episode
+from training.rewards.scoring import COMPONENTS, form_components, score_episode
 
 from .episodes import GOLD_EN, GOLD_ZH, episode, says, score, tool, user
 

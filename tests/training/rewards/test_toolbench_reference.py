@@ -11,8 +11,7 @@ import pytest
 from envs.wire import Message
 from training.rewards.base import Episode
 from training.rewards.judge import replies
-from training.rewards.registry import COMPONENTS
-from training.rewards.scoring import score_episode
+from training.rewards.scoring import COMPONENTS, score_episode
 from training.rewards.toolbench import LATEST_SPEC, MIDDLE_SPEC, SEED_SPEC, latest_spec
 
 EPISODES = 600

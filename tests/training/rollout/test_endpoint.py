@@ -16,8 +16,7 @@ from training.algorithms.job import Job
 from training.algorithms.playing import run_evaluate, run_sample
 from training.chat_reply import text_of
 from training.errors import BudgetSpent, ConfigError, EndpointAway, EndpointBusy, EndpointFault, EndpointRefused
-from training.events import Metrics
-from training.journal import read_events
+from training.journal import Metrics, read_events
 from training.rollout.endpoint import Budget, calls_of, tool_call, written
 
 __all__ = ["stub"]

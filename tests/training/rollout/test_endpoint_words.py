@@ -15,7 +15,7 @@ from tests.training.rollout.test_endpoint import evaluation
 from training.algorithms.playing import run_evaluate
 from training.chat_reply import Reply, counted, read_reply, text_of, well_formed
 from training.dialects import json_calls
-from training.events import TurnAdded
+from training.journal import TurnAdded
 from training.rollout.endpoint import message_of, tool_call, turn_of
 
 __all__ = ["stub"]

@@ -17,8 +17,7 @@ from envs.wire import Message
 from training.config import JobConfig, RewardComponent
 from training.data import Row
 from training.errors import RolloutEnded, StopRequested
-from training.events import GroupScored, LogLine, PhaseChanged, RolloutFinished
-from training.journal import Journal, read_events
+from training.journal import GroupScored, Journal, LogLine, PhaseChanged, RolloutFinished, read_events
 from training.rewards.base import Episode, Score
 from training.rollout.collector import Collector
 from training.rollout.orders import LOOK_S, ORDERS_NAME

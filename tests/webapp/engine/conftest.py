@@ -13,8 +13,7 @@ from django.db import connection
 from django.utils import timezone
 
 from training.config import JobConfig
-from training.events import Event
-from training.journal import Journal
+from training.journal import Event, Journal
 from webapp.common.storage import attempt_dir
 from webapp.engine import attempts as leases
 from webapp.engine.history import Lease

@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from envs.wire import Message
-from training import events as run_events
+from training import journal as run_events
 from training.errors import ErrorInfo
 from webapp.engine.batch import BadEvent, Batch, rollout_id
 from webapp.runs.models import Run

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from training import events
+from training import journal
 from webapp.engine.batch import Batch, rollout_id
 from webapp.runs.models import Run
 from webapp.runs.registry.models import Checkpoint
@@ -24,8 +24,8 @@ def _rollout(run: Run, name: str, attempt: int = 1) -> Rollout:
     return Rollout.objects.create(id=rollout_id(run.pk, attempt, name), run=run, attempt=attempt, **fields)
 
 
-def _turn(name: str) -> events.TurnAdded:
-    return events.TurnAdded(rollout=name, turn=1, messages=[], tokens=4, t=T)
+def _turn(name: str) -> journal.TurnAdded:
+    return journal.TurnAdded(rollout=name, turn=1, messages=[], tokens=4, t=T)
 
 
 def test_rollouts_that_events_go_on_with_are_read_in_one_query(make_run: Any, django_assert_num_queries: Any) -> None:
@@ -38,17 +38,17 @@ def test_rollouts_that_events_go_on_with_are_read_in_one_query(make_run: Any, dj
     _rollout(other, "a")
     known = Rollout(pk=rollout_id(run.pk, 1, "known"), tokens=77)
     batch = Batch(run, 1, {known.pk: known})
-    scored = events.GroupScored(
+    scored = journal.GroupScored(
         step=1, group=0, rollouts=["b", "known"], advantages=[1.0, 2.0], reward_mean=0, reward_std=0, zero_variance=True
     )
-    begins = events.RolloutStarted(rollout="begins", step=1, group=0, index=0)
+    begins = journal.RolloutStarted(rollout="begins", step=1, group=0, index=0)
     with django_assert_num_queries(1):
-        batch.preload([events.LogLine(message="x"), _turn("a"), scored, begins, _turn("begins"), _turn("known")])
+        batch.preload([journal.LogLine(message="x"), _turn("a"), scored, begins, _turn("begins"), _turn("known")])
     assert batch._known == {row.pk: row for row in (known, a, b)} and batch._known[known.pk].tokens == 77
     batch.add(_turn("a"))
     assert {row.pk: row.tokens for row in batch.rollouts.values()} == {a.pk: 4}
     with django_assert_num_queries(0):
-        batch.preload([_turn("a"), events.LogLine(message="y")])
+        batch.preload([_turn("a"), journal.LogLine(message="y")])
 
 
 def _checkpoint(run: Run, path: str, **over: Any) -> Checkpoint:
@@ -64,7 +64,7 @@ def test_a_checkpoint_of_an_earlier_attempt_is_marked_and_no_other(make_run: Any
     _checkpoint(run, "1/checkpoint-8")
     _checkpoint(other, "1/checkpoint-9")
     batch = Batch(run, 2)
-    batch.add(events.CheckpointsRemoved(paths=["1/checkpoint-9", "checkpoint-9", "x/y", "1/a/b"], why=why, t=T))
+    batch.add(journal.CheckpointsRemoved(paths=["1/checkpoint-9", "checkpoint-9", "x/y", "1/a/b"], why=why, t=T))
     (row,) = batch.checkpoints.values()
     assert row == gone and row.state == ("torn" if why == "torn" else "removed")
     assert (row.torn_at, row.removed_at) == ((AT, before) if why == "torn" else (before, AT))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.webapp.engine.test_batch import batch_of
-from training import events
+from training import journal
 
 
 @pytest.mark.parametrize(
@@ -27,5 +27,5 @@ from training import events
 def test_what_a_run_used_of_its_endpoint_is_taken_in_range(
     tokens: float, cost: float, used: tuple[int, float | None] | None
 ) -> None:
-    batch = batch_of(events.Metrics(step=3, values={"endpoint/tokens": tokens, "endpoint/cost": cost}))
+    batch = batch_of(journal.Metrics(step=3, values={"endpoint/tokens": tokens, "endpoint/cost": cost}))
     assert [found[:2] for found in batch.used.values()] == ([] if used is None else [used])

@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from tests.chaos.services import wait_until
 from tests.webapp.engine.conftest import in_thread
-from training import events
+from training import journal
 from webapp.engine import attempts as leases
 from webapp.engine import recovery
 from webapp.engine.attempts import attempt_end
@@ -75,7 +75,7 @@ def test_a_beat_of_a_stale_lease_is_refused(queued: Any) -> None:
 def test_a_silent_workers_run_goes_back_with_its_tail_projected(written: Any, awake: None) -> None:
     w = written()
     w.write(
-        events.Metrics(step=1, values={"reward": 1.0}), events.RolloutStarted(rollout="r", step=2, group=0, index=0)
+        journal.Metrics(step=1, values={"reward": 1.0}), journal.RolloutStarted(rollout="r", step=2, group=0, index=0)
     )
     assert recovery.reap() == 0
     _silent(w.run)
@@ -86,7 +86,7 @@ def test_a_silent_workers_run_goes_back_with_its_tail_projected(written: Any, aw
     assert "stopped answering" in RunEvent.objects.get(run=w.run, kind="warning").payload["message"]
     assert Attempt.objects.get(run=w.run).error["code"] == "worker_lost"
     assert Outbox.objects.filter(run=w.run).exists()
-    w.write(events.Metrics(step=2, values={"reward": 1.0}))
+    w.write(journal.Metrics(step=2, values={"reward": 1.0}))
     with pytest.raises(LeaseLost):
         w.project()
 
@@ -104,7 +104,7 @@ def test_a_worker_that_never_beat_is_reaped(queued: Any, awake: None) -> None:
 @pytest.mark.django_db
 def test_a_stopping_run_of_a_silent_worker_is_cancelled(written: Any, awake: None) -> None:
     w = written()
-    w.write(events.Metrics(step=4, values={"reward": 1.0}))
+    w.write(journal.Metrics(step=4, values={"reward": 1.0}))
     Run.objects.filter(pk=w.run.pk).update(state=RunState.STOPPING)
     _silent(w.run)
     recovery.reap()
@@ -115,7 +115,7 @@ def test_a_stopping_run_of_a_silent_worker_is_cancelled(written: Any, awake: Non
 @pytest.mark.django_db
 def test_a_run_that_had_finished_is_not_trained_again(written: Any, awake: None) -> None:
     w = written()
-    w.write(events.Metrics(step=1, values={"reward": 1.0}), events.RunFinished(status="succeeded", step=1))
+    w.write(journal.Metrics(step=1, values={"reward": 1.0}), journal.RunFinished(status="succeeded", step=1))
     _silent(w.run)
     recovery.reap()
     w.run.refresh_from_db()

@@ -10,7 +10,7 @@ import pytest
 from django.utils import timezone
 
 from envs.wire import Message
-from training import events
+from training import journal
 from training import journal as j
 from webapp.engine import projection
 from webapp.engine.history import Lease, LeaseLost
@@ -76,9 +76,9 @@ def test_why_a_line_is_no_event_is_said_in_300_characters() -> None:
 
 def test_text_that_json_refuses_is_read_with_what_can_be_shown() -> None:
     found = parse_line(Line(1, 1, b'{"type":"log","message":"half \\ud83d, nul \\u0000, \xff"}'))
-    assert isinstance(found, events.LogLine) and found.message == "half \ufffd, nul \u2400, \ufffd"
+    assert isinstance(found, journal.LogLine) and found.message == "half \ufffd, nul \u2400, \ufffd"
     plain = parse_line(Line(1, 1, b'{"type":"log","message":"whole \xe2\x82\xac","level":"error"}'))
-    assert isinstance(plain, events.LogLine) and (plain.message, plain.level) == ("whole €", "error")
+    assert isinstance(plain, journal.LogLine) and (plain.message, plain.level) == ("whole €", "error")
 
 
 @pytest.mark.django_db
@@ -88,16 +88,16 @@ def test_rows_are_numbered_in_the_order_in_which_readers_need_them(written: Any)
     before = Run.objects.get(pk=w.run.pk).seq
     said = [Message(role="assistant", content="x")]
     w.write(
-        events.LogLine(message="first"),
-        events.Metrics(step=1, values={"reward": 1.0, "loss": 2.0}),
-        events.RolloutStarted(rollout="a", step=1, group=0, index=0),
-        events.RolloutStarted(rollout="b", step=1, group=0, index=1),
-        events.TurnAdded(rollout="a", turn=0, messages=said),
-        events.GroupScored(
+        journal.LogLine(message="first"),
+        journal.Metrics(step=1, values={"reward": 1.0, "loss": 2.0}),
+        journal.RolloutStarted(rollout="a", step=1, group=0, index=0),
+        journal.RolloutStarted(rollout="b", step=1, group=0, index=1),
+        journal.TurnAdded(rollout="a", turn=0, messages=said),
+        journal.GroupScored(
             step=1, group=0, rollouts=["a"], advantages=[0.0], reward_mean=0, reward_std=0, zero_variance=True
         ),
-        events.CheckpointSaved(step=1, path="checkpoint-1", bytes=3),
-        events.LogLine(message="last"),
+        journal.CheckpointSaved(step=1, path="checkpoint-1", bytes=3),
+        journal.LogLine(message="last"),
     )
     w.project()
     rows = [
@@ -121,12 +121,12 @@ def test_rows_are_numbered_in_the_order_in_which_readers_need_them(written: Any)
 def test_what_is_written_again_replaces_what_was(written: Any) -> None:
     w = written()
     w.write(
-        events.Metrics(step=1, values={"reward": 1.0}), events.CheckpointSaved(step=1, path="checkpoint-1", bytes=3)
+        journal.Metrics(step=1, values={"reward": 1.0}), journal.CheckpointSaved(step=1, path="checkpoint-1", bytes=3)
     )
     w.project()
     first = MetricPoint.objects.get().seq
     w.write(
-        events.Metrics(step=1, values={"reward": 4.0}), events.CheckpointSaved(step=1, path="checkpoint-1", bytes=5)
+        journal.Metrics(step=1, values={"reward": 4.0}), journal.CheckpointSaved(step=1, path="checkpoint-1", bytes=5)
     )
     w.project()
     point, checkpoint = MetricPoint.objects.get(), Checkpoint.objects.get()
@@ -136,7 +136,7 @@ def test_what_is_written_again_replaces_what_was(written: Any) -> None:
 @pytest.mark.django_db
 def test_the_attempt_and_the_run_are_moved_with_the_rows(written: Any) -> None:
     w = written()
-    w.write(events.Metrics(step=3, values={"reward": 1.0}), events.RunFinished(status="paused", step=3))
+    w.write(journal.Metrics(step=3, values={"reward": 1.0}), journal.RunFinished(status="paused", step=3))
     before = timezone.now()
     w.project()
     row = Attempt.objects.get()
@@ -148,7 +148,7 @@ def test_the_attempt_and_the_run_are_moved_with_the_rows(written: Any) -> None:
 @pytest.mark.django_db
 def test_lines_of_an_earlier_attempt_leave_the_run_as_it_is(written: Any) -> None:
     w = written()
-    w.write(events.Metrics(step=3, values={"reward": 1.0}))
+    w.write(journal.Metrics(step=3, values={"reward": 1.0}))
     Run.objects.update(attempt=2)
     Attempt.objects.create(run=w.run, number=2, owner=w.lease.owner, started_at=timezone.now())
     Projector(Lease(w.run.pk, 2, w.lease.owner), attempt=1).drain()
@@ -161,7 +161,7 @@ def test_lines_of_an_earlier_attempt_leave_the_run_as_it_is(written: Any) -> Non
 def test_another_folder_can_be_read(written: Any, tmp_path: Path) -> None:
     w = written()
     other = j.Journal(tmp_path)
-    other.write(events.Metrics(step=8, values={"reward": 1.0}))
+    other.write(journal.Metrics(step=8, values={"reward": 1.0}))
     other.close()
     Projector(w.lease, folder=tmp_path).drain()
     assert MetricPoint.objects.get().step == 8
@@ -173,7 +173,7 @@ def test_another_folder_can_be_read(written: Any, tmp_path: Path) -> None:
 @pytest.mark.django_db
 def test_nothing_is_read_where_nothing_was_added(written: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     w = written()
-    w.write(events.LogLine(message="a"))
+    w.write(journal.LogLine(message="a"))
     assert w.projector.step() and not w.projector.step()
     monkeypatch.setattr(projection, "read_lines", lambda *_: pytest.fail("nothing was added"))
     assert not w.projector.step()
@@ -182,8 +182,8 @@ def test_nothing_is_read_where_nothing_was_added(written: Any, monkeypatch: pyte
 @pytest.mark.django_db
 def test_rollouts_in_flight_are_closed_with_their_attempt(written: Any) -> None:
     w = written()
-    w.write(*(events.RolloutStarted(rollout=name, step=1, group=0, index=at) for at, name in enumerate("abc")))
-    w.write(events.RolloutFinished(rollout="c", status="completed", reward=1.0))
+    w.write(*(journal.RolloutStarted(rollout=name, step=1, group=0, index=at) for at, name in enumerate("abc")))
+    w.write(journal.RolloutFinished(rollout="c", status="completed", reward=1.0))
     w.project()
     Rollout.objects.filter(index=1).update(attempt=2)
     before = Run.objects.get().seq
@@ -209,9 +209,9 @@ def test_rollouts_in_flight_are_closed_with_their_attempt(written: Any) -> None:
 @pytest.mark.django_db
 def test_calls_and_cost_are_kept_and_empty_where_nobody_counted_them(written: Any) -> None:
     w = written()
-    w.write(*(events.RolloutStarted(rollout=name, step=1, group=0, index=at) for at, name in enumerate("ab")))
-    w.write(events.RolloutFinished(rollout="a", status="completed", calls=3, failed_calls=1, cost=0.25))
-    w.write(events.RolloutFinished(rollout="b", status="completed"))
+    w.write(*(journal.RolloutStarted(rollout=name, step=1, group=0, index=at) for at, name in enumerate("ab")))
+    w.write(journal.RolloutFinished(rollout="a", status="completed", calls=3, failed_calls=1, cost=0.25))
+    w.write(journal.RolloutFinished(rollout="b", status="completed"))
     w.project()
     rows = Rollout.objects.order_by("index").values_list("calls", "failed_calls", "cost")
     assert list(rows) == [(3, 1, 0.25), (None, None, None)]
@@ -222,7 +222,7 @@ def test_before_the_first_line_there_is_nothing(written: Any, tmp_path: Path) ->
     w = written()
     projector = Projector(w.lease, folder=tmp_path / "not-there")
     assert not projector.step() and Projector(w.lease).run is None
-    w.write(events.LogLine(message="a line that begins nothing"))
+    w.write(journal.LogLine(message="a line that begins nothing"))
     w.project()
     assert (w.run.state, Projector(w.lease).run) == ("preparing", None)
 
@@ -232,7 +232,7 @@ def test_two_runs_are_projected_apart(written: Any) -> None:
     """Their attempts have the same number and stand at the same offset."""
     first, second = written(), written()
     for w in (first, second):
-        w.write(events.RolloutStarted(rollout="a", step=1, group=0, index=0))
+        w.write(journal.RolloutStarted(rollout="a", step=1, group=0, index=0))
     second.project()
     assert list(Rollout.objects.values_list("run", flat=True)) == [second.run.pk]
     assert Attempt.objects.get(run=first.run).journal_offset == 0
@@ -248,9 +248,9 @@ def test_two_runs_are_projected_apart(written: Any) -> None:
 def test_a_projector_that_was_overtaken_writes_nothing(written: Any) -> None:
     """It still holds the offset at which it stopped, and would write the lines after it a second time."""
     w = written()
-    w.write(events.LogLine(message="first"))
+    w.write(journal.LogLine(message="first"))
     w.project()
-    w.write(events.LogLine(message="second"))
+    w.write(journal.LogLine(message="second"))
     Projector(w.lease).drain()
     with pytest.raises(LeaseLost, match=r"^Another projector has moved on\.$"):
         w.projector.step()
@@ -265,7 +265,7 @@ def test_viewers_are_told_the_newest_number_after_the_commit(
     monkeypatch.setattr(projection, "nudge", lambda run_id, seq: told.append((run_id, seq)))
     w = written()
     before = Run.objects.get().seq
-    w.write(*(events.RolloutStarted(rollout=name, step=1, group=0, index=at) for at, name in enumerate("abc")))
+    w.write(*(journal.RolloutStarted(rollout=name, step=1, group=0, index=at) for at, name in enumerate("abc")))
     with django_capture_on_commit_callbacks(execute=True):
         w.project()
         assert told == []

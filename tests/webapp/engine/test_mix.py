@@ -15,7 +15,7 @@ from django.urls import reverse
 from django.utils import translation
 
 from tests.webapp.engine.test_batch import batch_of
-from training import events
+from training import journal
 from training.config import JobConfig
 from training.errors import ConfigError, EnvironmentUnreachable
 from webapp.datasets.recorded import dataset_of_step
@@ -203,14 +203,14 @@ def test_what_is_known_of_the_parts_is_said_of_all_of_them() -> None:
 
 
 def test_the_projection_keeps_the_part_of_a_rollout() -> None:
-    started = events.RolloutStarted(rollout="a1-s1-g0-i0", step=1, group=0, index=0, row=4, part="shop" + "x" * 60)
+    started = journal.RolloutStarted(rollout="a1-s1-g0-i0", step=1, group=0, index=0, row=4, part="shop" + "x" * 60)
     (found,) = batch_of(started).rollouts.values()
     assert (found.row, found.part) == (4, ("shop" + "x" * 60)[:40])
 
 
 def test_what_the_parts_hold_out_is_added_up() -> None:
-    said = [events.TasksHeldOut(source="share", rows=[1, 2, 3], groups=2, looked_at=9, part="count"),
-            events.TasksHeldOut(source="share", rows=[0], groups=1, alike=1, looked_at=9, part="shop")]  # fmt: skip
+    said = [journal.TasksHeldOut(source="share", rows=[1, 2, 3], groups=2, looked_at=9, part="count"),
+            journal.TasksHeldOut(source="share", rows=[0], groups=1, alike=1, looked_at=9, part="shop")]  # fmt: skip
     batch = batch_of(*said)
     known = batch.run_changes["health"]["held_out"]
     assert (known["tasks"], known["groups"], known["alike"]) == (4, 3, 1) and list(known["parts"]) == ["count", "shop"]
@@ -224,14 +224,14 @@ def test_what_the_parts_hold_out_is_added_up() -> None:
 
 def test_the_run_says_which_part_it_waits_for_until_that_part_is_back() -> None:
     away = EnvironmentUnreachable("no").info
-    first = events.Held(step=4, part="shop", error=away, tries=1, next_try_s=2, patience_left_s=90)
+    first = journal.Held(step=4, part="shop", error=away, tries=1, next_try_s=2, patience_left_s=90)
     held = batch_of(first).run_changes["held"]
     assert held["part"] == "shop"
     with translation.override("en"):
         assert "waits: shop: " in held_text(held)
-    assert batch_of(first, events.Held(step=4, part="count")).run_changes["held"] == held
-    assert batch_of(first, events.Held(step=4, part="shop")).run_changes["held"] is None
-    plain = batch_of(events.Held(step=4, error=away)).run_changes["held"]
+    assert batch_of(first, journal.Held(step=4, part="count")).run_changes["held"] == held
+    assert batch_of(first, journal.Held(step=4, part="shop")).run_changes["held"] is None
+    plain = batch_of(journal.Held(step=4, error=away)).run_changes["held"]
     assert "part" not in plain
 
 

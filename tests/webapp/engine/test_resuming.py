@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from training import events
 from training import journal as j
+from training import journal as journal_module
 from training.algorithms.checkpoints import write_whole
 from training.config import config_load
 from training.errors import ConfigError, ModelError
@@ -76,14 +76,14 @@ def test_what_something_starts_from_is_pinned_before_a_later_attempt_begins(
 def test_a_damaged_checkpoint_is_marked_and_passed_over(written: Any, client_for: Any, rita: Any) -> None:
     """It stayed the newest in the database, and the page named it as one to start from."""
     w = written()
-    w.write(events.RunStarted(kind="grpo", total_steps=20))
+    w.write(journal_module.RunStarted(kind="grpo", total_steps=20))
     for step in (2, 4, 6):
-        w.write(events.CheckpointSaved(step=step, path=f"checkpoint-{step}", bytes=7))
+        w.write(journal_module.CheckpointSaved(step=step, path=f"checkpoint-{step}", bytes=7))
         (run_dir(w.run.pk) / "1" / f"checkpoint-{step}").mkdir(parents=True)
     w.project()
     w.write(
-        events.CheckpointsRemoved(paths=["1/checkpoint-6"], why="torn"),
-        events.CheckpointsRemoved(paths=["checkpoint-2"], why="old"),
+        journal_module.CheckpointsRemoved(paths=["1/checkpoint-6"], why="torn"),
+        journal_module.CheckpointsRemoved(paths=["checkpoint-2"], why="old"),
     )
     w.project()
     rows = {row.step: row for row in Checkpoint.objects.filter(run=w.run)}
@@ -104,7 +104,7 @@ def test_a_checkpoint_of_an_earlier_attempt_is_marked_by_a_later_one(queued: Any
     lease = claim(run.pk)
     row = _saved(run, 1, 5)
     journal = j.Journal(attempt_dir(run.pk, 2))
-    journal.write(events.CheckpointsRemoved(paths=["1/checkpoint-5"], why="torn"))
+    journal.write(journal_module.CheckpointsRemoved(paths=["1/checkpoint-5"], why="torn"))
     journal.close()
     Projector(lease).drain()
     row.refresh_from_db()
@@ -304,15 +304,15 @@ def test_a_child_is_refused_where_the_weights_would_not_fit(queued: Any, project
 def test_what_the_trainer_reports_about_itself_is_kept_with_the_run(written: Any) -> None:
     w = written()
     w.write(
-        events.RunStarted(kind="grpo", total_steps=20, from_step=6),
-        events.Resumed(
+        journal_module.RunStarted(kind="grpo", total_steps=20, from_step=6),
+        journal_module.Resumed(
             source="1/checkpoint-6", step=6, lost_steps=3, set_aside=["2/checkpoint-8"], verified=["weights"]
         ),
-        events.SamplerChecked(step=7, tokens=96, max_gap=2e-5, mean_gap=1e-6, tolerance=1e-3),
-        events.UpdateSkipped(step=8, what="gradient", in_a_row=1),
+        journal_module.SamplerChecked(step=7, tokens=96, max_gap=2e-5, mean_gap=1e-6, tolerance=1e-3),
+        journal_module.UpdateSkipped(step=8, what="gradient", in_a_row=1),
     )
     w.project()
-    w.write(events.UpdateSkipped(step=11, what="loss", in_a_row=1))
+    w.write(journal_module.UpdateSkipped(step=11, what="loss", in_a_row=1))
     w.project()
     health = w.run.health
     assert health["skipped"] == {"count": 2, "step": 11, "what": "loss"}

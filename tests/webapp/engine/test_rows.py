@@ -14,7 +14,7 @@ import pytest
 from django.db import connection, models
 
 from envs.wire import Message
-from training import events
+from training import journal
 from webapp.engine.batch import Batch, statements_of, write_rows
 from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Run, RunEvent
@@ -146,13 +146,13 @@ def test_the_transaction_computes_next_to_nothing(written: Any) -> None:
     """Python made SQL of a thousand turns while the run's row was locked: two thirds of a batch's time."""
     w, dice = written(), random.Random(3)
     words = [f"word{number}" for number in range(500)]
-    w.write(events.RunStarted(kind="grpo", total_steps=1))
+    w.write(journal.RunStarted(kind="grpo", total_steps=1))
     for index in range(40):
         name = f"a1-s1-g0-i{index}"
-        w.write(events.RolloutStarted(rollout=name, step=1, group=0, index=index))
+        w.write(journal.RolloutStarted(rollout=name, step=1, group=0, index=index))
         for turn in range(20):
             said = [Message(role="assistant", content=" ".join(dice.choices(words, k=40)))]
-            w.write(events.TurnAdded(rollout=name, turn=turn, messages=said, tokens=40))
+            w.write(journal.TurnAdded(rollout=name, turn=turn, messages=said, tokens=40))
     with computed_inside() as inside:
         began = time.thread_time()
         assert w.projector.step()
@@ -170,7 +170,7 @@ def test_all_statements_are_there_before_the_first_runs(written: Any, monkeypatc
         return made(batch)
 
     monkeypatch.setattr("webapp.engine.projection.statements_of", noted)
-    w.write(events.RolloutStarted(rollout="a", step=1, group=0, index=0), events.LogLine(message="hello"))
+    w.write(journal.RolloutStarted(rollout="a", step=1, group=0, index=0), journal.LogLine(message="hello"))
 
     def look(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
         order.append(sql.split("(")[0].strip()[:24])

@@ -15,7 +15,7 @@ from django.utils import translation
 from tiltyard_client import show
 
 from tests.webapp.engine.test_batch import batch_of
-from training import events
+from training import journal
 from training.config import JobConfig
 from training.errors import ConfigError
 from webapp.common.answers import in_shape
@@ -144,8 +144,8 @@ def test_checks_before_a_launch_look_at_every_stage(project: Project, staged: di
     assert {"Environment address · easy", "Environment address · hard"} <= set(titles)
 
 
-def begins(stage: int, name: str, began: int, **over: Any) -> events.StageStarted:
-    return events.StageStarted(
+def begins(stage: int, name: str, began: int, **over: Any) -> journal.StageStarted:
+    return journal.StageStarted(
         **{"stage": stage, "of": 3, "name": name, "began": began, "step": began, "why": "steps"} | over
     )
 

@@ -11,8 +11,8 @@ from django.db import connection
 from django.utils import timezone
 
 from tests.working import done
-from training import events
 from training import journal as j
+from training import journal as journal_module
 from training.errors import DataError
 from webapp.common.storage import run_dir
 from webapp.engine import projection
@@ -37,13 +37,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(projection, "BATCH_LINES", 3)
     path = tmp_path / "long"
     journal = j.Journal(path)
-    journal.write(events.RunStarted(kind="grpo", total_steps=8))
+    journal.write(journal_module.RunStarted(kind="grpo", total_steps=8))
     for step in range(1, 9):
         name = f"a1-s{step}-g0-i0"
-        journal.write(events.RolloutStarted(rollout=name, step=step, group=0, index=0))
-        journal.write(events.RolloutFinished(rollout=name, status="completed", reward=0.5))
-        journal.write(events.Metrics(step=step, values={"reward": 0.5}))
-    journal.write(events.RunFinished(status="succeeded", step=8))
+        journal.write(journal_module.RolloutStarted(rollout=name, step=step, group=0, index=0))
+        journal.write(journal_module.RolloutFinished(rollout=name, status="completed", reward=0.5))
+        journal.write(journal_module.Metrics(step=step, values={"reward": 0.5}))
+    journal.write(journal_module.RunFinished(status="succeeded", step=8))
     journal.close()
     return path
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from training import events
 from training import journal as j
+from training import journal as journal_module
 from training.config import JobConfig, config_to_yaml
 from webapp.common.storage import run_dir
 from webapp.results.summary.facts import taken_by
@@ -26,16 +26,16 @@ pytestmark = pytest.mark.django_db
 
 def _folder(path: Path, *, end: str = "succeeded") -> Path:
     journal = j.Journal(path)
-    journal.write(events.RunStarted(kind="sft", total_steps=3))
+    journal.write(journal_module.RunStarted(kind="sft", total_steps=3))
     for step in (1, 2, 3):
-        journal.write(events.Metrics(step=step, values={"loss": 1 / step}))
+        journal.write(journal_module.Metrics(step=step, values={"loss": 1 / step}))
     (path / "model").mkdir()
     (path / "model" / "config.json").write_text("{}")
     (path / "model" / "link").symlink_to("/etc/passwd")
-    journal.write(events.CheckpointSaved(step=3, path="model", bytes=2, final=True))
-    journal.write(events.CheckpointSaved(step=3, path="../../../etc", bytes=2))
+    journal.write(journal_module.CheckpointSaved(step=3, path="model", bytes=2, final=True))
+    journal.write(journal_module.CheckpointSaved(step=3, path="../../../etc", bytes=2))
     if end:
-        journal.write(events.RunFinished(status=end, step=3))
+        journal.write(journal_module.RunFinished(status=end, step=3))
     journal.close()
     (path / "config.yaml").write_text(config_to_yaml(JobConfig(kind="sft")))
     return path

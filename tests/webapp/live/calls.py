@@ -12,7 +12,7 @@ import pytest
 from asgiref.testing import ApplicationCommunicator
 
 from tests.webapp.live.conftest import Watched, in_db
-from training import events
+from training import journal
 from webapp.asgi import application
 from webapp.live import waiting
 from webapp.people.teams.models import User
@@ -106,4 +106,4 @@ async def all_wait(*calls: Call) -> None:
 
 
 async def say(watched: Watched, *texts: str) -> None:
-    await in_db(watched.say)(*(events.LogLine(level="info", message=text) for text in texts))
+    await in_db(watched.say)(*(journal.LogLine(level="info", message=text) for text in texts))

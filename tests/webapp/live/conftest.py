@@ -13,8 +13,8 @@ from channels.db import database_sync_to_async
 from channels.routing import URLRouter
 from django.utils import timezone
 
-from training import events as run_events
 from training import journal as j
+from training import journal as run_events
 from webapp.common import serving
 from webapp.common.storage import attempt_dir
 from webapp.engine import attempts as leases

@@ -17,7 +17,7 @@ from django.db import OperationalError
 from django.utils import timezone
 
 from tests.webapp.live.conftest import Socket, Tab, Watched, Wire, in_db
-from training import events
+from training import journal
 from webapp.asgi import application
 from webapp.common.answers import as_json
 from webapp.live import consumers, feed
@@ -314,7 +314,7 @@ async def test_sockets_share_their_reads(watched: Watched, alice: Any, rita: Any
     sockets = [await _open(watched, user) for user in (alice, rita) * 5]
     for socket in sockets:
         await socket.frame()
-    await in_db(watched.say)(events.Metrics(step=1, values={"reward": 1.0}))
+    await in_db(watched.say)(journal.Metrics(step=1, values={"reward": 1.0}))
     for socket in sockets:
         await socket.until(lambda socket=socket: socket.tab.seq == watched.run.seq)
     useful = [args for args in reads if args[1] < watched.run.seq]
@@ -332,7 +332,7 @@ async def test_a_nudge_becomes_a_frame_quickly(watched: Watched, alice: Any, mon
     took = []
     for step in range(1, 21):
         await asyncio.sleep(0.1)
-        await in_db(watched.say)(events.Metrics(step=step, values={"reward": 1.0}))
+        await in_db(watched.say)(journal.Metrics(step=step, values={"reward": 1.0}))
         began = asyncio.get_running_loop().time()
         await socket.until(lambda: socket.tab.seq >= watched.run.seq, within_s=3)
         took.append(asyncio.get_running_loop().time() - began)

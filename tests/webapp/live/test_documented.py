@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.webapp.live.conftest import Socket, Watched, in_db
-from training import events
+from training import journal
 from webapp.live import consumers
 from webapp.runs.answers import LIVE
 from webapp.runs.records.reports import REPORT_KINDS
@@ -33,7 +33,7 @@ def documented(view: str) -> set[str]:
 
 async def test_every_field_of_a_frame_is_documented(watched: Watched, alice: Any) -> None:
     await in_db(watched.step)(1)
-    await in_db(watched.say)(events.CheckpointSaved(step=1, path="checkpoints/checkpoint-1", bytes=1, final=False))
+    await in_db(watched.say)(journal.CheckpointSaved(step=1, path="checkpoints/checkpoint-1", bytes=1, final=False))
     socket = Socket(watched.run.pk, alice, "?after=0")
     await socket.connect()
     frame = await socket.frame()

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from tests.webapp.launch.test_launch import _data as form_of
 from training.config import JobConfig, RewardComponent
-from training.rewards.registry import form_components, starting_components
+from training.rewards.scoring import form_components, starting_components
 from webapp.people.teams.models import Project, User
 from webapp.rewards.paid import Ranked, failures_first, paid_for
 from webapp.runs.models import Run

@@ -12,7 +12,7 @@ from django.test import Client
 from django.urls import reverse
 
 from training.config import RewardComponent
-from training.rewards.registry import COMPONENTS, form_components, starting_components
+from training.rewards.scoring import COMPONENTS, form_components, starting_components
 from webapp.people.teams.models import Project, User
 from webapp.rewards.models import RewardSpec
 from webapp.rewards.selectors import changes_between

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from training.data.files import parquet
-from training.data.files.archive import Bundle, Given, is_bundle, open_bundle
 from training.data.files.sniff import GB18030, UTF8, guess, sniff, to_json
+from training.data.files.sources import Bundle, Given, is_bundle, open_bundle
 from training.data.files.text import read_values_csv, read_values_lines, read_values_list
 from training.data.problems import CheckLimits, RowError
 from training.data.schema import Raw, Sample

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple
 from training.data.problems import MAX_LINE_BYTES, RowError
 from training.data.strict import check_tree
 from training.errors import DataError
-from training.reasons import os_reason
+from training.plain import os_reason
 from training.words import _, sentence
 
 HEAD_BYTES = 4096

@@ -15,7 +15,7 @@ from training.data.problems import MAX_COLUMNS, MAX_DEPTH, MAX_LINE_BYTES, Ignor
 from training.data.schema import Raw
 from training.data.strict import DECODER, LENIENT, check_decoded, check_tree, row_loads, usable
 from training.errors import DataError
-from training.reasons import csv_reason, json_reason
+from training.plain import csv_reason, json_reason
 from training.words import _, sentence
 
 # Stream JSON Lines in constant memory: one JSON object per line, UTF-8, BOM and CRLF accepted.

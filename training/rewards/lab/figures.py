@@ -14,7 +14,7 @@ from training.config.learning import PAID
 from training.rewards.base import ENVIRONMENT, OUTCOMES
 from training.rewards.combining import SCALE_EPSILON, ZERO_VARIANCE_TOLERANCE, Aggregation, Scale, counts_for, factor
 from training.rewards.lab.table import Bools, Column, Floats, Ints, Longs, Table
-from training.rewards.registry import COMPONENTS
+from training.rewards.scoring import COMPONENTS
 
 # Figures over the rollouts that have a reward: correlations, spread, histograms. ``None`` is "cannot be said".
 

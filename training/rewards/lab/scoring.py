@@ -38,8 +38,7 @@ from training.rewards.lab.table import (
     needed,
     table_load,
 )
-from training.rewards.registry import COMPONENTS
-from training.rewards.scoring import raw_value, resolve
+from training.rewards.scoring import COMPONENTS, raw_value, resolve
 from training.words import Sentence, _, sentence
 
 KEEP_EVERY_S = 10.0

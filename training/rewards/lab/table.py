@@ -20,7 +20,7 @@ from envs.wire import Message
 from training.config import RewardComponent
 from training.errors import DataError
 from training.rewards.base import Episode
-from training.rewards.registry import COMPONENTS
+from training.rewards.scoring import COMPONENTS
 from training.words import Sentence, _
 
 # A rollout set as columns: one entry for each rollout, sorted by step, group and index.

@@ -15,9 +15,9 @@ from django.utils.translation import gettext as _
 from training.config import JobConfig, RewardComponent, name_in
 from training.data import load_rows
 from training.errors import DataError
-from training.evaluation.figures import DRAWN_TASKS, drawn_tasks, evaluated_places
+from training.evaluation import DRAWN_TASKS, drawn_tasks, evaluated_places
 from training.plain import number_in
-from training.rewards.registry import form_components
+from training.rewards.scoring import form_components
 from webapp.datasets.models import Dataset
 from webapp.datasets.rows import categories_in_file
 from webapp.people.teams.models import Project

@@ -18,9 +18,19 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from training.config import RewardComponent
-from training.evaluation.comparisons import Interval, Paired, mean_intervals, paired_columns
-from training.evaluation.figures import PART, Sheet, Try, Values, intervals_of, sheet_of
-from training.rollout.figures import SUCCESS_PART
+from training.evaluation import (
+    PART,
+    SUCCESS_PART,
+    Interval,
+    Paired,
+    Sheet,
+    Try,
+    Values,
+    intervals_of,
+    mean_intervals,
+    paired_columns,
+    sheet_of,
+)
 from webapp.common.text import duration, figure, finite, percent
 from webapp.evaluation.comparison.contestants import Contestant, categories_of, tasks_sets
 from webapp.evaluation.rescoring.columns import Lacks, Scale, columns_of_runs, versions_of

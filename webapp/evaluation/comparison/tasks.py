@@ -13,8 +13,7 @@ from django.db.models import F, Window
 from django.db.models.functions import RowNumber
 from django.utils.translation import gettext as _
 
-from training.evaluation.comparisons import Interval
-from training.evaluation.figures import Sheet
+from training.evaluation import Interval, Sheet
 from webapp.common.answers import in_shape
 from webapp.evaluation.comparison.contestants import Contestant
 from webapp.evaluation.comparison.figures import Numbers

@@ -21,8 +21,7 @@ from django.utils.translation import ngettext
 from training.config import RewardComponent
 from training.errors import Boundary, TiltyardError
 from training.rewards.lab import asks_others
-from training.rewards.registry import COMPONENTS
-from training.rewards.scoring import resolve, validate_components
+from training.rewards.scoring import COMPONENTS, resolve, validate_components
 from webapp.common import work
 from webapp.common.text import in_words
 from webapp.evaluation.rescoring.columns import UNSEEN, column_key, columns_of, unrecorded, wanting

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from django.utils.translation import gettext as _
 
-from training.evaluation.comparisons import ALPHA, Interval, holm
-from training.evaluation.figures import Score, Values, better_by, joined
+from training.evaluation import ALPHA, Interval, Score, Values, better_by, holm, joined
 from webapp.evaluation.comparison.boards import interval_of, mark_of, report_of_run
 from webapp.evaluation.comparison.contestants import Contestant
 from webapp.evaluation.comparison.figures import (

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
-from training.evaluation.figures import Report
+from training.evaluation import Report
 from webapp.evaluation.comparison.boards import interval_of, report_of_run
 from webapp.evaluation.comparison.contestants import LEAST, MOST, Contestant, Played
 from webapp.evaluation.comparison.figures import Cell, Column, cell, known_columns, left_out_text

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
-from training.evaluation.comparisons import ALPHA, Z_ALPHA
+from training.evaluation import ALPHA, Z_ALPHA
 from webapp.common.text import figure, percent
 from webapp.results.summary.facts import REWARD, SUCCESS, Best, HeldOut
 from webapp.runs.advisories.selectors import AdvisoryView

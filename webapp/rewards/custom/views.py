@@ -18,7 +18,7 @@ from pydantic import ValidationError as ShapeError
 
 from training.config import RewardComponent
 from training.rewards.custom import CUSTOM, MAX_CODE_CHARS, CustomParams
-from training.rewards.registry import COMPONENTS
+from training.rewards.scoring import COMPONENTS
 from training.sandbox.modules import ALLOWED
 from webapp.common.fields import error_sentence, fields_of
 from webapp.common.ids import name_validator

@@ -11,7 +11,7 @@ from django.utils.translation import gettext_lazy
 
 from training.rewards.base import Component
 from training.rewards.custom import CUSTOM
-from training.rewards.registry import FAMILIES
+from training.rewards.scoring import FAMILIES
 from webapp.common.fields import LinesField, fields_of
 from webapp.common.ids import name_validator
 from webapp.common.pages import newest_only

@@ -23,8 +23,7 @@ from pydantic import ValidationError as ShapeError
 from training.config import JobConfig, RewardComponent, name_in
 from training.errors import DataError
 from training.plain import number_in
-from training.rewards.registry import COMPONENTS, form_components, starting_components
-from training.rewards.scoring import validate_components
+from training.rewards.scoring import COMPONENTS, form_components, starting_components, validate_components
 from webapp.common.errors import error_body
 from webapp.common.fields import error_sentence
 from webapp.common.pages import add_errors, errors_by_field, page_number

@@ -36,7 +36,7 @@ from training.rewards.lab import (
     statistics,
     turn_report,
 )
-from training.rewards.registry import COMPONENTS
+from training.rewards.scoring import COMPONENTS
 from webapp.common import words
 from webapp.common.text import in_words, translated
 from webapp.rewards.lab.requests import ScoreRequest

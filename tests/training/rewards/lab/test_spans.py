@@ -8,7 +8,7 @@ import pytest
 
 from training.rewards import toolbench, webshop
 from training.rewards.base import Episode, played, says, tool
-from training.rewards.registry import COMPONENTS
+from training.rewards.scoring import COMPONENTS
 
 
 def texts(name: str, episode: Episode, **params: Any) -> list[tuple[int, str, str]]:

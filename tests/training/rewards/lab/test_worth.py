@@ -9,7 +9,7 @@ import pytest
 
 from training.config import RewardComponent
 from training.rewards.lab.figures import Worth, worth_of
-from training.rewards.registry import form_components, starting_components
+from training.rewards.scoring import form_components, starting_components
 
 
 def spec(*parts: dict[str, Any]) -> list[RewardComponent]:

@@ -15,9 +15,9 @@ from training.config import RewardComponent
 from training.errors import RewardTimeout
 from training.rewards import patterns
 from training.rewards.base import Component, Episode, Params
-from training.rewards.registry import COMPONENTS
 from training.rewards.scorer.wire import Asked, Job, Said, job_line, job_of, said_line, said_of
 from training.rewards.scorer.worker import answer_of
+from training.rewards.scoring import COMPONENTS
 from training.words import sentence
 
 ROOT = Path(__file__).resolve().parents[4]

@@ -13,7 +13,7 @@ from django.urls import reverse
 from tests.training.exports.test_pairs import journal, rollout, scored
 from tests.webapp.reading.inspector.conftest import Played
 from tests.working import at_once, done
-from training.events import GroupScored
+from training.journal import GroupScored
 from webapp.common.storage import attempt_dir
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.operations.lineage import lineage_of

@@ -10,7 +10,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from training.rewards.registry import COMPONENTS, form_components
+from training.rewards.scoring import COMPONENTS, form_components
 from webapp.people.teams.models import Project, User
 from webapp.rewards.lab.forms import editor_of
 from webapp.rewards.models import RewardSpec, RolloutSet, SetState

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.urls import reverse
 
-from training import events as run_events
+from training import journal as run_events
 from webapp.common.storage import attempt_dir
 from webapp.live.feed import snapshot_text
 from webapp.rewards.lab.sets import recorded_rollouts

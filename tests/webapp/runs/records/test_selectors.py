@@ -11,7 +11,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from training import events
+from training import journal
 from webapp.common.answers import in_shape
 from webapp.live.feed import snapshot_text
 from webapp.runs import answers
@@ -90,10 +90,10 @@ def test_changes_in_small_bites_are_all_the_changes(written: Any) -> None:
     w = written()
     for step in range(1, 4):
         w.write(
-            events.RolloutStarted(rollout=f"r{step}", step=step, group=0, index=0),
-            events.TurnAdded(rollout=f"r{step}", turn=0, messages=[]),
-            events.Metrics(step=step, values={"a": 1.0, "b": 2.0}),
-            events.LogLine(message=str(step)),
+            journal.RolloutStarted(rollout=f"r{step}", step=step, group=0, index=0),
+            journal.TurnAdded(rollout=f"r{step}", turn=0, messages=[]),
+            journal.Metrics(step=step, values={"a": 1.0, "b": 2.0}),
+            journal.LogLine(message=str(step)),
         )
     w.project()
     run = run_read(w.run.pk)
@@ -116,7 +116,7 @@ def test_changes_in_small_bites_are_all_the_changes(written: Any) -> None:
 def test_a_step_shows_what_its_newest_attempt_played(written: Any) -> None:
     """Nothing noticed when a step that was played again showed the rollouts of its oldest attempt."""
     w = written()
-    w.write(events.RolloutStarted(rollout="old", step=3, group=0, index=0, task="first attempt"))
+    w.write(journal.RolloutStarted(rollout="old", step=3, group=0, index=0, task="first attempt"))
     w.project()
     run = w.run
     for attempt, task in ((2, "second attempt"), (10, "tenth attempt")):
@@ -133,8 +133,8 @@ def test_a_page_of_a_step_reads_the_turns_of_that_page_alone(written: Any) -> No
     w = written()
     for index in range(5):
         name = f"r{index}"
-        w.write(events.RolloutStarted(rollout=name, step=1, group=0, index=index, task=name))
-        w.write(events.TurnAdded(rollout=name, turn=0, messages=[{"role": "user", "content": name}]))
+        w.write(journal.RolloutStarted(rollout=name, step=1, group=0, index=index, task=name))
+        w.write(journal.TurnAdded(rollout=name, turn=0, messages=[{"role": "user", "content": name}]))
     w.project()
     with CaptureQueriesContext(connection) as asked:
         found = step_rollouts(w.run, 1, slice(2, 4))

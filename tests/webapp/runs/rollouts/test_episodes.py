@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from envs.wire import Message, ToolCall
-from training import events
+from training import journal
 from training.config import RewardComponent
 from training.rewards.scoring import score_episode
 from webapp.runs.rollouts.models import Rollout
@@ -20,16 +20,16 @@ def test_a_recorded_rollout_is_the_episode_that_was_scored(written: Any) -> None
     w = written()
     call = ToolCall(id="1", name="calculator", arguments={"expression": "2+3"})
     w.write(
-        events.RolloutStarted(rollout="a", step=1, group=0, index=0, row=1, task="sum", policy="empty"),
-        events.TurnAdded(
+        journal.RolloutStarted(rollout="a", step=1, group=0, index=0, row=1, task="sum", policy="empty"),
+        journal.TurnAdded(
             rollout="a", turn=0, messages=[Message(role="system", content="s"), Message(role="user", content="2+3?")]
         ),
-        events.TurnAdded(
+        journal.TurnAdded(
             rollout="a", turn=1, messages=[Message(role="assistant", content="", tool_calls=[call])], tokens=4
         ),
-        events.TurnAdded(rollout="a", turn=2, messages=[Message(role="tool", content="5", tool_call_id="1")]),
-        events.TurnAdded(rollout="a", turn=3, messages=[Message(role="assistant", content="It is 5.")], tokens=5),
-        events.RolloutFinished(
+        journal.TurnAdded(rollout="a", turn=2, messages=[Message(role="tool", content="5", tool_call_id="1")]),
+        journal.TurnAdded(rollout="a", turn=3, messages=[Message(role="assistant", content="It is 5.")], tokens=5),
+        journal.RolloutFinished(
             rollout="a",
             status="truncated",
             reward=0.5,
@@ -40,7 +40,7 @@ def test_a_recorded_rollout_is_the_episode_that_was_scored(written: Any) -> None
             turns=2,
             tokens=9,
         ),
-        events.RolloutStarted(rollout="b", step=1, group=0, index=1),
+        journal.RolloutStarted(rollout="b", step=1, group=0, index=1),
     )
     w.project()
     rollouts = list(Rollout.objects.filter(run=w.run).order_by("index"))
@@ -60,9 +60,9 @@ def test_one_function_may_be_two_components(written: Any) -> None:
     ]
     w = written()
     w.write(
-        events.RolloutStarted(rollout="a", step=1, group=0, index=0),
-        events.TurnAdded(rollout="a", turn=0, messages=[Message(role="user", content="2+3?")]),
-        events.TurnAdded(rollout="a", turn=1, messages=[Message(role="assistant", content="5")], tokens=1),
+        journal.RolloutStarted(rollout="a", step=1, group=0, index=0),
+        journal.TurnAdded(rollout="a", turn=0, messages=[Message(role="user", content="2+3?")]),
+        journal.TurnAdded(rollout="a", turn=1, messages=[Message(role="assistant", content="5")], tokens=1),
     )
     w.project()
     ((_rollout, episode),) = episodes_of(list(Rollout.objects.filter(run=w.run)), {})

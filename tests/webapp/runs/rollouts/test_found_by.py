@@ -10,7 +10,7 @@ import pytest
 from django.utils import timezone
 
 from envs.wire import Message, ToolCall
-from training import events as run_events
+from training import journal as run_events
 from webapp.common.answers import in_shape
 from webapp.engine.batch import Batch, rollout_id
 from webapp.runs import answers

@@ -12,7 +12,7 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
-from training import events
+from training import journal
 from webapp.engine.batch import Batch, rollout_id
 from webapp.engine.projection import close_rows
 from webapp.runs.models import Run
@@ -43,9 +43,9 @@ def test_a_rollout_that_ends_has_its_outcome(case: tuple[Any, ...], make_run: Ca
     run = make_run()
     run.config |= RENAMED
     batch = Batch(run, 1)
-    batch.add(events.RolloutStarted(rollout="a", step=0, group=0, index=0, task="?", t=1.0))
+    batch.add(journal.RolloutStarted(rollout="a", step=0, group=0, index=0, task="?", t=1.0))
     if status != "running":
-        batch.add(events.RolloutFinished(rollout="a", status=status, env_parts=env_parts, parts=parts, t=2.0))
+        batch.add(journal.RolloutFinished(rollout="a", status=status, env_parts=env_parts, parts=parts, t=2.0))
     row = batch.rollouts[rollout_id(run.pk, 1, "a")]
     assert (row.outcome, row.judged_by) == (outcome, judged_by)
 
