@@ -77,9 +77,9 @@ def bfcl_episode(number: int, told: Told) -> Iterator[dict[str, Any]]:
 
 @cache
 def _gold() -> dict[str, list[dict[str, Any]]]:
+    from envs.bfcl.application import gold_steps
     from envs.bfcl.package import entries
     from envs.bfcl.tasks import read_row, resolve
-    from envs.bfcl.validate import gold_steps
 
     return {
         name: [step.model_dump(mode="json") for step in gold_steps(resolve(read_row({"id": name}), 0))]

@@ -15,11 +15,11 @@ from types import FunctionType
 from typing import Any
 
 from benchmarks.parity.upstream import Skipped, Tally, folder
+from envs.bfcl.application import ANSWER, as_wire, gold_steps, play
 from envs.bfcl.calls import Call
 from envs.bfcl.package import MODULES, SOURCES, class_of, entries, installed_version
 from envs.bfcl.server import BfclEnvironment
 from envs.bfcl.tasks import Task, read_row, resolve
-from envs.bfcl.validate import ANSWER, as_wire, gold_steps, play
 from envs.wire import StepRequest
 
 GOLDENS = ("seed1_envtuning_bfcl", "golden_interaction_transcripts.jsonl")

@@ -15,12 +15,12 @@ from typing import Any, Literal
 
 from benchmarks.parity.bfcl import pristine, written
 from benchmarks.parity.upstream import Tally, folder, importable, quiet
+from envs.bfcl.application import as_wire
 from envs.bfcl.execution import Errors
 from envs.bfcl.package import MODULES, SOURCES, entries
 from envs.bfcl.server import BfclEnvironment
 from envs.bfcl.speech import parse_text
 from envs.bfcl.tasks import Task, read_row, resolve
-from envs.bfcl.validate import as_wire
 from envs.wire import StepRequest
 
 OWN_SOURCES = "bfcl_env.func_source_code"

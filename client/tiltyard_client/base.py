@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Annotated, Any, NoReturn
 
@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import DownloadColumn, Progress
 
-from tiltyard_client import completing, settings, words
+from tiltyard_client import completing, connection, words
 from tiltyard_client.api import LoginNeeded, Refused, Tiltyard, Unreachable
 from tiltyard_client.connection import Json
 from tiltyard_client.words import gettext as _
@@ -52,7 +52,7 @@ ModelName = Annotated[str, typer.Argument(help="The model's name.", autocompleti
 @contextlib.contextmanager
 def site_of(project: str = "") -> Iterator[Tiltyard]:
     """The site of the login. Whatever goes wrong inside ends the command with a sentence and an exit code."""
-    place = settings.place(project)
+    place = connection.place(project)
     if not place.url or not place.token:
         end(_("Log in first: tiltyard login http://your-site"), LOGIN)
     site = Tiltyard(place.url, place.token, place.project, language=words.language())
@@ -123,3 +123,26 @@ def print_json(found: Any) -> None:
     """What the server answered, for programs."""
     _json_due.set(False)
     print(json.dumps(found, ensure_ascii=False, indent=1))
+
+
+# Tags and notes, as people write them on runs and on models.
+
+Tags = Annotated[list[str] | None, typer.Argument(help="Tags to add.")]
+Remove = Annotated[list[str] | None, typer.Option("--remove", help="A tag to take away.")]
+Text = Annotated[str, typer.Argument(help="Instead of the notes so far; - reads it from the input.")]
+Change = Callable[..., Json]
+
+
+def tag(found: Json, change: Change, more: list[str] | None, less: list[str] | None, as_json: bool) -> None:
+    """Add tags to what was found and take others from it; ``change(id, tags=…)`` does it."""
+    if not more and not less:
+        end(_("Say which tags: to add, or with --remove."), MISUSED)
+    tags = [tag for tag in dict.fromkeys([*found["tags"], *(more or [])]) if tag not in (less or [])]
+    made = change(found["id"], tags=tags)
+    print_json(made) if as_json else print(f"{made['name']}: {', '.join(made['tags']) or _('no tags')}")
+
+
+def note(found: Json, change: Change, text: str, as_json: bool) -> None:
+    """Write the notes of what was found; ``change(id, notes=…)`` does it."""
+    made = change(found["id"], notes=sys.stdin.read() if text == "-" else text)
+    print_json(made) if as_json else print(f"{made['name']}: {made['notes'] or _('no notes')}")

@@ -9,6 +9,7 @@ import typer
 
 from tiltyard_client import (
     chats,
+    connection,
     datasets,
     endpoints,
     evaluations,
@@ -16,10 +17,8 @@ from tiltyard_client import (
     notifications,
     rollouts,
     runs,
-    settings,
     show,
     suites,
-    votes,
     words,
 )
 from tiltyard_client.api import LoginNeeded, Refused, Tiltyard, Unreachable
@@ -34,7 +33,7 @@ app.add_typer(datasets.app, name="dataset")
 app.add_typer(models.app, name="model")
 app.add_typer(suites.app, name="suite")
 app.add_typer(endpoints.app, name="endpoint")
-app.add_typer(votes.app, name="vote")
+app.add_typer(rollouts.vote_app, name="vote")
 app.add_typer(notifications.app, name="notify")
 app.add_typer(project_app, name="project")
 
@@ -49,7 +48,7 @@ def login(
     text = token or (typer.prompt(_("Token"), hide_input=True) if sys.stdin.isatty() else sys.stdin.readline())
     if not text.strip():
         end(_("No token was given."), LOGIN)
-    place = settings.Place(url.rstrip("/"), text.strip(), project)
+    place = connection.Place(url.rstrip("/"), text.strip(), project)
     site = Tiltyard(place.url, place.token, language=words.language())
     try:
         me, projects = site.me(), [item["slug"] for item in site.projects()]
@@ -63,7 +62,7 @@ def login(
         sentence = _("There is no project '{name}' for you. There are: {names}.")
         end(sentence.format(name=project, names=", ".join(projects) or _("none")), REFUSED)
     chosen = project or (projects[0] if len(projects) == 1 else "")
-    kept = settings.store(place._replace(project=chosen))
+    kept = connection.store_login(place._replace(project=chosen))
     sentence = _("Logged in as {user}, project {project}. Kept in {file}.")
     if not chosen:
         sentence = _("Logged in as {user}. Kept in {file}.")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import typer
 
-from tiltyard_client import settings
+from tiltyard_client import connection
 from tiltyard_client.connection import Connection
 
 PATIENCE_S = 2.0
@@ -14,7 +14,7 @@ MOST = 100
 
 
 def _names(ctx: typer.Context, rest: str, begun: str, **query: str) -> list[str]:
-    place = settings.place(str(ctx.params.get("project") or ""))
+    place = connection.place(str(ctx.params.get("project") or ""))
     if not (place.url and place.token and place.project):
         return []
     site = Connection(place.url, place.token, place.project, timeout=PATIENCE_S)

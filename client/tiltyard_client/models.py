@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from tiltyard_client import marks, show
+from tiltyard_client import base, show
 from tiltyard_client.api import Json
 from tiltyard_client.base import (
     REFUSED,
@@ -69,21 +69,21 @@ def model_mark(model: ModelName, mark: Mark, project: Project = "", as_json: AsJ
 @app.command("tag")
 def model_tag(
     model: ModelName,
-    tags: marks.Tags = None,
-    remove: marks.Remove = None,
+    tags: base.Tags = None,
+    remove: base.Remove = None,
     project: Project = "",
     as_json: AsJson = False,
 ) -> None:
     """Add tags to a model, or take some away."""
     with site_of(project) as site:
-        marks.tag(site.model(model), site.model_change, tags, remove, as_json)
+        base.tag(site.model(model), site.model_change, tags, remove, as_json)
 
 
 @app.command("note")
-def model_note(model: ModelName, text: marks.Text, project: Project = "", as_json: AsJson = False) -> None:
+def model_note(model: ModelName, text: base.Text, project: Project = "", as_json: AsJson = False) -> None:
     """Write the notes of a model."""
     with site_of(project) as site:
-        marks.note(site.model(model), site.model_change, text, as_json)
+        base.note(site.model(model), site.model_change, text, as_json)
 
 
 @app.command("card")

@@ -1,4 +1,4 @@
-"""``tiltyard rollout``: end one in flight, and go on from a turn of a recorded one."""
+"""``tiltyard rollout`` and ``tiltyard vote``: end a rollout, go on from a turn of one, and list blind votes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import Annotated
 import typer
 
 from tiltyard_client import show
-from tiltyard_client.base import AsJson, contestant_named, print_json, site_of
-from tiltyard_client.following import follow
+from tiltyard_client.base import AsJson, Project, contestant_named, print_json, site_of
+from tiltyard_client.show import follow
 from tiltyard_client.words import gettext as _
+
+# ``tiltyard rollout``: end one in flight, and go on from a turn of a recorded one.
 
 app = typer.Typer(no_args_is_help=True, help="Rollouts: end one in flight, continue from a turn of a recorded one.")
 RolloutId = Annotated[str, typer.Argument(help="The rollout's id, as its page's address has it.")]
@@ -66,3 +68,28 @@ def rollout_branches(rollout: RolloutId, as_json: AsJson = False) -> None:
     }
     named = [row | {"who": row["player"] or row["by"] or "–"} for row in rows]
     print_json(rows) if as_json else show.table(named, columns)
+
+
+# ``tiltyard vote``: blind votes. Voting itself needs the two transcripts side by side: it is done in the browser.
+
+vote_app = typer.Typer(no_args_is_help=True, help="Blind votes.")
+
+
+@vote_app.command("list")
+def vote_list(project: Project = "", as_json: AsJson = False) -> None:
+    """The vote rounds of the project, newest first, and how many ballots you have left."""
+    with site_of(project) as site:
+        rows, url = site.vote_rounds(), site.url
+    if as_json:
+        return print_json(rows)
+    shown = [
+        {
+            **row,
+            "state": _("open") if row["open"] else _("closed"),
+            "left": row["left"] if row["asked"] else None,
+            "page": f"{url}{row['url']}",
+        }
+        for row in rows
+    ]
+    columns = {"name": _("vote round"), "state": _("state"), "done": _("your votes"), "left": _("left")}
+    show.table(shown, columns | {"page": _("page")})

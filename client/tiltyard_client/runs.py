@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tiltyard_client import marks, show
+from tiltyard_client import base, show
 from tiltyard_client.api import ENDED, Json, Refused
 from tiltyard_client.base import (
     NOT_SUCCEEDED,
@@ -25,7 +25,7 @@ from tiltyard_client.base import (
     site_of,
 )
 from tiltyard_client.completing import runs as run_names
-from tiltyard_client.following import follow
+from tiltyard_client.show import follow
 from tiltyard_client.words import gettext as _
 
 app = typer.Typer(no_args_is_help=True, help="Launch, watch and end runs, and keep their list in order.")
@@ -207,18 +207,18 @@ def run_import(
 
 @app.command("tag")
 def run_tag(
-    run: RunName, tags: marks.Tags = None, remove: marks.Remove = None, project: Project = "", as_json: AsJson = False
+    run: RunName, tags: base.Tags = None, remove: base.Remove = None, project: Project = "", as_json: AsJson = False
 ) -> None:
     """Add tags to a run, or take some away."""
     with site_of(project) as site:
-        marks.tag(site.run(run), site.label, tags, remove, as_json)
+        base.tag(site.run(run), site.label, tags, remove, as_json)
 
 
 @app.command("note")
-def run_note(run: RunName, text: marks.Text, project: Project = "", as_json: AsJson = False) -> None:
+def run_note(run: RunName, text: base.Text, project: Project = "", as_json: AsJson = False) -> None:
     """Write the notes of a run."""
     with site_of(project) as site:
-        marks.note(site.run(run), site.label, text, as_json)
+        base.note(site.run(run), site.label, text, as_json)
 
 
 @app.command("archive")

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from tiltyard_client.api import Tiltyard
+from tiltyard_client.base import NOT_SUCCEEDED, print_json
 from tiltyard_client.connection import Json
 from tiltyard_client.words import gettext as _
 from tiltyard_client.words import gettext_noop
@@ -272,3 +277,52 @@ def interval(name: str, figure: Json | None) -> str:
 def pause() -> None:
     """Between two looks at something that goes on."""
     time.sleep(0.5)
+
+
+# Staying with runs until they end.
+
+
+def follow(site: Tiltyard, run: Json, watch: bool, as_json: bool) -> None:
+    """Say what was launched and, with ``watch``, stay until it ends."""
+    if not watch:
+        told = f"{run['name']}: {state(run['state'])} {site.url}{run['url']}"
+        return print_json(run) if as_json else print(told)
+    last = stay(site, [run], as_json)[0]
+    if as_json:
+        print_json(last)
+    else:
+        run(last, site.url)
+    leave_unless_succeeded([last])
+
+
+def stay(site: Tiltyard, runs: Sequence[Json], as_json: bool) -> list[Json]:
+    """The runs once all have ended or paused, with a bar for each meanwhile."""
+    quiet = as_json or not sys.stdout.isatty()
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total}"),
+    )
+    ended = []
+    with Progress(*columns, TimeRemainingColumn(), disable=quiet) as progress:
+        bars = [progress.add_task(_title(run, runs), total=run["total_steps"] or None) for run in runs]
+        for bar, run in zip(bars, runs, strict=True):
+            last = run
+            for last in site.watch(run["id"]):
+                title = _title(last, runs)
+                progress.update(bar, completed=last["step"], total=last["total_steps"] or None, description=title)
+                if quiet and not as_json:
+                    print(title, f"{last['step']}/{last['total_steps']}", flush=True)
+            ended.append(last)
+    return ended
+
+
+def _title(run: Json, among: Sequence[Json]) -> str:
+    return status(run) if len(among) == 1 else f"{run['name']}: {status(run)}"
+
+
+def leave_unless_succeeded(runs: Sequence[Json]) -> None:
+    """Exit code 5 where one of them did not succeed."""
+    if any(run["state"] != "succeeded" for run in runs):
+        raise typer.Exit(NOT_SUCCEEDED)

@@ -6,8 +6,7 @@ into an OpenEnv server; ``envs.base.cli`` is the command line that all servers s
 
 from __future__ import annotations
 
-from envs.base.environment import EnvironmentRefusal, ToolEnvironment
-from envs.base.facts import Facts
+from envs.base.environment import EnvironmentRefusal, Facts, ToolEnvironment
 from envs.base.settings import ServerSettings, SettingsError
 
 __all__ = ["EnvironmentRefusal", "Facts", "ServerSettings", "SettingsError", "ToolEnvironment"]

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from envs.base.environment import ToolEnvironment
-from envs.base.facts import Facts
+from envs.base.environment import Facts, ToolEnvironment
 from envs.base.logs import configure, log
 from envs.base.settings import MAX_FRAME_BYTES, ServerSettings, SettingsError, check_exposure, read_token
 

@@ -11,11 +11,9 @@ from starlette.exceptions import HTTPException
 
 from envs.base import describing
 from envs.base.bridge import Bridge, BridgeObservation, StepAction
-from envs.base.environment import ToolEnvironment
-from envs.base.facts import Facts, Prover
+from envs.base.environment import Facts, Prover, ToolEnvironment
 from envs.base.frames import error_body
-from envs.base.guard import Guard
-from envs.base.load import LoadMeter
+from envs.base.guard import Guard, LoadMeter
 from envs.base.mcp import Mcp
 from envs.base.openenv import HTTPEnvServer, ServerMode
 from envs.base.settings import ServerSettings

@@ -83,7 +83,7 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 def _validate(options: argparse.Namespace) -> int:
-    from envs.bfcl.validate import ids_of, validate
+    from envs.bfcl.application import ids_of, validate
 
     summary = validate(ids_of(options.split))
     print(json.dumps(summary, ensure_ascii=False, indent=2))
@@ -91,9 +91,9 @@ def _validate(options: argparse.Namespace) -> int:
 
 
 def _write_rows(options: argparse.Namespace) -> int:
+    from envs.bfcl.application import ids_of
     from envs.bfcl.demonstrations import generate_demonstrations
     from envs.bfcl.server import generate_rows
-    from envs.bfcl.validate import ids_of
 
     splits = SPLITS if options.split is None else (options.split,)
     part = slice(options.start, options.start + options.count)

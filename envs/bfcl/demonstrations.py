@@ -11,10 +11,10 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from envs.bfcl.application import gold_steps
 from envs.bfcl.server import BfclEnvironment
 from envs.bfcl.speech import Speech
 from envs.bfcl.tasks import read_row, resolve
-from envs.bfcl.validate import gold_steps
 from envs.wire import Message, StepRequest
 
 

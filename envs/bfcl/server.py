@@ -10,11 +10,10 @@ from envs.base import EnvironmentRefusal, ToolEnvironment
 from envs.bfcl import VERSION
 from envs.bfcl.calls import tool_schemas
 from envs.bfcl.execution import Errors
-from envs.bfcl.official import error_of, official_parts, reward_parts
 from envs.bfcl.package import entries, installed_version
 from envs.bfcl.speech import DIALECTS, Dialect, Speech
 from envs.bfcl.tasks import Task, TaskRow, read_row, resolve
-from envs.bfcl.turns import Episode, Round
+from envs.bfcl.turns import Episode, Round, error_of, official_parts, reward_parts
 from envs.wire import Observation, StepRequest
 
 

@@ -17,13 +17,11 @@ from envs.base.rows import add_carelessness, write_rows
 from envs.toolbench import NAME, VERSION
 from envs.toolbench.answers import DIALECTS
 from envs.toolbench.bench import Data, open_bench
-from envs.toolbench.demonstrations import generate_demonstrations
+from envs.toolbench.demonstrations import generate_demonstrations, starter_rows, task_rows
 from envs.toolbench.endpoint import DEFAULT_TIMEOUT_S, EndpointSettings, read_key
-from envs.toolbench.rows import starter_rows, task_rows
 from envs.toolbench.server import DEFAULT_MAX_OBSERVATION, DEFAULT_MAX_TURNS, Rules
 from envs.toolbench.tasks import DIFFICULTIES
-from envs.toolbench.validate import validate
-from envs.toolbench.validate_data import validate_data
+from envs.toolbench.validate import validate, validate_data
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

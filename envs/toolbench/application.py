@@ -8,14 +8,13 @@ from fastapi import FastAPI
 from starlette.middleware import Middleware
 
 from envs.base import ServerSettings
-from envs.base.facts import Facts, validation_of
+from envs.base.environment import Facts, validation_of
 from envs.base.guard import Guard
 from envs.base.server import create_server
 from envs.toolbench import DESCRIPTION, NAME, VERSION, virtual
 from envs.toolbench.bench import Bench, open_bench
 from envs.toolbench.server import Rules, ToolbenchEnvironment
-from envs.toolbench.validate import validate
-from envs.toolbench.validate_data import validate_data
+from envs.toolbench.validate import validate, validate_data
 
 VALIDATED_QUERIES = 100
 VALIDATED_FILES = 200

@@ -11,8 +11,7 @@ from envs.base import SettingsError
 from envs.toolbench.answers import Answerer, Dialect
 from envs.toolbench.endpoint import Endpoint, EndpointSettings
 from envs.toolbench.library import Library
-from envs.toolbench.queries import QueryFiles
-from envs.toolbench.tasks import TaskSet
+from envs.toolbench.tasks import QueryFiles, TaskSet
 from envs.toolbench.world import WorldTasks, world_library
 
 

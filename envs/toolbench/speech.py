@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from envs.toolbench.schemas import FINISH
+from envs.toolbench.documents import FINISH
 from envs.toolbench.tasks import Speech, Task
 from envs.toolbench.values import MAX_TEXT_LENGTH, ValueFault, load_leading_json
 from envs.wire import Message, StepRequest, ToolCall

@@ -1,21 +1,34 @@
-"""Tasks: what the user asks, with which APIs, and, where it is known, what the answer must hold."""
+"""Tasks: what the user asks, with which APIs, what the answer must hold; and the query files that hold them."""
 
 from __future__ import annotations
 
+import json
 import random
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, StrictInt
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictInt,
+    TypeAdapter,
+    ValidationError,
+)
 
-from envs.base import EnvironmentRefusal
+from envs.base import EnvironmentRefusal, SettingsError
 from envs.base import rows as base_rows
-from envs.toolbench.documents import Api, ListedApi
+from envs.toolbench.documents import FINISH_SCHEMA, Api, ListedApi, function_schema
 from envs.toolbench.library import Library
-from envs.toolbench.schemas import FINISH_SCHEMA, function_schema
 from envs.wire import Message
+
+# Tasks: what the user asks, with which APIs, and, where it is known, what the answer must hold.
 
 MAX_MESSAGES = 200
 MAX_CONTENT_LENGTH = 65_536
@@ -146,3 +159,71 @@ def _api(item: ListedApi, library: Library) -> Api:
     if named_only and known is None:
         raise base_rows.refusal("api_list names an API without parameters that this server has no document of")
     return known if named_only and known is not None else item.as_api()
+
+
+# Query files: lists of ``{"query_id", "query", "api_list", ...}``, and files that choose some of their ids.
+
+
+class _Query(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    query_id: int | None = None
+    query: str
+    api_list: list[ListedApi]
+
+
+_QUERIES = TypeAdapter(list[_Query])
+
+
+class QueryFiles(TaskSet):
+    """The queries of some files, in their order. Of two with one id the first is kept."""
+
+    def __init__(self, files: Sequence[Path], library: Library, ids: Path | None = None) -> None:
+        self.name = "+".join(path.stem for path in files) or "none"
+        wanted = _read_ids(ids) if ids is not None else None
+        self._tasks: dict[int, Task] = {}
+        for path in files:
+            for number, query in enumerate(_read_queries(path)):
+                # As upstream: a query without an id goes by its place in the file.
+                query_id = number if query.query_id is None else query.query_id
+                if wanted is None or query_id in wanted:
+                    apis = tuple(item.as_api() for item in query.api_list)
+                    library.add(apis)
+                    self._tasks.setdefault(query_id, Task(query_id, query.query, apis))
+        self._ordered = list(self._tasks.values())
+        if files and not self._ordered:
+            raise SettingsError("--queries and --query-ids leave no query to play.")
+
+    def __len__(self) -> int:
+        return len(self._ordered)
+
+    def at(self, index: int) -> Task:
+        return self._ordered[index]
+
+    def by_id(self, query_id: int) -> Task | None:
+        return self._tasks.get(query_id)
+
+
+def _read_queries(path: Path) -> list[_Query]:
+    try:
+        return _QUERIES.validate_python(_read_json(path))
+    except ValidationError as error:
+        fault = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(str(part) for part in fault["loc"])
+        raise SettingsError(f"{path} is not a list of queries: {where}: {fault['msg']}.") from None
+
+
+def _read_ids(path: Path) -> set[int]:
+    """A list of ids, or upstream's object whose keys they are."""
+    value = _read_json(path)
+    try:
+        return {int(item) for item in value}
+    except (TypeError, ValueError):
+        raise SettingsError(f"{path} is not a list or object of query ids.") from None
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise SettingsError(f"{path} cannot be read as JSON: {type(error).__name__}.") from None

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from itertools import count as count_from
 from typing import Any, NamedTuple
 
-from envs.toolbench.documents import Api, ApiName, ListedApi
+from envs.toolbench.documents import FINISH, GIVE_ANSWER, Api, ApiName, ListedApi
 from envs.toolbench.library import Library
-from envs.toolbench.schemas import FINISH, GIVE_ANSWER
 from envs.toolbench.tasks import Gold, PlannedCall, Task, TaskSet
 
 YEARS = range(2020, 2024)

@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _command(words: list[str]) -> int:
     options = _parser().parse_args(words)
     if options.command == "validate":
-        from envs.tools.validate import validate
+        from envs.tools.application import validate
 
         summary = validate(options.seeds)
         print(json.dumps(summary, ensure_ascii=False, indent=2))

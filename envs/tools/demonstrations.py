@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from envs.tools.plan import PlannedCall, Task
-from envs.tools.tasks import Difficulty, LanguageChoice, draw_task
+from envs.tools.tasks import Difficulty, LanguageChoice, PlannedCall, Task, draw_task
 from envs.tools.tools import Context, run_tool, tool_schemas
 
 

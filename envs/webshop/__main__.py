@@ -21,8 +21,7 @@ from envs.webshop.baseline import run_baseline
 from envs.webshop.catalogue import CatalogueError, load_catalogue
 from envs.webshop.demonstrations import generate_demonstrations
 from envs.webshop.generator import DEFAULT_PRODUCTS, DIFFICULTIES, MAX_PRODUCTS, generated_catalogue, write_catalogue
-from envs.webshop.goals import GOAL_KINDS
-from envs.webshop.reward import VARIANTS
+from envs.webshop.reward import GOAL_KINDS, VARIANTS
 from envs.webshop.session import Shop
 from envs.webshop.tasks import task_rows
 from envs.webshop.validate import validate

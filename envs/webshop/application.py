@@ -9,17 +9,16 @@ from fastapi import FastAPI
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from envs.base.facts import Facts, validation_of
+from envs.base.environment import Facts, validation_of
 from envs.base.frames import error_frame
-from envs.base.guard import Guard
-from envs.base.load import LoadMeter
+from envs.base.guard import Guard, LoadMeter
 from envs.base.logs import log
 from envs.base.server import create_server, health_of
 from envs.base.settings import ServerSettings
 from envs.webshop import DESCRIPTION, NAME, VERSION, agentgym
+from envs.webshop.agentgym import Rooms
 from envs.webshop.baseline import run_baseline
 from envs.webshop.generator import generated_catalogue
-from envs.webshop.rooms import Rooms
 from envs.webshop.server import WebshopEnvironment
 from envs.webshop.session import Shop
 from envs.webshop.validate import validate

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import typer
-from tiltyard_client import cli, runs, settings
+from tiltyard_client import cli, connection, runs
 from tiltyard_client.api import Refused, Tiltyard, Unreachable
 from typer.testing import CliRunner
 
@@ -41,7 +41,7 @@ def test_a_login_is_kept_for_its_owner_alone(home: Path, site: str, bob: User, p
     result = CliRunner().invoke(cli.app, ["login", site], input=f"{text}\n")
     assert result.exit_code == 0 and "Logged in as bob, project joust." in result.stdout
     kept = home / "config/tiltyard/client.json"
-    assert kept.stat().st_mode & 0o777 == 0o600 and settings.stored() == (site, text, "joust")
+    assert kept.stat().st_mode & 0o777 == 0o600 and connection.stored() == (site, text, "joust")
     shown = CliRunner().invoke(cli.app, ["token", "--json"])
     assert answered(shown)["token"]["role"] == "viewer"
     assert "laptop" in CliRunner().invoke(cli.app, ["token"]).stdout
@@ -73,7 +73,7 @@ def test_a_site_that_is_away_is_exit_code_3(home: Path, monkeypatch: pytest.Monk
 
 def test_a_stored_token_is_not_sent_to_another_site(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILTYARD_URL", "http://127.0.0.1:1")
-    assert settings.place().token == "" and tool("project", "list").exit_code == 4
+    assert connection.place().token == "" and tool("project", "list").exit_code == 4
 
 
 def test_a_revoked_token_is_exit_code_4(tool: Tool, bob: User) -> None:
@@ -304,7 +304,7 @@ def test_a_download_that_was_changed_on_its_way_is_refused(home: Path) -> None:
     import io
     import tarfile
 
-    from tiltyard_client.archives import unpack
+    from tiltyard_client.api import unpack
 
     archive = home / "x.tar"
     with tarfile.open(archive, "w") as tar:

@@ -12,8 +12,7 @@ import pytest
 from envs.base import EnvironmentRefusal, ServerSettings, SettingsError, ToolEnvironment
 from envs.base.bridge import Bridge, EnvironmentFailure, StepAction
 from envs.base.frames import clean_error
-from envs.base.guard import Connection
-from envs.base.load import LoadMeter
+from envs.base.guard import Connection, LoadMeter
 from envs.base.settings import check_exposure
 from envs.wire import Message, Observation, StepRequest
 from tests.envs.client import run

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from envs.base import ToolEnvironment
+from envs.bfcl.application import ids_of
 from envs.bfcl.demonstrations import demonstration as bfcl_demonstration
 from envs.bfcl.server import BfclEnvironment
-from envs.bfcl.validate import ids_of
 from envs.webshop.demonstrations import demonstration as webshop_demonstration
 from envs.webshop.generator import generated_catalogue
 from envs.webshop.server import WebshopEnvironment

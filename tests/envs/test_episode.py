@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from envs.base import EnvironmentRefusal
-from envs.tools.grading import holds
-from envs.tools.server import MAX_TURNS, ToolsEnvironment
+from envs.tools.server import MAX_TURNS, ToolsEnvironment, holds
 from envs.wire import Observation, StepRequest, ToolCall
 
 ROW = {

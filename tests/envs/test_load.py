@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from envs.base import facts, load
-from envs.base.facts import Facts, Prover
-from envs.base.load import MAX_ERROR_CODES, LoadMeter
+from envs.base import environment, guard
+from envs.base.environment import Facts, Prover
+from envs.base.guard import MAX_ERROR_CODES, LoadMeter
 from envs.wire import Baseline, Validation
 from tests.envs.client import Server, run, running_server, session
 from tests.envs.conftest import TOKEN
@@ -32,7 +32,7 @@ class Clock:
 
 
 def test_rate_and_latencies_are_those_of_the_last_minute(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(monkeypatch, load)
+    clock = Clock(monkeypatch, guard)
     meter = LoadMeter()
     assert (meter.read().steps_per_s, meter.read().p50_ms, meter.read().p95_ms) == (0.0, None, None)
     for number in range(100):
@@ -88,7 +88,7 @@ def test_validation_needs_the_token(strict_server: Server) -> None:
 
 
 def test_validation_is_repeated_at_most_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(monkeypatch, facts)
+    clock = Clock(monkeypatch, environment)
     played: list[float] = []
 
     def validate() -> Validation:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from envs.tools.application import validate
 from envs.tools.demonstrations import demonstration, generate_demonstrations
 from envs.tools.tasks import draw_task, generate_tasks
-from envs.tools.validate import validate
 from envs.wire import Message
 from tests.envs.client import ROOT, run_module
 
@@ -127,7 +127,7 @@ def test_files_are_written_and_a_bad_path_is_explained(tmp_path: Path) -> None:
 
 def test_task_modules_load_neither_openenv_nor_fastapi() -> None:
     code = (
-        "import sys, envs.tools.tasks, envs.tools.demonstrations, envs.tools.calculator, envs.tools.validate\n"
+        "import sys, envs.tools.tasks, envs.tools.demonstrations, envs.tools.calculator, envs.tools.application\n"
         "print(sorted({'openenv', 'fastapi', 'uvicorn', 'torch'} & set(sys.modules)))"
     )
     done = subprocess.run(

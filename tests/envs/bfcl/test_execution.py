@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from envs.bfcl.application import ANSWER
 from envs.bfcl.calls import Call, CallError, parse_call
 from envs.bfcl.execution import MAX_FILES, Toolbox, contains, failed, files_in, same_state
 from envs.bfcl.package import MODULES, class_of, entries
 from envs.bfcl.server import BfclEnvironment
-from envs.bfcl.validate import ANSWER
 from envs.wire import StepRequest, ToolCall
 from tests.growth import assert_quick
 

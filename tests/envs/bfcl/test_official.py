@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from envs.bfcl.application import as_wire, gold_steps, play
 from envs.bfcl.calls import Call
-from envs.bfcl.official import ERROR_TYPES, error_of
 from envs.bfcl.package import entries
 from envs.bfcl.server import BfclEnvironment
 from envs.bfcl.tasks import Task, read_row, resolve
-from envs.bfcl.validate import as_wire, gold_steps, play
+from envs.bfcl.turns import ERROR_TYPES, error_of
 from envs.wire import Observation, StepRequest
 from tests.envs.bfcl.test_goldens import goldens
 

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
+from envs.bfcl.application import gold_steps
 from envs.bfcl.server import server_version
 from envs.bfcl.tasks import read_row, resolve
-from envs.bfcl.validate import gold_steps
 from envs.wire import Observation
 from tests.envs.client import Server, error_code, run, session
 

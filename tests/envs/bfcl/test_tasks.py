@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from envs.base import EnvironmentRefusal
+from envs.bfcl.application import gold_steps, play
 from envs.bfcl.calls import tool_schemas
 from envs.bfcl.package import MODULES, documents, entries, methods_of
 from envs.bfcl.server import BfclEnvironment
 from envs.bfcl.tasks import REVEAL, read_row, resolve
-from envs.bfcl.validate import gold_steps, play
 
 
 def verl_row(name: str) -> dict[str, Any]:

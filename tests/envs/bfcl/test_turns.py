@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from envs.base import EnvironmentRefusal
+from envs.bfcl.application import ANSWER, gold_steps
 from envs.bfcl.package import SPLITS, documents, entries
 from envs.bfcl.server import BfclEnvironment, Defaults
 from envs.bfcl.speech import WARNING, parse_text
 from envs.bfcl.tasks import REVEAL, read_row, resolve
-from envs.bfcl.validate import ANSWER, gold_steps
 from envs.wire import Observation, StepRequest, ToolCall
 
 LS = StepRequest(tool_calls=[ToolCall(id="c1", name="ls")])

@@ -8,9 +8,9 @@ from functools import partial
 
 import pytest
 
+from envs.bfcl.application import gold_steps, play, validate
 from envs.bfcl.package import entries
 from envs.bfcl.tasks import read_row, resolve
-from envs.bfcl.validate import gold_steps, play, validate
 from tests.envs.client import ROOT, run_module
 
 bfcl = partial(run_module, "envs.bfcl")
@@ -57,7 +57,7 @@ def test_episodes_are_the_same_in_every_process() -> None:
     code = (
         "import hashlib\n"
         "from envs.bfcl.tasks import read_row, resolve\n"
-        "from envs.bfcl.validate import gold_steps, ids_of, play\n"
+        "from envs.bfcl.application import gold_steps, ids_of, play\n"
         "seen = hashlib.sha256()\n"
         "for name in ids_of(None)[::4]:\n"
         "    for row in ({'id': name}, {'id': name, 'speech': 'text', 'errors': 'augmented'}):\n"
@@ -96,7 +96,7 @@ def test_bad_options_end_with_a_sentence(words: tuple[str, ...], sentence: str) 
 
 def test_only_the_classes_are_imported_from_the_package() -> None:
     code = (
-        "import sys, envs.bfcl.validate as v; v.validate(['multi_turn_base_0', 'multi_turn_base_199'])\n"
+        "import sys, envs.bfcl.application as v; v.validate(['multi_turn_base_0', 'multi_turn_base_199'])\n"
         "print(sorted({'openenv', 'fastapi', 'torch', 'openai', 'anthropic', 'numpy', 'requests'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from envs.toolbench.cache import NOTHING, ResponseCache, find_response, indexed
 from envs.toolbench.documents import ApiName, plain_name
+from envs.toolbench.library import NOTHING, ResponseCache, find_response, indexed
 from envs.toolbench.values import canonical
 
 FORECAST = plain_name("Data", "Weather Desk", "Forecast")

@@ -2,8 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from envs.toolbench.documents import change_name, plain_name, requested_name, standardize, standardize_category
-from envs.toolbench.schemas import FINISH_SCHEMA, function_schema
+from envs.toolbench.documents import (
+    FINISH_SCHEMA,
+    change_name,
+    function_schema,
+    plain_name,
+    requested_name,
+    standardize,
+    standardize_category,
+)
 from tests.envs.toolbench.builders import api, parameter
 
 

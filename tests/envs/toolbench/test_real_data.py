@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
+from envs.toolbench.answers import read_template, simulate
 from envs.toolbench.bench import Bench, Data
-from envs.toolbench.documents import plain_name
-from envs.toolbench.schemas import function_schema
-from envs.toolbench.simulator import read_template, simulate
+from envs.toolbench.documents import function_schema, plain_name
 from envs.toolbench.tasks import Task
-from envs.toolbench.validate_data import validate_data
+from envs.toolbench.validate import validate_data
 from envs.toolbench.values import canonical, parse_key
 from tests.envs.client import Server, run, running_server, session
 from tests.envs.toolbench.servers import TrainingClient, virtual

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from envs.toolbench.simulator import has_template, read_template, simulate
+from envs.toolbench.answers import has_template, read_template, simulate
 from envs.toolbench.values import canonical
 from tests.envs.client import ROOT
 from tests.envs.toolbench.builders import api

@@ -11,7 +11,7 @@ from envs.toolbench import validate as proof
 from envs.toolbench.__main__ import main
 from envs.toolbench.bench import Bench
 from envs.toolbench.demonstrations import generate_demonstrations
-from envs.toolbench.rewards import numbers
+from envs.toolbench.server import numbers
 from envs.toolbench.validate import validate
 from envs.toolbench.world import APIS, KINDS, draw_task
 from envs.wire import Message

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from envs.webshop.catalogue import Catalogue, Product, build_catalogue
-from envs.webshop.goals import Goal
+from envs.webshop.reward import Goal
 from envs.webshop.session import Session, Shop
 
 

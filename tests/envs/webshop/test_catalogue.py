@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from envs.webshop.catalogue import CatalogueError, load_catalogue
-from envs.webshop.goals import NO_CAP_USD, Goals, price_cap
+from envs.webshop.reward import NO_CAP_USD, Goals, price_cap
 from tests.envs.webshop.builders import NOTES, catalogue, product, record
 
 

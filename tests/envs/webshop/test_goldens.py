@@ -11,10 +11,8 @@ from typing import Any
 
 import pytest
 
-from envs.webshop.goals import Goal
-from envs.webshop.pages import SEPARATOR, Page, Target
-from envs.webshop.reward import score
-from envs.webshop.session import Session, Shop, parse_action
+from envs.webshop.reward import Goal, score
+from envs.webshop.session import SEPARATOR, Page, Session, Shop, Target, parse_action
 
 MIN_OVERLAP = 0.9
 # The words of one title are not known to the last.

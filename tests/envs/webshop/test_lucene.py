@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from envs.webshop.pages import HITS_PER_PAGE
-from envs.webshop.session import Shop, parse_action
+from envs.webshop.session import HITS_PER_PAGE, Shop, parse_action
 
 HIT = re.compile(r"\[(?:clicked )?button\] (B[0-9A-Z]{9}) \[(?:clicked )?button_\]")
 MIN_MEAN_OVERLAP, MIN_OVERLAP = 0.97, 0.9

@@ -8,14 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from envs.base.facts import validation_of
+from envs.base.environment import validation_of
 from envs.webshop.application import VALIDATED_VISITS
 from envs.webshop.baseline import run_baseline
 from envs.webshop.catalogue import load_catalogue
-from envs.webshop.goals import NO_CAP_USD, Goals
-from envs.webshop.pages import sub_page
-from envs.webshop.reward import score
-from envs.webshop.session import Action, Session, Shop
+from envs.webshop.reward import NO_CAP_USD, Goals, score
+from envs.webshop.session import Action, Session, Shop, sub_page
 from envs.webshop.validate import validate
 
 BASELINE_SCORE, BASELINE_SUCCESS, TOLERANCE = 0.791, 0.58, 0.02

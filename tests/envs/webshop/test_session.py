@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from envs.webshop.pages import sub_page
-from envs.webshop.session import Action, Session, Turn, parse_action
+from envs.webshop.session import Action, Session, Turn, parse_action, sub_page
 from tests.envs.webshop.builders import product, session
 
 
@@ -111,7 +110,7 @@ def test_only_buying_ends_and_pays_and_only_once() -> None:
 
 
 def test_options_on_the_last_page_are_json_for_a_page() -> None:
-    from envs.webshop.pages import done_page
+    from envs.webshop.session import done_page
 
     visit = session()
     page = done_page(visit.goal.product, {"size": "6' <b>", "color": 'é "x" & y'}, 0.5)

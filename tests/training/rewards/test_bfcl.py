@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from envs.bfcl.official import reward_parts
+from envs.bfcl.turns import reward_parts
 from envs.wire import Message, ToolCall
 from training.config import RewardComponent
 from training.errors import RewardFault

@@ -76,8 +76,8 @@ def bfcl() -> list[list[Episode]]:
     """Six tasks: solved, begun and given up after the first turn, ``ls`` for ever, and answers without a call."""
     if importlib.util.find_spec("bfcl_eval") is None:
         pytest.skip("bfcl-eval is not installed")
+    from envs.bfcl.application import ANSWER, gold_steps
     from envs.bfcl.tasks import read_row, resolve
-    from envs.bfcl.validate import ANSWER, gold_steps
 
     groups = []
     for number in range(6):
