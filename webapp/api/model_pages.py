@@ -25,10 +25,9 @@ from webapp.people.teams.sudo import Act, ask
 from webapp.results.model_pages.card import card_of
 from webapp.results.model_pages.lineage import Node, children, lineage, origins_of
 from webapp.results.model_pages.scores import Score, scores
-from webapp.runs.registry.download import model_files, tar_bytes, tar_of, with_card
 from webapp.runs.registry.models import ModelKind, ModelPush, RegisteredModel
-from webapp.runs.registry.pushing import push_order
 from webapp.runs.registry.selectors import checkpoints_of, model_describe, model_mark, models_of
+from webapp.runs.registry.sending import model_files, push_order, tar_bytes, tar_of, with_card
 from webapp.runs.registry.services import model_register
 
 router = Router()

@@ -40,10 +40,8 @@ class UuidModel(models.Model):
 
 # Shared code of datasets and reward specs: several versions under one name; lists show the newest.
 
-V = TypeVar("V", bound=Model)
 
-
-def latest_versions(rows: QuerySet[V], project: Model) -> QuerySet[V]:
+def latest_versions(rows: QuerySet[M], project: Model) -> QuerySet[M]:
     """Those of ``rows`` that are the newest of their name in the project; ``versions`` counts all under the name."""
     same_name = rows.model._default_manager.filter(project=project, name=OuterRef("name")).order_by()
     newest = same_name.order_by("-version").values("pk")[:1]

@@ -19,7 +19,7 @@ from webapp.people.notifications.events import event_failed, event_spread
 from webapp.people.notifications.models import Delivery, Event, Reader
 from webapp.runs.models import LaunchCheck, MemoryEstimate, Preparation, RunImport
 from webapp.runs.registry.models import ModelPush, PushState
-from webapp.runs.registry.pushing import push_failed, push_run
+from webapp.runs.registry.sending import push_failed, push_run
 from webapp.runs.removal.models import Removal
 from webapp.runs.removal.services import removal_failed, removal_run
 

@@ -22,8 +22,8 @@ from webapp.results.model_pages.scores import Score, headline, scores, scores_of
 from webapp.results.model_pages.serving import ways
 from webapp.runs.models import Run
 from webapp.runs.registry.models import Checkpoint, ModelKind, ModelMark, RegisteredModel
-from webapp.runs.registry.pushing import push_on
 from webapp.runs.registry.selectors import Weights, weights_of_checkpoint
+from webapp.runs.registry.sending import push_on
 from webapp.runs.states import RunState
 
 EDITS = ("about", "card")

@@ -24,10 +24,9 @@ from webapp.people.teams.sudo import Act, ask
 from webapp.results.model_pages.card import card_of
 from webapp.results.model_pages.forms import AboutForm, CardForm, PushForm
 from webapp.results.model_pages.page import page_data
-from webapp.runs.registry.download import README
 from webapp.runs.registry.models import ModelMark, RegisteredModel
-from webapp.runs.registry.pushing import push_order
 from webapp.runs.registry.selectors import model_describe, model_mark, models_of
+from webapp.runs.registry.sending import README, push_order
 
 
 def _models_in_full(project: Project) -> QuerySet[RegisteredModel]:

@@ -16,8 +16,8 @@ from django.test import Client
 from django.utils import timezone
 
 from webapp.people.teams.models import AuditEntry, Project, User
-from webapp.runs.registry.download import ModelFile, model_files, tar_of
 from webapp.runs.registry.models import Checkpoint, ModelKind, RegisteredModel
+from webapp.runs.registry.sending import ModelFile, model_files, tar_of
 
 pytestmark = pytest.mark.django_db
 FILES = {"config.json": b"{}", "model.safetensors": os.urandom(3 << 20), "empty.txt": b"", "exact.model": bytes(1024)}

@@ -16,9 +16,9 @@ from django.utils import timezone
 
 from tests.working import done
 from webapp.people.teams.models import AuditEntry, Project, User
-from webapp.runs.registry import pushing as hub_module
+from webapp.runs.registry import sending as hub_module
 from webapp.runs.registry.models import Checkpoint, ModelKind, ModelPush, RegisteredModel
-from webapp.runs.registry.pushing import push_order
+from webapp.runs.registry.sending import push_order
 
 pytestmark = pytest.mark.django_db
 TOKEN = "hub-secret"
