@@ -1,4 +1,4 @@
-"""What a person can do with a run: create, launch, stop, pause and resume it."""
+"""What a person can do with a run: create, launch, stop, pause and resume it, and give orders about its rollouts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages that play a spec against an environment: they launch runs of kind ``sample``."""
+"""Pages that play a spec in runs of kind ``sample``, and the figures of a test-bed."""
 
 from __future__ import annotations
 

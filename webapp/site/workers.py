@@ -137,8 +137,6 @@ def _broker_answers() -> bool:
 
 # The page of workers.
 
-# Reading workers.
-
 PROBLEMS = {
     "no_identity": gettext_noop("Its data folder has no identity, so it is not this installation's folder."),
     "other_identity": gettext_noop("Its data folder belongs to another installation."),

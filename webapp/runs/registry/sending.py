@@ -136,8 +136,6 @@ def _tar_header(folder: str, name: str, size: int) -> bytes:
     return member.tobuf(tarfile.PAX_FORMAT)
 
 
-# Pushing a model to a hub, as background work.
-
 # A hub of models, as Hugging Face's: a repository is made, large files go to its store, and one commit names them all.
 #
 # 1. ``POST /api/repos/create`` makes the repository, private unless asked otherwise.
