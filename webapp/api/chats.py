@@ -9,16 +9,16 @@ from django.http import HttpRequest
 from ninja import Query, Router, Status
 from pydantic import Field
 
-from webapp.api.answers import people
 from webapp.api.base import caller
 from webapp.api.idempotency import once
 from webapp.api.listing import Searched, page_of
 from webapp.api.schemas import Body
-from webapp.chat.models import Chat
-from webapp.chat.saving import chat_save
-from webapp.chat.selectors import answer_view, chat_view, chats_of, turn_view, waits
+from webapp.chat import answers as shapes
+from webapp.chat.models import Answer, Chat
+from webapp.chat.saving import Saved, chat_save
+from webapp.chat.selectors import chat_since, chats_of, waits
 from webapp.chat.services import MAX_TEXT_CHARS, answer_again, chat_create, chat_delete, chat_stop, turn_send
-from webapp.common.answers import Deleted, Page
+from webapp.common.answers import Deleted, Extended, Page
 from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.models import Role
 
@@ -67,32 +67,20 @@ class SaveIn(Body):
     total: Range | None = Field(default=None, min_length=2, max_length=2)
 
 
-def _chat_line(chat: Chat) -> dict[str, Any]:
-    return {
-        "id": str(chat.pk),
-        "title": chat.title,
-        "contestants": [one["title"] for one in chat.contestants],
-        "environment": chat.environment_name,
-        "created_by": chat.created_by.username if chat.created_by else "",
-        "created_at": chat.created_at.isoformat(),
-        "used_at": chat.used_at.isoformat(),
-    }
-
-
 def _chat_for(request: HttpRequest, chat_id: UUID, need: Role = Role.EDITOR) -> Chat:
     within = Chat.objects.select_related("project", "created_by", "environment")
     return object_for(caller(request), Chat, chat_id, need=need, within=within)
 
 
-@router.get("/projects/{slug:slug}/chats", response=Page[people.ChatLine])
+@router.get("/projects/{slug:slug}/chats", response=Page[shapes.ChatLine])
 def chats_list(request: HttpRequest, slug: str, asked: Query[Searched]) -> dict[str, Any]:
     """The project's chats, the one used last first."""
-    return page_of(request, chats_of(project_for(caller(request), slug)), asked, _chat_line, text=("title",))
+    return page_of(request, chats_of(project_for(caller(request), slug)), asked, text=("title",))
 
 
-@router.post("/projects/{slug:slug}/chats", response={201: people.Chat})
+@router.post("/projects/{slug:slug}/chats", response={201: shapes.Chat})
 @once
-def chat_add(request: HttpRequest, slug: str, body: ChatIn) -> Status[dict[str, Any]]:
+def chat_add(request: HttpRequest, slug: str, body: ChatIn) -> Status[Extended]:
     """Start a chat."""
     project = project_for(caller(request), slug, need=Role.EDITOR)
     chat = chat_create(
@@ -102,14 +90,14 @@ def chat_add(request: HttpRequest, slug: str, body: ChatIn) -> Status[dict[str, 
         environment=body.environment,
         parameters=body.parameters,
     )
-    return Status(201, chat_view(chat))
+    return Status(201, chat_since(chat))
 
 
-@router.get("/chats/{uuid:chat_id}", response=people.ChatWhole)
-def chat_get(request: HttpRequest, chat_id: UUID) -> dict[str, Any]:
+@router.get("/chats/{uuid:chat_id}", response=shapes.ChatWhole)
+def chat_get(request: HttpRequest, chat_id: UUID) -> Extended:
     """A chat with all its messages; `waits` says why answers that have not begun are waiting."""
     chat = _chat_for(request, chat_id, Role.VIEWER)
-    return {**chat_view(chat), "waits": waits(chat)}
+    return Extended(chat_since(chat), waits=waits(chat))
 
 
 @router.delete("/chats/{uuid:chat_id}", response=Deleted)
@@ -120,9 +108,9 @@ def chat_remove(request: HttpRequest, chat_id: UUID) -> dict[str, str]:
     return {"deleted": str(chat)}
 
 
-@router.post("/chats/{uuid:chat_id}/messages", response={202: people.ChatSaid})
+@router.post("/chats/{uuid:chat_id}/messages", response={202: shapes.ChatSaid})
 @once
-def chat_message(request: HttpRequest, chat_id: UUID, body: MessageIn) -> Status[dict[str, Any]]:
+def chat_message(request: HttpRequest, chat_id: UUID, body: MessageIn) -> Status[Extended]:
     """Send a message. It is stored before this answers; read the answer with `GET`, or over the socket."""
     turn = turn_send(
         chat=_chat_for(request, chat_id),
@@ -131,26 +119,26 @@ def chat_message(request: HttpRequest, chat_id: UUID, body: MessageIn) -> Status
         parameters=body.parameters,
         edited=body.edited,
     )
-    return Status(202, {**turn_view(turn), "answers": [answer_view(answer) for answer in turn.answers.all()]})
+    return Status(202, Extended(turn, answers=list(turn.answers.all())))
 
 
-@router.post("/chats/{uuid:chat_id}/again", response={202: people.ChatAnswer})
+@router.post("/chats/{uuid:chat_id}/again", response={202: shapes.ChatAnswer})
 @once
-def chat_again(request: HttpRequest, chat_id: UUID, body: AgainIn) -> Status[dict[str, Any]]:
+def chat_again(request: HttpRequest, chat_id: UUID, body: AgainIn) -> Status[Answer]:
     """Draw an answer to the last message once more, with the next seed."""
     made = answer_again(chat=_chat_for(request, chat_id), answer=body.answer, parameters=body.parameters)
-    return Status(202, answer_view(made))
+    return Status(202, made)
 
 
-@router.post("/chats/{uuid:chat_id}/stop", response=people.ChatStopped)
+@router.post("/chats/{uuid:chat_id}/stop", response=shapes.ChatStopped)
 def chat_halt(request: HttpRequest, chat_id: UUID) -> dict[str, Any]:
     """Stop the open answers; their text so far stays."""
     return {"stopped": chat_stop(chat=_chat_for(request, chat_id))}
 
 
-@router.post("/chats/{uuid:chat_id}/save", response={201: people.ChatSaved})
+@router.post("/chats/{uuid:chat_id}/save", response={201: shapes.ChatSaved})
 @once
-def chat_keep(request: HttpRequest, chat_id: UUID, body: SaveIn) -> Status[dict[str, Any]]:
+def chat_keep(request: HttpRequest, chat_id: UUID, body: SaveIn) -> Status[Saved]:
     """Keep the conversation as a row of a dataset or as a test case of rewards."""
     saved = chat_save(chat=_chat_for(request, chat_id), user=caller(request), **body.model_dump())
-    return Status(201, saved._asdict())
+    return Status(201, saved)

@@ -10,8 +10,10 @@ from collections import Counter
 from typing import Any
 from uuid import UUID
 
+from webapp.chat import answers as shapes
 from webapp.chat.models import AnswerState, Chat
-from webapp.chat.selectors import chat_read, chat_view, waits
+from webapp.chat.selectors import chat_read, chat_since, waits
+from webapp.common.answers import in_shape
 from webapp.common.serving import in_database
 from webapp.live.consumers import BAD_FRAME, GONE, Closed, Watcher
 from webapp.live.feed import encode
@@ -24,8 +26,9 @@ def _read_changes(chat_id: UUID, after: int) -> tuple[dict[str, Any], dict[str, 
     chat = chat_read(chat_id)
     if chat is None:
         raise Closed(GONE)
-    view = chat_view(chat, after=after) if chat.seq > after else {"seq": chat.seq, "turns": [], "answers": []}
-    return view, waits(chat)
+    if chat.seq <= after:
+        return {"seq": chat.seq, "turns": [], "answers": []}, waits(chat)
+    return in_shape(shapes.Chat, chat_since(chat, after)), waits(chat)
 
 
 class ChatConsumer(Watcher):

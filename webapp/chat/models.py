@@ -38,6 +38,16 @@ class Chat(UuidModel):
     def __str__(self) -> str:
         return self.title or str(_("new chat"))
 
+    @property
+    def titles(self) -> list[str]:
+        """The names of its contestants."""
+        return [one["title"] for one in self.contestants]
+
+    @property
+    def environment_gone(self) -> bool:
+        """Whether the environment that it was played on was deleted."""
+        return bool(self.environment_name) and self.environment_id is None
+
 
 class Turn(UuidModel):
     """A turn of a person, in its place of the conversation. ``replaced_at``: it or an earlier one was edited."""
@@ -60,6 +70,11 @@ class Turn(UuidModel):
 
     def __str__(self) -> str:
         return f"{self.chat} #{self.number}"
+
+    @property
+    def replaced(self) -> bool:
+        """Whether it or an earlier one was edited."""
+        return self.replaced_at is not None
 
 
 class AnswerState(models.TextChoices):
@@ -111,6 +126,11 @@ class Answer(UuidModel, Work):
 
     def __str__(self) -> str:
         return f"answer to {self.turn}"
+
+    @property
+    def phase(self) -> str:
+        """What its worker does before the first token; empty where it said nothing."""
+        return str(self.progress.get("phase", ""))
 
 
 class Holder(models.Model):

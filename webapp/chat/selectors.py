@@ -13,6 +13,7 @@ from django.utils.timezone import now
 from webapp.chat.hints import holders
 from webapp.chat.holder import waiting_run
 from webapp.chat.models import Answer, AnswerState, Chat, Turn
+from webapp.common.answers import Extended
 from webapp.common.workers.beating import living
 from webapp.people.teams.models import Project
 from webapp.runs.models import Run
@@ -29,53 +30,11 @@ def chat_read(chat_id: UUID) -> Chat | None:
     return Chat.objects.select_related("project").filter(pk=chat_id).first()
 
 
-def chat_view(chat: Chat, *, after: int = -1) -> dict[str, Any]:
+def chat_since(chat: Chat, after: int = -1) -> Extended:
     """A chat with all of its turns and answers, or only those that changed after ``after``."""
     turns = Turn.objects.filter(chat=chat, seq__gt=after).select_related("said_by").order_by("number", "created_at")
     answers = Answer.objects.filter(turn__chat=chat, seq__gt=after).order_by("created_at")
-    return {
-        "id": str(chat.pk),
-        "title": chat.title,
-        "contestants": [{"title": one["title"], "source": one["source"]} for one in chat.contestants],
-        "environment": chat.environment_name,
-        "environment_gone": bool(chat.environment_name) and chat.environment_id is None,
-        "parameters": chat.parameters,
-        "created_by": chat.created_by.username if chat.created_by else "",
-        "created_at": chat.created_at.isoformat(),
-        "used_at": chat.used_at.isoformat(),
-        "seq": chat.seq,
-        "turns": [turn_view(turn) for turn in turns],
-        "answers": [answer_view(answer) for answer in answers],
-    }
-
-
-def turn_view(turn: Turn) -> dict[str, Any]:
-    """A turn of a person as data."""
-    return {
-        "id": str(turn.pk),
-        "number": turn.number,
-        "text": turn.text,
-        "by": turn.said_by.username if turn.said_by else "",
-        "replaced": turn.replaced_at is not None,
-    }
-
-
-def answer_view(answer: Answer) -> dict[str, Any]:
-    """An answer as data, complete or being written."""
-    parameters = {name: value for name, value in answer.parameters.items() if name != "system"}
-    return {
-        "id": str(answer.pk),
-        "turn": str(answer.turn_id),
-        "contestant": answer.contestant,
-        "number": answer.number,
-        "state": answer.state,
-        "phase": answer.progress.get("phase", ""),
-        "messages": answer.messages,
-        "partial": answer.partial,
-        "ending": answer.ending,
-        "error": answer.error,
-        "parameters": parameters,
-    }
+    return Extended(chat, turns=list(turns), answers=list(answers))
 
 
 def waits(chat: Chat) -> dict[str, dict[str, Any]]:

@@ -54,6 +54,9 @@ Slug = Annotated[str | None, BeforeValidator(lambda project: getattr(project, "s
 Username = Annotated[str | None, BeforeValidator(lambda user: getattr(user, "username", user))]
 """The name of a row's person; ``null`` where that is gone."""
 
+UsernameOrEmpty = Annotated[str, BeforeValidator(lambda user: getattr(user, "username", user) or "")]
+"""The name of a row's person; empty where that is gone."""
+
 
 class Answer(BaseModel):
     """The shape of an answer."""

@@ -12,12 +12,14 @@ from django.core.exceptions import ValidationError
 from django.utils import timezone
 
 from envs.wire import Message
+from webapp.chat import answers as shapes
 from webapp.chat.contestants import choices
 from webapp.chat.conversation import ask_of, conversation
 from webapp.chat.holder import cut_lost, look
 from webapp.chat.models import Answer, AnswerState, Chat, Turn
-from webapp.chat.selectors import chat_view, waits
+from webapp.chat.selectors import chat_since, waits
 from webapp.chat.services import MAX_TEXT_CHARS, answer_again, chat_create, chat_stop, turn_send
+from webapp.common.answers import in_shape
 from webapp.common.workers.models import Worker
 from webapp.people.teams.models import Project, User
 from webapp.runs.models import Run
@@ -93,7 +95,10 @@ def test_editing_replaces_a_turn_and_what_follows(make_chat: Maker, hints: list[
     edited = _send(chat, "Uno", edited=first.pk)
     assert edited.number == 0 and chat.turns.count() == 3
     assert _words(conversation(chat, 0)) == [("user", "Uno")]
-    assert sorted(turn["text"] for turn in chat_view(chat)["turns"] if turn["replaced"]) == ["One", "Two"]
+    assert sorted(turn["text"] for turn in in_shape(shapes.Chat, chat_since(chat))["turns"] if turn["replaced"]) == [
+        "One",
+        "Two",
+    ]
     chat.refresh_from_db()
     assert chat.title == "Uno"
     with pytest.raises(ValidationError, match="still being written"):

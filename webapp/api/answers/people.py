@@ -6,7 +6,7 @@ from uuid import UUID
 
 from pydantic import AliasPath, Field
 
-from webapp.common.answers import Answer, Filled, Object, Slug, Time, Username
+from webapp.common.answers import Answer, Filled, Slug, Time, Username
 
 
 class Project(Answer):
@@ -140,95 +140,3 @@ class Resumed(Answer):
     """How many held messages are sent now."""
 
     sent: int
-
-
-# --- Chats ----------------------------------------------------------------------------------------------------------
-# Answers about chats.
-
-
-class ChatLine(Answer):
-    """A chat of the list."""
-
-    id: UUID
-    title: str
-    contestants: list[str]
-    environment: str
-    created_by: str
-    created_at: Time
-    used_at: Time
-
-
-class ChatContestant(Answer):
-    """Who answers."""
-
-    title: str
-    source: str
-
-
-class ChatTurn(Answer):
-    """A turn of a person."""
-
-    id: UUID
-    number: int
-    text: str
-    by: str
-    replaced: bool
-
-
-class ChatAnswer(Answer):
-    """An answer of a contestant, complete or being written."""
-
-    id: UUID
-    turn: UUID
-    contestant: int
-    number: int
-    state: str
-    phase: str
-    messages: list[Object]
-    partial: str
-    ending: Object | None = Field(description="why it ended, after how many seconds")
-    error: Object | None
-    parameters: Object
-
-
-class Chat(Answer):
-    """A chat with all its messages."""
-
-    id: UUID
-    title: str
-    contestants: list[ChatContestant]
-    environment: str
-    environment_gone: bool
-    parameters: Object
-    created_by: str
-    created_at: Time
-    used_at: Time
-    seq: int
-    turns: list[ChatTurn]
-    answers: list[ChatAnswer]
-
-
-class ChatWhole(Chat):
-    """A chat, and why answers that have not begun are waiting."""
-
-    waits: dict[str, Object] = Field(description="by the answer's id: why, seconds, before")
-
-
-class ChatSaid(ChatTurn):
-    """Your message and the answers that follow."""
-
-    answers: list[ChatAnswer]
-
-
-class ChatStopped(Answer):
-    """How many answers were stopped."""
-
-    stopped: int
-
-
-class ChatSaved(Answer):
-    """The object made from a chat, and its address."""
-
-    kind: str
-    label: str
-    url: str
