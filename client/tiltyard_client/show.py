@@ -282,12 +282,12 @@ def pause() -> None:
 # Staying with runs until they end.
 
 
-def follow(site: Tiltyard, run: Json, watch: bool, as_json: bool) -> None:
+def follow(site: Tiltyard, launched: Json, watch: bool, as_json: bool) -> None:
     """Say what was launched and, with ``watch``, stay until it ends."""
     if not watch:
-        told = f"{run['name']}: {state(run['state'])} {site.url}{run['url']}"
-        return print_json(run) if as_json else print(told)
-    last = stay(site, [run], as_json)[0]
+        line = f"{launched['name']}: {state(launched['state'])} {site.url}{launched['url']}"
+        return print_json(launched) if as_json else print(line)
+    last = stay(site, [launched], as_json)[0]
     if as_json:
         print_json(last)
     else:

@@ -21,7 +21,6 @@ from webapp.api.idempotency import key_of, once
 from webapp.api.listing import MAX_PAGE_ROWS, LongNamed, Named, matching, page_of, part_of
 from webapp.api.schemas import ConfigIn, RunIn, RunPatch, StarIn, project_out
 from webapp.common.answers import Extended, Items, Page
-from webapp.common.answers import Items, Page
 from webapp.engine.services import can_resume, run_create, run_pause, run_resume, run_stop
 from webapp.launch.findings import YamlProblem, config_from_text
 from webapp.launch.preflight import preflight

@@ -17,8 +17,8 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
-from training.errors import DataError, TiltyardError
 from training.children import KILLED, limited_child
+from training.errors import DataError, TiltyardError
 from webapp.common import work
 from webapp.common.host import die_with_parent
 from webapp.common.pages import clean_name

@@ -14,9 +14,8 @@ from pydantic import ValidationError as ShapeError
 
 from training.config import JobConfig, config_to_yaml
 from training.config.job import yaml_bounded, yaml_nodes
-from training.plain import number_in
+from training.plain import number_in, yaml_reason
 from training.presets import Text
-from training.plain import yaml_reason
 from training.words import option_of
 from webapp.common.fields import error_sentence
 from webapp.common.text import in_words, translated

@@ -16,8 +16,8 @@ from training.config import JobConfig, RewardComponent
 from training.errors import CannotContinue
 from training.rewards.base import Episode, Span
 from training.rewards.lab.scoring import asks_others
-from training.rewards.scoring import COMPONENTS
 from training.rewards.scorer.wire import Asked, Said
+from training.rewards.scoring import COMPONENTS
 from training.rollout.rewinding import mix_seed, read_past
 from training.words import Sentence
 from webapp.common.text import in_words, translated

@@ -29,9 +29,7 @@ from training.rewards.base import Episode
 from training.rollout import protocols
 from training.rollout.rewinding import Recording, Rewound, Taken, rewind
 from training.rollout.session import Session
-from training.rollout.tokens import Tools
-from training.rollout.turns import opening
-from training.rollout.tokens import heard
+from training.rollout.tokens import Tools, heard, opening
 from webapp.common.outbound import access, target_of
 from webapp.common.text import clean_json
 from webapp.datasets.models import Dataset, DatasetState

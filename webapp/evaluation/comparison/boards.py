@@ -16,6 +16,7 @@ from django.utils.translation import gettext as _
 
 from training.config import name_in
 from training.evaluation import Interval, Report
+from training.evaluation.comparisons import mean_interval
 from training.evaluation.figures import joined
 from training.rows import row_value
 from webapp.common.text import figure, percent

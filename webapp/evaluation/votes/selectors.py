@@ -12,9 +12,19 @@ import numpy as np
 from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 from django.utils.translation import gettext as _
 
-from training.evaluation.comparisons import Interval, mean_interval
-from training.evaluation.ranking import Score
-from training.evaluation.comparisons import Agreement, Counts, Judged, RankedAs, agreement, bradley_terry, counts_of, ranked_as
+from training.evaluation.comparisons import (
+    Agreement,
+    Counts,
+    Interval,
+    Judged,
+    RankedAs,
+    Score,
+    agreement,
+    bradley_terry,
+    counts_of,
+    mean_interval,
+    ranked_as,
+)
 from training.evaluation.comparisons import Vote as Said
 from webapp.common.answers import in_shape
 from webapp.evaluation.comparison.tasks import Row, side_by_side

@@ -22,8 +22,7 @@ from training.policy.scripted import POLICIES
 from training.policy.scripted import Scene as PolicyScene
 from training.rewards.base import verdict_of
 from training.rewards.combining import factor
-from training.rollout.rewinding import Past, write_past
-from training.rollout.rewinding import Taken
+from training.rollout.rewinding import Past, Taken, write_past
 from webapp.common.storage import rewind_file
 from webapp.common.text import clean_json, finite
 from webapp.common.words import outcome_of
