@@ -31,11 +31,10 @@ from training.evaluation import (
     paired_columns,
     sheet_of,
 )
-from training.evaluation.comparisons import ALPHA, holm
+from training.evaluation.comparisons import ALPHA, FLOOR, holm
 from webapp.common.text import duration, figure, finite, percent
 from webapp.evaluation.comparison.contestants import Contestant, categories_of, tasks_sets
 from webapp.evaluation.rescoring.columns import Lacks, Scale, columns_of_runs, versions_of
-from training.evaluation.comparisons import FLOOR
 from webapp.launch.learned import Overlap, overlaps_of
 from webapp.runs.config import component_titles
 from webapp.runs.rollouts.models import RolloutStatus
