@@ -341,7 +341,7 @@ class HttpClient:
 
     ``pinned`` are the addresses that a caller has checked itself, for the one host that it asks; ``path`` is the Unix
     socket of a server that the caller started, which is asked whatever the host. At most ``connections`` are open.
-    ``repeats``: what is asked may be asked twice (``kept_connections.py``).
+    ``repeats``: what is asked may be asked twice (see ``KeptConnections``).
     """
 
     def __init__(

@@ -300,7 +300,7 @@ def _join_rows(trainer: Any) -> None:
     require_apart(trainer, "optim.packing")
 
 
-# PPO: our rollouts, and TRL's GRPO trainer with a value head (``actor_critic``).
+# PPO: our rollouts, and TRL's GRPO trainer with a value head (``trainers``).
 #
 # Proximal Policy Optimization: Schulman et al. 2017. The rollouts, rewards, journal and clipped loss are GRPO's; what a
 # token is worth is told by values that are learned beside the policy, not by the other rollouts of its task.
@@ -337,7 +337,7 @@ def clipped_arguments(config: JobConfig) -> dict[str, Any]:
     }
 
 
-# RLOO: our rollouts, and TRL's GRPO trainer with advantages of its own (``leave_one_out``).
+# RLOO: our rollouts, and TRL's GRPO trainer with advantages of its own (``trainers``).
 
 
 def run_rloo(job: Job, *, scorer: Scorer | None = None, engine: Engine | None = None) -> None:

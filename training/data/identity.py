@@ -137,7 +137,7 @@ _FINAL = "####"
 """What GSM8K writes before the final answer."""
 Identities: TypeAlias = NDArray[np.uint64]
 """Shape (rows, 4): hashes of what is asked, of the system text and of what is expected (0: nothing), and the row's
-place between 0 and 2^64, below which ``splitting`` holds it out."""
+place between 0 and 2^64, below which ``split_rows`` holds it out."""
 
 
 class Identity(NamedTuple):

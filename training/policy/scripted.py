@@ -1,7 +1,7 @@
 """Degenerate policies that play without a model: what a reward pays them, it pays for nothing.
 
 Each is a function of a ``Scene`` that writes one turn in the words that a model would use, so that the run's dialect
-reads it and text-based rewards see it like a model's. Adding one is a function in ``policies.py``, a line in
+reads it and text-based rewards see it like a model's. Adding one is a function here, a line in
 ``POLICIES`` and its name in ``training.config.Policy``.
 """
 

@@ -205,7 +205,7 @@ class TransformersEngine:
 
     ``stop_ids`` end a turn. Use inside ``sampling()``, which puts the model into eval mode and restores its mode after.
     ``autocast`` is the precision that the trainer computes its loss in, if it is another than the weights'.
-    ``parks`` is the fast path: the caches of waiting episodes are kept (see ``families``).
+    ``parks`` is the fast path: the caches of waiting episodes are kept (see ``engine``).
     """
 
     def __init__(

@@ -30,7 +30,7 @@ from webapp.ops.management.commands.collect_messages import messages_of_python
 NAN = float("nan")
 MARKED = {
     message.text
-    for found in ("imports/*.py", "data/**/*.py", "reasons.py")
+    for found in ("imports/*.py", "data/**/*.py", "plain.py")
     for path in Path(training.__file__).parent.glob(found)
     for message in messages_of_python(path.read_text(encoding="utf-8"))
 }
