@@ -26,7 +26,7 @@ def _ended(queued: Any, state: str, outcome: Any, error: ErrorInfo | None = None
     lease = leases.claim(queued().pk)
     assert lease is not None
     Run.objects.update(state=state, **fields)
-    Attempt.objects.update(outcome=leases)
+    Attempt.objects.update(outcome=outcome)
     return attempt_end(lease, error)
 
 
@@ -52,7 +52,7 @@ def _ended(queued: Any, state: str, outcome: Any, error: ErrorInfo | None = None
     ],
 )
 def test_the_verdict_on_a_run(queued: Any, state: str, outcome: Any, expected: str, code: str | None) -> None:
-    run = _ended(queued, state, leases)
+    run = _ended(queued, state, outcome)
     assert (run.state, run.lease_owner) == (expected, "")
     stored = Attempt.objects.get()
     assert (stored.error or {}).get("code") == code and stored.ended_at is not None
@@ -183,9 +183,9 @@ def test_a_lost_worker_is_named(queued: Any) -> None:
     ],
 )
 def test_an_imported_run_is_never_queued(queued: Any, state: str, outcome: Any, expected: str) -> None:
-    run = _ended(queued, state, leases, imported=True)
+    run = _ended(queued, state, outcome, imported=True)
     assert run.state == expected
-    if leases == PAUSED:
+    if outcome == PAUSED:
         assert run.error["code"] == "storage_full"
 
 
