@@ -13,6 +13,7 @@ from training.doctor import RULES, DoctorOptions
 from webapp.api.answers import runs as runs_answers
 from webapp.api.base import IfMatch, Tagged, caller, held, require_match
 from webapp.api.schemas import Body
+from webapp.common.answers import Extended
 from webapp.common.text import translated
 from webapp.engine.doctor import Rules, rules_change, rules_of
 from webapp.people.teams.access import project_for
@@ -34,7 +35,7 @@ class DoctorRulesPatch(Body):
 def doctor_rules(request: HttpRequest, slug: str) -> Tagged:
     """When advisories open in a project, and what follows from each. `ETag` covers all of it."""
     rules = rules_of(project_for(caller(request), slug))
-    return Tagged(_rules_out(rules), _tagged_values(rules))
+    return Tagged(_all_rules(rules), _tagged_values(rules))
 
 
 @router.patch("/projects/{slug:slug}/doctor", response=runs_answers.DoctorRules)
@@ -45,22 +46,20 @@ def doctor_rules_change(request: HttpRequest, slug: str, body: DoctorRulesPatch,
         held(project)  # the rules have no row while they are the defaults
         require_match(if_match, _tagged_values(rules_of(project)))
         rules = rules_change(project=project, user=caller(request), **body.model_dump())
-    return Tagged(_rules_out(rules), _tagged_values(rules))
+    return Tagged(_all_rules(rules), _tagged_values(rules))
 
 
 def _tagged_values(rules: Rules) -> list[Any]:
     return [rules.options.model_dump(mode="json"), rules.reactions, rules.resumes]
 
 
-def _rules_out(rules: Rules) -> dict[str, Any]:
-    return {
-        "thresholds": {name: _threshold_out(name, getattr(rules.options, name)) for name in DoctorOptions.model_fields},
-        "reactions": {code: str(rules.reaction(code)) for code in RULES},
-        "resumes": rules.resumes,
-    }
+def _all_rules(rules: Rules) -> Extended:
+    """The rules with every threshold in words, and the reactions that are the default."""
+    thresholds = {name: _threshold(name, getattr(rules.options, name)) for name in DoctorOptions.model_fields}
+    return Extended(rules, thresholds=thresholds, reactions={code: str(rules.reaction(code)) for code in RULES})
 
 
-def _threshold_out(name: str, value: float) -> dict[str, Any]:
+def _threshold(name: str, value: float) -> dict[str, Any]:
     field = DoctorOptions.model_fields[name]
     unit = field.json_schema_extra.get("unit", "") if isinstance(field.json_schema_extra, dict) else ""
     return {"value": value, "default": field.default, "title": translated(field.title), "unit": translated(str(unit))}

@@ -14,12 +14,11 @@ from webapp.api.answers import models as models_answers
 from webapp.api.base import caller
 from webapp.api.listing import Named, page_of
 from webapp.api.schemas import Body
-from webapp.common.answers import Deleted, Page
+from webapp.common.answers import Deleted, Extended, Page
 from webapp.common.pages import probe_allowed
 from webapp.endpoints.models import Endpoint
 from webapp.endpoints.selectors import endpoints_of, row_of, with_use
-from webapp.endpoints.services import CHANGED, endpoint_change, endpoint_create, endpoint_delete
-from webapp.endpoints.spending import Used
+from webapp.endpoints.services import endpoint_change, endpoint_create, endpoint_delete
 from webapp.endpoints.testing import endpoint_test, findings_of
 from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.models import Role
@@ -55,26 +54,11 @@ class EndpointIn(EndpointPatch):
     model: str = Field(min_length=1, max_length=200)
 
 
-def endpoint_out(endpoint: Endpoint) -> dict[str, Any]:
-    """An endpoint, its last test and its use; never its key."""
+def _tested(endpoint: Endpoint) -> Extended:
+    """An endpoint with its last test and its use."""
     row = row_of(endpoint)
-    return {
-        "id": str(endpoint.pk),
-        "name": endpoint.name,
-        "reference": endpoint.reference,
-        **{name: getattr(endpoint, name) for name in CHANGED},
-        "has_key": row.has_key,
-        "state": row.state,
-        "findings": [found._asdict() for found in findings_of(endpoint)],
-        "tested_at": endpoint.tested_at.isoformat() if endpoint.tested_at else None,
-        "used_today": _used_out(row.today),
-        "used": _used_out(row.total),
-        "created_at": endpoint.created_at.isoformat(),
-    }
-
-
-def _used_out(used: Used) -> dict[str, Any]:
-    return {"tokens": used.tokens, "cost": used.cost, "last_at": used.last_at.isoformat() if used.last_at else None}
+    more = {"findings": findings_of(endpoint), "used_today": row.today, "used": row.total}
+    return Extended(endpoint, has_key=row.has_key, state=row.state, **more)
 
 
 def _endpoint_for(request: HttpRequest, endpoint_id: UUID, need: Role = Role.VIEWER) -> Endpoint:
@@ -86,7 +70,7 @@ def _endpoint_for(request: HttpRequest, endpoint_id: UUID, need: Role = Role.VIE
 @router.get("/projects/{slug:slug}/endpoints", response=Page[models_answers.Endpoint])
 def endpoints_list(request: HttpRequest, slug: str, asked: Query[Named]) -> dict[str, Any]:
     """The endpoints of a project by name, with their use."""
-    return page_of(request, with_use(endpoints_of(project_for(caller(request), slug))), asked, endpoint_out)
+    return page_of(request, with_use(endpoints_of(project_for(caller(request), slug))), asked, _tested)
 
 
 @router.post("/projects/{slug:slug}/endpoints", response={201: models_answers.Endpoint})
@@ -96,13 +80,13 @@ def endpoint_new(request: HttpRequest, slug: str, body: EndpointIn) -> Status[di
     values = body.model_dump() | {"key": body.key or ""}
     if values["key"]:
         ask(request, Act.ENDPOINT_KEY)
-    return Status(201, endpoint_out(endpoint_create(project=project, user=caller(request), **values)))
+    return Status(201, _tested(endpoint_create(project=project, user=caller(request), **values)))
 
 
 @router.get("/endpoints/{uuid:endpoint_id}", response=models_answers.Endpoint)
 def endpoint_get(request: HttpRequest, endpoint_id: UUID) -> dict[str, Any]:
     """One endpoint."""
-    return endpoint_out(_endpoint_for(request, endpoint_id))
+    return _tested(_endpoint_for(request, endpoint_id))
 
 
 @router.patch("/endpoints/{uuid:endpoint_id}", response=models_answers.Endpoint)
@@ -111,7 +95,7 @@ def endpoint_patch(request: HttpRequest, endpoint_id: UUID, body: EndpointPatch)
     endpoint = _endpoint_for(request, endpoint_id, Role.EDITOR)
     if body.key is not None:
         ask(request, Act.ENDPOINT_KEY)
-    return endpoint_out(endpoint_change(endpoint=endpoint, **body.model_dump(exclude_unset=True)))
+    return _tested(endpoint_change(endpoint=endpoint, **body.model_dump(exclude_unset=True)))
 
 
 @router.delete("/endpoints/{uuid:endpoint_id}", response=Deleted)
@@ -128,4 +112,4 @@ def endpoint_tested(request: HttpRequest, endpoint_id: UUID) -> dict[str, Any]:
     endpoint = _endpoint_for(request, endpoint_id, Role.EDITOR)
     if not probe_allowed(caller(request)):
         raise HttpError(429, "")
-    return endpoint_out(endpoint_test(endpoint))
+    return _tested(endpoint_test(endpoint))

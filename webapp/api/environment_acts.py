@@ -19,10 +19,10 @@ from webapp.api.base import caller
 from webapp.api.idempotency import once
 from webapp.api.listing import LongNamed, page_of
 from webapp.api.objects import router
-from webapp.api.schemas import Body, environment_out
+from webapp.api.schemas import Body
 from webapp.common.answers import Deleted, Page
 from webapp.common.pages import probe_allowed
-from webapp.environments.models import DatasetOrder, Environment
+from webapp.environments.models import Environment
 from webapp.environments.orders import order_create, orders_of
 from webapp.environments.services import environment_change, environment_check, environment_delete
 from webapp.people.teams.access import object_for
@@ -50,20 +50,6 @@ class OrderIn(Body):
     arguments: dict[str, Any] = Field(default_factory=dict)
 
 
-def order_out(order: DatasetOrder) -> dict[str, Any]:
-    """A dataset that was asked for, and which it became."""
-    return {
-        "id": str(order.pk),
-        "name": order.name,
-        "command": order.command,
-        "arguments": order.arguments,
-        "state": order.state,
-        "dataset": str(order.dataset_id) if order.dataset_id else None,
-        "error": order.error,
-        "created_at": order.created_at.isoformat(),
-    }
-
-
 def _environment_for(request: HttpRequest, environment_id: UUID, need: Role = Role.EDITOR) -> Environment:
     within = Environment.objects.select_related("project")
     return object_for(caller(request), Environment, environment_id, need=need, within=within)
@@ -77,7 +63,7 @@ def environment_patch(request: HttpRequest, environment_id: UUID, body: Environm
     environment_change(
         environment=environment, **{name: given.get(name, getattr(environment, name)) for name in LIMITS}
     )
-    return environment_out(environment)
+    return environment
 
 
 @router.delete("/environments/{uuid:environment_id}", tags=["environments"], response=Deleted)
@@ -95,7 +81,7 @@ def environment_checked(request: HttpRequest, environment_id: UUID) -> dict[str,
     if not probe_allowed(caller(request)):
         raise HttpError(429, _("Too many checks in one minute; wait a moment."))
     environment_check(environment=environment)
-    return environment_out(_environment_for(request, environment_id))
+    return _environment_for(request, environment_id)
 
 
 @router.get(
@@ -106,7 +92,7 @@ def environment_checked(request: HttpRequest, environment_id: UUID) -> dict[str,
 def orders_list(request: HttpRequest, environment_id: UUID, asked: Query[LongNamed]) -> dict[str, Any]:
     """The datasets that were asked of it, newest first."""
     environment = _environment_for(request, environment_id, Role.VIEWER)
-    return page_of(request, orders_of(environment), asked, order_out)
+    return page_of(request, orders_of(environment), asked)
 
 
 @router.post(
@@ -120,4 +106,4 @@ def order_new(request: HttpRequest, environment_id: UUID, body: OrderIn) -> Stat
     made = order_create(
         environment=_environment_for(request, environment_id), user=caller(request), **body.model_dump()
     )
-    return Status(201, order_out(made))
+    return Status(201, made)

@@ -16,15 +16,15 @@ from webapp.api.answers import models as models_answers
 from webapp.api.base import IfMatch, Tagged, caller, held, require_match
 from webapp.api.idempotency import once
 from webapp.api.listing import Dated, Named, page_of
-from webapp.api.schemas import ModelIn, ModelNew, PushIn, model_out, push_out
-from webapp.common.answers import Page
+from webapp.api.schemas import ModelIn, ModelNew, PushIn
+from webapp.common.answers import Extended, Page
 from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.audit import audit
 from webapp.people.teams.models import AuditAction, Role
 from webapp.people.teams.sudo import Act, ask
 from webapp.results.model_pages.card import card_of
-from webapp.results.model_pages.lineage import Node, children, lineage, origins_of
-from webapp.results.model_pages.scores import Score, scores
+from webapp.results.model_pages.lineage import children, lineage, origins_of
+from webapp.results.model_pages.scores import scores
 from webapp.runs.registry.models import ModelKind, ModelPush, RegisteredModel
 from webapp.runs.registry.selectors import checkpoints_of, model_describe, model_mark, models_of
 from webapp.runs.registry.sending import model_files, push_order, tar_bytes, tar_of, with_card
@@ -43,7 +43,7 @@ def _model_for(request: HttpRequest, model_id: UUID, *, need: Role = Role.VIEWER
 def models_list(request: HttpRequest, slug: str, asked: Query[Named]) -> dict[str, Any]:
     """The registered models of a project, newest first."""
     rows = models_of(project_for(caller(request), slug))
-    return page_of(request, rows, asked, model_out, text=("name", "source"))
+    return page_of(request, rows, asked, text=("name", "source"))
 
 
 @router.post("/projects/{slug:slug}/models", tags=["models"], response={201: models_answers.Model})
@@ -56,7 +56,7 @@ def model_new(request: HttpRequest, slug: str, body: ModelNew) -> Status[dict[st
         raise ValidationError({"checkpoint": sentence})
     values = body.model_dump(include={"name", "kind", "source", "revision"})
     made = model_register(project=project, user=caller(request), checkpoint=checkpoint, **values)
-    return Status(201, model_out(made))
+    return Status(201, made)
 
 
 @router.get("/models/{uuid:model_id}", tags=["models"], response=models_answers.ModelWhole)
@@ -64,7 +64,7 @@ def model_get(request: HttpRequest, model_id: UUID) -> Tagged:
     """A model with its lineage, the runs trained from it, its scores, and the team's sections of its card. `ETag` is
     that of its mark, tags, notes and sections."""
     model = _model_for(request, model_id)
-    return Tagged(_full_out(model), _tagged_values(model))
+    return Tagged(_with_lineage(model), _tagged_values(model))
 
 
 @router.patch("/models/{uuid:model_id}", tags=["models"], response=models_answers.ModelWhole)
@@ -78,7 +78,7 @@ def model_patch(request: HttpRequest, model_id: UUID, body: ModelIn, if_match: I
         if body.mark is not None:
             model_mark(model=model, mark=body.mark)
     model = _model_for(request, model_id)
-    return Tagged(_full_out(model), _tagged_values(model))
+    return Tagged(_with_lineage(model), _tagged_values(model))
 
 
 def _tagged_values(model: RegisteredModel) -> list[Any]:
@@ -113,7 +113,7 @@ def model_download(
 @router.get("/models/{uuid:model_id}/pushes", tags=["models"], response=Page[models_answers.ModelPush])
 def pushes_list(request: HttpRequest, model_id: UUID, asked: Query[Dated]) -> dict[str, Any]:
     """The pushes of a model to the hub, newest first."""
-    return page_of(request, ModelPush.objects.filter(model=_model_for(request, model_id)), asked, push_out)
+    return page_of(request, ModelPush.objects.filter(model=_model_for(request, model_id)), asked)
 
 
 @router.post("/models/{uuid:model_id}/pushes", tags=["models"], response={202: models_answers.ModelPush})
@@ -130,43 +130,11 @@ def model_push(request: HttpRequest, model_id: UUID, body: PushIn) -> Status[dic
         confirmed=body.confirm,
         readme=card_of(model),
     )
-    return Status(202, push_out(push))
+    return Status(202, push)
 
 
-def _full_out(model: RegisteredModel) -> dict[str, Any]:
+def _with_lineage(model: RegisteredModel) -> Extended:
     origins = origins_of(model)
     below = children(model)
-    return model_out(model) | {
-        "marked_at": model.marked_at.isoformat() if model.marked_at else None,
-        "card": model.card,
-        "lineage": [_node_out(node) for node in lineage(model, origins)],
-        "children": [_node_out(node) for node in below.nodes],
-        "more_children": below.more,
-        "scores": [_score_out(score) for score in scores(model, origins)],
-    }
-
-
-def _node_out(node: Node) -> dict[str, Any]:
-    facts = [fact._asdict() for fact in node.facts]
-    return {"kind": node.kind, "id": node.id or None, "title": node.title, "about": node.about, "trained_on": facts}
-
-
-def _score_out(score: Score) -> dict[str, Any]:
-    found = score.report.figures.get("success")
-    return {
-        "run": str(score.run.pk),
-        "name": score.run.name,
-        "data": score.data,
-        "environment": score.environment,
-        "spec": score.spec,
-        "success": found.model_dump() if found is not None else None,
-        "tasks": score.report.tasks,
-        "samples": score.report.most,
-        "trained_on": score.trained_on,
-        "learned": score.overlap.seen,
-        "learned_words": score.overlap.words,
-        "missing_tasks": score.report.missing_tasks,
-        "excluded": score.report.excluded,
-        "ended_at": score.at.isoformat() if score.at else None,
-        "compare_with_base": score.base_url or None,
-    }
+    more = {"children": below.nodes, "more_children": below.more, "scores": scores(model, origins)}
+    return Extended(model, lineage=lineage(model, origins), **more)

@@ -15,7 +15,7 @@ from webapp.api.answers import people as people_answers
 from webapp.api.base import caller
 from webapp.api.listing import Dated, page_of
 from webapp.api.schemas import Body
-from webapp.common.answers import Gone, Items, Page
+from webapp.common.answers import Extended, Gone, Items, Page
 from webapp.common.pages import probe_allowed
 from webapp.common.text import in_words
 from webapp.people.notifications import channels, selectors
@@ -58,41 +58,17 @@ class ChannelPatch(Body):
     language: str = Field(default="", max_length=10)
 
 
-def notification_out(item: Notification) -> dict[str, Any]:
+def _in_words(item: Notification) -> Extended:
     """A notification in the caller's language."""
     words = words_of(item.event)
-    return {
-        "id": item.pk,
-        "event": item.event.kind,
-        "project": item.event.project.slug,
-        "title": words.title,
-        "text": "\n".join(words.lines),
-        "url": path_of(item.event),
-        "at": item.event.created_at.isoformat(),
-        "read_at": item.read_at.isoformat() if item.read_at else None,
-    }
-
-
-def channel_out(channel: Channel) -> dict[str, Any]:
-    """A channel without its address and secret."""
-    return {
-        "id": str(channel.pk),
-        "name": channel.name,
-        "kind": channel.kind,
-        "host": channel.host,
-        "signed": channel.signed,
-        "events": channel.events,
-        "language": channel.language,
-        "failures": channel.failures,
-        "paused_at": channel.paused_at.isoformat() if channel.paused_at else None,
-    }
+    return Extended(item, title=words.title, text="\n".join(words.lines), url=path_of(item.event))
 
 
 @router.get("/notifications", response=Page[people_answers.Notification])
 def notifications(request: HttpRequest, asked: Query[Dated], project: str = "", unread: bool = False) -> dict[str, Any]:
     """Your notifications, newest first; of one project or unread alone on demand."""
     rows = selectors.notifications_of(caller(request), slug=project, unread=unread)
-    return page_of(request, rows, asked, notification_out, at="event__created_at")
+    return page_of(request, rows, asked, _in_words, at="event__created_at")
 
 
 @router.post("/notifications/read", response=people_answers.Read)
@@ -108,7 +84,7 @@ def notifications_read(request: HttpRequest, body: ReadIn) -> dict[str, int]:
 def channel_list(request: HttpRequest, slug: str) -> dict[str, Any]:
     """Where a project's events are posted."""
     project = project_for(caller(request), slug)
-    return {"items": [channel_out(channel) for channel in channels.channels_of(project)]}
+    return {"items": channels.channels_of(project)}
 
 
 @router.post("/projects/{slug:slug}/channels", response={201: people_answers.Channel})
@@ -117,7 +93,7 @@ def channel_new(request: HttpRequest, slug: str, body: ChannelIn) -> Status[dict
     project = project_for(caller(request), slug, need=Role.OWNER)
     ask(request, Act.CHANNEL)
     made = channels.channel_create(project=project, user=caller(request), **body.model_dump())
-    return Status(201, channel_out(made))
+    return Status(201, made)
 
 
 def _channel_for(request: HttpRequest, channel_id: UUID) -> Channel:
@@ -132,7 +108,7 @@ def channel_patch(request: HttpRequest, channel_id: UUID, body: ChannelPatch) ->
     channel = _channel_for(request, channel_id)
     if body.url or body.secret is not None:
         ask(request, Act.CHANNEL)
-    return channel_out(channels.channel_change(channel=channel, **body.model_dump(exclude_unset=True)))
+    return channels.channel_change(channel=channel, **body.model_dump(exclude_unset=True))
 
 
 @router.delete("/channels/{uuid:channel_id}", response=Gone)

@@ -19,7 +19,7 @@ from webapp.api.answers import data as data_answers
 from webapp.api.base import caller, open_to
 from webapp.api.idempotency import once
 from webapp.api.listing import Named, page_of
-from webapp.api.schemas import EnvironmentIn, RewardSpecIn, ScaleIn, dataset_out, environment_out, reward_out
+from webapp.api.schemas import EnvironmentIn, RewardSpecIn, ScaleIn, with_lineage
 from webapp.common.answers import Page
 from webapp.common.pages import probe_allowed
 from webapp.datasets.choices import Choices, companions_sent
@@ -47,7 +47,7 @@ router = Router()
 @router.get("/projects/{slug:slug}/datasets", tags=["datasets"], response=Page[data_answers.Dataset])
 def datasets_list(request: HttpRequest, slug: str, asked: Query[Named]) -> dict[str, Any]:
     """All versions of all datasets of a project, newest first."""
-    return page_of(request, datasets_of(project_for(caller(request), slug)), asked, dataset_out)
+    return page_of(request, datasets_of(project_for(caller(request), slug)), asked)
 
 
 @router.post(
@@ -82,7 +82,7 @@ def dataset_upload(
     made = dataset_create(
         project=project, user=caller(request), name=name, file=file, file_name=file.name or "", choices=choices
     )
-    return Status(201, dataset_out(made))
+    return Status(201, made)
 
 
 def _parse_options(name: str, text: str) -> dict[str, Any]:
@@ -103,13 +103,13 @@ def _companions(request: HttpRequest) -> dict[str, Any]:
 def dataset_get(request: HttpRequest, dataset_id: UUID) -> dict[str, Any]:
     """One version with the report of its check."""
     within = Dataset.objects.select_related("project")
-    return dataset_out(object_for(caller(request), Dataset, dataset_id, within=within), full=True)
+    return with_lineage(object_for(caller(request), Dataset, dataset_id, within=within))
 
 
 @router.get("/projects/{slug:slug}/rewards", tags=["rewards"], response=Page[data_answers.RewardSpec])
 def rewards_list(request: HttpRequest, slug: str, asked: Query[Named]) -> dict[str, Any]:
     """All versions of all reward specs of a project, newest first."""
-    return page_of(request, specs_of(project_for(caller(request), slug)), asked, reward_out)
+    return page_of(request, specs_of(project_for(caller(request), slug)), asked)
 
 
 @router.post("/projects/{slug:slug}/rewards", tags=["rewards"], response={201: data_answers.RewardSpec})
@@ -117,19 +117,19 @@ def reward_save(request: HttpRequest, slug: str, body: RewardSpecIn) -> Status[d
     """Save a reward spec; unchanged content returns the newest version."""
     project = project_for(caller(request), slug, need=Role.EDITOR)
     spec = reward_spec_save(project=project, user=caller(request), name=body.name, components=body.components)
-    return Status(201, reward_out(spec))
+    return Status(201, spec)
 
 
 @router.get("/rewards/{uuid:spec_id}", tags=["rewards"], response=data_answers.RewardSpec)
 def reward_get(request: HttpRequest, spec_id: UUID) -> dict[str, Any]:
     """One version."""
-    return reward_out(object_for(caller(request), RewardSpec, spec_id))
+    return object_for(caller(request), RewardSpec, spec_id)
 
 
 @router.get("/projects/{slug:slug}/environments", tags=["environments"], response=Page[data_answers.Environment])
 def environments_list(request: HttpRequest, slug: str, asked: Query[Named]) -> dict[str, Any]:
     """The servers of a project with their last checks."""
-    return page_of(request, environments_of(project_for(caller(request), slug)), asked, environment_out)
+    return page_of(request, environments_of(project_for(caller(request), slug)), asked)
 
 
 @router.post("/projects/{slug:slug}/environments", tags=["environments"], response={201: data_answers.Environment})
@@ -143,24 +143,24 @@ def environment_new(request: HttpRequest, slug: str, body: EnvironmentIn) -> Sta
     both = {"name", "protocol", "options"}
     if body.url:
         values = body.model_dump(include=both | {"url", "token", "server_name", "accept"})
-        return Status(201, environment_out(environment_register(project=project, user=user, **values)))
+        return Status(201, environment_register(project=project, user=user, **values))
     own = {"program", "image", "arguments", "slots", "cpus", "memory_mb", "pids", "wanted"}
     values = body.model_dump(include=both | own)
     kind = Kind.PROCESS if body.program else Kind.DOCKER
-    return Status(201, environment_out(environment_launch(project=project, user=user, kind=kind, **values)))
+    return Status(201, environment_launch(project=project, user=user, kind=kind, **values))
 
 
 @router.get("/environments/{uuid:environment_id}", tags=["environments"], response=data_answers.Environment)
 def environment_get(request: HttpRequest, environment_id: UUID) -> dict[str, Any]:
     """One environment, its last check and its replicas."""
-    return environment_out(object_for(caller(request), Environment, environment_id))
+    return object_for(caller(request), Environment, environment_id)
 
 
 @router.post("/environments/{uuid:environment_id}/scale", tags=["environments"], response=data_answers.Environment)
 def environment_scaled(request: HttpRequest, environment_id: UUID, body: ScaleIn) -> dict[str, Any]:
     """Set how many replicas are wanted; 0 stops all. They start and stop within seconds."""
     environment = object_for(caller(request), Environment, environment_id, need=Role.EDITOR)
-    return environment_out(environment_scale(environment=environment, wanted=body.wanted))
+    return environment_scale(environment=environment, wanted=body.wanted)
 
 
 @router.post("/environments/{uuid:environment_id}/restart", tags=["environments"], response=data_answers.Environment)
@@ -168,4 +168,4 @@ def environment_restarted(request: HttpRequest, environment_id: UUID) -> dict[st
     """Restart every replica."""
     environment = object_for(caller(request), Environment, environment_id, need=Role.EDITOR)
     environment_restart(environment=environment)
-    return environment_out(environment)
+    return environment

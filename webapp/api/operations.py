@@ -7,7 +7,6 @@ from uuid import UUID
 
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest
-from django.urls import reverse
 from django.utils.translation import gettext as _
 from ninja import Query, Router, Status
 from pydantic import Field
@@ -18,11 +17,11 @@ from webapp.api.answers import data as data_answers
 from webapp.api.base import caller
 from webapp.api.idempotency import once
 from webapp.api.listing import LongDated, page_of
-from webapp.api.schemas import Body, dataset_out
+from webapp.api.schemas import Body, with_lineage
 from webapp.common.answers import Page
 from webapp.datasets.choices import Choices
 from webapp.datasets.hub import source_clean
-from webapp.datasets.models import Dataset, DatasetExport, ExportState
+from webapp.datasets.models import Dataset
 from webapp.datasets.operations.exports import ExportOptions, export_order
 from webapp.datasets.operations.services import operation_order
 from webapp.datasets.rereading import dataset_read_again
@@ -62,23 +61,6 @@ class FetchIn(Body):
     look: bool = False
 
 
-def export_out(export: DatasetExport) -> dict[str, Any]:
-    """A file; ``url`` serves it once it is written."""
-    dataset = export.dataset
-    address = reverse("dataset-export-file", args=[dataset.project.slug, dataset.pk, export.pk])
-    return {
-        "id": str(export.pk),
-        "state": export.state,
-        "file_name": export.file_name,
-        "options": export.options,
-        "rows": export.rows,
-        "left_out": export.left_out,
-        "bytes": export.bytes,
-        "error": export.error,
-        "url": address if export.state == ExportState.DONE else None,
-    }
-
-
 def _dataset_for(request: HttpRequest, dataset_id: UUID, need: Role = Role.EDITOR) -> Dataset:
     within = Dataset.objects.select_related("project")
     return object_for(caller(request), Dataset, dataset_id, need=need, within=within)
@@ -92,13 +74,13 @@ def dataset_fetched(request: HttpRequest, slug: str, body: FetchIn) -> Status[di
     hub = source_clean(body.id, body.revision, body.split)
     choices = Choices(reading=body.reading, checking=body.checking, look=body.look)
     made = dataset_fetch(project=project, user=caller(request), name=body.name, hub=hub, choices=choices)
-    return Status(201, dataset_out(made))
+    return Status(201, made)
 
 
 @router.post("/datasets/{uuid:dataset_id}/keep", tags=["datasets"], response=data_answers.DatasetWhole)
 def dataset_kept(request: HttpRequest, dataset_id: UUID) -> dict[str, Any]:
     """Keep a dataset without its bad rows. 422 where its check does not ask that."""
-    return dataset_out(dataset_keep_good_rows(dataset=_dataset_for(request, dataset_id)), full=True)
+    return with_lineage(dataset_keep_good_rows(dataset=_dataset_for(request, dataset_id)))
 
 
 @router.post("/datasets/{uuid:dataset_id}/read", tags=["datasets"], response=data_answers.DatasetWhole)
@@ -107,7 +89,7 @@ def dataset_read(request: HttpRequest, dataset_id: UUID, body: RereadIn) -> dict
     """Read its file again under other options. Answers the version that is checked now: a ready one gets its next."""
     choices = Choices(reading=body.reading, checking=body.checking)
     made = dataset_read_again(dataset=_dataset_for(request, dataset_id), user=caller(request), choices=choices)
-    return dataset_out(made, full=True)
+    return with_lineage(made)
 
 
 @router.post("/datasets/{uuid:dataset_id}/make", tags=["datasets"], response={201: list[data_answers.DatasetWhole]})
@@ -123,7 +105,7 @@ def dataset_make(request: HttpRequest, dataset_id: UUID, body: OperationIn) -> S
         options=body.options,
         names=body.names,
     )
-    return Status(201, [dataset_out(item, full=True) for item in made])
+    return Status(201, [with_lineage(item) for item in made])
 
 
 def _dataset_named(dataset: Dataset, reference: str) -> Dataset:
@@ -139,11 +121,11 @@ def _dataset_named(dataset: Dataset, reference: str) -> Dataset:
 def export_new(request: HttpRequest, dataset_id: UUID, body: ExportOptions) -> Status[dict[str, Any]]:
     """Have a file written in another format; with `split`, two in a zip."""
     dataset = _dataset_for(request, dataset_id, Role.VIEWER)
-    return Status(201, export_out(export_order(dataset=dataset, user=caller(request), options=body)))
+    return Status(201, export_order(dataset=dataset, user=caller(request), options=body))
 
 
 @router.get("/datasets/{uuid:dataset_id}/exports", tags=["datasets"], response=Page[data_answers.DatasetFile])
 def exports_list(request: HttpRequest, dataset_id: UUID, asked: Query[LongDated]) -> dict[str, Any]:
     """The files of a dataset, newest first."""
     dataset = _dataset_for(request, dataset_id, Role.VIEWER)
-    return page_of(request, dataset.exports.select_related("dataset__project"), asked, export_out)
+    return page_of(request, dataset.exports.select_related("dataset__project"), asked)

@@ -15,7 +15,7 @@ from webapp.api.answers import people as people_answers
 from webapp.api.base import caller
 from webapp.api.listing import LongNamed, page_of
 from webapp.api.runs import router
-from webapp.api.schemas import Body, project_out
+from webapp.api.schemas import Body
 from webapp.common.answers import Deleted, Gone, Items, Page
 from webapp.common.pages import clean_name
 from webapp.people.teams.access import may_start_projects, project_for
@@ -46,7 +46,7 @@ def project_new(request: HttpRequest, body: ProjectIn) -> Status[dict[str, Any]]
     if not may_start_projects(user):
         raise PermissionDenied(_("This token cannot start a project: it needs the role of owner in all projects."))
     made = project_create(team=_team_for(user, body.team), name=clean_name(body.name), by=user)
-    return Status(201, project_out(made))
+    return Status(201, made)
 
 
 def _team_for(user: User, name: str) -> Team:
@@ -70,7 +70,7 @@ def members_list(request: HttpRequest, slug: str) -> dict[str, Any]:
 @router.get("/projects/{slug:slug}/hub-token", tags=["projects"], response=people_answers.HubToken)
 def hub_token_about(request: HttpRequest, slug: str) -> dict[str, Any]:
     """Since when the project has a Hugging Face token (owners). The token itself is not shown."""
-    return _hub_token_out(_owned_project(request, slug))
+    return {"since": hub_token_since(_owned_project(request, slug))}
 
 
 @router.post("/projects/{slug:slug}/hub-token", tags=["projects"], response=people_answers.HubToken)
@@ -79,7 +79,7 @@ def hub_token_keep(request: HttpRequest, slug: str, body: HubTokenIn) -> dict[st
     project = _owned_project(request, slug)
     ask(request, Act.HUB_TOKEN)
     hub_token_set(project=project, token=body.token)
-    return _hub_token_out(project)
+    return {"since": hub_token_since(project)}
 
 
 @router.delete("/projects/{slug:slug}/hub-token", tags=["projects"], response=Gone)
@@ -90,10 +90,6 @@ def hub_token_delete(request: HttpRequest, slug: str) -> dict[str, bool]:
 
 def _owned_project(request: HttpRequest, slug: str) -> Project:
     return project_for(caller(request), slug, need=Role.OWNER)
-
-
-def _hub_token_out(project: Project) -> dict[str, Any]:
-    return {"since": hub_token_since(project)}
 
 
 @router.get("/projects/{slug:slug}/tokens", tags=["projects"], response=Page[people_answers.ReachingToken])

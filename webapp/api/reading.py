@@ -15,8 +15,7 @@ from webapp.api.answers import rollouts as rollouts_module
 from webapp.api.base import caller
 from webapp.api.idempotency import once
 from webapp.api.listing import MAX_PAGE_ROWS
-from webapp.api.rewards import case_out
-from webapp.api.schemas import Body, dataset_out
+from webapp.api.schemas import Body
 from webapp.common.answers import Deleted, Extended, Items
 from webapp.common.pages import MAX_PAGE
 from webapp.engine.services import Act, rollout_order
@@ -116,16 +115,16 @@ def rollout_turns(request: HttpRequest, rollout_id: UUID, first: int = 0, limit:
 @router.post("/rollouts/{uuid:rollout_id}/end", response=rollouts_module.Ordered)
 def rollout_end(request: HttpRequest, rollout_id: UUID) -> dict[str, Any]:
     """End a rollout in flight (editors): it is excluded. 409 where it is not in flight, or was ordered before."""
-    return _order_out(request, rollout_id, "end")
+    return _ordered(request, rollout_id, "end")
 
 
 @router.post("/rollouts/{uuid:rollout_id}/fail", response=rollouts_module.Ordered)
 def rollout_fail(request: HttpRequest, rollout_id: UUID) -> dict[str, Any]:
     """End a rollout in flight (editors): it counts as failed. 409 where it is not in flight, or was ordered before."""
-    return _order_out(request, rollout_id, "fail")
+    return _ordered(request, rollout_id, "fail")
 
 
-def _order_out(request: HttpRequest, rollout_id: UUID, act: Act) -> dict[str, Any]:
+def _ordered(request: HttpRequest, rollout_id: UUID, act: Act) -> dict[str, Any]:
     user = caller(request)
     return rollout_order(rollout=rollout_for(user, rollout_id, need=Role.EDITOR), act=act, user=user)
 
@@ -154,7 +153,7 @@ def rollout_case(request: HttpRequest, rollout_id: UUID, body: CaseIn) -> Status
         expected=body.expected,
         total=body.total,
     )
-    return Status(201, case_out(case))
+    return Status(201, case)
 
 
 @router.post("/rollouts/{uuid:rollout_id}/rewind", response=rollouts_module.Rewound)
@@ -195,7 +194,7 @@ def branch_saved(request: HttpRequest, branch_id: UUID, body: BranchIn) -> Statu
     """Add a branch to a dataset: as a demonstration, or as a pair with the recorded rollout."""
     user = caller(request)
     branch = branch_for(user, branch_id, need=Role.EDITOR)
-    return Status(201, dataset_out(branch_save(branch=branch, user=user, kind=body.kind, name=body.name)))
+    return Status(201, branch_save(branch=branch, user=user, kind=body.kind, name=body.name))
 
 
 @router.delete("/branches/{uuid:branch_id}", response=Deleted)

@@ -34,20 +34,6 @@ class TryIn(Body):
     conversation: str = Field(min_length=1, max_length=MAX_TALK_CHARS)
 
 
-def case_out(case: RewardCase) -> dict[str, Any]:
-    """A test case without its episode."""
-    return {
-        "id": str(case.pk),
-        "name": case.name,
-        "environment": case.environment,
-        "expected": case.expected,
-        "total": case.total,
-        "origin": case.origin,
-        "created_by": case.created_by.username if case.created_by else None,
-        "created_at": case.created_at.isoformat(),
-    }
-
-
 @router.delete("/rewards/{uuid:spec_id}", tags=["rewards"], response=Deleted)
 def reward_remove(request: HttpRequest, spec_id: UUID) -> dict[str, str]:
     """Delete one version of a reward spec. 409 while a run that has not ended uses it."""
@@ -70,7 +56,7 @@ def reward_tried(request: HttpRequest, spec_id: UUID, body: TryIn) -> dict[str, 
 @router.get("/projects/{slug:slug}/reward-cases", tags=["rewards"], response=Page[data_answers.RewardCase])
 def cases_list(request: HttpRequest, slug: str, asked: Query[Named]) -> dict[str, Any]:
     """The reward test cases of a project by name, with the ranges that they expect."""
-    return page_of(request, cases_of(project_for(caller(request), slug)), asked, case_out)
+    return page_of(request, cases_of(project_for(caller(request), slug)), asked)
 
 
 @router.delete("/reward-cases/{uuid:case_id}", tags=["rewards"], response=Deleted)

@@ -6,7 +6,7 @@ others.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 from django.core.exceptions import ValidationError
@@ -19,6 +19,7 @@ from webapp.api.answers import runs as runs_answers
 from webapp.api.base import caller
 from webapp.api.idempotency import once
 from webapp.api.schemas import Body
+from webapp.common.answers import Extended
 from webapp.common.errors import MESSAGES
 from webapp.common.pages import errors_by_field
 from webapp.people.teams.access import project_for
@@ -42,6 +43,14 @@ class BatchIn(Body):
     remove: list[str] = Field(default_factory=list, max_length=20)
 
 
+class Result(NamedTuple):
+    """What became of one run."""
+
+    ok: bool = True
+    code: str | None = None
+    message: str | None = None
+
+
 @router.post("/projects/{slug:slug}/runs/batch", response=runs_answers.Batch)
 @once
 def runs_batch(request: HttpRequest, slug: str, body: BatchIn) -> dict[str, Any]:
@@ -56,8 +65,9 @@ def runs_batch(request: HttpRequest, slug: str, body: BatchIn) -> dict[str, Any]
     chosen = project.runs.filter(pk__in=ids).select_related("project").defer(*UNREAD)
     # In a fixed order, not the caller's: so two batches never wait for each other's runs.
     results = {run.pk: _act_on_run(run, body, caller(request)) for run in chosen.order_by("pk")}
-    items = [{"id": str(pk)} | results.get(pk, _failed_out("not_found", _(MESSAGES["not_found"]))) for pk in ids]
-    return {"items": items, "done": sum(item["ok"] for item in items)}
+    missing = Result(False, "not_found", _(MESSAGES["not_found"]))
+    items = [Extended(results.get(pk, missing), id=pk) for pk in ids]
+    return {"items": items, "done": sum(result.ok for result in results.values())}
 
 
 def _require_tags(body: BatchIn) -> None:
@@ -68,7 +78,7 @@ def _require_tags(body: BatchIn) -> None:
         raise ValidationError({"add": _("Name a tag to add or to remove.")})
 
 
-def _act_on_run(run: Run, body: BatchIn, user: User) -> dict[str, Any]:
+def _act_on_run(run: Run, body: BatchIn, user: User) -> Result:
     try:
         if body.act == "tag":
             runs_tag(runs=[run], user=user, add=body.add, remove=body.remove)
@@ -80,9 +90,5 @@ def _act_on_run(run: Run, body: BatchIn, user: User) -> dict[str, Any]:
             raise ValidationError(_("A run that has not ended cannot be archived."), code="conflict")
     except ValidationError as exc:
         text = " ".join(text for texts in errors_by_field(exc).values() for text in texts)
-        return _failed_out("conflict" if getattr(exc, "code", "") == "conflict" else "invalid", text)
-    return {"ok": True, "code": None, "message": None}
-
-
-def _failed_out(code: str, message: str) -> dict[str, Any]:
-    return {"ok": False, "code": code, "message": message}
+        return Result(False, "conflict" if getattr(exc, "code", "") == "conflict" else "invalid", text)
+    return Result()

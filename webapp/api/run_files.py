@@ -17,9 +17,8 @@ from webapp.api.answers import runs as runs_answers
 from webapp.api.base import caller, open_to
 from webapp.api.idempotency import once
 from webapp.api.listing import LongDated, page_of
-from webapp.api.schemas import Body, dataset_out
-from webapp.common.answers import Page
-from webapp.datasets.models import ExportState
+from webapp.api.schemas import Body, with_lineage
+from webapp.common.answers import Extended, Page
 from webapp.datasets.pairs import pairs_order
 from webapp.datasets.services import too_large_sentence
 from webapp.foreign.figure_files import metrics_order
@@ -36,21 +35,12 @@ from webapp.runs.models import ImportState, Run, RunImport
 router = Router(tags=["runs"])
 
 
-def _import_out(item: RunImport) -> dict[str, Any]:
+def _with_report(item: RunImport) -> Extended:
     """An import, and the report once its files are read."""
     report = import_view(item.report) if item.state != ImportState.READING else {}
-    return {
-        "id": str(item.pk),
-        "name": item.name,
-        "state": item.state,
-        "files": item.files,
-        "percent": percent_of(item) if item.state == ImportState.READING else 100,
-        "run": str(item.run_id) if item.run_id else None,
-        "is_new": item.is_new,
-        "message": report.get("message") or "",
-        "report": report,
-        "url": reverse("run-import-detail", args=[item.project.slug, item.pk]),
-    }
+    percent = percent_of(item) if item.state == ImportState.READING else 100
+    url = reverse("run-import-detail", args=[item.project.slug, item.pk])
+    return Extended(item, percent=percent, message=report.get("message") or "", report=report, url=url)
 
 
 @router.post(
@@ -73,14 +63,14 @@ def run_import_new(
     if getattr(request, "upload_too_large", False):
         raise HttpError(413, too_large_sentence())
     made = import_create(project=project, user=caller(request), name=name, source_run=source_run, files=uploads or [])
-    return Status(201, _import_out(made))
+    return Status(201, _with_report(made))
 
 
 @router.get("/run-imports/{uuid:import_id}", response=runs_answers.RunImport, auth=open_to(TokenScope.INGEST))
 def run_import_get(request: HttpRequest, import_id: UUID) -> dict[str, Any]:
     """An import: its progress, then its report, and the run that was made of it."""
     within = RunImport.objects.select_related("project", "run")
-    return _import_out(object_for(caller(request), RunImport, import_id, within=within))
+    return _with_report(object_for(caller(request), RunImport, import_id, within=within))
 
 
 class MetricsIn(Body):
@@ -106,35 +96,20 @@ def run_pairs_new(request: HttpRequest, run_id: UUID, body: PairsIn) -> Status[d
     """Make a dataset of preference pairs: of each group the best rollout against the worst."""
     run = _run_for(request, run_id, Role.EDITOR)
     made = pairs_order(run=run, user=caller(request), name=body.name, min_gap=body.min_gap)
-    return Status(201, dataset_out(made, full=True))
-
-
-def _export_out(export: RunExport) -> dict[str, Any]:
-    """An export; ``url`` serves its file once it is written."""
-    address = f"/api/v1/runs/{export.run_id}/exports/{export.pk}/file"
-    return {
-        "id": str(export.pk),
-        "state": export.state,
-        "format": export.format,
-        "file_name": export.file_name,
-        "figures": export.figures,
-        "bytes": export.bytes,
-        "error": export.error,
-        "url": address if export.state == ExportState.DONE else None,
-    }
+    return Status(201, with_lineage(made))
 
 
 @router.post("/runs/{uuid:run_id}/exports", response={201: runs_answers.RunFile}, auth=open_to(TokenScope.METRICS))
 @once
 def run_export_new(request: HttpRequest, run_id: UUID, body: MetricsIn) -> Status[dict[str, Any]]:
     """Have the metrics of an ended run written as a file."""
-    return Status(201, _export_out(metrics_order(run=_run_for(request, run_id), user=caller(request), to=body.to)))
+    return Status(201, metrics_order(run=_run_for(request, run_id), user=caller(request), to=body.to))
 
 
 @router.get("/runs/{uuid:run_id}/exports", response=Page[runs_answers.RunFile], auth=open_to(TokenScope.METRICS))
 def run_exports_list(request: HttpRequest, run_id: UUID, asked: Query[LongDated]) -> dict[str, Any]:
     """The files of a run's metrics, newest first."""
-    return page_of(request, RunExport.objects.filter(run=_run_for(request, run_id)), asked, _export_out)
+    return page_of(request, RunExport.objects.filter(run=_run_for(request, run_id)), asked)
 
 
 @router.get(
@@ -145,7 +120,7 @@ def run_export_get(request: HttpRequest, run_id: UUID, file_id: UUID) -> dict[st
     found = RunExport.objects.filter(run=_run_for(request, run_id), pk=file_id).first()
     if found is None:
         raise Http404
-    return _export_out(found)
+    return found
 
 
 @router.get("/runs/{uuid:run_id}/exports/{uuid:file_id}/file", auth=open_to(TokenScope.METRICS))

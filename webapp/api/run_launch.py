@@ -19,12 +19,11 @@ from webapp.api.base import caller
 from webapp.api.idempotency import once
 from webapp.api.runs import config_sent, require_possible
 from webapp.api.schemas import Body, ConfigIn
+from webapp.common.answers import Extended
 from webapp.common.pages import probe_allowed
-from webapp.common.text import in_words, translated
 from webapp.engine.services import branch_point, run_create
-from webapp.launch.background import check_begin, check_record, check_view
+from webapp.launch.background import CheckView, check_begin, check_record, check_view
 from webapp.launch.estimates import OPEN, device_default, estimate_begin
-from webapp.launch.findings import Check
 from webapp.launch.forms import config_of, suggested_name
 from webapp.launch.memory_views import MemoryView, row_view, view_of
 from webapp.launch.preflight import preflight
@@ -58,20 +57,8 @@ def _run_for(request: HttpRequest, run_id: UUID, need: Role) -> Run:
     return object_for(caller(request), Run, run_id, need=need, within=within)
 
 
-def _check_out(check: Check) -> dict[str, Any]:
-    return {
-        "title": check.title,
-        "level": check.level,
-        "hard": check.hard,
-        "message": check.message,
-        "detail": check.detail,
-        "hint": check.hint,
-        "path": check.path,
-    }
-
-
 @router.post("/projects/{slug:slug}/preflight", response=runs_answers.Preflight)
-def config_check(request: HttpRequest, slug: str, body: ConfigIn) -> dict[str, Any]:
+def config_check(request: HttpRequest, slug: str, body: ConfigIn) -> Extended:
     """Check a config as a launch would, without making a run. It asks the environment and the trainer: some seconds."""
     project = project_for(caller(request), slug, need=Role.EDITOR)
     config = config_sent(body)
@@ -80,17 +67,14 @@ def config_check(request: HttpRequest, slug: str, body: ConfigIn) -> dict[str, A
     outcome = preflight(project, config)
     if outcome.resolved is not None:
         check_record(project=project, user=caller(request), config=config, outcome=outcome)
-    checks = [_check_out(check) for check in outcome.checks]
-    return {"ok": not outcome.problems, "blocked": outcome.blocked, "checks": checks}
+    return Extended(outcome, ok=not outcome.problems)
 
 
 @router.get("/runs/{uuid:run_id}/check", response=runs_answers.LaunchCheck)
-def run_check(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
+def run_check(request: HttpRequest, run_id: UUID) -> CheckView | dict[str, Any]:
     """The check before a run's launch: `state` is `open` while it lasts, `passed`, `stopped`, or empty without one."""
     found = check_view(_run_for(request, run_id, Role.VIEWER))
-    if found is None:
-        return {"state": "", "blocked": False, "checks": []}
-    return {"state": found.state, "blocked": found.blocked, "checks": [_check_out(check) for check in found.findings]}
+    return found or {"state": "", "blocked": False, "findings": []}
 
 
 @router.post("/runs/{uuid:run_id}/launch", response=shapes.Run)
@@ -158,37 +142,16 @@ def memory_ask(request: HttpRequest, slug: str, body: MemoryIn) -> Status[dict[s
     device = body.device or device_default(config)
     asked = estimate_begin(project=project, user=caller(request), config=config, device=device)
     view = view_of(asked)
-    return Status(202 if view.state == OPEN else 200, _estimate_out(view))
+    return Status(202 if view.state == OPEN else 200, _with_table(view))
 
 
 @router.get("/memory-estimates/{uuid:estimate_id}", response=models.Memory)
 def memory_get(request: HttpRequest, estimate_id: UUID) -> dict[str, Any]:
     """An estimate of memory: `state` is `open` while it is worked out, then `done`, `failed`, or `dropped`."""
-    return _estimate_out(row_view(object_for(caller(request), MemoryEstimate, estimate_id)))
+    return _with_table(row_view(object_for(caller(request), MemoryEstimate, estimate_id)))
 
 
-def _estimate_out(view: MemoryView) -> dict[str, Any]:
-    row, answer = view.row, view.row.answer if view.table is not None and view.row is not None else None
-    return {
-        "id": row.pk if row is not None else None,
-        "state": view.state,
-        "message": view.sentence,
-        "hint": view.hint,
-        "table": _table_out(answer) if answer is not None else None,
-    }
-
-
-def _table_out(answer: dict[str, Any]) -> dict[str, Any]:
-    plain = {name: answer[name] for name in ("device", "learning", "sampling", "whole", "fits", "change", "changed")}
-    terms = [
-        {
-            "term": term["term"],
-            "title": translated(term["title"]),
-            "part": term["part"],
-            "bytes": term["bytes"],
-            "why": in_words(term["told"]),
-        }
-        for term in answer["terms"]
-    ]
-    said = answer["told"]
-    return {**plain, "terms": terms, "verdict": in_words(said["verdict"]), "hint": in_words(said["hint"])}
+def _with_table(view: MemoryView) -> Extended:
+    row = view.row
+    table = row.answer if view.table is not None and row is not None else None
+    return Extended(view, id=row.pk if row is not None else None, table=table)

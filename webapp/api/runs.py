@@ -19,16 +19,16 @@ from webapp.api.answers import runs as runs_answers
 from webapp.api.base import IfMatch, Tagged, caller, held, open_to, require_match
 from webapp.api.idempotency import key_of, once
 from webapp.api.listing import MAX_PAGE_ROWS, LongNamed, Named, matching, page_of, part_of
-from webapp.api.schemas import ConfigIn, RunIn, RunPatch, StarIn, project_out
+from webapp.api.schemas import ConfigIn, RunIn, RunPatch, StarIn
 from webapp.common.answers import Extended, Items, Page
 from webapp.engine.services import can_resume, run_create, run_pause, run_resume, run_stop
 from webapp.launch.findings import YamlProblem, config_from_text
 from webapp.launch.preflight import preflight
 from webapp.people.teams.access import can_edit, object_for, project_for, projects_of
 from webapp.people.teams.models import Project, Role, TokenScope
-from webapp.results.summary.summary import summary_out, summary_read
+from webapp.results.summary.summary import ENDED, summary_read
 from webapp.runs import answers as shapes
-from webapp.runs.advisories.selectors import advisories_of, advisory_out
+from webapp.runs.advisories.selectors import advisories_of
 from webapp.runs.metrics.selectors import curves, metric_names
 from webapp.runs.models import Run
 from webapp.runs.records.listing import run_lines, runs_sorted
@@ -54,7 +54,7 @@ def _run_for(request: HttpRequest, run_id: UUID, need: Role = Role.VIEWER) -> Ru
 )
 def projects_list(request: HttpRequest, asked: Query[LongNamed]) -> dict[str, Any]:
     """The projects that you may see."""
-    return page_of(request, projects_of(caller(request)), asked, project_out)
+    return page_of(request, projects_of(caller(request)), asked)
 
 
 @router.get(
@@ -63,10 +63,10 @@ def projects_list(request: HttpRequest, asked: Query[LongNamed]) -> dict[str, An
     response=people_answers.ProjectWithRole,
     auth=open_to(TokenScope.METRICS),
 )
-def project_get(request: HttpRequest, slug: str) -> dict[str, Any]:
+def project_get(request: HttpRequest, slug: str) -> Extended:
     """One project and your role in it."""
     project = project_for(caller(request), slug)
-    return {**project_out(project), "role": str(getattr(project, "role", ""))}
+    return Extended(project, role=str(getattr(project, "role", "")))
 
 
 @router.get("/projects/{slug:slug}/runs", response=Page[shapes.RunLine], auth=open_to(TokenScope.METRICS))
@@ -202,15 +202,23 @@ def run_resume_now(request: HttpRequest, run_id: UUID) -> Run:
 @router.get("/runs/{uuid:run_id}/advisories", response=Items[runs_answers.Advisory], auth=open_to(TokenScope.METRICS))
 def run_advisories(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
     """The advisories of a run: open ones first, of these the gravest, then the newest; 50 at most."""
-    return {"items": [advisory_out(found) for found in advisories_of(_run_for(request, run_id))]}
+    return {"items": advisories_of(_run_for(request, run_id))}
 
 
 @router.get("/runs/{uuid:run_id}/summary", response=runs.RunSummary, auth=open_to(TokenScope.METRICS))
-def run_summary(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
+def run_summary(request: HttpRequest, run_id: UUID) -> Extended:
     """The summary of a run: its change, best step, held-out result, cost, model, and what to try next."""
     run = _run_for(request, run_id)
     editor = can_edit(project_for(caller(request), run.project.slug))
-    return summary_out(run, summary_read(run, editor=editor))
+    found = summary_read(run, editor=editor)
+    model = found.made and {
+        "id": found.made.model.pk if found.made.model else None,
+        "name": found.made.model.name if found.made.model else "",
+        "checkpoint": found.made.checkpoint,
+    }
+    advisories = {"open": len(found.advisories), "worst": next(iter(found.advisories), None)}
+    about = {"id": run.pk, "state": run.state, "ended": run.state in ENDED}
+    return Extended(found, model=model, advisories=advisories, **about)
 
 
 @router.get("/runs/{uuid:run_id}/metrics", response=runs_answers.Curves, auth=open_to(TokenScope.METRICS))

@@ -1,4 +1,4 @@
-"""Bodies that the API takes, and its representation of each object."""
+"""Bodies that several operations of the API take."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field
 
 from training.config import Protocol, RewardComponent
+from webapp.common.answers import Extended
 from webapp.datasets.models import Dataset
 from webapp.datasets.operations.lineage import lineage_dict
-from webapp.environments.models import MAX_REPLICAS, Environment
-from webapp.people.teams.models import Project
-from webapp.rewards.models import RewardSpec
-from webapp.runs.registry.models import ModelPush, RegisteredModel
+from webapp.environments.models import MAX_REPLICAS
 
 
 class Body(BaseModel):
@@ -115,109 +113,6 @@ class PushIn(Body):
     confirm: bool = False
 
 
-def push_out(push: ModelPush) -> dict[str, Any]:
-    """A push and how far it is."""
-    return {
-        "id": str(push.pk),
-        "hub": push.hub,
-        "repository": push.repository,
-        "private": push.private,
-        "state": push.state,
-        "progress": push.progress,
-        "error": push.error,
-        "commit": push.commit,
-        "url": push.url,
-        "created_at": push.created_at.isoformat(),
-    }
-
-
-def project_out(project: Project) -> dict[str, Any]:
-    """A project."""
-    return {"slug": project.slug, "name": project.name, "team": project.team.name}
-
-
-def dataset_out(dataset: Dataset, *, full: bool = False) -> dict[str, Any]:
-    """A dataset version; ``full`` adds the report of its check without the preview of its rows."""
-    shown = {
-        "id": str(dataset.pk),
-        "name": dataset.name,
-        "version": dataset.version,
-        "reference": dataset.reference,
-        "state": dataset.state,
-        "file_name": dataset.file_name,
-        "bytes": dataset.bytes,
-        "sha256": dataset.sha256,
-        "rows": dataset.rows,
-        "bad_rows": dataset.bad_rows,
-        "created_at": dataset.created_at.isoformat(),
-    }
-    if full:
-        report = {key: value for key, value in dataset.report.items() if key != "preview"}
-        shown |= {"progress": dataset.progress, "report": report, "lineage": lineage_dict(dataset)}
-        shown |= {"reading": dataset.reading, "checking": dataset.checking}
-    return shown
-
-
-def reward_out(spec: RewardSpec) -> dict[str, Any]:
-    """A reward spec version."""
-    return {
-        "id": str(spec.pk),
-        "name": spec.name,
-        "version": spec.version,
-        "reference": spec.reference,
-        "components": spec.components,
-        "created_at": spec.created_at.isoformat(),
-    }
-
-
-def environment_out(environment: Environment) -> dict[str, Any]:
-    """An environment, its last check, and the servers that play it now."""
-    return {
-        "id": str(environment.pk),
-        "name": environment.name,
-        "reference": environment.reference,
-        "kind": environment.kind,
-        "url": environment.url,
-        "program": environment.program,
-        "image": environment.image,
-        "arguments": environment.arguments,
-        "protocol": environment.protocol,
-        "options": environment.options,
-        "wanted": environment.wanted,
-        "replicas": [
-            {
-                "number": item.number,
-                "url": item.url,
-                "state": item.state,
-                "health": item.health,
-                "error": item.error,
-                "restarts": item.restarts,
-            }
-            for item in environment.replicas.all()
-        ],
-        "validation": environment.validation,
-        "server_name": environment.server_name,
-        "healthy": environment.healthy,
-        "health": environment.health,
-        "checked_at": environment.checked_at.isoformat() if environment.checked_at else None,
-    }
-
-
-def model_out(model: RegisteredModel) -> dict[str, Any]:
-    """A registered model and where its weights come from."""
-    checkpoint = model.checkpoint
-    return {
-        "id": str(model.pk),
-        "name": model.name,
-        "reference": model.reference,
-        "kind": model.kind,
-        "source": model.source,
-        "revision": model.revision,
-        "run": str(checkpoint.run_id) if checkpoint else None,
-        "step": checkpoint.step if checkpoint else None,
-        "bytes": checkpoint.bytes if checkpoint else None,
-        "mark": model.mark,
-        "tags": model.tags,
-        "notes": model.notes,
-        "created_at": model.created_at.isoformat(),
-    }
+def with_lineage(dataset: Dataset) -> Extended:
+    """A dataset version with what it was made of."""
+    return Extended(dataset, lineage=lineage_dict(dataset))

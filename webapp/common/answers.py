@@ -31,7 +31,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError
 
-from webapp.common.text import clean_json, finite
+from webapp.common.text import clean_json, finite, in_words, translated
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +56,14 @@ Username = Annotated[str | None, BeforeValidator(lambda user: getattr(user, "use
 
 UsernameOrEmpty = Annotated[str, BeforeValidator(lambda user: getattr(user, "username", user) or "")]
 """The name of a row's person; empty where that is gone."""
+
+Related = Annotated[list[T], BeforeValidator(lambda rows: list(rows.all()) if hasattr(rows, "all") else rows)]
+"""The rows that belong to a row."""
+
+Translated = Annotated[str, BeforeValidator(translated)]
+"""A marked text, in the reader's language."""
+InWords = Annotated[str, BeforeValidator(in_words)]
+"""A sentence of the library, in the reader's language."""
 
 
 class Answer(BaseModel):
@@ -173,7 +181,7 @@ class Gone(Answer):
 class Interval(Answer):
     """A mean over tasks with its 95% interval."""
 
-    value: float | None = Field(description="null without a task")
-    low: float | None
-    high: float | None
+    value: Finite = Field(description="null without a task")
+    low: Finite
+    high: Finite
     tasks: int

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from django.conf import settings
 from django.db import models
+from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
@@ -138,6 +139,12 @@ class DatasetExport(UuidModel, Work):
 
     def __str__(self) -> str:
         return f"{self.dataset} as {self.file_name}"
+
+    @property
+    def url(self) -> str | None:
+        """Address of the file; ``None`` until it is written."""
+        place = [self.dataset.project.slug, self.dataset_id, self.pk]
+        return reverse("dataset-export-file", args=place) if self.state == ExportState.DONE else None
 
     @property
     def path(self) -> Path:

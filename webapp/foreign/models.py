@@ -47,6 +47,11 @@ class RunExport(UuidModel, Work):
         return f"{self.run} as {self.file_name}"
 
     @property
+    def url(self) -> str | None:
+        """Address of the file for scripts; ``None`` until it is written."""
+        return f"/api/v1/runs/{self.run_id}/exports/{self.pk}/file" if self.state == ExportState.DONE else None
+
+    @property
     def amount(self) -> str:
         """The number of figures in the file, in words."""
         return ngettext("%(n)s figure", "%(n)s figures", self.figures) % {"n": self.figures}

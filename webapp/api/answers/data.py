@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Annotated
 from uuid import UUID
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from webapp.common.answers import Answer, Object, Time
+from webapp.common.answers import Answer, Object, Related, Time, Username
+
+
+def _without_preview(report: Object) -> Object:
+    return {name: value for name, value in report.items() if name != "preview"}
 
 
 class Dataset(Answer):
@@ -29,7 +34,7 @@ class DatasetWhole(Dataset):
     """A dataset version with the report of its check (docs/data.md)."""
 
     progress: Object
-    report: Object
+    report: Annotated[Object, AfterValidator(_without_preview)]
     lineage: Object = Field(description="what it was made of, and how")
     reading: Object
     checking: Object
@@ -85,7 +90,7 @@ class RewardCase(Answer):
     expected: dict[str, list[float]] = Field(description="lowest and highest of each component")
     total: list[float] | None = Field(description="lowest and highest of the weighted sum")
     origin: Object = Field(description="the recorded rollout that it was made of, and how it was found; else empty")
-    created_by: str | None
+    created_by: Username
     created_at: Time
 
 
@@ -114,7 +119,7 @@ class Environment(Answer):
     protocol: str
     options: Object
     wanted: int = Field(description="replicas")
-    replicas: list[Replica]
+    replicas: Related[Replica]
     validation: Object | None = Field(description="what it proved when it was last asked to")
     server_name: str
     healthy: bool | None = Field(description="null before the first check")
@@ -130,6 +135,6 @@ class DatasetOrder(Answer):
     command: str
     arguments: Object
     state: str
-    dataset: UUID | None = Field(description="null until it is written")
+    dataset: UUID | None = Field(description="null until it is written", validation_alias="dataset_id")
     error: Object | None
     created_at: Time

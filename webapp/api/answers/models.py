@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from pydantic import Field
+from pydantic import AliasPath, Field
 
-from webapp.common.answers import Answer, Interval, Time
+from webapp.common.answers import Answer, Filled, Interval, InWords, Time, Translated
 
 
 class Model(Answer):
@@ -18,7 +18,7 @@ class Model(Answer):
     kind: str = Field(description="hub, folder, run or starter")
     source: str
     revision: str
-    run: UUID | None
+    run: UUID | None = Field(validation_alias="run_id")
     step: int | None
     bytes: int | None
     mark: str = Field(description="candidate, production or empty")
@@ -39,30 +39,35 @@ class Node(Answer):
     """A place of the lineage."""
 
     kind: str = Field(description="base, run, model or child")
-    id: str | None
+    id: Filled[str]
     title: str
     about: str
-    trained_on: list[Fact]
+    trained_on: list[Fact] = Field(validation_alias="facts")
 
 
 class ModelScore(Answer):
     """One evaluation of a model."""
 
-    run: UUID
-    name: str
+    run: UUID = Field(validation_alias=AliasPath("run", "pk"))
+    name: str = Field(validation_alias=AliasPath("run", "name"))
     data: str
     environment: str
     spec: str
-    success: Interval | None
-    tasks: int
-    samples: int
+    success: Interval | None = Field(validation_alias="solved")
+    tasks: int = Field(validation_alias=AliasPath("report", "tasks"))
+    samples: int = Field(validation_alias=AliasPath("report", "most"))
     trained_on: bool = Field(description="whether it was trained on some of these tasks")
-    learned: int | None = Field(description="on how many of them; null: on all, but their rows are gone")
-    learned_words: str = Field(description="which data has them, or what could not be compared")
-    missing_tasks: int
-    excluded: int
-    ended_at: Time | None
-    compare_with_base: str | None = Field(description="address of a comparison")
+    learned: int | None = Field(
+        description="on how many of them; null: on all, but their rows are gone",
+        validation_alias=AliasPath("overlap", "seen"),
+    )
+    learned_words: str = Field(
+        description="which data has them, or what could not be compared", validation_alias=AliasPath("overlap", "words")
+    )
+    missing_tasks: int = Field(validation_alias=AliasPath("report", "missing_tasks"))
+    excluded: int = Field(validation_alias=AliasPath("report", "excluded"))
+    ended_at: Time | None = Field(validation_alias="at")
+    compare_with_base: Filled[str] = Field(description="address of a comparison", validation_alias="base_url")
 
 
 class ModelWhole(Model):
@@ -150,10 +155,10 @@ class MemoryTerm(Answer):
     """One line of the table."""
 
     term: str
-    title: str
+    title: Translated
     part: str = Field(description="kept for the whole run, or there while learning or sampling")
     bytes: int
-    why: str
+    why: InWords = Field(validation_alias="told")
 
 
 class MemoryTable(Answer):
@@ -165,8 +170,8 @@ class MemoryTable(Answer):
     sampling: int = Field(description="all that is there while sampling")
     whole: int = Field(description="the larger of the two")
     fits: bool
-    verdict: str
-    hint: str = Field(description="what to do where it does not fit")
+    verdict: InWords = Field(validation_alias=AliasPath("told", "verdict"))
+    hint: InWords = Field(description="what to do where it does not fit", validation_alias=AliasPath("told", "hint"))
     change: dict[str, int | bool | str] | None = Field(
         description="the options, by path, of the smallest change that fits"
     )
@@ -178,6 +183,6 @@ class Memory(Answer):
 
     id: UUID | None = Field(description="of the estimate; null where none is needed")
     state: str = Field(description="open, done, failed, dropped, unknown (a base whose shape is not known), none")
-    message: str = Field(description="why there is no table")
+    message: str = Field(description="why there is no table", validation_alias="sentence")
     hint: str
     table: MemoryTable | None

@@ -14,7 +14,7 @@ class Project(Answer):
 
     slug: str = Field(description="its name in addresses")
     name: str
-    team: str
+    team: str = Field(validation_alias=AliasPath("team", "name"))
 
 
 class ProjectWithRole(Project):
@@ -100,12 +100,12 @@ class Notification(Answer):
     """Something that happened, in your language."""
 
     id: int
-    event: str
-    project: str
+    event: str = Field(validation_alias=AliasPath("event", "kind"))
+    project: str = Field(validation_alias=AliasPath("event", "project", "slug"))
     title: str
     text: str
     url: str
-    at: Time
+    at: Time = Field(validation_alias=AliasPath("event", "created_at"))
     read_at: Time | None
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
 from uuid import UUID
 
-from pydantic import Field
+from pydantic import AliasPath, BeforeValidator, Field
 
 from webapp.common.answers import Answer, Object
 
@@ -108,6 +109,10 @@ class DoctorRules(Answer):
     resumes: bool = Field(description="whether runs go on by themselves once what paused them is over")
 
 
+def _ids(places: list[Object]) -> list[str]:
+    return [place["id"] for place in places]
+
+
 class Advisory(Answer):
     """A finding of the run doctor (docs/doctor.md), in the language that was asked for."""
 
@@ -123,7 +128,7 @@ class Advisory(Answer):
     remedy: str
     acts: list[str] = Field(description="what a page offers beside it")
     curves: list[EvidenceCurve]
-    rollouts: list[UUID] = Field(description="up to three that show it")
+    rollouts: Annotated[list[UUID], BeforeValidator(_ids)] = Field(description="up to three that show it")
     paused: bool = Field(description="whether a rule of the project paused the run when it opened")
     kept: int | None = Field(description="step of the checkpoint that a rule keeps")
     before: CheckpointPlace | None = Field(description="the newest checkpoint from before it; a child may start there")
@@ -150,7 +155,7 @@ class RunImport(Answer):
     state: str = Field(description="reading, done or rejected")
     files: list[Object] = Field(description="name and bytes of each, as it was sent")
     percent: int = Field(description="how far the reading is")
-    run: UUID | None = Field(description="the run that was made of them")
+    run: UUID | None = Field(description="the run that was made of them", validation_alias="run_id")
     is_new: bool = Field(description="false: the same files had been imported before, and there is still one run")
     message: str = Field(description="why they were rejected, else empty")
     report: Object = Field(description="what was read, with what was left out and why; empty while they are read")
@@ -182,7 +187,7 @@ class LaunchCheck(Answer):
 
     state: str = Field(description="open, passed, stopped, or empty where there was none")
     blocked: bool
-    checks: list[Finding]
+    checks: list[Finding] = Field(validation_alias="findings")
 
 
 class BatchItem(Answer):
@@ -230,6 +235,10 @@ class BestStep(Answer):
     checkpoint: CheckpointPlace | None = Field(description="the whole one nearest to it")
 
 
+RunId = Annotated[UUID | None, BeforeValidator(lambda run: getattr(run, "pk", run))]
+"""The id of a row's run; ``null`` where it has none."""
+
+
 class HeldOut(Answer):
     """Success on tasks that were not learned from, with its 95% interval."""
 
@@ -238,10 +247,15 @@ class HeldOut(Answer):
     high: float | None
     tasks: int = Field(description="0: nobody counted them")
     step: int | None = Field(description="of the run's own evaluation")
-    run: UUID | None = Field(description="the run that evaluated its model")
+    run: RunId = Field(description="the run that evaluated its model")
     trained_on: bool = Field(description="some of these tasks were learned from after all")
-    learned: int | None = Field(description="how many of them; null: all, but their rows are gone")
-    learned_words: str = Field(description="which data has them, or what could not be compared")
+    learned: int | None = Field(
+        description="how many of them; null: all, but their rows are gone",
+        validation_alias=AliasPath("overlap", "seen"),
+    )
+    learned_words: str = Field(
+        description="which data has them, or what could not be compared", validation_alias=AliasPath("overlap", "words")
+    )
 
 
 class Cost(Answer):
@@ -299,4 +313,6 @@ class RunSummary(Answer):
     cost: Cost
     model: ModelLeft | None
     advisories: OpenAdvisories
-    next: list[Advice] = Field(description="four at most; of those that need an editor only for editors")
+    next: list[Advice] = Field(
+        description="four at most; of those that need an editor only for editors", validation_alias="advice"
+    )

@@ -11,6 +11,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from training.evaluation import Report
+from training.evaluation.figures import Figure
 from webapp.evaluation.comparison.boards import interval_of, report_of_run
 from webapp.evaluation.comparison.contestants import LEAST, MOST, Contestant, Played
 from webapp.evaluation.comparison.figures import Cell, Column, cell, known_columns, left_out_text
@@ -43,6 +44,11 @@ class Score(NamedTuple):
     base_url: str
     all_url: str
     overlap: Overlap
+
+    @property
+    def solved(self) -> Figure | None:
+        """The share of tries that solve their task, where the report has it."""
+        return self.report.figures.get("success")
 
     @property
     def trained_on(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
-from uuid import UUID
 
 from training.config import JobConfig
 from training.metrics import METRICS
@@ -206,8 +205,3 @@ def _tokens_sampled(spent: Spent, config: JobConfig | None) -> float | None:
         return None
     lost, steps = spent.sums.get(f"rollouts/{EXCLUDED}", (0.0, 1))
     return spent.sums[LENGTH][0] * sizes.pop() * (1 - lost / steps)
-
-
-def run_id(held_out: HeldOut | None) -> UUID | None:
-    """The run that evaluated the model, where another one did."""
-    return held_out.run.pk if held_out is not None and held_out.run is not None else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import urlencode
 
 from django.urls import reverse
@@ -20,7 +20,6 @@ from webapp.results.summary.facts import (
     cost_of,
     gains_of,
     held_out_of,
-    run_id,
     taken_by,
 )
 from webapp.runs.advisories.selectors import AdvisoryView, advisories_of
@@ -90,39 +89,3 @@ def summary_read(run: Run, *, editor: bool) -> Summary:
         advisories=advisories_of(run, points),
         checkpoints=points,
     )
-
-
-def _held_out_out(found: HeldOut) -> dict[str, Any]:
-    values = {name: value for name, value in found._asdict().items() if name != "overlap"}
-    learned = {"trained_on": found.trained_on, "learned": found.overlap.seen, "learned_words": found.overlap.words}
-    return values | {"run": run_id(found)} | learned
-
-
-def summary_out(run: Run, found: Summary) -> dict[str, Any]:
-    """A summary as the API returns it."""
-    best, made, worst = found.best, found.made, next(iter(found.advisories), None)
-    return {
-        "id": str(run.pk),
-        "state": run.state,
-        "ended": run.state in ENDED,
-        "gains": [each._asdict() for each in found.gains],
-        "best": None if best is None else best._asdict() | {"checkpoint": _checkpoint_place(best.checkpoint)},
-        "held_out": None if found.held_out is None else _held_out_out(found.held_out),
-        "cost": found.cost._asdict(),
-        "model": None
-        if made is None
-        else {
-            "id": made.model.pk if made.model else None,
-            "name": made.model.name if made.model else "",
-            "checkpoint": _checkpoint_place(made.checkpoint),
-        },
-        "advisories": {
-            "open": len(found.advisories),
-            "worst": None if worst is None else {"code": worst.code, "severity": worst.severity, "title": worst.title},
-        },
-        "next": [each._asdict() for each in found.advice],
-    }
-
-
-def _checkpoint_place(checkpoint: Checkpoint | None) -> dict[str, Any] | None:
-    return None if checkpoint is None else {"id": checkpoint.pk, "step": checkpoint.step}

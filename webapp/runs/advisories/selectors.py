@@ -128,13 +128,6 @@ def open_count() -> Subquery:
     return Subquery(found.annotate(n=Count("pk")).values("n"))
 
 
-def advisory_out(found: AdvisoryView) -> dict[str, Any]:
-    """An advisory as the API returns it."""
-    given = found._asdict() | {"rollouts": [row["id"] for row in found.rollouts], "id": str(found.id)}
-    given["before"] = None if found.before is None else {"id": str(found.before.pk), "step": found.before.step}
-    return given | {"curves": [curve._asdict() for curve in found.curves], "acts": list(found.acts)}
-
-
 def curve_title(name: str) -> str:
     """What a curve of evidence is called."""
     return translated(METRICS[name].title if name in METRICS else CURVES.get(name, name))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from uuid import UUID
 
 from django.conf import settings
 from django.db import models
@@ -66,6 +67,21 @@ class RegisteredModel(UuidModel):
     def reference(self) -> str:
         """How a job's config names this model."""
         return str(Reference("model", self.name))
+
+    @property
+    def run_id(self) -> UUID | None:
+        """The run that it is a checkpoint of; ``None`` of any other model."""
+        return self.checkpoint.run_id if self.checkpoint else None
+
+    @property
+    def step(self) -> int | None:
+        """The step of that checkpoint."""
+        return self.checkpoint.step if self.checkpoint else None
+
+    @property
+    def bytes(self) -> int | None:
+        """The size of that checkpoint."""
+        return self.checkpoint.bytes if self.checkpoint else None
 
     @property
     def folder(self) -> Path | None:
