@@ -17,7 +17,7 @@ from webapp.api.base import caller
 from webapp.api.idempotency import once
 from webapp.api.listing import Dated, LongDated, Named, matching, page_of, part_of
 from webapp.api.schemas import Body
-from webapp.common.answers import Deleted, Page, Revoked
+from webapp.common.answers import Deleted, Extended, Page, Revoked
 from webapp.evaluation.sharing import services
 from webapp.evaluation.sharing.models import Comment, SavedComparison, SharedLink
 from webapp.evaluation.sharing.services import (
@@ -67,47 +67,6 @@ class LinkIn(Body):
     days: int = 7
 
 
-def comparison_out(saved: SavedComparison) -> dict[str, Any]:
-    """A saved comparison as the API shows it."""
-    return {
-        "id": str(saved.pk),
-        "name": saved.name,
-        "runs": saved.contestants,
-        "spec": saved.spec,
-        "pair": saved.pair,
-        "tasks": saved.tasks,
-        "category": saved.category,
-        "created_by": _maker_name(saved),
-        "created_at": saved.created_at.isoformat(),
-    }
-
-
-def _maker_name(item: SavedComparison | Comment | SharedLink) -> str | None:
-    return item.created_by.username if item.created_by else None
-
-
-def _comment_out(comment: Comment) -> dict[str, Any]:
-    return {
-        "id": str(comment.pk),
-        "text": comment.text,
-        "created_by": _maker_name(comment),
-        "created_at": comment.created_at.isoformat(),
-        "edited_at": comment.edited_at.isoformat() if comment.edited_at else None,
-    }
-
-
-def _link_out(link: SharedLink) -> dict[str, Any]:
-    return {
-        "id": str(link.pk),
-        "hint": link.hint,
-        "created_by": _maker_name(link),
-        "created_at": link.created_at.isoformat(),
-        "expires_at": link.expires_at.isoformat(),
-        "opened": link.opened,
-        "opened_at": link.opened_at.isoformat() if link.opened_at else None,
-    }
-
-
 def _saved_for(request: HttpRequest, pk: UUID, need: Role = Role.VIEWER) -> SavedComparison:
     return object_for(caller(request), SavedComparison, pk, need=need, within=SAVED.all())
 
@@ -115,7 +74,7 @@ def _saved_for(request: HttpRequest, pk: UUID, need: Role = Role.VIEWER) -> Save
 @router.get("/projects/{slug:slug}/comparisons", response=Page[comparing_answers.SavedComparison])
 def comparisons_list(request: HttpRequest, slug: str, asked: Query[Named]) -> dict[str, Any]:
     """The saved comparisons of a project, newest first."""
-    return page_of(request, comparisons_of(project_for(caller(request), slug)), asked, comparison_out)
+    return page_of(request, comparisons_of(project_for(caller(request), slug)), asked)
 
 
 @router.post("/projects/{slug:slug}/comparisons", response={201: comparing_answers.SavedComparison})
@@ -124,13 +83,13 @@ def comparison_save(request: HttpRequest, slug: str, body: ComparisonIn) -> Stat
     project = project_for(caller(request), slug, need=Role.EDITOR)
     query = services.Query(body.runs, body.spec, body.pair, body.tasks, body.category)
     saved = services.comparison_save(project=project, user=caller(request), name=body.name, query=query)
-    return Status(201, comparison_out(saved))
+    return Status(201, saved)
 
 
 @router.get("/comparisons/{uuid:comparison_id}", response=comparing_answers.SavedComparison)
 def comparison_get(request: HttpRequest, comparison_id: UUID) -> dict[str, Any]:
     """One saved comparison; its figures are those of `/projects/{slug}/compare` with its runs and spec."""
-    return comparison_out(_saved_for(request, comparison_id))
+    return _saved_for(request, comparison_id)
 
 
 @router.patch("/comparisons/{uuid:comparison_id}", response=comparing_answers.SavedComparison)
@@ -139,7 +98,7 @@ def comparison_rename(request: HttpRequest, comparison_id: UUID, body: NameIn) -
     saved = _saved_for(request, comparison_id)
     services.own_or_owned(caller(request), saved)
     services.comparison_rename(saved, body.name)
-    return comparison_out(saved)
+    return saved
 
 
 @router.delete("/comparisons/{uuid:comparison_id}", response=Deleted)
@@ -154,7 +113,7 @@ def comparison_delete(request: HttpRequest, comparison_id: UUID) -> dict[str, An
 @router.get("/comparisons/{uuid:comparison_id}/comments", response=Page[comparing_answers.Comment])
 def comments_list(request: HttpRequest, comparison_id: UUID, asked: Query[Dated]) -> dict[str, Any]:
     """The comments below it, the newest last."""
-    return page_of(request, comments_of(_saved_for(request, comparison_id)), asked, _comment_out)
+    return page_of(request, comments_of(_saved_for(request, comparison_id)), asked)
 
 
 @router.post("/comparisons/{uuid:comparison_id}/comments", response={201: comparing_answers.Comment})
@@ -162,14 +121,14 @@ def comments_list(request: HttpRequest, comparison_id: UUID, asked: Query[Dated]
 def comment_add(request: HttpRequest, comparison_id: UUID, body: CommentIn) -> Status[dict[str, Any]]:
     """Add a comment below it."""
     saved = _saved_for(request, comparison_id, Role.EDITOR)
-    return Status(201, _comment_out(services.comment_add(saved=saved, user=caller(request), text=body.text)))
+    return Status(201, services.comment_add(saved=saved, user=caller(request), text=body.text))
 
 
 @router.patch("/comments/{uuid:comment_id}", response=comparing_answers.Comment)
 def comment_edit(request: HttpRequest, comment_id: UUID, body: CommentIn) -> dict[str, Any]:
     """Change your own comment."""
     services.comment_edit(_own_comment(request, comment_id), body.text)
-    return _comment_out(object_for(caller(request), Comment, comment_id, within=COMMENTS.all()))
+    return object_for(caller(request), Comment, comment_id, within=COMMENTS.all())
 
 
 def _own_comment(request: HttpRequest, pk: UUID) -> Comment:
@@ -193,7 +152,7 @@ def links_list(request: HttpRequest, comparison_id: UUID, asked: Query[LongDated
     """The links that share it, newest first; `state` is `open`, `expired`, `revoked`, or `left` where its maker
     may not share any more."""
     part = part_of(request, matching(links_of(_saved_for(request, comparison_id)), asked), asked)
-    return part.body({**_link_out(line.link), "state": line.state} for line in link_lines(part.rows))
+    return part.body(Extended(line.link, state=line.state) for line in link_lines(part.rows))
 
 
 @router.post("/comparisons/{uuid:comparison_id}/links", response={201: comparing_answers.LinkMade})
@@ -203,7 +162,7 @@ def link_make(request: HttpRequest, comparison_id: UUID, body: LinkIn) -> Status
     ask(request, Act.SHARE)
     link, secret = link_create(saved=saved, user=caller(request), days=body.days)
     url = request.build_absolute_uri(reverse("shared", args=[secret]))
-    return Status(201, {**_link_out(link), "url": url})
+    return Status(201, Extended(link, url=url))
 
 
 @router.delete("/shared-links/{uuid:link_id}", response=Revoked)

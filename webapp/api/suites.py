@@ -16,9 +16,9 @@ from webapp.api.answers import comparing as comparing_answers
 from webapp.api.base import caller
 from webapp.api.idempotency import once
 from webapp.api.listing import LongNamed, matching, part_of
-from webapp.common.answers import Deleted, Page
-from webapp.evaluation.suites.models import Suite, SuiteEvaluation, SuiteVersion
-from webapp.evaluation.suites.results import Line, board_of
+from webapp.common.answers import Deleted, Extended, Page
+from webapp.evaluation.suites.models import Suite, SuiteVersion
+from webapp.evaluation.suites.results import board_of
 from webapp.evaluation.suites.services import may_play, suite_change, suite_create, suite_delete, suite_evaluate
 from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.models import Role
@@ -65,10 +65,6 @@ def _newest_version(suite: Suite) -> SuiteVersion:
     return found
 
 
-def _suite_out(suite: Suite, version: SuiteVersion) -> dict[str, Any]:
-    return {"id": str(suite.pk), "name": suite.name, "note": suite.note, "version": version.number}
-
-
 @router.get("/projects/{slug:slug}/suites", response=Page[comparing_answers.Suite])
 def suites_list(request: HttpRequest, slug: str, asked: Query[LongNamed]) -> dict[str, Any]:
     """The project's suites, each with its newest version."""
@@ -76,7 +72,7 @@ def suites_list(request: HttpRequest, slug: str, asked: Query[LongNamed]) -> dic
     rows = Suite.objects.filter(project=project).prefetch_related("versions")
     part = part_of(request, matching(rows, asked), asked)
     newest = ((suite, next(iter(suite.versions.all()), None)) for suite in part.rows)
-    return part.body(_suite_out(suite, version) for suite, version in newest if version)
+    return part.body(Extended(suite, version=version.number) for suite, version in newest if version)
 
 
 @router.post("/projects/{slug:slug}/suites", response={200: comparing_answers.Suite, 201: comparing_answers.Suite})
@@ -87,9 +83,9 @@ def suite_new(request: HttpRequest, slug: str, body: SuiteIn) -> Status[dict[str
     suite = Suite.objects.filter(project=project, name=body.name.strip()).first()
     if suite is None:
         version = suite_create(project=project, user=caller(request), name=body.name, note=body.note, parts=parts)
-        return Status(201, _suite_out(version.suite, version))
+        return Status(201, Extended(version.suite, version=version.number))
     version, new = suite_change(suite=suite, user=caller(request), parts=parts, note=body.note)
-    return Status(201 if new else 200, _suite_out(suite, version))
+    return Status(201 if new else 200, Extended(suite, version=version.number))
 
 
 @router.get("/suites/{uuid:suite_id}", response=comparing_answers.SuiteWhole)
@@ -98,12 +94,11 @@ def suite_get(request: HttpRequest, suite_id: UUID) -> dict[str, Any]:
     suite = _suite_for(request, suite_id)
     version = _newest_version(suite)
     board = board_of(version)
-    return _suite_out(suite, version) | {
-        "parts": version.parts,
-        "lines": [_line_out(line) for line in board.lines],
-        "waiting": [_line_out(line) for line in board.waiting],
-        "baselines": board.baselines,
-    }
+    lines, waiting = (
+        [Extended(line.evaluation, **vars(line)) for line in part] for part in (board.lines, board.waiting)
+    )
+    more = {"parts": version.parts, "lines": lines, "waiting": waiting, "baselines": board.baselines}
+    return Extended(suite, version=version.number, **more)
 
 
 @router.delete("/suites/{uuid:suite_id}", response=Deleted)
@@ -122,27 +117,4 @@ def suite_play(request: HttpRequest, suite_id: UUID, body: ContestantIn) -> Stat
     if not may_play(body.contestant):
         raise ValidationError({"contestant": _("Choose who plays.")})
     made = suite_evaluate(version=_newest_version(suite), contestant=body.contestant, user=caller(request))
-    return Status(201, _evaluation_out(made))
-
-
-def _evaluation_out(made: SuiteEvaluation) -> dict[str, Any]:
-    runs = [str(item.run_id) for item in made.runs.all()]
-    return {"id": str(made.pk), "contestant": made.contestant, "runs": runs}
-
-
-def _line_out(line: Line) -> dict[str, Any]:
-    parts = [
-        {
-            "title": part.title,
-            "success": part.success._asdict() if part.success else None,
-            "state": part.run.state if part.run else None,
-        }
-        for part in line.parts
-    ]
-    score = line.score._asdict() if line.score is not None else None
-    return _evaluation_out(line.evaluation) | {
-        "score": score,
-        "parts": parts,
-        "notes": line.notes,
-        "verdict": line.verdict,
-    }
+    return Status(201, made)

@@ -7,7 +7,6 @@ from uuid import UUID
 
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import Http404, HttpRequest
-from django.urls import reverse
 from django.utils.translation import gettext as _
 from ninja import Query, Router, Status
 from pydantic import Field
@@ -16,13 +15,12 @@ from webapp.api.answers import comparing as comparing_answers
 from webapp.api.base import caller
 from webapp.api.listing import Named, page_of
 from webapp.api.schemas import Body
-from webapp.common.answers import Deleted, Page
-from webapp.common.text import clean_json
+from webapp.common.answers import Deleted, Extended, Page
 from webapp.evaluation.comparison.contestants import contestants_of
 from webapp.evaluation.comparison.rewards import evaluations
 from webapp.evaluation.votes import selectors, services
 from webapp.evaluation.votes.models import VoteRound
-from webapp.evaluation.votes.selectors import Results, results_of
+from webapp.evaluation.votes.selectors import results_of
 from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.models import Project, Role, User
 
@@ -51,21 +49,9 @@ class VoteIn(Body):
     answer: str = Field(max_length=10)
 
 
-def round_out(made: VoteRound, user: User) -> dict[str, Any]:
-    """A round and the caller's progress, without any votes."""
-    standing = selectors.standing_of(made, user)
-    return {
-        "id": str(made.pk),
-        "name": made.name,
-        "open": made.closed_at is None,
-        "instructions": made.instructions,
-        "seed": made.seed,
-        "asked": standing.asked,
-        "done": standing.progress.done,
-        "left": standing.progress.left,
-        "created_at": made.created_at.isoformat(),
-        "url": reverse("vote-round", args=[made.project.slug, made.pk]),
-    }
+def _with_standing(made: VoteRound, user: User, **more: Any) -> Extended:
+    """A round and how far the person is, without any votes."""
+    return Extended(made, standing=selectors.standing_of(made, user), **more)
 
 
 def _round_for(request: HttpRequest, round_id: UUID) -> VoteRound:
@@ -79,7 +65,7 @@ def _round_for(request: HttpRequest, round_id: UUID) -> VoteRound:
 def vote_rounds(request: HttpRequest, slug: str, asked: Query[Named]) -> dict[str, Any]:
     """The project's vote rounds, newest first."""
     project = project_for(caller(request), slug)
-    return page_of(request, selectors.rounds_of(project), asked, lambda made: round_out(made, caller(request)))
+    return page_of(request, selectors.rounds_of(project), asked, lambda made: _with_standing(made, caller(request)))
 
 
 @router.post("/projects/{slug:slug}/vote-rounds", response={201: comparing_answers.VoteRound})
@@ -100,7 +86,7 @@ def vote_round_new(request: HttpRequest, slug: str, body: VoteRoundIn) -> Status
         show_expected=body.show_expected,
         seed=body.seed,
     )
-    return Status(201, round_out(made, caller(request)))
+    return Status(201, _with_standing(made, caller(request)))
 
 
 def _voters_of(project: Project, names: list[str] | None) -> list[User]:
@@ -115,7 +101,7 @@ def _voters_of(project: Project, names: list[str] | None) -> list[User]:
 @router.get("/vote-rounds/{uuid:round_id}", response=comparing_answers.VoteRound)
 def vote_round(request: HttpRequest, round_id: UUID) -> dict[str, Any]:
     """One round and how far you are."""
-    return round_out(_round_for(request, round_id), caller(request))
+    return _with_standing(_round_for(request, round_id), caller(request))
 
 
 @router.delete("/vote-rounds/{uuid:round_id}", response=Deleted)
@@ -133,7 +119,7 @@ def vote_round_close(request: HttpRequest, round_id: UUID) -> dict[str, Any]:
     made = _round_for(request, round_id)
     services.require_manager(made, caller(request))
     services.round_close(made=made, user=caller(request))
-    return round_out(_round_for(request, round_id), caller(request))
+    return _with_standing(_round_for(request, round_id), caller(request))
 
 
 @router.post("/vote-rounds/{uuid:round_id}/reopen", response=comparing_answers.VoteRound)
@@ -142,7 +128,7 @@ def vote_round_reopen(request: HttpRequest, round_id: UUID) -> dict[str, Any]:
     made = _round_for(request, round_id)
     services.require_manager(made, caller(request))
     services.round_reopen(made=made, user=caller(request))
-    return round_out(_round_for(request, round_id), caller(request))
+    return _with_standing(_round_for(request, round_id), caller(request))
 
 
 @router.get("/vote-rounds/{uuid:round_id}/next", response=comparing_answers.VoteNext)
@@ -153,18 +139,13 @@ def ballot_next(request: HttpRequest, round_id: UUID) -> dict[str, Any]:
     """
     made, user = _round_for(request, round_id), caller(request)
     ballot = selectors.next_ballot(made, user) if selectors.standing_of(made, user).may_vote else None
-    answer: dict[str, Any] = {**round_out(made, user), "ballot": None}
-    if ballot is not None:
-        ballot.round = made
-        shown = selectors.shown(ballot, left_first=services.first_left(made, ballot, user))
-        answer["ballot"] = {
-            "id": str(ballot.pk),
-            "text": ballot.text,
-            "expected": ballot.expected if made.show_expected else None,
-            "told": shown.told,
-            "turns": [{"left": said[0], "right": said[1]} for said, _same in shown.rows],
-        }
-    return answer
+    if ballot is None:
+        return _with_standing(made, user, ballot=None)
+    ballot.round = made
+    shown = selectors.shown(ballot, left_first=services.first_left(made, ballot, user))
+    expected = ballot.expected if made.show_expected else None
+    turns = [{"left": said[0], "right": said[1]} for said, _same in shown.rows]
+    return _with_standing(made, user, ballot=Extended(ballot, expected=expected, told=shown.told, turns=turns))
 
 
 @router.post("/vote-rounds/{uuid:round_id}/ballots/{uuid:ballot_id}/vote", response=comparing_answers.VoteCast)
@@ -175,7 +156,7 @@ def ballot_vote(request: HttpRequest, round_id: UUID, ballot_id: UUID, body: Vot
     if ballot is None:
         raise Http404
     cast = services.vote_cast(ballot=ballot, user=user, side=body.answer)
-    return {**round_out(made, user), "replaced": bool(cast.before)}
+    return _with_standing(made, user, replaced=bool(cast.before))
 
 
 @router.post("/vote-rounds/{uuid:round_id}/undo", response=comparing_answers.VoteUndone)
@@ -183,7 +164,7 @@ def ballot_undo(request: HttpRequest, round_id: UUID) -> dict[str, Any]:
     """Take your last vote back."""
     made, user = _round_for(request, round_id), caller(request)
     undone = services.vote_undo(made=made, user=user)
-    return {**round_out(made, user), "undone": str(undone.pk) if undone else None}
+    return _with_standing(made, user, undone=undone.pk if undone else None)
 
 
 @router.get("/vote-rounds/{uuid:round_id}/results", response=comparing_answers.VoteResults)
@@ -197,36 +178,12 @@ def vote_round_results(request: HttpRequest, round_id: UUID) -> dict[str, Any]:
     if not selectors.standing_of(made, user).may_look:
         raise PermissionDenied(_("The results are hidden until you have voted or the round is closed."))
     services.results_seen(made=made, user=user)
-    return {**round_out(made, user), **results_out(results_of(made))}
-
-
-def results_out(found: Results) -> dict[str, Any]:
-    """The figures as data."""
-    shown: dict[str, Any] = {
-        "votes": found.votes,
-        "decided": found.decided,
-        "ties": found.ties,
-        "both_bad": found.both_bad,
-        "contestants": [
-            {
-                "number": line.contestant.number,
-                "run": str(line.contestant.run_id) if line.contestant.run_id else None,
-                "name": line.contestant.name,
-                "score": line.score.chance if line.score.votes else None,
-                "low": line.score.low if line.score.votes else None,
-                "high": line.score.high if line.score.votes else None,
-                "votes": line.score.votes,
-                "ties": line.ties,
-                "both_bad": line.both_bad,
-            }
-            for line in found.lines
-        ],
-        "wins": [[cell._asdict() if cell else None for cell in cells] for _item, cells in found.matrix],
-        "voters": [{"username": item.user.username, "done": item.done, "total": item.total} for item in found.people],
-        "agreement": found.agreement._asdict(),
-        "left_preferred": found.left._asdict(),
-    }
-    for name, ranked in (("reward", found.reward), ("verdict", found.verdict)):
-        shown[f"agrees_with_{name}"] = {**ranked._asdict(), "share": ranked.share._asdict()}
-    cleaned: dict[str, Any] = clean_json(shown)
-    return cleaned
+    found = results_of(made)
+    contestants = [
+        Extended(line, low=line.score.low, high=line.score.high, chance=line.score.chance)
+        if line.score.votes
+        else Extended(line, low=None, high=None, chance=None)
+        for line in found.lines
+    ]
+    wins = [cells for _item, cells in found.matrix]
+    return _with_standing(made, user, found=found, contestants=contestants, wins=wins, **vars(found))

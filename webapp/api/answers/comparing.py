@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Any
 from uuid import UUID
 
-from pydantic import Field
+from pydantic import AliasPath, BeforeValidator, Field
 
-from webapp.common.answers import Answer, Interval, Object, Time
+from webapp.common.answers import Answer, Finite, Interval, InWords, Object, Time, Username
+from webapp.common.words import failure
 
 
 class Contestant(Answer):
@@ -23,9 +25,9 @@ class Contestant(Answer):
 class Verdict(Answer):
     """The comparison of two evaluations."""
 
-    better: UUID
-    worse: UUID
-    told_apart: bool
+    better: UUID = Field(validation_alias=AliasPath("better", "run", "pk"))
+    worse: UUID = Field(validation_alias=AliasPath("worse", "run", "pk"))
+    told_apart: bool = Field(validation_alias="told")
     p_value: float | None
     text: str
 
@@ -35,7 +37,7 @@ class ComponentLack(Answer):
 
     computed: int = Field(description="from the transcript")
     unscored: int = Field(description="not scored yet")
-    failed: dict[str, int] = Field(description="could not be computed, by the reason")
+    failed: dict[InWords, int] = Field(description="could not be computed, by the reason")
 
 
 class Lacking(Answer):
@@ -43,20 +45,25 @@ class Lacking(Answer):
 
     id: UUID
     rollouts: int = Field(description="that lack a value, and so have no reward under the spec")
-    components: dict[str, ComponentLack]
+    components: dict[str, ComponentLack] = Field(validation_alias="by_name")
+
+
+def _failure_words(error: Object | None) -> str | None:
+    found = failure(error)
+    return " ".join(text for text in (found.title, found.detail) if text) if found else None
 
 
 class Rescoring(Answer):
     """The scoring of recorded rollouts by a spec."""
 
     id: UUID
-    spec: str
+    spec: str = Field(validation_alias="name")
     runs: list[UUID]
     state: str = Field(description="waiting, scoring, done, failed or cancelled")
     done: int
     total: int
-    error: str | None
-    created_by: str | None
+    error: Annotated[str | None, BeforeValidator(_failure_words)]
+    created_by: Username
     created_at: Time
     ended_at: Time | None
 
@@ -93,12 +100,12 @@ class SavedComparison(Answer):
 
     id: UUID
     name: str
-    runs: list[ComparedRun]
+    runs: list[ComparedRun] = Field(validation_alias="contestants")
     spec: str
     pair: list[str]
     tasks: str
     category: str
-    created_by: str | None
+    created_by: Username
     created_at: Time
 
 
@@ -107,7 +114,7 @@ class Comment(Answer):
 
     id: UUID
     text: str
-    created_by: str | None
+    created_by: Username
     created_at: Time
     edited_at: Time | None
 
@@ -117,7 +124,7 @@ class Link(Answer):
 
     id: UUID
     hint: str
-    created_by: str | None
+    created_by: Username
     created_at: Time
     expires_at: Time
     opened: int
@@ -145,12 +152,20 @@ class Suite(Answer):
     version: int
 
 
+def _run_ids(runs: Any) -> list[UUID]:
+    return [item.run_id for item in runs.all()]
+
+
 class SuiteEvaluation(Answer):
     """A contestant on all parts of a suite."""
 
     id: UUID
     contestant: str
-    runs: list[UUID]
+    runs: Annotated[list[UUID], BeforeValidator(_run_ids)]
+
+
+RunState = Annotated[str | None, BeforeValidator(lambda run: getattr(run, "state", run))]
+"""The state of a row's run; ``null`` where it has none."""
 
 
 class SuitePart(Answer):
@@ -158,7 +173,7 @@ class SuitePart(Answer):
 
     title: str
     success: Interval | None
-    state: str | None = Field(description="of the run that plays it")
+    state: RunState = Field(description="of the run that plays it", validation_alias="run")
 
 
 class SuiteLine(SuiteEvaluation):
@@ -187,9 +202,9 @@ class VoteRound(Answer):
     open: bool
     instructions: str
     seed: int
-    asked: bool
-    done: int
-    left: int
+    asked: bool = Field(validation_alias=AliasPath("standing", "asked"))
+    done: int = Field(validation_alias=AliasPath("standing", "progress", "done"))
+    left: int = Field(validation_alias=AliasPath("standing", "progress", "left"))
     created_at: Time
     url: str
 
@@ -232,13 +247,13 @@ class VoteNext(VoteRound):
 class VotedOn(Answer):
     """A contestant's score."""
 
-    number: int
-    run: UUID | None
-    name: str
-    score: float | None
-    low: float | None
-    high: float | None
-    votes: int
+    number: int = Field(validation_alias=AliasPath("contestant", "number"))
+    run: UUID | None = Field(validation_alias=AliasPath("contestant", "run_id"))
+    name: str = Field(validation_alias=AliasPath("contestant", "name"))
+    score: Finite = Field(validation_alias="chance")
+    low: Finite
+    high: Finite
+    votes: int = Field(validation_alias=AliasPath("score", "votes"))
     ties: int
     both_bad: int
 
@@ -253,7 +268,7 @@ class Wins(Answer):
 class Voter(Answer):
     """A voter's progress."""
 
-    username: str
+    username: str = Field(validation_alias=AliasPath("user", "username"))
     done: int
     total: int
 
@@ -261,8 +276,8 @@ class Voter(Answer):
 class Agreement(Answer):
     """How much voters agree."""
 
-    alpha: float | None = Field(description="Krippendorff's α")
-    share: float | None
+    alpha: Finite = Field(description="Krippendorff's α")
+    share: Finite
     questions: int
 
 
@@ -284,8 +299,8 @@ class VoteResults(VoteRound):
     both_bad: int
     contestants: list[VotedOn]
     wins: list[list[Wins | None]]
-    voters: list[Voter]
+    voters: list[Voter] = Field(validation_alias="people")
     agreement: Agreement
-    left_preferred: Interval
-    agrees_with_reward: AgreesWith
-    agrees_with_verdict: AgreesWith
+    left_preferred: Interval = Field(validation_alias=AliasPath("found", "left"))
+    agrees_with_reward: AgreesWith = Field(validation_alias="reward")
+    agrees_with_verdict: AgreesWith = Field(validation_alias="verdict")

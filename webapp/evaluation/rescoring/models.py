@@ -59,6 +59,16 @@ class Rescoring(UuidModel, Work):
         return self.name
 
     @property
+    def done(self) -> int:
+        """Rollouts that were scored."""
+        return self.progress.get("done", self.rollouts)  # type: ignore[no-any-return]
+
+    @property
+    def total(self) -> int:
+        """Rollouts to score."""
+        return self.progress.get("total", self.rollouts)  # type: ignore[no-any-return]
+
+    @property
     def folder(self) -> Path:
         """Where its episodes are while they are scored."""
         return rescoring_dir(self.id)

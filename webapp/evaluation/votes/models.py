@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.conf import settings
 from django.db import models
+from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
@@ -34,6 +35,16 @@ class VoteRound(UuidModel):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def open(self) -> bool:
+        """Whether people may still vote."""
+        return self.closed_at is None
+
+    @property
+    def url(self) -> str:
+        """Address of its page."""
+        return reverse("vote-round", args=[self.project.slug, self.pk])
 
 
 class RoundContestant(models.Model):
