@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated, Any
 from uuid import UUID
 
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, QueryDict
-from django.urls import reverse
 from django.utils.translation import override
 from ninja import Query, Router, Status
 from pydantic import Field
@@ -35,7 +33,7 @@ from webapp.reading.inspector.filters import (
 from webapp.reading.inspector.finding import View, figures_of, snippets
 from webapp.reading.inspector.models import SavedView
 from webapp.reading.inspector.page import component_names
-from webapp.reading.inspector.saving import found_save, view_delete, views_of, would_save
+from webapp.reading.inspector.saving import Kept, found_save, view_delete, views_of, would_save
 from webapp.runs.models import Run
 
 router = Router(tags=["rollouts"])
@@ -85,26 +83,10 @@ def _found_page(request: HttpRequest, scope: Scope, after: str, per_page: int) -
     }
 
 
-def _figures_out(request: HttpRequest, scope: Scope) -> dict[str, Any]:
+def _spread(request: HttpRequest, scope: Scope) -> Extended:
     found = figures_of(View(scope, _parse_filters(request.GET)), list(component_names(scope)))
     listed = {kind: [{"value": v, "count": n} for v, n in values] for kind, values in found.values.items()}
-    return {
-        "rows": found.rows,
-        "sampled": found.sampled,
-        "histograms": [
-            {
-                "name": item.name,
-                "low": item.low,
-                "high": item.high,
-                "count": item.count,
-                "bars": [asdict(bar) for bar in item.bars],
-            }
-            for item in found.histograms
-        ],
-        "outcomes": listed["outcome"],
-        "tools": listed["tool"],
-        "boundaries": listed["boundary"],
-    }
+    return Extended(found, outcomes=listed["outcome"], tools=listed["tool"], boundaries=listed["boundary"])
 
 
 def _filter_parameters(*, of_run: bool, text: bool = False) -> dict[str, Any]:
@@ -157,69 +139,57 @@ def project_rollouts_found(
 @router.get("/runs/{uuid:run_id}/rollouts/spread", response=answers.Spread, openapi_extra=TEXT_OF_RUN)
 def run_rollouts_spread(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
     """Distributions of the rollouts that the same filters find: histograms, and counts of values."""
-    return _figures_out(request, _run_scope(request, run_id))
+    return _spread(request, _run_scope(request, run_id))
 
 
 @router.get("/projects/{slug:slug}/rollouts/spread", response=answers.Spread, openapi_extra=TEXT_OF_PROJECT)
 def project_rollouts_spread(request: HttpRequest, slug: str) -> dict[str, Any]:
     """As of a run."""
-    return _figures_out(request, _project_scope(request, slug, request.GET))
+    return _spread(request, _project_scope(request, slug, request.GET))
 
 
-def _would_out(request: HttpRequest, scope: Scope) -> dict[str, Any]:
-    return {"items": [each._asdict() for each in would_save(View(scope, _parse_filters(request.GET))).values()]}
+def _would_save(request: HttpRequest, scope: Scope) -> dict[str, Any]:
+    return {"items": list(would_save(View(scope, _parse_filters(request.GET))).values())}
 
 
 @router.get("/runs/{uuid:run_id}/rollouts/save", response=Items[answers.Would], openapi_extra=TEXT_OF_RUN)
 def run_rollouts_would_save(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
     """What saving the rollouts that the filters find would keep and leave out, by `kind`."""
-    return _would_out(request, _run_scope(request, run_id))
+    return _would_save(request, _run_scope(request, run_id))
 
 
 @router.get("/projects/{slug:slug}/rollouts/save", response=Items[answers.Would], openapi_extra=TEXT_OF_PROJECT)
 def project_rollouts_would_save(request: HttpRequest, slug: str) -> dict[str, Any]:
     """As of a run; `run` names the runs."""
-    return _would_out(request, _project_scope(request, slug, request.GET))
+    return _would_save(request, _project_scope(request, slug, request.GET))
 
 
-def _save_out(request: HttpRequest, scope: Scope, body: FoundIn) -> Status[dict[str, Any]]:
+def _save(request: HttpRequest, scope: Scope, body: FoundIn) -> Status[Kept]:
     view = View(scope, _parse_filters(QueryDict(body.query)))
     kept = found_save(view=view, kind=body.kind, name=body.name, user=caller(request), min_gap=body.min_gap)
-    return Status(201, {"kind": kept.kind, "id": kept.id, "name": kept.label, "url": kept.url})
+    return Status(201, kept)
 
 
 @router.post("/runs/{uuid:run_id}/rollouts/save", response={201: answers.Kept})
 @once
-def run_rollouts_save(request: HttpRequest, run_id: UUID, body: FoundIn) -> Status[dict[str, Any]]:
+def run_rollouts_save(request: HttpRequest, run_id: UUID, body: FoundIn) -> Status[Kept]:
     """Save what filters find: as a named view, a dataset for SFT, an evaluation set, preference pairs, a set for the
     rewards lab or reward test cases."""
-    return _save_out(request, _run_scope(request, run_id, Role.EDITOR), body)
+    return _save(request, _run_scope(request, run_id, Role.EDITOR), body)
 
 
 @router.post("/projects/{slug:slug}/rollouts/save", response={201: answers.Kept})
 @once
-def project_rollouts_save(request: HttpRequest, slug: str, body: FoundIn) -> Status[dict[str, Any]]:
+def project_rollouts_save(request: HttpRequest, slug: str, body: FoundIn) -> Status[Kept]:
     """As of a run; `run` in `query` names the runs."""
-    return _save_out(request, _project_scope(request, slug, QueryDict(body.query), Role.EDITOR), body)
+    return _save(request, _project_scope(request, slug, QueryDict(body.query), Role.EDITOR), body)
 
 
 @router.get("/projects/{slug:slug}/rollout-views", response=Page[answers.SavedView])
 def rollout_views(request: HttpRequest, slug: str, asked: Query[LongNamed]) -> dict[str, Any]:
     """The named views of a project."""
     project = project_for(caller(request), slug)
-    return page_of(request, views_of(Scope(project, [])), asked, lambda view: _view_out(view, project.slug))
-
-
-def _view_out(view: SavedView, slug: str) -> dict[str, Any]:
-    return {
-        "id": view.pk,
-        "name": view.name,
-        "run": view.run_id,
-        "query": view.query,
-        "url": reverse("rollout-view", args=[slug, view.pk]),
-        "created_by": view.created_by.username if view.created_by else None,
-        "created_at": view.created_at,
-    }
+    return page_of(request, views_of(Scope(project, [])), asked)
 
 
 @router.delete("/rollout-views/{uuid:view_id}", response=Deleted)

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from pydantic import AliasPath, Field
 
-from webapp.common.answers import Answer, Finite, Numbered, Object, Pair, Time
+from webapp.common.answers import Answer, Finite, Numbered, Object, Pair, Time, Username
 from webapp.runs.answers import Rollout, Turn
 
 
@@ -82,10 +82,10 @@ class SavedView(Answer):
 
     id: UUID
     name: str
-    run: UUID | None = Field(description="null where it is of the whole project")
+    run: UUID | None = Field(description="null where it is of the whole project", validation_alias="run_id")
     query: str
     url: str = Field(description="the page that shows it")
-    created_by: str | None
+    created_by: Username
     created_at: Time
 
 
@@ -104,7 +104,7 @@ class Kept(Answer):
 
     kind: str = Field(description="view, dataset, lab or cases")
     id: UUID
-    name: str
+    name: str = Field(validation_alias="label")
     url: str
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.conf import settings
 from django.db import models
+from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 
 from webapp.common.ids import UuidModel, name_validator
@@ -27,3 +28,8 @@ class SavedView(UuidModel):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def url(self) -> str:
+        """Address of the page that shows it."""
+        return reverse("rollout-view", args=[self.project.slug, self.pk])

@@ -48,7 +48,7 @@ QUERY_MAX = 4_000
 
 def views_of(scope: Scope) -> QuerySet[SavedView]:
     """The named views that a page offers: those of its run and those of the project."""
-    rows = SavedView.objects.filter(project=scope.project).select_related("created_by", "run")
+    rows = SavedView.objects.filter(project=scope.project).select_related("project", "created_by", "run")
     return rows.filter(Q(run=scope.run) | Q(run=None)) if scope.run is not None else rows
 
 
