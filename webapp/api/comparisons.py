@@ -71,7 +71,7 @@ def _rescoring_for(request: HttpRequest, pk: UUID, need: Role = Role.VIEWER) -> 
 
 @router.post("/projects/{slug:slug}/compare/rescore", response={201: comparing_answers.Rescoring})
 @once
-def compare_rescore(request: HttpRequest, slug: str, body: RescoreIn) -> Status[dict[str, Any]]:
+def compare_rescore(request: HttpRequest, slug: str, body: RescoreIn) -> Status[Rescoring]:
     """Have what the evaluations have not recorded of a spec computed from their transcripts. A scoring that is open
     already is returned. 409 where nothing is left to score, 422 with the sentence where judges must be confirmed."""
     project = project_for(caller(request), slug, need=Role.EDITOR)
@@ -80,13 +80,13 @@ def compare_rescore(request: HttpRequest, slug: str, body: RescoreIn) -> Status[
 
 
 @router.get("/rescorings/{uuid:rescoring_id}", response=comparing_answers.Rescoring)
-def rescoring_get(request: HttpRequest, rescoring_id: UUID) -> dict[str, Any]:
+def rescoring_get(request: HttpRequest, rescoring_id: UUID) -> Rescoring:
     """How far the scoring of recorded rollouts is."""
     return _rescoring_for(request, rescoring_id)
 
 
 @router.post("/rescorings/{uuid:rescoring_id}/cancel", response=comparing_answers.Rescoring)
-def rescoring_end(request: HttpRequest, rescoring_id: UUID) -> dict[str, Any]:
+def rescoring_end(request: HttpRequest, rescoring_id: UUID) -> Rescoring:
     """Cancel it; what was scored until then is kept. One that has ended is returned unchanged."""
     rescoring = _rescoring_for(request, rescoring_id, Role.EDITOR)
     rescoring_cancel(rescoring=rescoring, user=caller(request))

@@ -74,7 +74,7 @@ def endpoints_list(request: HttpRequest, slug: str, asked: Query[Named]) -> dict
 
 
 @router.post("/projects/{slug:slug}/endpoints", response={201: models_answers.Endpoint})
-def endpoint_new(request: HttpRequest, slug: str, body: EndpointIn) -> Status[dict[str, Any]]:
+def endpoint_new(request: HttpRequest, slug: str, body: EndpointIn) -> Status[Extended]:
     """Add an endpoint. It is not tested yet."""
     project = project_for(caller(request), slug, need=Role.EDITOR)
     values = body.model_dump() | {"key": body.key or ""}
@@ -84,13 +84,13 @@ def endpoint_new(request: HttpRequest, slug: str, body: EndpointIn) -> Status[di
 
 
 @router.get("/endpoints/{uuid:endpoint_id}", response=models_answers.Endpoint)
-def endpoint_get(request: HttpRequest, endpoint_id: UUID) -> dict[str, Any]:
+def endpoint_get(request: HttpRequest, endpoint_id: UUID) -> Extended:
     """One endpoint."""
     return _tested(_endpoint_for(request, endpoint_id))
 
 
 @router.patch("/endpoints/{uuid:endpoint_id}", response=models_answers.Endpoint)
-def endpoint_patch(request: HttpRequest, endpoint_id: UUID, body: EndpointPatch) -> dict[str, Any]:
+def endpoint_patch(request: HttpRequest, endpoint_id: UUID, body: EndpointPatch) -> Extended:
     """Change what is given. With an address at another server the key must be given too."""
     endpoint = _endpoint_for(request, endpoint_id, Role.EDITOR)
     if body.key is not None:
@@ -107,7 +107,7 @@ def endpoint_remove(request: HttpRequest, endpoint_id: UUID) -> dict[str, str]:
 
 
 @router.post("/endpoints/{uuid:endpoint_id}/test", response=models_answers.Endpoint)
-def endpoint_tested(request: HttpRequest, endpoint_id: UUID) -> dict[str, Any]:
+def endpoint_tested(request: HttpRequest, endpoint_id: UUID) -> Extended:
     """Test it with one tiny chat and a tool, and return the findings."""
     endpoint = _endpoint_for(request, endpoint_id, Role.EDITOR)
     if not probe_allowed(caller(request)):

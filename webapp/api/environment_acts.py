@@ -22,7 +22,7 @@ from webapp.api.objects import router
 from webapp.api.schemas import Body
 from webapp.common.answers import Deleted, Page
 from webapp.common.pages import probe_allowed
-from webapp.environments.models import Environment
+from webapp.environments.models import DatasetOrder, Environment
 from webapp.environments.orders import order_create, orders_of
 from webapp.environments.services import environment_change, environment_check, environment_delete
 from webapp.people.teams.access import object_for
@@ -56,7 +56,7 @@ def _environment_for(request: HttpRequest, environment_id: UUID, need: Role = Ro
 
 
 @router.patch("/environments/{uuid:environment_id}", tags=["environments"], response=data_answers.Environment)
-def environment_patch(request: HttpRequest, environment_id: UUID, body: EnvironmentPatch) -> dict[str, Any]:
+def environment_patch(request: HttpRequest, environment_id: UUID, body: EnvironmentPatch) -> Environment:
     """Change options and limits; every replica starts again with them. 409 while an open run plays on it."""
     environment = _environment_for(request, environment_id)
     given = body.model_dump(exclude_none=True)
@@ -75,7 +75,7 @@ def environment_remove(request: HttpRequest, environment_id: UUID) -> dict[str, 
 
 
 @router.post("/environments/{uuid:environment_id}/check", tags=["environments"], response=data_answers.Environment)
-def environment_checked(request: HttpRequest, environment_id: UUID) -> dict[str, Any]:
+def environment_checked(request: HttpRequest, environment_id: UUID) -> Environment:
     """Check its servers now, and have it validate itself."""
     environment = _environment_for(request, environment_id)
     if not probe_allowed(caller(request)):
@@ -101,7 +101,7 @@ def orders_list(request: HttpRequest, environment_id: UUID, asked: Query[LongNam
     response={201: data_answers.DatasetOrder},
 )
 @once
-def order_new(request: HttpRequest, environment_id: UUID, body: OrderIn) -> Status[dict[str, Any]]:
+def order_new(request: HttpRequest, environment_id: UUID, body: OrderIn) -> Status[DatasetOrder]:
     """Have a built-in environment write a dataset in the background."""
     made = order_create(
         environment=_environment_for(request, environment_id), user=caller(request), **body.model_dump()

@@ -47,7 +47,7 @@ def models_list(request: HttpRequest, slug: str, asked: Query[Named]) -> dict[st
 
 
 @router.post("/projects/{slug:slug}/models", tags=["models"], response={201: models_answers.Model})
-def model_new(request: HttpRequest, slug: str, body: ModelNew) -> Status[dict[str, Any]]:
+def model_new(request: HttpRequest, slug: str, body: ModelNew) -> Status[RegisteredModel]:
     """Register a model under a name: one of the hub, a folder of the server, or a checkpoint of a run."""
     project = project_for(caller(request), slug, need=Role.EDITOR)
     checkpoint = checkpoints_of(project).filter(pk=body.checkpoint).first() if body.checkpoint else None
@@ -118,7 +118,7 @@ def pushes_list(request: HttpRequest, model_id: UUID, asked: Query[Dated]) -> di
 
 @router.post("/models/{uuid:model_id}/pushes", tags=["models"], response={202: models_answers.ModelPush})
 @once
-def model_push(request: HttpRequest, model_id: UUID, body: PushIn) -> Status[dict[str, Any]]:
+def model_push(request: HttpRequest, model_id: UUID, body: PushIn) -> Status[ModelPush]:
     """Have the files of a model sent to the hub (409 while pushing is off, or one is under way)."""
     model = _model_for(request, model_id, need=Role.EDITOR)
     ask(request, Act.PUSH)

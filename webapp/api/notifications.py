@@ -88,7 +88,7 @@ def channel_list(request: HttpRequest, slug: str) -> dict[str, Any]:
 
 
 @router.post("/projects/{slug:slug}/channels", response={201: people_answers.Channel})
-def channel_new(request: HttpRequest, slug: str, body: ChannelIn) -> Status[dict[str, Any]]:
+def channel_new(request: HttpRequest, slug: str, body: ChannelIn) -> Status[Channel]:
     """Add a channel (owners)."""
     project = project_for(caller(request), slug, need=Role.OWNER)
     ask(request, Act.CHANNEL)
@@ -103,7 +103,7 @@ def _channel_for(request: HttpRequest, channel_id: UUID) -> Channel:
 
 
 @router.patch("/channels/{uuid:channel_id}", response=people_answers.Channel)
-def channel_patch(request: HttpRequest, channel_id: UUID, body: ChannelPatch) -> dict[str, Any]:
+def channel_patch(request: HttpRequest, channel_id: UUID, body: ChannelPatch) -> Channel:
     """Change what is given (owners). With an address at another server the secret must be given too, if it has one."""
     channel = _channel_for(request, channel_id)
     if body.url or body.secret is not None:

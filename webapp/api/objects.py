@@ -20,7 +20,7 @@ from webapp.api.base import caller, open_to
 from webapp.api.idempotency import once
 from webapp.api.listing import Named, page_of
 from webapp.api.schemas import EnvironmentIn, RewardSpecIn, ScaleIn, with_lineage
-from webapp.common.answers import Page
+from webapp.common.answers import Extended, Page
 from webapp.common.pages import probe_allowed
 from webapp.datasets.choices import Choices, companions_sent
 from webapp.datasets.models import Dataset
@@ -65,7 +65,7 @@ def dataset_upload(
     reading: Annotated[str, Form(max_length=MAX_CHOICES_CHARS)] = "",
     checking: Annotated[str, Form(max_length=MAX_CHOICES_CHARS)] = "",
     look: Annotated[bool, Form()] = False,
-) -> Status[dict[str, Any]]:
+) -> Status[Dataset]:
     """Upload a file as the next version under a name (multipart fields `name` and `file`).
 
     `reading` and `checking` are options as JSON (docs/data.md); `answers`, `documents` and `ids` are files that
@@ -100,7 +100,7 @@ def _companions(request: HttpRequest) -> dict[str, Any]:
 
 
 @router.get("/datasets/{uuid:dataset_id}", tags=["datasets"], response=data_answers.DatasetWhole)
-def dataset_get(request: HttpRequest, dataset_id: UUID) -> dict[str, Any]:
+def dataset_get(request: HttpRequest, dataset_id: UUID) -> Extended:
     """One version with the report of its check."""
     within = Dataset.objects.select_related("project")
     return with_lineage(object_for(caller(request), Dataset, dataset_id, within=within))
@@ -113,7 +113,7 @@ def rewards_list(request: HttpRequest, slug: str, asked: Query[Named]) -> dict[s
 
 
 @router.post("/projects/{slug:slug}/rewards", tags=["rewards"], response={201: data_answers.RewardSpec})
-def reward_save(request: HttpRequest, slug: str, body: RewardSpecIn) -> Status[dict[str, Any]]:
+def reward_save(request: HttpRequest, slug: str, body: RewardSpecIn) -> Status[RewardSpec]:
     """Save a reward spec; unchanged content returns the newest version."""
     project = project_for(caller(request), slug, need=Role.EDITOR)
     spec = reward_spec_save(project=project, user=caller(request), name=body.name, components=body.components)
@@ -121,7 +121,7 @@ def reward_save(request: HttpRequest, slug: str, body: RewardSpecIn) -> Status[d
 
 
 @router.get("/rewards/{uuid:spec_id}", tags=["rewards"], response=data_answers.RewardSpec)
-def reward_get(request: HttpRequest, spec_id: UUID) -> dict[str, Any]:
+def reward_get(request: HttpRequest, spec_id: UUID) -> RewardSpec:
     """One version."""
     return object_for(caller(request), RewardSpec, spec_id)
 
@@ -133,7 +133,7 @@ def environments_list(request: HttpRequest, slug: str, asked: Query[Named]) -> d
 
 
 @router.post("/projects/{slug:slug}/environments", tags=["environments"], response={201: data_answers.Environment})
-def environment_new(request: HttpRequest, slug: str, body: EnvironmentIn) -> Status[dict[str, Any]]:
+def environment_new(request: HttpRequest, slug: str, body: EnvironmentIn) -> Status[Environment]:
     """Register a server, which is checked first, or have servers started."""
     project, user = project_for(caller(request), slug, need=Role.EDITOR), caller(request)
     if sum(bool(way) for way in (body.url, body.program, body.image)) != 1:
@@ -151,20 +151,20 @@ def environment_new(request: HttpRequest, slug: str, body: EnvironmentIn) -> Sta
 
 
 @router.get("/environments/{uuid:environment_id}", tags=["environments"], response=data_answers.Environment)
-def environment_get(request: HttpRequest, environment_id: UUID) -> dict[str, Any]:
+def environment_get(request: HttpRequest, environment_id: UUID) -> Environment:
     """One environment, its last check and its replicas."""
     return object_for(caller(request), Environment, environment_id)
 
 
 @router.post("/environments/{uuid:environment_id}/scale", tags=["environments"], response=data_answers.Environment)
-def environment_scaled(request: HttpRequest, environment_id: UUID, body: ScaleIn) -> dict[str, Any]:
+def environment_scaled(request: HttpRequest, environment_id: UUID, body: ScaleIn) -> Environment:
     """Set how many replicas are wanted; 0 stops all. They start and stop within seconds."""
     environment = object_for(caller(request), Environment, environment_id, need=Role.EDITOR)
     return environment_scale(environment=environment, wanted=body.wanted)
 
 
 @router.post("/environments/{uuid:environment_id}/restart", tags=["environments"], response=data_answers.Environment)
-def environment_restarted(request: HttpRequest, environment_id: UUID) -> dict[str, Any]:
+def environment_restarted(request: HttpRequest, environment_id: UUID) -> Environment:
     """Restart every replica."""
     environment = object_for(caller(request), Environment, environment_id, need=Role.EDITOR)
     environment_restart(environment=environment)

@@ -18,10 +18,10 @@ from webapp.api.base import caller
 from webapp.api.idempotency import once
 from webapp.api.listing import LongDated, page_of
 from webapp.api.schemas import Body, with_lineage
-from webapp.common.answers import Page
+from webapp.common.answers import Extended, Page
 from webapp.datasets.choices import Choices
 from webapp.datasets.hub import source_clean
-from webapp.datasets.models import Dataset
+from webapp.datasets.models import Dataset, DatasetExport
 from webapp.datasets.operations.exports import ExportOptions, export_order
 from webapp.datasets.operations.services import operation_order
 from webapp.datasets.rereading import dataset_read_again
@@ -68,7 +68,7 @@ def _dataset_for(request: HttpRequest, dataset_id: UUID, need: Role = Role.EDITO
 
 @router.post("/projects/{slug:slug}/datasets/fetch", tags=["datasets"], response={201: data_answers.Dataset})
 @once
-def dataset_fetched(request: HttpRequest, slug: str, body: FetchIn) -> Status[dict[str, Any]]:
+def dataset_fetched(request: HttpRequest, slug: str, body: FetchIn) -> Status[Dataset]:
     """Have a dataset of Hugging Face fetched and checked in the background, as the next version under a name."""
     project = project_for(caller(request), slug, need=Role.EDITOR)
     hub = source_clean(body.id, body.revision, body.split)
@@ -78,14 +78,14 @@ def dataset_fetched(request: HttpRequest, slug: str, body: FetchIn) -> Status[di
 
 
 @router.post("/datasets/{uuid:dataset_id}/keep", tags=["datasets"], response=data_answers.DatasetWhole)
-def dataset_kept(request: HttpRequest, dataset_id: UUID) -> dict[str, Any]:
+def dataset_kept(request: HttpRequest, dataset_id: UUID) -> Extended:
     """Keep a dataset without its bad rows. 422 where its check does not ask that."""
     return with_lineage(dataset_keep_good_rows(dataset=_dataset_for(request, dataset_id)))
 
 
 @router.post("/datasets/{uuid:dataset_id}/read", tags=["datasets"], response=data_answers.DatasetWhole)
 @once
-def dataset_read(request: HttpRequest, dataset_id: UUID, body: RereadIn) -> dict[str, Any]:
+def dataset_read(request: HttpRequest, dataset_id: UUID, body: RereadIn) -> Extended:
     """Read its file again under other options. Answers the version that is checked now: a ready one gets its next."""
     choices = Choices(reading=body.reading, checking=body.checking)
     made = dataset_read_again(dataset=_dataset_for(request, dataset_id), user=caller(request), choices=choices)
@@ -94,7 +94,7 @@ def dataset_read(request: HttpRequest, dataset_id: UUID, body: RereadIn) -> dict
 
 @router.post("/datasets/{uuid:dataset_id}/make", tags=["datasets"], response={201: list[data_answers.DatasetWhole]})
 @once
-def dataset_make(request: HttpRequest, dataset_id: UUID, body: OperationIn) -> Status[list[dict[str, Any]]]:
+def dataset_make(request: HttpRequest, dataset_id: UUID, body: OperationIn) -> Status[list[Extended]]:
     """Make one dataset of this one and maybe others, or two by a split; they are made and checked in the background."""
     dataset = _dataset_for(request, dataset_id)
     others = [_dataset_named(dataset, reference) for reference in body.others]
@@ -118,7 +118,7 @@ def _dataset_named(dataset: Dataset, reference: str) -> Dataset:
 
 @router.post("/datasets/{uuid:dataset_id}/exports", tags=["datasets"], response={201: data_answers.DatasetFile})
 @once
-def export_new(request: HttpRequest, dataset_id: UUID, body: ExportOptions) -> Status[dict[str, Any]]:
+def export_new(request: HttpRequest, dataset_id: UUID, body: ExportOptions) -> Status[DatasetExport]:
     """Have a file written in another format; with `split`, two in a zip."""
     dataset = _dataset_for(request, dataset_id, Role.VIEWER)
     return Status(201, export_order(dataset=dataset, user=caller(request), options=body))

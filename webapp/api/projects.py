@@ -40,7 +40,7 @@ class ProjectIn(Body):
 
 
 @router.post("/projects", tags=["projects"], response={201: people_answers.Project})
-def project_new(request: HttpRequest, body: ProjectIn) -> Status[dict[str, Any]]:
+def project_new(request: HttpRequest, body: ProjectIn) -> Status[Project]:
     """Start a project in a team that you own; its address is made of its name."""
     user = caller(request)
     if not may_start_projects(user):

@@ -18,6 +18,7 @@ from webapp.api.listing import MAX_PAGE_ROWS
 from webapp.api.schemas import Body
 from webapp.common.answers import Deleted, Extended, Items
 from webapp.common.pages import MAX_PAGE
+from webapp.datasets.models import Dataset
 from webapp.engine.services import Act, rollout_order
 from webapp.people.teams.access import object_for
 from webapp.people.teams.models import Role
@@ -39,6 +40,7 @@ from webapp.reading.selectors import rollout_for, words_of, words_view
 from webapp.reading.task_map import Kind, Sort, category_map, map_view, task_map, usual_sort
 from webapp.reading.turns import TurnRows, tokens_view, turn_rows
 from webapp.reading.views import rollout_case_save
+from webapp.rewards.models import RewardCase
 from webapp.runs import answers as shapes
 from webapp.runs.models import Run
 from webapp.runs.records.selectors import aged
@@ -142,7 +144,7 @@ def rollout_tokens(request: HttpRequest, rollout_id: UUID) -> dict[str, Any]:
 
 
 @router.post("/rollouts/{uuid:rollout_id}/case", response={201: data_answers.RewardCase})
-def rollout_case(request: HttpRequest, rollout_id: UUID, body: CaseIn) -> Status[dict[str, Any]]:
+def rollout_case(request: HttpRequest, rollout_id: UUID, body: CaseIn) -> Status[RewardCase]:
     """Save a rollout as a reward test case with the ranges that are expected of it."""
     rollout = rollout_for(caller(request), rollout_id, need=Role.EDITOR)
     case = rollout_case_save(
@@ -190,7 +192,7 @@ def continuation_new(request: HttpRequest, rollout_id: UUID, body: ContinuationI
 
 @router.post("/branches/{uuid:branch_id}/save", response={201: data_answers.Dataset})
 @once
-def branch_saved(request: HttpRequest, branch_id: UUID, body: BranchIn) -> Status[dict[str, Any]]:
+def branch_saved(request: HttpRequest, branch_id: UUID, body: BranchIn) -> Status[Dataset]:
     """Add a branch to a dataset: as a demonstration, or as a pair with the recorded rollout."""
     user = caller(request)
     branch = branch_for(user, branch_id, need=Role.EDITOR)

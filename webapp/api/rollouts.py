@@ -137,13 +137,13 @@ def project_rollouts_found(
 
 
 @router.get("/runs/{uuid:run_id}/rollouts/spread", response=answers.Spread, openapi_extra=TEXT_OF_RUN)
-def run_rollouts_spread(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
+def run_rollouts_spread(request: HttpRequest, run_id: UUID) -> Extended:
     """Distributions of the rollouts that the same filters find: histograms, and counts of values."""
     return _spread(request, _run_scope(request, run_id))
 
 
 @router.get("/projects/{slug:slug}/rollouts/spread", response=answers.Spread, openapi_extra=TEXT_OF_PROJECT)
-def project_rollouts_spread(request: HttpRequest, slug: str) -> dict[str, Any]:
+def project_rollouts_spread(request: HttpRequest, slug: str) -> Extended:
     """As of a run."""
     return _spread(request, _project_scope(request, slug, request.GET))
 

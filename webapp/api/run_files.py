@@ -53,7 +53,7 @@ def run_import_new(
     name: Annotated[str, Form(max_length=80)] = "",
     source_run: Annotated[str, Form(max_length=200)] = "",
     uploads: Annotated[list[UploadedFile] | None, File()] = None,
-) -> Status[dict[str, Any]]:
+) -> Status[Extended]:
     """Upload the files of one run that another trainer made (multipart field `uploads`, once for each; `name`).
 
     A file's kind is recognised by its content (docs/imports.md). `source_run` names the run that is meant, where a
@@ -67,7 +67,7 @@ def run_import_new(
 
 
 @router.get("/run-imports/{uuid:import_id}", response=runs_answers.RunImport, auth=open_to(TokenScope.INGEST))
-def run_import_get(request: HttpRequest, import_id: UUID) -> dict[str, Any]:
+def run_import_get(request: HttpRequest, import_id: UUID) -> Extended:
     """An import: its progress, then its report, and the run that was made of it."""
     within = RunImport.objects.select_related("project", "run")
     return _with_report(object_for(caller(request), RunImport, import_id, within=within))
@@ -92,7 +92,7 @@ def _run_for(request: HttpRequest, run_id: UUID, need: Role = Role.VIEWER) -> Ru
 
 @router.post("/runs/{uuid:run_id}/pairs", tags=["datasets"], response={201: data_answers.DatasetWhole})
 @once
-def run_pairs_new(request: HttpRequest, run_id: UUID, body: PairsIn) -> Status[dict[str, Any]]:
+def run_pairs_new(request: HttpRequest, run_id: UUID, body: PairsIn) -> Status[Extended]:
     """Make a dataset of preference pairs: of each group the best rollout against the worst."""
     run = _run_for(request, run_id, Role.EDITOR)
     made = pairs_order(run=run, user=caller(request), name=body.name, min_gap=body.min_gap)
@@ -101,7 +101,7 @@ def run_pairs_new(request: HttpRequest, run_id: UUID, body: PairsIn) -> Status[d
 
 @router.post("/runs/{uuid:run_id}/exports", response={201: runs_answers.RunFile}, auth=open_to(TokenScope.METRICS))
 @once
-def run_export_new(request: HttpRequest, run_id: UUID, body: MetricsIn) -> Status[dict[str, Any]]:
+def run_export_new(request: HttpRequest, run_id: UUID, body: MetricsIn) -> Status[RunExport]:
     """Have the metrics of an ended run written as a file."""
     return Status(201, metrics_order(run=_run_for(request, run_id), user=caller(request), to=body.to))
 
@@ -115,7 +115,7 @@ def run_exports_list(request: HttpRequest, run_id: UUID, asked: Query[LongDated]
 @router.get(
     "/runs/{uuid:run_id}/exports/{uuid:file_id}", response=runs_answers.RunFile, auth=open_to(TokenScope.METRICS)
 )
-def run_export_get(request: HttpRequest, run_id: UUID, file_id: UUID) -> dict[str, Any]:
+def run_export_get(request: HttpRequest, run_id: UUID, file_id: UUID) -> RunExport:
     """One file, as far as it is written."""
     found = RunExport.objects.filter(run=_run_for(request, run_id), pk=file_id).first()
     if found is None:

@@ -134,7 +134,7 @@ class MemoryIn(ConfigIn):
 
 
 @router.post("/projects/{slug:slug}/memory", response={200: models.Memory, 202: models.Memory})
-def memory_ask(request: HttpRequest, slug: str, body: MemoryIn) -> Status[dict[str, Any]]:
+def memory_ask(request: HttpRequest, slug: str, body: MemoryIn) -> Status[Extended]:
     """How much memory a job needs on a device, and whether it fits. 202 while a worker works it out: ask
     `/memory-estimates/{id}`. Your next request replaces one that is still open."""
     project = project_for(caller(request), slug)
@@ -146,7 +146,7 @@ def memory_ask(request: HttpRequest, slug: str, body: MemoryIn) -> Status[dict[s
 
 
 @router.get("/memory-estimates/{uuid:estimate_id}", response=models.Memory)
-def memory_get(request: HttpRequest, estimate_id: UUID) -> dict[str, Any]:
+def memory_get(request: HttpRequest, estimate_id: UUID) -> Extended:
     """An estimate of memory: `state` is `open` while it is worked out, then `done`, `failed`, or `dropped`."""
     return _with_table(row_view(object_for(caller(request), MemoryEstimate, estimate_id)))
 

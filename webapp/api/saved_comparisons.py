@@ -78,7 +78,7 @@ def comparisons_list(request: HttpRequest, slug: str, asked: Query[Named]) -> di
 
 
 @router.post("/projects/{slug:slug}/comparisons", response={201: comparing_answers.SavedComparison})
-def comparison_save(request: HttpRequest, slug: str, body: ComparisonIn) -> Status[dict[str, Any]]:
+def comparison_save(request: HttpRequest, slug: str, body: ComparisonIn) -> Status[SavedComparison]:
     """Save a comparison under a name that the project does not have yet."""
     project = project_for(caller(request), slug, need=Role.EDITOR)
     query = services.Query(body.runs, body.spec, body.pair, body.tasks, body.category)
@@ -87,13 +87,13 @@ def comparison_save(request: HttpRequest, slug: str, body: ComparisonIn) -> Stat
 
 
 @router.get("/comparisons/{uuid:comparison_id}", response=comparing_answers.SavedComparison)
-def comparison_get(request: HttpRequest, comparison_id: UUID) -> dict[str, Any]:
+def comparison_get(request: HttpRequest, comparison_id: UUID) -> SavedComparison:
     """One saved comparison; its figures are those of `/projects/{slug}/compare` with its runs and spec."""
     return _saved_for(request, comparison_id)
 
 
 @router.patch("/comparisons/{uuid:comparison_id}", response=comparing_answers.SavedComparison)
-def comparison_rename(request: HttpRequest, comparison_id: UUID, body: NameIn) -> dict[str, Any]:
+def comparison_rename(request: HttpRequest, comparison_id: UUID, body: NameIn) -> SavedComparison:
     """Give it another name (the person who saved it, and owners)."""
     saved = _saved_for(request, comparison_id)
     services.own_or_owned(caller(request), saved)
@@ -118,14 +118,14 @@ def comments_list(request: HttpRequest, comparison_id: UUID, asked: Query[Dated]
 
 @router.post("/comparisons/{uuid:comparison_id}/comments", response={201: comparing_answers.Comment})
 @once
-def comment_add(request: HttpRequest, comparison_id: UUID, body: CommentIn) -> Status[dict[str, Any]]:
+def comment_add(request: HttpRequest, comparison_id: UUID, body: CommentIn) -> Status[Comment]:
     """Add a comment below it."""
     saved = _saved_for(request, comparison_id, Role.EDITOR)
     return Status(201, services.comment_add(saved=saved, user=caller(request), text=body.text))
 
 
 @router.patch("/comments/{uuid:comment_id}", response=comparing_answers.Comment)
-def comment_edit(request: HttpRequest, comment_id: UUID, body: CommentIn) -> dict[str, Any]:
+def comment_edit(request: HttpRequest, comment_id: UUID, body: CommentIn) -> Comment:
     """Change your own comment."""
     services.comment_edit(_own_comment(request, comment_id), body.text)
     return object_for(caller(request), Comment, comment_id, within=COMMENTS.all())
@@ -156,7 +156,7 @@ def links_list(request: HttpRequest, comparison_id: UUID, asked: Query[LongDated
 
 
 @router.post("/comparisons/{uuid:comparison_id}/links", response={201: comparing_answers.LinkMade})
-def link_make(request: HttpRequest, comparison_id: UUID, body: LinkIn) -> Status[dict[str, Any]]:
+def link_make(request: HttpRequest, comparison_id: UUID, body: LinkIn) -> Status[Extended]:
     """Make a link that opens its report without an account. `url` is in this answer and never again."""
     saved = _saved_for(request, comparison_id, Role.EDITOR)
     ask(request, Act.SHARE)

@@ -17,7 +17,7 @@ from webapp.api.base import caller
 from webapp.api.idempotency import once
 from webapp.api.listing import LongNamed, matching, part_of
 from webapp.common.answers import Deleted, Extended, Page
-from webapp.evaluation.suites.models import Suite, SuiteVersion
+from webapp.evaluation.suites.models import Suite, SuiteEvaluation, SuiteVersion
 from webapp.evaluation.suites.results import board_of
 from webapp.evaluation.suites.services import may_play, suite_change, suite_create, suite_delete, suite_evaluate
 from webapp.people.teams.access import object_for, project_for
@@ -76,7 +76,7 @@ def suites_list(request: HttpRequest, slug: str, asked: Query[LongNamed]) -> dic
 
 
 @router.post("/projects/{slug:slug}/suites", response={200: comparing_answers.Suite, 201: comparing_answers.Suite})
-def suite_new(request: HttpRequest, slug: str, body: SuiteIn) -> Status[dict[str, Any]]:
+def suite_new(request: HttpRequest, slug: str, body: SuiteIn) -> Status[Extended]:
     """Save a suite: 201 where that made a version, 200 where its parts are those of the newest one."""
     project = project_for(caller(request), slug, need=Role.EDITOR)
     parts = [part.model_dump() for part in body.parts]
@@ -89,7 +89,7 @@ def suite_new(request: HttpRequest, slug: str, body: SuiteIn) -> Status[dict[str
 
 
 @router.get("/suites/{uuid:suite_id}", response=comparing_answers.SuiteWhole)
-def suite_get(request: HttpRequest, suite_id: UUID) -> dict[str, Any]:
+def suite_get(request: HttpRequest, suite_id: UUID) -> Extended:
     """A suite's newest version with its leaderboard, the best first, and the evaluations that have no score (yet)."""
     suite = _suite_for(request, suite_id)
     version = _newest_version(suite)
@@ -111,7 +111,7 @@ def suite_remove(request: HttpRequest, suite_id: UUID) -> dict[str, str]:
 
 @router.post("/suites/{uuid:suite_id}/evaluations", response={201: comparing_answers.SuiteEvaluation})
 @once
-def suite_play(request: HttpRequest, suite_id: UUID, body: ContestantIn) -> Status[dict[str, Any]]:
+def suite_play(request: HttpRequest, suite_id: UUID, body: ContestantIn) -> Status[SuiteEvaluation]:
     """Have a contestant play the newest version: one evaluation is queued for each part, or none."""
     suite = _suite_for(request, suite_id, Role.EDITOR)
     if not may_play(body.contestant):

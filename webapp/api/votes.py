@@ -69,7 +69,7 @@ def vote_rounds(request: HttpRequest, slug: str, asked: Query[Named]) -> dict[st
 
 
 @router.post("/projects/{slug:slug}/vote-rounds", response={201: comparing_answers.VoteRound})
-def vote_round_new(request: HttpRequest, slug: str, body: VoteRoundIn) -> Status[dict[str, Any]]:
+def vote_round_new(request: HttpRequest, slug: str, body: VoteRoundIn) -> Status[Extended]:
     """Make a vote round of evaluations that played the same tasks."""
     project = project_for(caller(request), slug, need=Role.EDITOR)
     contestants, notes = contestants_of(project, body.runs)
@@ -99,7 +99,7 @@ def _voters_of(project: Project, names: list[str] | None) -> list[User]:
 
 
 @router.get("/vote-rounds/{uuid:round_id}", response=comparing_answers.VoteRound)
-def vote_round(request: HttpRequest, round_id: UUID) -> dict[str, Any]:
+def vote_round(request: HttpRequest, round_id: UUID) -> Extended:
     """One round and how far you are."""
     return _with_standing(_round_for(request, round_id), caller(request))
 
@@ -114,7 +114,7 @@ def vote_round_remove(request: HttpRequest, round_id: UUID) -> dict[str, str]:
 
 
 @router.post("/vote-rounds/{uuid:round_id}/close", response=comparing_answers.VoteRound)
-def vote_round_close(request: HttpRequest, round_id: UUID) -> dict[str, Any]:
+def vote_round_close(request: HttpRequest, round_id: UUID) -> Extended:
     """End the voting; everybody may see the results (its maker, and owners)."""
     made = _round_for(request, round_id)
     services.require_manager(made, caller(request))
@@ -123,7 +123,7 @@ def vote_round_close(request: HttpRequest, round_id: UUID) -> dict[str, Any]:
 
 
 @router.post("/vote-rounds/{uuid:round_id}/reopen", response=comparing_answers.VoteRound)
-def vote_round_reopen(request: HttpRequest, round_id: UUID) -> dict[str, Any]:
+def vote_round_reopen(request: HttpRequest, round_id: UUID) -> Extended:
     """Continue with the voters who have not seen the results (its maker, and owners)."""
     made = _round_for(request, round_id)
     services.require_manager(made, caller(request))
@@ -132,7 +132,7 @@ def vote_round_reopen(request: HttpRequest, round_id: UUID) -> dict[str, Any]:
 
 
 @router.get("/vote-rounds/{uuid:round_id}/next", response=comparing_answers.VoteNext)
-def ballot_next(request: HttpRequest, round_id: UUID) -> dict[str, Any]:
+def ballot_next(request: HttpRequest, round_id: UUID) -> Extended:
     """Your next ballot: the prompt of both, and the messages of the left and the right episode, turn by turn.
 
     `ballot` is null where you have none left, were not asked, have seen the results, or the round is closed.
@@ -149,7 +149,7 @@ def ballot_next(request: HttpRequest, round_id: UUID) -> dict[str, Any]:
 
 
 @router.post("/vote-rounds/{uuid:round_id}/ballots/{uuid:ballot_id}/vote", response=comparing_answers.VoteCast)
-def ballot_vote(request: HttpRequest, round_id: UUID, ballot_id: UUID, body: VoteIn) -> dict[str, Any]:
+def ballot_vote(request: HttpRequest, round_id: UUID, ballot_id: UUID, body: VoteIn) -> Extended:
     """Answer a ballot. Sent twice it is one vote; another answer replaces the earlier one while the round is open."""
     made, user = _round_for(request, round_id), caller(request)
     ballot = selectors.ballot_in(made, str(ballot_id))
@@ -160,7 +160,7 @@ def ballot_vote(request: HttpRequest, round_id: UUID, ballot_id: UUID, body: Vot
 
 
 @router.post("/vote-rounds/{uuid:round_id}/undo", response=comparing_answers.VoteUndone)
-def ballot_undo(request: HttpRequest, round_id: UUID) -> dict[str, Any]:
+def ballot_undo(request: HttpRequest, round_id: UUID) -> Extended:
     """Take your last vote back."""
     made, user = _round_for(request, round_id), caller(request)
     undone = services.vote_undo(made=made, user=user)
@@ -168,7 +168,7 @@ def ballot_undo(request: HttpRequest, round_id: UUID) -> dict[str, Any]:
 
 
 @router.get("/vote-rounds/{uuid:round_id}/results", response=comparing_answers.VoteResults)
-def vote_round_results(request: HttpRequest, round_id: UUID) -> dict[str, Any]:
+def vote_round_results(request: HttpRequest, round_id: UUID) -> Extended:
     """The results of the votes. 403 for a voter with ballots left in an open round; after the first read your votes are
     final.
 
