@@ -22,7 +22,7 @@ from webapp.datasets.models import Dataset
 from webapp.engine.services import Act, rollout_order
 from webapp.people.teams.access import object_for
 from webapp.people.teams.models import Role
-from webapp.reading.groups import TaskRow, group_of, group_rollouts, group_view, task_row
+from webapp.reading.groups import TaskRow, group_of, group_rollouts, task_row
 from webapp.reading.parts import config_for, spec_of
 from webapp.reading.rewinding.scene import replay
 from webapp.reading.rewinding.services import (
@@ -31,7 +31,6 @@ from webapp.reading.rewinding.services import (
     branch_delete,
     branch_for,
     branch_save,
-    branch_view,
     branches_of,
     continuation_create,
     rollout_continue,
@@ -168,7 +167,7 @@ def rollout_rewind(request: HttpRequest, rollout_id: UUID, body: RewindIn) -> di
 @router.get("/rollouts/{uuid:rollout_id}/branches", response=Items[rollouts_module.Branch])
 def branch_list(request: HttpRequest, rollout_id: UUID) -> dict[str, Any]:
     """The branches of a rollout, the newest first."""
-    return {"items": [branch_view(item) for item in branches_of(rollout_for(caller(request), rollout_id))]}
+    return {"items": branches_of(rollout_for(caller(request), rollout_id))}
 
 
 @router.post("/rollouts/{uuid:rollout_id}/branches", response={201: Items[rollouts_module.Branch]})
@@ -177,7 +176,7 @@ def branch_new(request: HttpRequest, rollout_id: UUID, body: ContinueIn) -> Stat
     user = caller(request)
     rollout = rollout_for(user, rollout_id, need=Role.EDITOR)
     made = rollout_continue(rollout=rollout, user=user, turn=body.turn, policies=body.policies)
-    return Status(201, {"items": [branch_view(item) for item in made]})
+    return Status(201, {"items": made})
 
 
 @router.post("/rollouts/{uuid:rollout_id}/continue", response={201: shapes.RunWhole})
@@ -208,13 +207,13 @@ def branch_gone(request: HttpRequest, branch_id: UUID) -> dict[str, Any]:
 
 
 @groups.get("/runs/{uuid:run_id}/steps/{int:step}/groups/{int:group}", response=rollouts_module.GroupWhole)
-def group_get(request: HttpRequest, run_id: UUID, step: int, group: int) -> dict[str, Any]:
+def group_get(request: HttpRequest, run_id: UUID, step: int, group: int) -> Extended:
     """A group: its rollouts with their advantages split by component, and its learning signal."""
     run = _run_for(request, run_id)
     rollouts = group_rollouts(run, step, group) if max(step, group) <= MAX_TURN else []
     if not rollouts:
         raise Http404
-    return {"attempt": rollouts[0].attempt, "task": rollouts[0].task} | group_view(group_of(run, rollouts))
+    return Extended(group_of(run, rollouts), attempt=rollouts[0].attempt, task=rollouts[0].task)
 
 
 @groups.get("/runs/{uuid:run_id}/tasks", response=rollouts_module.TaskMap)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from functools import cache
 from typing import Annotated, Any, Generic, Self, TypeVar, cast
+from uuid import UUID
 
 from pydantic import (
     AfterValidator,
@@ -57,6 +58,8 @@ Username = Annotated[str | None, BeforeValidator(lambda user: getattr(user, "use
 UsernameOrEmpty = Annotated[str, BeforeValidator(lambda user: getattr(user, "username", user) or "")]
 """The name of a row's person; empty where that is gone."""
 
+Id = Annotated[UUID | None, BeforeValidator(lambda row: getattr(row, "pk", row))]
+"""The id of another row; ``null`` where there is none."""
 Related = Annotated[list[T], BeforeValidator(lambda rows: list(rows.all()) if hasattr(rows, "all") else rows)]
 """The rows that belong to a row."""
 

@@ -246,29 +246,6 @@ def _phantom_text(verdict: float) -> str:
     )
 
 
-def group_view(group: Group) -> dict[str, Any]:
-    """The answer of the API."""
-    return {
-        "reward_mean": group.mean,
-        "reward_std": group.std,
-        "flags": [{"name": flag.name, "text": flag.text} for flag in group.flags],
-        "why": group.why,
-        "rollouts": [
-            {
-                "id": str(member.rollout.pk),
-                "index": member.rollout.index,
-                "policy": member.rollout.policy,
-                "outcome": member.rollout.outcome,
-                "status": member.rollout.status,
-                "reward": member.rollout.reward,
-                "advantage": member.rollout.advantage,
-                "shares": {bar.name or "rest": bar.value for bar in member.bars},
-            }
-            for member in group.members
-        ],
-    }
-
-
 # --- Drawing --------------------------------------------------------------------------------------------------------
 # Small drawings: signed shares as a stack on both sides of a line, shares over steps as a curve. Numbers only.
 

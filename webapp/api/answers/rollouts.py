@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
-from pydantic import AliasPath, Field
+from pydantic import AliasPath, BeforeValidator, Field
 
-from webapp.common.answers import Answer, Finite, Numbered, Object, Pair, Time, Username
+from webapp.common.answers import Answer, Finite, Id, Numbered, Object, Pair, Time, Username
 from webapp.runs.answers import Rollout, Turn
 
 
@@ -189,21 +189,21 @@ class Branch(Answer):
     """An episode that continued from a turn of a rollout."""
 
     id: UUID
-    rollout: UUID
+    rollout: UUID = Field(validation_alias="rollout_id")
     turn: int = Field(description="the first turn that is not the recorded one, from 1")
     turns: int = Field(description="turns that were taken otherwise")
     start: int = Field(description="messages before them")
     same: bool = Field(description="whether every turn before it was answered as recorded")
     done: bool = Field(description="whether the episode came to its own end")
     outcome: str = Field(description="solved, partly, failed or no_verdict")
-    reward: float | None = Field(description="by the run's components; null where one is missing")
-    parts: dict[str, float | None]
+    reward: Finite = Field(description="by the run's components; null where one is missing")
+    parts: dict[str, Finite]
     missing: dict[str, str] = Field(description="why a component is missing")
-    env_reward: float | None
+    env_reward: Finite
     player: str = Field(description="the scripted policy or contestant that played; empty for a person")
-    played: UUID | None = Field(description="the rollout of the run that went on, where a contestant played")
-    by: str | None = Field(description="who played, or had it played")
-    created_at: str
+    played: Id = Field(description="the rollout of the run that went on, where a contestant played")
+    by: Username = Field(description="who played, or had it played", validation_alias="created_by")
+    created_at: Annotated[str, BeforeValidator(lambda at: at.isoformat())]
     messages: list[Object]
 
 
@@ -245,17 +245,23 @@ class Flag(Answer):
     text: str
 
 
+def _shares(bars: Any) -> dict[str, float]:
+    return {bar.name or "rest": bar.value for bar in bars}
+
+
 class GroupMember(Answer):
     """A rollout of a group."""
 
-    id: UUID
-    index: int
-    policy: str
-    outcome: str
-    status: str
-    reward: float | None
-    advantage: float | None
-    shares: dict[str, float] = Field(description="its advantage by component; they add up to it. `rest`: none of them")
+    id: UUID = Field(validation_alias=AliasPath("rollout", "pk"))
+    index: int = Field(validation_alias=AliasPath("rollout", "index"))
+    policy: str = Field(validation_alias=AliasPath("rollout", "policy"))
+    outcome: str = Field(validation_alias=AliasPath("rollout", "outcome"))
+    status: str = Field(validation_alias=AliasPath("rollout", "status"))
+    reward: float | None = Field(validation_alias=AliasPath("rollout", "reward"))
+    advantage: float | None = Field(validation_alias=AliasPath("rollout", "advantage"))
+    shares: Annotated[dict[str, float], BeforeValidator(_shares)] = Field(
+        description="its advantage by component; they add up to it. `rest`: none of them", validation_alias="bars"
+    )
 
 
 class GroupWhole(Answer):
@@ -263,11 +269,11 @@ class GroupWhole(Answer):
 
     attempt: int
     task: str
-    reward_mean: float | None
-    reward_std: float | None
+    reward_mean: float | None = Field(validation_alias="mean")
+    reward_std: float | None = Field(validation_alias="std")
     flags: list[Flag]
     why: str = Field(description="why there are no shares, or what they do not show")
-    rollouts: list[GroupMember]
+    rollouts: list[GroupMember] = Field(validation_alias="members")
 
 
 class Column(Answer):

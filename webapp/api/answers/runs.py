@@ -7,7 +7,7 @@ from uuid import UUID
 
 from pydantic import AliasPath, BeforeValidator, Field
 
-from webapp.common.answers import Answer, Object
+from webapp.common.answers import Answer, Id, Object
 
 
 class Starred(Answer):
@@ -235,10 +235,6 @@ class BestStep(Answer):
     checkpoint: CheckpointPlace | None = Field(description="the whole one nearest to it")
 
 
-RunId = Annotated[UUID | None, BeforeValidator(lambda run: getattr(run, "pk", run))]
-"""The id of a row's run; ``null`` where it has none."""
-
-
 class HeldOut(Answer):
     """Success on tasks that were not learned from, with its 95% interval."""
 
@@ -247,7 +243,7 @@ class HeldOut(Answer):
     high: float | None
     tasks: int = Field(description="0: nobody counted them")
     step: int | None = Field(description="of the run's own evaluation")
-    run: RunId = Field(description="the run that evaluated its model")
+    run: Id = Field(description="the run that evaluated its model")
     trained_on: bool = Field(description="some of these tasks were learned from after all")
     learned: int | None = Field(
         description="how many of them; null: all, but their rows are gone",

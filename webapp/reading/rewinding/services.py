@@ -24,7 +24,7 @@ from training.rewards.base import verdict_of
 from training.rewards.combining import factor
 from training.rollout.rewinding import Past, Taken, write_past
 from webapp.common.storage import rewind_file
-from webapp.common.text import clean_json, finite
+from webapp.common.text import clean_json
 from webapp.common.words import outcome_of
 from webapp.datasets.appending import dataset_append
 from webapp.datasets.models import Dataset
@@ -188,29 +188,6 @@ def branch_for(user: User, pk: Any, *, need: Role = Role.VIEWER) -> Branch:
         raise Http404
     branch.rollout = rollout_for(user, branch.rollout_id, need=need)
     return branch
-
-
-def branch_view(branch: Branch) -> dict[str, Any]:
-    """A branch as the API returns it."""
-    return {
-        "id": str(branch.pk),
-        "rollout": str(branch.rollout_id),
-        "turn": branch.turn,
-        "turns": branch.turns,
-        "start": branch.start,
-        "same": branch.same,
-        "done": branch.done,
-        "outcome": branch.outcome,
-        "reward": finite(branch.reward),
-        "parts": {name: finite(value) for name, value in branch.parts.items()},
-        "missing": branch.missing,
-        "env_reward": finite(branch.env_reward),
-        "player": branch.player,
-        "played": str(branch.played.pk) if branch.played is not None else None,
-        "by": branch.created_by.username if branch.created_by else None,
-        "created_at": branch.created_at.isoformat(),
-        "messages": branch.messages,
-    }
 
 
 # --- Contestants ----------------------------------------------------------------------------------------------------
