@@ -366,14 +366,6 @@ AnyEvent = Annotated[
 ]
 
 
-# The journal: the trainer's only voice, an append-only ``journal.jsonl`` of versioned events.
-#
-# Each line is one event: ``{"v": 1, "n": <line number from 1>, "t": <unix seconds>, "type": ..., ...}``. A line counts
-# only when it ends in a newline, so a torn last line after a crash is no event. Writing never waits for a database; a
-# background thread flushes and fsyncs at least once a second. The supervisor projects the file into Postgres by byte
-# offset, and ``manage.py import_run`` does the same for a finished folder. Non-finite floats are the strings "NaN",
-# "Infinity", "-Infinity".
-
 # A journal read from its end: what its last lines say, without reading the gigabytes before them.
 
 CHUNK_BYTES = 1 << 16
@@ -462,6 +454,14 @@ def _loaded(line: bytes) -> dict[str, Any]:
         return {}
     return found if isinstance(found, dict) else {}
 
+
+# The journal: the trainer's only voice, an append-only ``journal.jsonl`` of versioned events.
+#
+# Each line is one event: ``{"v": 1, "n": <line number from 1>, "t": <unix seconds>, "type": ..., ...}``. A line counts
+# only when it ends in a newline, so a torn last line after a crash is no event. Writing never waits for a database; a
+# background thread flushes and fsyncs at least once a second. The supervisor projects the file into Postgres by byte
+# offset, and ``manage.py import_run`` does the same for a finished folder. Non-finite floats are the strings "NaN",
+# "Infinity", "-Infinity".
 
 JOURNAL_NAME = "journal.jsonl"
 FSYNC_EVERY_S = 0.5
