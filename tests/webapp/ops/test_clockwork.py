@@ -138,9 +138,9 @@ def test_a_job_that_hangs_ends_the_process(tmp_path: Path) -> None:
     script = tmp_path / "hang.py"
     script.write_text(
         "import django, time; django.setup()\n"
-        "from webapp.ops import clockwork\n"
-        "clockwork.CHECK_EVERY_S = 0.05\n"
-        "clockwork.Clockwork([clockwork.Job('stuck', lambda: time.sleep(60), every_s=1, limit_s=0.2)]).run()\n"
+        "from webapp.ops.management.commands import run_clockwork\n"
+        "run_clockwork.CHECK_EVERY_S = 0.05\n"
+        "run_clockwork.Clockwork([run_clockwork.Job('stuck', lambda: time.sleep(60), every_s=1, limit_s=0.2)]).run()\n"
     )
     env = {**os.environ, "DJANGO_SETTINGS_MODULE": "webapp.settings"}
     with running([sys.executable, str(script)], tmp_path / "log", env) as child:
