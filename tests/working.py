@@ -11,7 +11,7 @@ from webapp.common import work
 
 W = TypeVar("W", bound=work.Work)
 autodiscover_modules("tasks")
-import webapp.rewards.lab.tasks  # noqa: E402, F401 - below an app, where the line above does not look
+import webapp.rewards.lab.sets  # noqa: E402, F401 - below an app, where the line above does not look
 
 
 def done(item: W) -> W:

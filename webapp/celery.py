@@ -14,5 +14,5 @@ os.environ.setdefault("CELERY_SKIP_CHECKS", "true")
 app = Celery("tiltyard")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
-app.autodiscover_tasks(["webapp.rewards.lab"])
+app.autodiscover_tasks(["webapp.rewards.lab"], related_name="sets")  # below an app
 app.autodiscover_tasks(["webapp.common"], related_name="work")

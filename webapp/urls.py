@@ -31,6 +31,6 @@ urlpatterns = [
     path("p/<slug:slug>/votes/", include("webapp.evaluation.votes.urls")),
     path("p/<slug:slug>/chats/", include("webapp.chat.urls")),
     path("p/<slug:slug>/", include("webapp.runs.urls")),
-    path("p/<slug:slug>/models/", include("webapp.results.model_pages.urls")),
+    path("p/<slug:slug>/models/", include("webapp.results.urls")),
     path("deletions/<uuid:pk>/retry/", removal_again, name="removal-retry"),
 ]

@@ -21,7 +21,7 @@ from training.rewards.custom import code_hash, plain_episode
 from webapp.common.storage import attempt_dir
 from webapp.engine.services import run_create
 from webapp.people.teams.models import AuditEntry, Project, User
-from webapp.rewards.custom.sources import rows_at
+from webapp.rewards.custom import rows_at
 from webapp.rewards.models import RewardSpec
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout

@@ -13,8 +13,7 @@ from django.utils import translation
 from webapp.common.text import json_words, os_words
 from webapp.environments.views import EnvironmentForm
 from webapp.launch.findings import YamlProblem, config_from_text
-from webapp.rewards.lab.pasted import conversations_of
-from webapp.rewards.pasted import pasted_episodes
+from webapp.rewards.pasted import conversations_of, pasted_episodes
 
 BROKEN = '{"a":\n tru}'
 FOREIGN = ("Expecting", "line 2 column", "mapping values", "Errno")

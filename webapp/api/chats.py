@@ -15,9 +15,17 @@ from webapp.api.listing import Searched, page_of
 from webapp.api.schemas import Body
 from webapp.chat import answers as shapes
 from webapp.chat.models import Answer, Chat
-from webapp.chat.saving import Saved, chat_save
 from webapp.chat.selectors import chat_since, chats_of, waits
-from webapp.chat.services import MAX_TEXT_CHARS, answer_again, chat_create, chat_delete, chat_stop, turn_send
+from webapp.chat.services import (
+    MAX_TEXT_CHARS,
+    Saved,
+    answer_again,
+    chat_create,
+    chat_delete,
+    chat_save,
+    chat_stop,
+    turn_send,
+)
 from webapp.common.answers import Deleted, Extended, Page
 from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.models import Role

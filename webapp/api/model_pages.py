@@ -22,9 +22,8 @@ from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.audit import audit
 from webapp.people.teams.models import AuditAction, Role
 from webapp.people.teams.sudo import Act, ask
-from webapp.results.model_pages.card import card_of
-from webapp.results.model_pages.lineage import children, lineage, origins_of
-from webapp.results.model_pages.scores import scores
+from webapp.results.card import card_of
+from webapp.results.lineage import children, lineage, origins_of, scores
 from webapp.runs.registry.models import ModelKind, ModelPush, RegisteredModel
 from webapp.runs.registry.selectors import checkpoints_of, model_describe, model_mark, models_of
 from webapp.runs.registry.sending import model_files, push_order, tar_bytes, tar_of, with_card

@@ -20,13 +20,11 @@ from webapp.api.listing import LongDated, page_of
 from webapp.api.schemas import Body, with_lineage
 from webapp.common.answers import Extended, Page
 from webapp.datasets.choices import Choices
-from webapp.datasets.hub import source_clean
 from webapp.datasets.models import Dataset, DatasetExport
-from webapp.datasets.operations.exports import ExportOptions, export_order
-from webapp.datasets.operations.services import operation_order
-from webapp.datasets.rereading import dataset_read_again
+from webapp.datasets.operations import ExportOptions, export_order, operation_order
 from webapp.datasets.selectors import datasets_of
-from webapp.datasets.services import dataset_fetch, dataset_keep_good_rows
+from webapp.datasets.services import dataset_fetch, dataset_keep_good_rows, source_clean
+from webapp.datasets.versions import dataset_read_again
 from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.models import Role
 

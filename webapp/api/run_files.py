@@ -19,7 +19,7 @@ from webapp.api.idempotency import once
 from webapp.api.listing import LongDated, page_of
 from webapp.api.schemas import Body, with_lineage
 from webapp.common.answers import Extended, Page
-from webapp.datasets.pairs import pairs_order
+from webapp.datasets.rollouts import pairs_order
 from webapp.datasets.services import too_large_sentence
 from webapp.foreign.figure_files import metrics_order
 from webapp.foreign.importing import import_create, import_view, percent_of

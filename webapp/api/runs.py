@@ -26,7 +26,7 @@ from webapp.launch.findings import YamlProblem, config_from_text
 from webapp.launch.preflight import preflight
 from webapp.people.teams.access import can_edit, object_for, project_for, projects_of
 from webapp.people.teams.models import Project, Role, TokenScope
-from webapp.results.summary.summary import ENDED, summary_read
+from webapp.results.summary import ENDED, summary_read
 from webapp.runs import answers as shapes
 from webapp.runs.advisories.selectors import advisories_of
 from webapp.runs.metrics.selectors import curves, metric_names

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from training.config import Protocol, RewardComponent
 from webapp.common.answers import Extended
 from webapp.datasets.models import Dataset
-from webapp.datasets.operations.lineage import lineage_dict
+from webapp.datasets.operations import lineage_dict
 from webapp.environments.models import MAX_REPLICAS
 
 

@@ -18,8 +18,14 @@ from webapp.api.idempotency import once
 from webapp.api.listing import LongNamed, matching, part_of
 from webapp.common.answers import Deleted, Extended, Page
 from webapp.evaluation.suites.models import Suite, SuiteEvaluation, SuiteVersion
-from webapp.evaluation.suites.results import board_of
-from webapp.evaluation.suites.services import may_play, suite_change, suite_create, suite_delete, suite_evaluate
+from webapp.evaluation.suites.services import (
+    board_of,
+    may_play,
+    suite_change,
+    suite_create,
+    suite_delete,
+    suite_evaluate,
+)
 from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.models import Role
 

@@ -29,18 +29,17 @@ from queue import Empty, Queue
 from typing import Any
 from uuid import UUID
 
+from celery import current_app
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import F
+from django.db.models import F, QuerySet
 from django.db.models.functions import Now
 from pydantic import ValidationError
 
 from training.chat.wire import LINE_BYTES, Allowance, Ended, Failed, Line, Open, Ready, Said, Stop, Text, told_adapter
 from training.errors import Boundary, BudgetSpent, ErrorInfo, PolicyFault, TiltyardError, boundary
 from training.words import _, sentence
-from webapp.chat.contestants import Contestant, endpoint_meant, open_of
-from webapp.chat.conversation import ask_of
-from webapp.chat.hints import hint
+from webapp.chat.conversation import Contestant, ask_of, endpoint_meant, open_of
 from webapp.chat.models import Answer, AnswerState, Chat, Holder
 from webapp.common.errors import DATABASE_AWAY
 from webapp.common.text import clean_json
@@ -54,6 +53,28 @@ from webapp.engine.supervisor import closing
 from webapp.engine.trainer import oom_kills, trainer_env
 from webapp.runs.models import Run
 from webapp.runs.nudge import nudge
+
+# --- Hints ----------------------------------------------------------------------------------------------------------
+# Asking for a worker that answers chats.
+
+logger = logging.getLogger(__name__)
+HINT = "chat.hold"
+EXPIRES_S = 20  # ``chat.look`` asks again
+LIVES_FOR = timedelta(seconds=8)
+
+
+def holders(*pools: str) -> QuerySet[Holder]:
+    """Workers of these pools that answer chats now: they find what waits by themselves."""
+    return Holder.objects.filter(pool__in=pools, heard_at__gt=Now() - LIVES_FOR)
+
+
+def hint(pool: str) -> None:
+    """Ask for a worker. A broker that is down costs only time."""
+    try:
+        current_app.send_task(HINT, args=[pool], queue=pool, retry=False, expires=EXPIRES_S)
+    except Exception as exc:  # the boundary to the broker: kombu, redis and socket errors alike
+        logger.warning("broker away, chat waits", extra={"action": "chat", "error": repr(exc)[:200]})
+
 
 # --- Child ----------------------------------------------------------------------------------------------------------
 # A chat process (``python -m training chat``) as its holder knows it.
@@ -181,7 +202,6 @@ def answer_finish(claim: Claim[Answer], chat_id: UUID, **columns: Any) -> None:
         claim.finish(seq=seq_take(chat_id), **clean_json(columns))
 
 
-logger = logging.getLogger(__name__)
 LOADED_MAX = 2
 FLUSH_S, WAIT_S, POLL_S, LOOK_S, BEAT_S = 0.05, 0.02, 0.04, 0.5, 3.0
 YIELD_S = 4.0

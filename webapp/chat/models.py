@@ -22,10 +22,10 @@ class Chat(UuidModel):
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="chats")
     title = models.CharField(max_length=80, blank=True, help_text="the beginning of the first message")
-    contestants = models.JSONField(help_text="webapp.chat.contestants.Contestant, one or two")
+    contestants = models.JSONField(help_text="webapp.chat.conversation.Contestant, one or two")
     environment = models.ForeignKey(Environment, null=True, on_delete=models.SET_NULL, related_name="+")
     environment_name = models.CharField(max_length=80, blank=True, help_text="stays when the environment goes")
-    parameters = models.JSONField(default=dict, help_text="webapp.chat.parameters.Parameters")
+    parameters = models.JSONField(default=dict, help_text="webapp.chat.conversation.Parameters")
     seq = models.BigIntegerField(default=0)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     created_at = models.DateTimeField(auto_now_add=True)

@@ -10,8 +10,7 @@ from uuid import UUID
 from django.db.models import QuerySet
 from django.utils.timezone import now
 
-from webapp.chat.hints import holders
-from webapp.chat.holder import waiting_run
+from webapp.chat.holder import holders, waiting_run
 from webapp.chat.models import Answer, AnswerState, Chat, Turn
 from webapp.common.answers import Extended
 from webapp.common.workers.beating import living

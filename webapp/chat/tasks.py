@@ -6,8 +6,7 @@ import logging
 
 from celery import shared_task
 
-from webapp.chat.hints import HINT
-from webapp.chat.holder import Desk, waiting_run
+from webapp.chat.holder import HINT, Desk, waiting_run
 from webapp.chat.models import Answer, AnswerState
 from webapp.common.pools import TRAIN
 from webapp.common.workers.beating import folder_problem

@@ -10,7 +10,7 @@ from django.utils.translation import gettext_noop
 from webapp.common.storage import dataset_dir
 from webapp.common.work import Kind, register
 from webapp.datasets.models import Dataset, DatasetExport, ExportState
-from webapp.datasets.operations.exports import export_failed, export_run
+from webapp.datasets.operations import export_failed, export_run
 from webapp.datasets.rows import TASK, identities_make
 from webapp.datasets.services import check_failed, check_run
 

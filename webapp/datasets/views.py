@@ -48,9 +48,8 @@ from webapp.datasets.choices import (
     form_of,
     resolved,
 )
-from webapp.datasets.hub import source_clean
 from webapp.datasets.models import Dataset, DatasetState
-from webapp.datasets.operations.lineage import lineage_of
+from webapp.datasets.operations import lineage_of
 from webapp.datasets.quality import (
     Found,
     code_filters,
@@ -62,10 +61,10 @@ from webapp.datasets.quality import (
     plots_of,
     suggestion_of,
 )
-from webapp.datasets.rereading import IN_PLACE, can_read_again, dataset_read_again
 from webapp.datasets.rows import row_of
 from webapp.datasets.selectors import datasets_of, preview_of
-from webapp.datasets.services import files_clean, packed, too_large_sentence
+from webapp.datasets.services import files_clean, packed, source_clean, too_large_sentence
+from webapp.datasets.versions import IN_PLACE, can_read_again, dataset_read_again
 from webapp.people.teams.access import can_edit, own, project_for
 from webapp.people.teams.models import Project, Role, User
 from webapp.people.teams.sudo import Act, ask

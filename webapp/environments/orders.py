@@ -25,7 +25,7 @@ from webapp.common.pages import clean_name
 from webapp.common.storage import dataset_dir
 from webapp.common.work import Claim
 from webapp.datasets.models import Dataset
-from webapp.datasets.operations.lineage import origin_note
+from webapp.datasets.operations import origin_note
 from webapp.datasets.services import dataset_create
 from webapp.environments.builtin import BuiltIn, Command, arguments_argv, arguments_clean
 from webapp.environments.launchers import last_lines, program_environment

@@ -40,7 +40,7 @@ from webapp.launch.forms import RunForm
 from webapp.launch.start import Chosen
 from webapp.people.teams.access import can_edit, own, project_for
 from webapp.people.teams.models import Project, User
-from webapp.rewards.paid import Paid, paid_for
+from webapp.rewards.cases import Paid, paid_for
 from webapp.runs.models import MemoryEstimate
 
 # --- Memory view ----------------------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ from webapp.launch.estimates import disk_forecast, disk_sentence
 from webapp.launch.findings import Check, Offer, Outcome, option_title
 from webapp.launch.learned import overlap_of
 from webapp.people.teams.models import Project
-from webapp.rewards.paid import paid_for
+from webapp.rewards.cases import paid_for
 from webapp.runs.models import Run
 
 # --- Checking rewards -----------------------------------------------------------------------------------------------

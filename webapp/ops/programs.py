@@ -32,7 +32,7 @@ from webapp.ops.console import UpError
 
 # The operator's variables that each program of `up` gets: by name, and no others.
 #
-# A program passes its own on to its children, again by name (``training/child_env.py``), so each needs its children's.
+# A program passes its own on to its children, again by name (``training/children.py``), so each needs its children's.
 
 PYTHON = ("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "DJANGO_SETTINGS_MODULE")
 DOCKER = ("DOCKER_HOST", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH", "DOCKER_CONFIG", "DOCKER_CONTEXT", "XDG_RUNTIME_DIR")

@@ -25,7 +25,7 @@ from webapp.people.teams.access import project_for
 from webapp.people.teams.models import Project, Role, User
 from webapp.reading.groups import task_row
 from webapp.reading.parts import Part, config_for, parts_of, spec_of
-from webapp.rewards.scorers.asking import scorers
+from webapp.rewards.scorers import scorers
 from webapp.runs.rollouts.models import Rollout, RolloutStatus, Turn
 from webapp.runs.rollouts.selectors import episode_of
 

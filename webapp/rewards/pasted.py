@@ -1,9 +1,14 @@
-"""Conversations that a person pastes, as finished episodes. Every mistake has a sentence."""
+"""Conversations that a person pastes, as finished episodes: one, several, or groups for the lab. Every mistake has a
+sentence."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from typing import Any
+import math
+import uuid
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
@@ -12,7 +17,9 @@ from pydantic import ValidationError as ShapeError
 
 from envs.wire import Message
 from training.rewards.base import Episode
-from webapp.common.text import json_words
+from training.rewards.lab.rules import DEGENERATE
+from training.rewards.lab.writing import Recorded, message_head
+from webapp.common.text import clean_json, json_words
 
 MAX_CONVERSATION_BYTES = 64 * 1024
 MAX_MESSAGES = 200
@@ -85,3 +92,121 @@ def _parse_call(call: dict[str, Any], index: int) -> dict[str, Any]:
         "name": inner.get("name"),
         "arguments": json.loads(arguments) if isinstance(arguments, str) else arguments,
     }
+
+
+# --- Groups ---------------------------------------------------------------------------------------------------------
+# Pasted conversations as episodes: a JSON list of them, or one on each line.
+
+TEXT_NAME = "pasted.txt"
+MAX_TEXT_BYTES = 1 << 20
+MAX_CONVERSATIONS = 2000
+
+
+class Pasted(NamedTuple):
+    """One conversation with its recorded reward and parts."""
+
+    episode: Episode
+    about: dict[str, Any]
+
+
+def conversations_of(text: str) -> list[Pasted]:
+    """The conversations of a text. Raises ``ValidationError`` for the field ``text``."""
+    try:
+        if len(text.encode("utf-8", "replace")) > MAX_TEXT_BYTES:
+            raise ValidationError(_("Pasted conversations may have at most 1 MB."))
+        values = list(_parse_conversations(text))
+        if not values:
+            raise ValidationError(_("Paste a list of conversations, or one on each line."))
+        if len(values) > MAX_CONVERSATIONS:
+            raise ValidationError(_("At most %(n)s conversations may be pasted.") % {"n": MAX_CONVERSATIONS})
+        return [_pasted_conversation(value, number) for number, value in enumerate(values, start=1)]
+    except ValidationError as exc:
+        raise ValidationError({"text": exc.messages}) from exc
+
+
+def _parse_conversations(text: str) -> Iterator[Any]:
+    """The conversations of the text, as one JSON value or one on each line; one alone is a list of messages."""
+    try:
+        whole = json.loads(text)
+    except RecursionError as exc:
+        raise ValidationError(json_words(exc)) from exc
+    except ValueError as exc:
+        lines = [(number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
+        if len(lines) < 2:
+            raise ValidationError(json_words(exc)) from exc
+        yield from (_parse_line(number, line) for number, line in lines)
+        return
+    if isinstance(whole, list) and not (whole and isinstance(whole[0], dict) and "role" in whole[0]):
+        yield from whole
+    else:
+        yield whole
+
+
+def _parse_line(number: int, line: str) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as exc:
+        raise ValidationError(_("Line %(number)s is not valid JSON.") % {"number": number}) from exc
+
+
+def _pasted_conversation(raw: Any, number: int) -> Pasted:
+    try:
+        raw = clean_json(raw)
+    except RecursionError as exc:
+        raise ValidationError(_("The conversation is nested too deeply.")) from exc
+    about = raw if isinstance(raw, dict) else {}
+    try:
+        episode = conversation_of(raw)
+        parts, reward = about.get("env_parts", {}), about.get("reward")
+        if not isinstance(parts, dict) or not all(_is_number(value) for value in parts.values()):
+            raise ValidationError(_("`env_parts` must be an object of numbers."))
+        if reward is not None and not _is_number(reward):
+            raise ValidationError(_("`reward` must be a number."))
+    except ValidationError as exc:
+        words = " ".join(exc.messages)
+        raise ValidationError(_("Conversation %(number)s: %(what)s") % {"number": number, "what": words}) from exc
+    made = Episode(
+        messages=episode.messages,
+        prompt_length=episode.prompt_length,
+        row=episode.row,
+        env_reward=episode.env_reward,
+        env_parts={str(name): float(value) for name, value in parts.items()},
+        truncated=about.get("truncated") is True,
+        parse_errors=0,
+        tokens=None,
+    )
+    return Pasted(made, about)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def grouped(pasted: list[Pasted], make_id: uuid.UUID) -> Iterator[tuple[Recorded, Episode]]:
+    """Conversations of the same prompt are a group, in the order in which the prompts come."""
+    groups: dict[str, list[Pasted]] = {}
+    for item in pasted:
+        groups.setdefault(_prompt_hash(item.episode), []).append(item)
+    number = 0
+    for group, members in enumerate(groups.values()):
+        for index, (episode, about) in enumerate(members):
+            policy, reward = about.get("policy"), about.get("reward")
+            yield (
+                Recorded(
+                    uuid.uuid5(make_id, str(number)),
+                    group=group,
+                    index=index,
+                    row=None,
+                    policy=policy if policy in DEGENERATE else "",
+                    reward=None if reward is None else float(reward),
+                    status="truncated" if episode.truncated else "completed",
+                    task=message_head(episode.messages[: episode.prompt_length]),
+                ),
+                episode,
+            )
+            number += 1
+
+
+def _prompt_hash(episode: Episode) -> str:
+    said = [[message.role, message.content] for message in episode.messages[: episode.prompt_length]]
+    return hashlib.sha256(json.dumps([said, episode.row.get("id")]).encode()).hexdigest()

@@ -1,24 +1,165 @@
-"""Reading reward specs."""
+"""Reading reward specs: their components, the shaping of values as form fields and in words, and what changed between
+versions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from django import forms
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from pydantic import ValidationError as ShapeError
 from pydantic.fields import FieldInfo
 
-from training.config import RewardComponent
+from training.config import RewardComponent, RewardSchedule
 from training.rewards.custom import CUSTOM, code_hash
 from training.rewards.scoring import COMPONENTS
+from training.words import option_of
+from webapp.common.fields import LinesField, error_sentence
 from webapp.common.ids import latest_versions
 from webapp.people.teams.models import Project
 from webapp.rewards.models import RewardSpec
-from webapp.rewards.shape import ShapeLine, shape_lines
 from webapp.runs.config import having, title_of
 from webapp.runs.models import Run
 from webapp.runs.states import TERMINAL
+
+# --- Shaping --------------------------------------------------------------------------------------------------------
+# The shaping of a component's raw value before its weight: as fields of a form, and in words.
+
+SHAPE = ("clip", "scale", "gate", "schedule", "categories")
+"""The options of a component that shape its value."""
+
+
+class ShapeLine(NamedTuple):
+    """One of them in words."""
+
+    what: str
+    words: str
+
+
+def shape_lines(part: RewardComponent, titles: Mapping[str, str]) -> list[ShapeLine]:
+    """The shaping of a component, in the order of its steps; ``titles`` are those of the components by name."""
+    lines = []
+    if part.clip:
+        words = _("values below %(low)g or above %(high)g are moved to the nearer end")
+        lines.append(ShapeLine(_("Clip"), words % {"low": part.clip[0], "high": part.clip[1]}))
+    if part.scale:
+        words = _("%(low)g becomes 0, %(high)g becomes 1")
+        lines.append(ShapeLine(_("Scale"), words % {"low": part.scale[0], "high": part.scale[1]}))
+    if part.gate:
+        title = titles.get(part.gate.component, part.gate.component)
+        words = _("counts only where %(title)s is above %(above)g, else 0")
+        lines.append(ShapeLine(_("Gate"), words % {"title": title, "above": part.gate.above}))
+    if part.schedule:
+        lines.append(ShapeLine(_("Weight schedule"), _schedule_words(part.schedule)))
+    if part.categories:
+        lines.append(ShapeLine(_("Only rows of"), ", ".join(part.categories)))
+    return lines
+
+
+def _schedule_words(schedule: RewardSchedule) -> str:
+    if schedule.kind == "step":
+        words = _("weight × %(first)g before step %(end)d, × %(last)g from it on")
+    else:
+        words = _("weight × %(first)g until step %(begin)d, then in a straight line to × %(last)g at step %(end)d")
+    return words % schedule.model_dump()
+
+
+class ShapeForm(forms.Form):
+    """The shaping of a component's raw value before its weight, and the rows for which it is computed."""
+
+    clip_low = forms.FloatField(label=gettext_lazy("Clip from"), required=False)
+    clip_high = forms.FloatField(
+        label=gettext_lazy("to"), required=False, help_text=gettext_lazy("Values outside are moved to the nearer end.")
+    )
+    scale_low = forms.FloatField(label=gettext_lazy("Scale from"), required=False)
+    scale_high = forms.FloatField(
+        label=gettext_lazy("to"), required=False, help_text=gettext_lazy("These two values become 0 and 1.")
+    )
+    gate_component = forms.ChoiceField(label=gettext_lazy("Only counts where"), required=False)
+    gate_above = forms.FloatField(
+        label=gettext_lazy("is above"),
+        required=False,
+        initial=0,
+        help_text=gettext_lazy("Elsewhere its term is 0, for example shaping without success."),
+    )
+    schedule_kind = forms.ChoiceField(
+        label=gettext_lazy("Weight schedule"),
+        required=False,
+        choices=[
+            ("", gettext_lazy("none: the same at every step")),
+            ("linear", gettext_lazy("a straight line")),
+            ("step", gettext_lazy("a jump at its last step")),
+        ],
+    )
+    schedule_begin = forms.IntegerField(label=gettext_lazy("from step"), required=False, min_value=0, initial=0)
+    schedule_end = forms.IntegerField(label=gettext_lazy("to step"), required=False, min_value=0, initial=100)
+    schedule_first = forms.FloatField(label=gettext_lazy("factor before"), required=False, initial=1)
+    schedule_last = forms.FloatField(label=gettext_lazy("factor after"), required=False, initial=0)
+    categories = LinesField(
+        label=gettext_lazy("Only rows of"),
+        required=False,
+        max_items=100,
+        help_text=gettext_lazy("Categories of the dataset, one a line; none means all rows."),
+    )
+
+    def __init__(self, *args: Any, others: Sequence[tuple[str, str]] = (), **kwargs: Any) -> None:
+        """``others`` are the names and titles of the components that a gate may depend on."""
+        super().__init__(*args, **kwargs)
+        self.fields["gate_component"].choices = [("", _("always")), *others]  # type: ignore[attr-defined]
+        for field in self.fields.values():
+            if isinstance(field, forms.FloatField):
+                field.widget.attrs["step"] = "any"
+
+    @staticmethod
+    def initial_of(part: RewardComponent) -> dict[str, Any]:
+        """The values of a component as these fields show them."""
+        given: dict[str, Any] = {"categories": part.categories}
+        for name, bounds in (("clip", part.clip), ("scale", part.scale)):
+            if bounds:
+                given |= {f"{name}_low": bounds[0], f"{name}_high": bounds[1]}
+        if part.gate:
+            given |= {"gate_component": part.gate.component, "gate_above": part.gate.above}
+        if part.schedule:
+            given |= {f"schedule_{key}": value for key, value in part.schedule.model_dump().items()}
+        return given
+
+    def clean(self) -> dict[str, Any]:
+        """Add ``shape``: the five options as a component takes them."""
+        cleaned = super().clean() or {}
+        if self.errors:
+            return cleaned
+        shape: dict[str, Any] = {"categories": cleaned["categories"]}
+        for name in ("clip", "scale"):
+            bounds = [cleaned[f"{name}_low"], cleaned[f"{name}_high"]]
+            shape[name] = None if bounds == [None, None] else bounds
+        gate, kind = cleaned["gate_component"], cleaned["schedule_kind"]
+        shape["gate"] = {"component": gate, "above": cleaned["gate_above"] or 0.0} if gate else None
+        keys = ("kind", "begin", "end", "first", "last")
+        shape["schedule"] = {key: cleaned[f"schedule_{key}"] for key in keys} if kind else None
+        try:
+            RewardComponent.model_validate({"name": "any", "weight": 1, **shape})
+        except ShapeError as exc:
+            for error in exc.errors(include_url=False, include_input=False):
+                self._place_error(error)
+        return cleaned | {"shape": shape}
+
+    def part_fields(self) -> dict[str, Any]:
+        """The five options of a checked form, as a component holds them."""
+        part = RewardComponent.model_validate({"name": "any", "weight": 1, **self.cleaned_data["shape"]})
+        return {name: getattr(part, name) for name in SHAPE}
+
+    def _place_error(self, error: Any) -> None:
+        """Show a model's error next to the first field of its option."""
+        option = option_of(error).split(".")[0]
+        field = next((name for name in self.fields if option and name.startswith(option)), None)
+        self.add_error(field, error_sentence(error))
+
+
+# --- Specs ----------------------------------------------------------------------------------------------------------
 
 
 def specs_of(project: Project) -> QuerySet[RewardSpec]:

@@ -25,7 +25,7 @@ from webapp.people.teams.models import AuditAction, Project, User
 from webapp.people.teams.services import custom_rewards_on
 from webapp.rewards.models import RewardSpec
 from webapp.rewards.pasted import pasted_episode
-from webapp.rewards.scorers.asking import scorers
+from webapp.rewards.scorers import scorers
 from webapp.rewards.selectors import newest_named, runs_using
 from webapp.runs.config import title_of
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, include, path
 
-from webapp.rewards import views
-from webapp.rewards.custom import views as custom
+from webapp.rewards import custom_views, views
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", views.reward_list, name="reward-list"),
     path("new/", views.reward_new, name="reward-new"),
-    path("custom/", custom.custom_edit, name="reward-custom"),
-    path("custom/test/", custom.custom_try, name="reward-custom-test"),
+    path("custom/", custom_views.custom_edit, name="reward-custom"),
+    path("custom/test/", custom_views.custom_try, name="reward-custom-test"),
     path("<uuid:pk>/", views.reward_detail, name="reward-detail"),
     path("<uuid:pk>/edit/", views.reward_edit, name="reward-edit"),
     path("<uuid:pk>/try/", views.reward_try, name="reward-try"),

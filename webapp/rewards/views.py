@@ -36,9 +36,9 @@ from webapp.people.teams.access import can_edit, own, project_for
 from webapp.people.teams.models import Project, Role, User
 from webapp.people.teams.services import custom_rewards_on
 from webapp.rewards import cases, selectors, services
+from webapp.rewards.cases import paid_for
 from webapp.rewards.models import RewardCase, RewardSpec
-from webapp.rewards.paid import paid_for
-from webapp.rewards.shape import ShapeForm, shape_lines
+from webapp.rewards.selectors import ShapeForm, shape_lines
 
 # --- Forms ----------------------------------------------------------------------------------------------------------
 # The form of a reward spec: every known component with a switch, a weight and its parameters.

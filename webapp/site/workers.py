@@ -24,7 +24,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 
 from training.machine import write_refusal
-from webapp.chat.hints import holders
+from webapp.chat.holder import holders
 from webapp.chat.models import Answer, AnswerState
 from webapp.common.errors import DATABASE_AWAY
 from webapp.common.pools import ENDPOINT, TRAIN

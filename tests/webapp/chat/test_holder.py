@@ -11,8 +11,7 @@ from django.utils import timezone
 
 from webapp.chat.holder import Desk, waiting_run
 from webapp.chat.models import Answer, AnswerState, Chat, Holder
-from webapp.chat.saving import chat_save
-from webapp.chat.services import answer_again, chat_delete, chat_stop, turn_send
+from webapp.chat.services import answer_again, chat_delete, chat_save, chat_stop, turn_send
 from webapp.chat.tasks import hold
 from webapp.common.pools import TRAIN
 from webapp.datasets.models import Dataset

@@ -13,8 +13,7 @@ from django.utils import timezone
 
 from envs.wire import Message
 from webapp.chat import answers as shapes
-from webapp.chat.contestants import choices
-from webapp.chat.conversation import ask_of, conversation
+from webapp.chat.conversation import ask_of, choices, conversation
 from webapp.chat.holder import cut_lost, look
 from webapp.chat.models import Answer, AnswerState, Chat, Turn
 from webapp.chat.selectors import chat_since, waits
@@ -240,5 +239,5 @@ def test_a_list_of_contestants_that_is_cut_says_so(
     project: Project, tiny: RegisteredModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert [label for label, _found in choices(project)] == ["Registered"]
-    monkeypatch.setattr("webapp.chat.contestants.MAX_CHOICES", 1)
+    monkeypatch.setattr("webapp.chat.conversation.MAX_CHOICES", 1)
     assert [label for label, _found in choices(project)] == ["Registered · The newest 1 are listed."]

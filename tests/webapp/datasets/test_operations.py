@@ -18,11 +18,9 @@ from django.urls import reverse
 
 from tests.working import at_once, claimed, done, perform
 from training.data.making import OPERATIONS, make
-from webapp.datasets import services
+from webapp.datasets import operations, services
 from webapp.datasets.models import Dataset, DatasetExport, DatasetState
-from webapp.datasets.operations import exports
-from webapp.datasets.operations.lineage import children_of, lineage_of
-from webapp.datasets.operations.services import operation_order
+from webapp.datasets.operations import children_of, lineage_of, operation_order
 from webapp.people.teams.models import Project, User
 
 Builder = Callable[..., Any]
@@ -235,7 +233,7 @@ def test_a_filter_counts_while_it_is_written(
     assert (
         "Complete at least one rule" in client.get(address, {"field_1": "n", "test_1": "min_length"}).content.decode()
     )
-    monkeypatch.setattr("webapp.datasets.operations.views.COUNT_LIMIT_S", -1)
+    monkeypatch.setattr("webapp.datasets.operation_views.COUNT_LIMIT_S", -1)
     assert "Keeps 32 of the first 64 rows" in client.get(address, rule).content.decode()
 
 
@@ -252,7 +250,7 @@ def test_the_page_tells_where_a_dataset_comes_from(
     assert "Uploaded as data.jsonl." in page and str(kept.pk) in page and "Derive…" not in page
     page = client_for(bob).get(reverse("dataset-detail", args=[project.slug, made.pk])).content.decode()
     assert "category contains “&lt;i&gt;”" in page and "It could not be created" in page
-    from webapp.datasets.appending import dataset_append
+    from webapp.datasets.versions import dataset_append
 
     added = dataset_append(project=project, user=bob, name="drawn", rows=rows(1), file_name="playground.jsonl")
     shown = lineage_of(added)
@@ -343,22 +341,22 @@ def test_toolbench_is_split_in_the_browser_as_its_converter_does(
 
 
 def test_an_export_has_one_worker_and_few_files_are_kept(make_dataset: Builder, bob: User) -> None:
-    from webapp.datasets.operations.exports import ExportOptions
+    from webapp.datasets.operations import ExportOptions
 
     dataset = make_dataset()
     options = ExportOptions(to="jsonl")
-    first = exports.export_order(dataset=dataset, user=bob, options=options)
+    first = operations.export_order(dataset=dataset, user=bob, options=options)
     done(first)
     assert first.state == "done" and first.path.is_file()
-    for _ in range(exports.MAX_OPEN):
-        exports.export_order(dataset=dataset, user=bob, options=options)
+    for _ in range(operations.MAX_OPEN):
+        operations.export_order(dataset=dataset, user=bob, options=options)
     with pytest.raises(ValidationError, match="already"):
-        exports.export_order(dataset=dataset, user=bob, options=options)
-    for _ in range(exports.KEPT + 1):
+        operations.export_order(dataset=dataset, user=bob, options=options)
+    for _ in range(operations.KEPT + 1):
         for export in DatasetExport.objects.exclude(state="done"):
             done(export)
-        exports.export_order(dataset=dataset, user=bob, options=options)
-    assert DatasetExport.objects.filter(state="done").count() == exports.KEPT
+        operations.export_order(dataset=dataset, user=bob, options=options)
+    assert DatasetExport.objects.filter(state="done").count() == operations.KEPT
     assert not DatasetExport.objects.filter(pk=first.pk).exists()
 
 

@@ -21,12 +21,12 @@ from django.utils import translation
 from tests.working import at_once, done
 from webapp.common.serving import cell
 from webapp.common.text import message_of
-from webapp.datasets import rereading, services
-from webapp.datasets.appending import dataset_append
+from webapp.datasets import services, versions
 from webapp.datasets.choices import Choices, companions_of
-from webapp.datasets.hub import source_clean
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.datasets.quality import finding_sentence, plots_of
+from webapp.datasets.services import source_clean
+from webapp.datasets.versions import dataset_append
 from webapp.people.teams.models import Project, User
 
 TABLE = "问题,solution,topic\nWhat is 2 + 3?,5,sums\n二加三是多少?,5,sums\n,7,sums\n".encode()
@@ -109,7 +109,7 @@ def test_a_sure_format_asks_nothing_unless_told_to_look(project: Project, bob: U
 def test_a_ready_version_is_read_differently_as_the_next_one(project: Project, bob: User) -> None:
     first = _checked(project, bob)
     before = first.rows_path.read_bytes()
-    made = rereading.dataset_read_again(dataset=first, user=bob, choices=Choices(reading={"cut": "query"}))
+    made = versions.dataset_read_again(dataset=first, user=bob, choices=Choices(reading={"cut": "query"}))
     made = _check(made)
     assert (made.version, made.state, made.source) == (2, DatasetState.READY, {"copied": "dataset:tasks@1"})
     assert len(_rows(made)[0]["messages"]) == 1 and first.rows_path.read_bytes() == before
@@ -120,11 +120,11 @@ def test_a_ready_version_is_read_differently_as_the_next_one(project: Project, b
 def test_a_version_with_bad_rows_is_read_again_in_its_place(project: Project, bob: User) -> None:
     dataset = _checked(project, bob, GOOD + b"nope\n")
     assert dataset.state == DatasetState.NEEDS_CHOICE
-    again = rereading.dataset_read_again(dataset=dataset, user=bob, choices=Choices(checking={"refuse": ["duplicate"]}))
+    again = versions.dataset_read_again(dataset=dataset, user=bob, choices=Choices(checking={"refuse": ["duplicate"]}))
     assert (again.pk, again.version, again.state) == (dataset.pk, 1, DatasetState.CHECKING)
     assert not dataset.rows_path.exists()
     with pytest.raises(ValidationError, match="being checked"):
-        rereading.dataset_read_again(dataset=again, user=bob, choices=Choices())
+        versions.dataset_read_again(dataset=again, user=bob, choices=Choices())
 
 
 def test_several_documents_come_by_the_form(project: Project, bob: User, client_for: Callable[..., Client]) -> None:

@@ -30,8 +30,8 @@ from webapp.launch.preflight import preflight
 from webapp.people.teams.models import Project, User
 from webapp.reading.parts import config_for, spec_of
 from webapp.reading.task_map import courses_of, tasks_of, visits_of
-from webapp.results.model_pages.lineage import parts_words
-from webapp.rewards.lab.building import Rows, found_in
+from webapp.results.lineage import parts_words
+from webapp.rewards.lab.sets import Rows, found_in
 from webapp.rewards.selectors import runs_using as runs_of_spec
 from webapp.runs.config import all_components, config_at, differences, stack_weights
 from webapp.runs.records.reports import event_text, held_text

@@ -26,7 +26,7 @@ from webapp.environments.tokens import token_write, trainer_access
 from webapp.launch.forms import RunForm
 from webapp.launch.preflight import preflight
 from webapp.people.teams.models import Project, User
-from webapp.rewards.lab.building import Rows, found_in
+from webapp.rewards.lab.sets import Rows, found_in
 from webapp.rewards.selectors import runs_using as runs_of_spec
 from webapp.runs import answers
 from webapp.runs.config import all_components, common_components, config_at, stage_at

@@ -15,7 +15,7 @@ from training import journal as j
 from training import journal as journal_module
 from training.config import JobConfig, config_to_yaml
 from webapp.common.storage import run_dir
-from webapp.results.summary.facts import taken_by
+from webapp.results.summary import taken_by
 from webapp.runs.metrics.models import MetricPoint
 from webapp.runs.models import Run
 from webapp.runs.registry.models import RegisteredModel

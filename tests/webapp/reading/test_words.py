@@ -9,8 +9,7 @@ import pytest
 
 from tests.webapp.reading.test_rollout import TALK
 from webapp.people.teams.models import User
-from webapp.rewards.scorers.asking import scorers
-from webapp.rewards.scorers.places import WAIT_S, Places
+from webapp.rewards.scorers import WAIT_S, Places, scorers
 
 Make = Callable[..., Any]
 

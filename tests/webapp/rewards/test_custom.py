@@ -19,8 +19,7 @@ from webapp.engine.resolve import resolve
 from webapp.engine.trainer import access_env
 from webapp.people.teams.models import AuditEntry, Project, SiteSwitch, User
 from webapp.rewards.cases import reward_case_create
-from webapp.rewards.custom.sources import EXAMPLES
-from webapp.rewards.custom.testing import code_test
+from webapp.rewards.custom import EXAMPLES, code_test
 from webapp.rewards.models import RewardCase, RewardSpec
 from webapp.rewards.services import reward_spec_save
 from webapp.runs.rollouts.models import Rollout, Turn
@@ -134,7 +133,7 @@ WRONG: list[tuple[dict[str, str], str]] = [
 def test_a_test_that_fails_says_why_and_lets_nothing_be_saved(
     project: Project, bob: User, client_for: Clients, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("webapp.rewards.custom.views.probe_allowed", lambda _user: True)
+    monkeypatch.setattr("webapp.rewards.custom_views.probe_allowed", lambda _user: True)
     client = client_for(bob)
     for over, words in WRONG:
         answer = _test(client, project, **over)
@@ -267,7 +266,7 @@ def test_an_edit_keeps_the_place_and_the_rest_of_the_spec(project: Project, bob:
 
 
 def test_examples_work_and_are_offered(project: Project, bob: User, client_for: Clients) -> None:
-    from webapp.rewards.custom.sources import samples_of
+    from webapp.rewards.custom import samples_of
 
     client = client_for(bob)
     for example in EXAMPLES:
@@ -279,5 +278,5 @@ def test_examples_work_and_are_offered(project: Project, bob: User, client_for: 
 
 
 def test_tests_of_one_person_are_counted(project: Project, bob: User, client_for: Clients, monkeypatch: Any) -> None:
-    monkeypatch.setattr("webapp.rewards.custom.views.probe_allowed", lambda _user: False)
+    monkeypatch.setattr("webapp.rewards.custom_views.probe_allowed", lambda _user: False)
     assert "Too many tests" in _test(client_for(bob), project).content.decode()

@@ -14,7 +14,7 @@ from tests.webapp.launch.test_launch import _data as form_of
 from training.config import JobConfig, RewardComponent
 from training.rewards.scoring import form_components, starting_components
 from webapp.people.teams.models import Project, User
-from webapp.rewards.paid import Ranked, failures_first, paid_for
+from webapp.rewards.cases import Ranked, failures_first, paid_for
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout
 

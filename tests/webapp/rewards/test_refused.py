@@ -16,8 +16,7 @@ from training.words import Sentence
 from webapp.people.teams.models import Project, User
 from webapp.rewards.cases import reward_case_create
 from webapp.rewards.models import RewardCase, RewardSpec
-from webapp.rewards.scorers.asking import scorers
-from webapp.rewards.scorers.places import WAIT_S, Places
+from webapp.rewards.scorers import WAIT_S, Places, scorers
 
 TALK = [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]
 REFUSED = "You have reached the limit of scoring for one person; wait a moment."

@@ -13,9 +13,8 @@ from django.urls import reverse
 from training.config import RewardComponent
 from webapp.people.teams.models import Project, User
 from webapp.rewards.models import RewardSpec
-from webapp.rewards.selectors import changes_between, parts_of
+from webapp.rewards.selectors import ShapeForm, changes_between, parts_of
 from webapp.rewards.services import reward_spec_save
-from webapp.rewards.shape import ShapeForm
 
 SHAPED: dict[str, Any] = {
     "clip": [0, 0.5],

@@ -37,7 +37,7 @@ from webapp.common.pages import clean_name
 from webapp.common.serving import in_database
 from webapp.common.text import clean_json
 from webapp.common.words import failure
-from webapp.datasets.appending import dataset_append
+from webapp.datasets.versions import dataset_append
 from webapp.environments.models import Environment
 from webapp.environments.playground.play import (
     FRAME_BYTES,

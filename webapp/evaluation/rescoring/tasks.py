@@ -28,8 +28,8 @@ from webapp.engine.trainer_variables import judge_keys
 from webapp.evaluation.rescoring.columns import Mark, column_merge, values_of_function
 from webapp.evaluation.rescoring.models import Rescoring, RescoringState
 from webapp.evaluation.rescoring.services import Plan, plan_of, rescoring_failed
-from webapp.rewards.lab.building import Rows, found_in
 from webapp.rewards.lab.scoring import ONE_THREAD, ScoringFailed, computing_env, score_in_child
+from webapp.rewards.lab.sets import Rows, found_in
 from webapp.runs.config import config_of
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout

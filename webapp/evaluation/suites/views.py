@@ -23,8 +23,7 @@ from webapp.common.ids import name_validator
 from webapp.common.pages import add_errors
 from webapp.evaluation.suites import services
 from webapp.evaluation.suites.models import Suite, SuiteVersion
-from webapp.evaluation.suites.results import SuiteBoard, board_of
-from webapp.evaluation.suites.services import contestants_offered, may_play
+from webapp.evaluation.suites.services import SuiteBoard, board_of, contestants_offered, may_play
 from webapp.launch.forms import reference_choices
 from webapp.people.teams.access import can_edit, own, project_for
 from webapp.people.teams.models import Project, Role, User

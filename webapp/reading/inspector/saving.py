@@ -20,19 +20,17 @@ from django.utils.translation import gettext_lazy, ngettext
 
 from webapp.common.pages import clean_name
 from webapp.datasets.models import Dataset
-from webapp.datasets.pairs import BOUNDS, pairs_order, pairs_problem
 from webapp.datasets.recorded import Use, dataset_of_step, rows_at
-from webapp.datasets.rollouts import MOST, rollouts_order
+from webapp.datasets.rollouts import BOUNDS, MOST, pairs_order, pairs_problem, rollouts_order
 from webapp.people.teams.audit import audit
 from webapp.people.teams.models import AuditAction, User
 from webapp.reading.inspector.filters import Filters, Scope, filters_of
 from webapp.reading.inspector.finding import View
 from webapp.reading.inspector.models import SavedView
 from webapp.reading.inspector.page import chips
-from webapp.rewards.cases import reward_case_create
+from webapp.rewards.cases import origin_of, reward_case_create
 from webapp.rewards.lab.sets import recorded_rollouts, rollout_set_create
 from webapp.rewards.models import RewardCase, SetKind
-from webapp.rewards.paid import origin_of
 from webapp.runs.config import config_of
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout, RolloutStatus, Turn

@@ -22,7 +22,7 @@ from training.plain import number_in
 from webapp.common.ids import name_validator
 from webapp.common.pages import add_errors
 from webapp.common.words import Outcome
-from webapp.datasets.pairs import MAX_GAP
+from webapp.datasets.rollouts import MAX_GAP
 from webapp.people.teams.access import can_edit, own, project_for
 from webapp.people.teams.models import Project, Role, User
 from webapp.reading.inspector import page

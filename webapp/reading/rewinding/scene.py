@@ -37,7 +37,7 @@ from webapp.reading.groups import task_row
 from webapp.reading.parts import config_for, spec_of, weighed_at
 from webapp.reading.rewinding.models import Branch, Continuation
 from webapp.reading.selectors import seeds_of
-from webapp.rewards.scorers.asking import scorers, unscored
+from webapp.rewards.scorers import scorers, unscored
 from webapp.runs.config import of_step
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout, RolloutStatus, Turn

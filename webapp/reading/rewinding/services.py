@@ -26,9 +26,9 @@ from training.rollout.rewinding import Past, Taken, write_past
 from webapp.common.storage import rewind_file
 from webapp.common.text import clean_json
 from webapp.common.words import outcome_of
-from webapp.datasets.appending import dataset_append
 from webapp.datasets.models import Dataset
 from webapp.datasets.recorded import tools_of
+from webapp.datasets.versions import dataset_append
 from webapp.engine.services import run_create
 from webapp.environments.playground.play import Play, Played, PlayRefused
 from webapp.evaluation.suites.services import may_play, with_contestant

@@ -15,9 +15,10 @@ import sys
 import tempfile
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from django.utils.translation import gettext as _
@@ -25,11 +26,61 @@ from django.utils.translation import gettext as _
 from training.children import NO_LIMITS, bare_env, limited_child
 from training.config import RewardComponent
 from training.rewards.custom import SWITCH_VARIABLE
-from training.rewards.lab import ASK, Column, Table, column_of, component_key, is_asked, table_load, wanted
+from training.rewards.lab.scoring import ASK, is_asked, wanted
+from training.rewards.lab.table import Column, Table, column_of, component_key, table_load
 from webapp.common.text import os_words
 from webapp.people.teams.services import custom_rewards_on
-from webapp.rewards.lab.cache import cache
 from webapp.rewards.models import RolloutSet
+
+# --- Cache ----------------------------------------------------------------------------------------------------------
+# Loaded tables and columns of this process: at most ``MAX_BYTES`` of them, those used last.
+
+MAX_BYTES = 256 << 20
+
+
+class Sized(Protocol):
+    """Something that knows how much memory it takes."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+
+S = TypeVar("S", bound=Sized)
+
+
+class Cache:
+    """A bounded store; an item larger than the limit is returned and not kept."""
+
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._max = max_bytes
+        self._held: OrderedDict[Any, Sized] = OrderedDict()
+        self._lock = threading.Lock()
+        self.bytes = 0
+
+    def get(self, key: Any, make: Callable[[], S]) -> S:
+        """The item of a key; made by ``make`` where there is none. Two threads may both make it."""
+        with self._lock:
+            if key in self._held:
+                self._held.move_to_end(key)
+                return self._held[key]  # type: ignore[return-value]
+        made = make()
+        with self._lock:
+            if key not in self._held:
+                self._held[key] = made
+                self.bytes += made.nbytes
+            while self.bytes > self._max:
+                self.bytes -= self._held.popitem(last=False)[1].nbytes
+        return made
+
+    def drop(self, key: Any) -> None:
+        """Drop the item of a key."""
+        with self._lock:
+            gone = self._held.pop(key, None)
+            self.bytes -= gone.nbytes if gone is not None else 0
+
+
+cache = Cache()
+
 
 # --- Child ----------------------------------------------------------------------------------------------------------
 # The process that scores a folder of recorded episodes: ``python -m training.rewards.lab``, with limits.

@@ -13,8 +13,7 @@ from django.utils.translation import ngettext
 
 from webapp.common.text import NOTHING, duration, figure, percent
 from webapp.launch.learned import Overlap
-from webapp.results.summary.facts import REWARD, SUCCESS, Best, Cost, Gain, HeldOut
-from webapp.results.summary.summary import Summary
+from webapp.results.summary import REWARD, SUCCESS, Best, Cost, Gain, HeldOut, Summary
 from webapp.runs.models import Run
 from webapp.runs.states import RunState
 

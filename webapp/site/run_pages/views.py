@@ -26,7 +26,7 @@ from webapp.common.ids import name_validator
 from webapp.common.pages import add_errors, url_or_none
 from webapp.common.serving import CsvResponse, csv_lines
 from webapp.common.words import failure
-from webapp.datasets.pairs import BOUNDS, MAX_GAP, counts, gaps_of, pairs_order, pairs_problem
+from webapp.datasets.rollouts import BOUNDS, MAX_GAP, counts, gaps_of, pairs_order, pairs_problem
 from webapp.endpoints.selectors import run_spend
 from webapp.engine.services import (
     GoingOn,
@@ -44,8 +44,8 @@ from webapp.launch.background import check_view
 from webapp.launch.play_views import policy_table
 from webapp.people.teams.access import can_edit
 from webapp.people.teams.models import Project, Role, User
-from webapp.results.model_pages.page import model_of_run
-from webapp.results.summary.summary import ENDED, summary_of
+from webapp.results.summary import ENDED, summary_of
+from webapp.results.views import model_of_run
 from webapp.runs import answers
 from webapp.runs.advisories.selectors import Advised, advised
 from webapp.runs.metrics.selectors import curves, metric_names

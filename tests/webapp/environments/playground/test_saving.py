@@ -16,8 +16,8 @@ from tests.webapp.live.conftest import in_db
 from tests.working import done
 from training.algorithms.lessons import encode_rows
 from training.data.reader import load_rows
-from webapp.datasets.appending import dataset_append
 from webapp.datasets.models import Dataset, DatasetState
+from webapp.datasets.versions import dataset_append
 from webapp.environments.models import Environment
 from webapp.people.teams.models import Project, User
 from webapp.rewards.cases import cases_under, reward_case_create
@@ -124,17 +124,17 @@ def test_of_two_that_add_at_once_none_is_lost(
     project: Project, make_dataset: Callable[..., Dataset], bob: Any, monkeypatch: Any
 ) -> None:
     """The other one finishes between our copy and our lock: we start again from what they made."""
-    from webapp.datasets import appending
+    from webapp.datasets import versions
 
     make_dataset(name="d", version=1)
-    real, raced = appending._insert_if_newest, []
+    real, raced = versions._insert_if_newest, []
 
     def late(dataset: Dataset, base: Dataset | None) -> bool:
         if not raced:
             raced.append(make_dataset([{"messages": MESSAGES}] * 7, name="d", version=2))
         return real(dataset, base)
 
-    monkeypatch.setattr(appending, "_insert_if_newest", late)
+    monkeypatch.setattr(versions, "_insert_if_newest", late)
     made = dataset_append(project=project, user=bob, name="d", rows=[{"messages": MESSAGES}], file_name="x.jsonl")
     assert made.version == 3 and len(made.upload_path.read_text().splitlines()) == 8
 

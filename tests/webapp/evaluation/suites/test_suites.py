@@ -16,8 +16,8 @@ from training.errors import ConfigError
 from webapp.endpoints.models import Endpoint
 from webapp.environments.models import Environment
 from webapp.evaluation.suites.models import Suite, SuiteEvaluation, SuiteRun, SuiteVersion
-from webapp.evaluation.suites.results import board_of
 from webapp.evaluation.suites.services import (
+    board_of,
     contestants_offered,
     suite_change,
     suite_create,

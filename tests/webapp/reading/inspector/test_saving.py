@@ -16,7 +16,7 @@ from tests.working import at_once, done
 from training.journal import GroupScored
 from webapp.common.storage import attempt_dir
 from webapp.datasets.models import Dataset, DatasetState
-from webapp.datasets.operations.lineage import lineage_of
+from webapp.datasets.operations import lineage_of
 from webapp.people.teams.models import AuditEntry, User
 from webapp.reading.inspector import finding
 from webapp.reading.inspector.models import SavedView

@@ -8,8 +8,7 @@ from envs.wire import Message
 from training.config import RewardComponent
 from training.rewards.base import Episode
 from webapp.reading.rewinding.scene import scored
-from webapp.rewards.scorers.asking import scorers
-from webapp.rewards.scorers.places import Places
+from webapp.rewards.scorers import Places, scorers
 
 EPISODE = Episode(
     messages=[Message(role="user", content="What is 2 + 2?"), Message(role="assistant", content="It is 4.")],

@@ -12,7 +12,7 @@ from django.urls import reverse
 
 from training.rewards.scoring import COMPONENTS, form_components
 from webapp.people.teams.models import Project, User
-from webapp.rewards.lab.forms import editor_of
+from webapp.rewards.lab.views import editor_of
 from webapp.rewards.models import RewardSpec, RolloutSet, SetState
 from webapp.rewards.services import reward_spec_save
 

@@ -19,10 +19,9 @@ from training.rewards.lab.scoring import score_set
 from training.rewards.lab.table import column_path, component_key
 from webapp.people.teams.models import AuditAction, AuditEntry, Project, SiteSwitch
 from webapp.rewards.lab import scoring
-from webapp.rewards.lab.cache import Cache
+from webapp.rewards.lab.scoring import Cache
 from webapp.rewards.models import RolloutSet
-from webapp.rewards.scorers.asking import scorers
-from webapp.rewards.scorers.places import WAIT_S, Places
+from webapp.rewards.scorers import WAIT_S, Places, scorers
 
 pytestmark = pytest.mark.django_db
 

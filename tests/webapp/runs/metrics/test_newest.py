@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.webapp.results.summary.conftest import points
+from tests.webapp.results.conftest import points
 from webapp.runs.metrics.selectors import first_curves, newest_values
 
 pytestmark = pytest.mark.django_db

@@ -63,7 +63,7 @@ def test_the_tar_has_every_file_and_proves_it(
     with tarfile.open(fileobj=io.BytesIO(content)) as tar:
         tar.extractall(tmp_path, filter="data")
     folder = tmp_path / "first-(2)"
-    made = {"SHA256SUMS", "README.md"}  # tests/webapp/results/model_pages/test_card.py reads the card
+    made = {"SHA256SUMS", "README.md"}  # tests/webapp/results/test_card.py reads the card
     assert {path.name for path in folder.iterdir()} == set(FILES) | made
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.name not in made} == FILES
     subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=folder, check=True, capture_output=True)

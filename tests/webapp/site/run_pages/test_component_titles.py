@@ -14,7 +14,7 @@ from django.utils import timezone, translation
 from training.config import JobConfig
 from webapp.people.teams.models import Project, User
 from webapp.reading.parts import parts_of
-from webapp.rewards.lab import page_views
+from webapp.rewards.lab import views
 from webapp.rewards.models import RewardSpec
 from webapp.runs.config import component_curves, config_of, scored_components, stack_weights
 from webapp.runs.rollouts.models import Rollout
@@ -31,7 +31,7 @@ def test_a_component_has_one_name_and_one_colour_on_every_page(
     """The lab had titles in the order of the spec, the run page names by alphabet, in English."""
     parts = [{"name": "task_success", "weight": 1.0}, {"name": "exact", "function": "numeric_match", "weight": 0.5}]
     run = make_run(config=JobConfig.model_validate({"rewards": {"components": parts}}))
-    lab = page_views.functions()
+    lab = views.functions()
     titles = page.component_titles(page._components_of(run, page.config_of(run)))
     assert list(titles) == ["task_success", "exact"]
     assert titles == {"task_success": lab["task_success"]["title"], "exact": f"{lab['numeric_match']['title']} (exact)"}

@@ -18,8 +18,8 @@ from training.data.learned import pair_of
 from training.data.reader import load_rows
 from webapp.common.storage import attempt_dir
 from webapp.datasets.models import Dataset, DatasetState
-from webapp.datasets.operations.lineage import lineage_of
-from webapp.datasets.pairs import counts, gaps_of, pairs_problem
+from webapp.datasets.operations import lineage_of
+from webapp.datasets.rollouts import counts, gaps_of, pairs_problem
 from webapp.people.teams.models import AuditEntry, Project, User
 from webapp.runs.models import Run
 from webapp.runs.rollouts.models import Rollout, RolloutStatus

@@ -1,1 +1,0 @@
-"""The page of a model: its lineage, its scores, the team's own words, and how to serve it."""
