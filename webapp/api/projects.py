@@ -64,7 +64,7 @@ def _team_for(user: User, name: str) -> Team:
 def members_list(request: HttpRequest, slug: str) -> dict[str, Any]:
     """The members of the project's team, owners first. People and roles are changed on the page of the settings."""
     rows = member_rows(project_for(caller(request), slug), caller(request))
-    return {"items": [{"username": row.membership.user.username, "role": row.membership.role} for row in rows]}
+    return {"items": [row.membership for row in rows]}
 
 
 @router.get("/projects/{slug:slug}/hub-token", tags=["projects"], response=people_answers.HubToken)

@@ -23,7 +23,7 @@ from webapp.people.teams.access import object_for, project_for
 from webapp.people.teams.models import Role
 from webapp.rewards.cases import cases_of, reward_case_delete
 from webapp.rewards.models import RewardCase, RewardSpec
-from webapp.rewards.services import reward_spec_delete, reward_try
+from webapp.rewards.services import Tried, reward_spec_delete, reward_try
 
 MAX_TALK_CHARS = 200_000
 
@@ -44,13 +44,11 @@ def reward_remove(request: HttpRequest, spec_id: UUID) -> dict[str, str]:
 
 
 @router.post("/rewards/{uuid:spec_id}/try", tags=["rewards"], response=data_answers.Tried)
-def reward_tried(request: HttpRequest, spec_id: UUID, body: TryIn) -> dict[str, Any]:
+def reward_tried(request: HttpRequest, spec_id: UUID, body: TryIn) -> Tried:
     """Score a conversation with a spec; nothing is stored. Parts that ask a judge are left out."""
     spec = object_for(caller(request), RewardSpec, spec_id)
     components = [RewardComponent.model_validate(part) for part in spec.components]
-    tried = reward_try(user=caller(request), components=components, text=body.conversation)
-    names = ("title", "value", "weight", "weighted")
-    return {"parts": [dict(zip(names, part, strict=True)) for part in tried.parts], "total": tried.total}
+    return reward_try(user=caller(request), components=components, text=body.conversation)
 
 
 @router.get("/projects/{slug:slug}/reward-cases", tags=["rewards"], response=Page[data_answers.RewardCase])

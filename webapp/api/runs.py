@@ -14,7 +14,6 @@ from ninja.errors import HttpError
 from training.config import JobConfig, name_in
 from training.errors import ConfigError
 from webapp.api.answers import people as people_answers
-from webapp.api.answers import runs
 from webapp.api.answers import runs as runs_answers
 from webapp.api.base import IfMatch, Tagged, caller, held, open_to, require_match
 from webapp.api.idempotency import key_of, once
@@ -205,7 +204,7 @@ def run_advisories(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
     return {"items": advisories_of(_run_for(request, run_id))}
 
 
-@router.get("/runs/{uuid:run_id}/summary", response=runs.RunSummary, auth=open_to(TokenScope.METRICS))
+@router.get("/runs/{uuid:run_id}/summary", response=runs_answers.RunSummary, auth=open_to(TokenScope.METRICS))
 def run_summary(request: HttpRequest, run_id: UUID) -> Extended:
     """The summary of a run: its change, best step, held-out result, cost, model, and what to try next."""
     run = _run_for(request, run_id)

@@ -131,10 +131,19 @@ def reward_spec_delete(*, spec: RewardSpec) -> None:
         spec.delete()
 
 
-class Tried(NamedTuple):
-    """The score of a pasted conversation: (title, raw value, weight, weighted) for each component, and the total."""
+class TriedPart(NamedTuple):
+    """A component's score of a pasted conversation: its value as it was found, and that times the weight."""
 
-    parts: list[tuple[str, float, float, float]]
+    title: str
+    value: float
+    weight: float
+    weighted: float
+
+
+class Tried(NamedTuple):
+    """The score of a pasted conversation: of each component, and the total."""
+
+    parts: list[TriedPart]
     total: float
 
 
@@ -157,5 +166,7 @@ def reward_try(*, user: User, components: list[RewardComponent], text: str) -> T
     except RewardFault as exc:
         raise ValidationError(in_words(exc.message)) from exc
     terms = terms_of(score.parts, components)
-    parts = [(title_of(part), values[part.name], part.weight, part.weight * terms[part.name]) for part in counted]
+    parts = [
+        TriedPart(title_of(part), values[part.name], part.weight, part.weight * terms[part.name]) for part in counted
+    ]
     return Tried(parts, score.total)

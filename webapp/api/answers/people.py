@@ -26,7 +26,7 @@ class ProjectWithRole(Project):
 class Member(Answer):
     """A member of the project's team."""
 
-    username: str
+    username: str = Field(validation_alias=AliasPath("user", "username"))
     role: str = Field(description="viewer, editor or owner")
 
 
