@@ -17,14 +17,13 @@ from pydantic import ValidationError
 
 from training.config import METHODS, RewardComponent
 from training.config.job import name_in
-from training.evaluation.figures import Report
+from training.evaluation.figures import Figure, Report
 from webapp.common.text import translated
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment
 from webapp.evaluation.comparison.boards import interval_of, report_of_run
 from webapp.evaluation.comparison.contestants import LEAST, MOST, Contestant, Played
 from webapp.evaluation.comparison.figures import Cell, Column, cell, known_columns, left_out_text
-from webapp.foreign.figure_files import Figure
 from webapp.launch.learned import Origins, Overlap, Stage, origins_of_checkpoint, overlap_of
 from webapp.people.teams.models import Project
 from webapp.rewards.models import RewardSpec
