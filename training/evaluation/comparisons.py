@@ -394,7 +394,7 @@ class Vote(NamedTuple):
     weight: float = 1.0
 
 
-class Score(NamedTuple):
+class Strength(NamedTuple):
     """A contestant's strength: the chance to beat an average one, with its 95% interval, and on how many votes."""
 
     chance: float
@@ -442,7 +442,7 @@ class RankedAs(NamedTuple):
     unknown: int
 
 
-def bradley_terry(votes: Sequence[Vote], contestants: int, *, seed: int = 0) -> list[Score]:
+def bradley_terry(votes: Sequence[Vote], contestants: int, *, seed: int = 0) -> list[Strength]:
     """Scores by Bradley and Terry's model (1952), fitted by Hunter's MM (2004); a tie or "both bad" is half a win each.
 
     The interval is the wider of two: of 400 resamples of the tasks, and of the normal approximation in which all votes
@@ -454,11 +454,11 @@ def bradley_terry(votes: Sequence[Vote], contestants: int, *, seed: int = 0) -> 
         by_task[vote.task].append(vote)
     seen = [sum(place in (vote.first, vote.second) for vote in votes) for place in range(contestants)]
     if not by_task:
-        return [Score(0.5, 0.0, 1.0, 0) for _ in range(contestants)]
+        return [Strength(0.5, 0.0, 1.0, 0) for _ in range(contestants)]
     stack = np.stack([_wins(found, contestants) for found in by_task.values()])
     own = _fit(stack.sum(axis=0))
     if len(stack) < 2:
-        return [Score(float(_chance_ahead(own)[i]), 0.0, 1.0, seen[i]) for i in range(contestants)]
+        return [Strength(float(_chance_ahead(own)[i]), 0.0, 1.0, seen[i]) for i in range(contestants)]
     drawn = np.random.default_rng(seed).multinomial(
         len(stack), np.full(len(stack), 1 / len(stack)), size=RANKING_RESAMPLES
     )
@@ -468,7 +468,7 @@ def bradley_terry(votes: Sequence[Vote], contestants: int, *, seed: int = 0) -> 
     around = _NORMAL_95 * _deviation(per_task, own)
     low = np.minimum(low, _chance_ahead(own * np.exp(-around)))
     high = np.maximum(high, _chance_ahead(own * np.exp(around)))
-    return [Score(float(_chance_ahead(own)[i]), float(low[i]), float(high[i]), seen[i]) for i in range(contestants)]
+    return [Strength(float(_chance_ahead(own)[i]), float(low[i]), float(high[i]), seen[i]) for i in range(contestants)]
 
 
 def counts_of(votes: Sequence[Vote], contestants: int) -> Counts:

@@ -7,17 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
-from training.evaluation.comparisons import (
-    PRIOR,
-    Answer,
-    Judged,
-    Score,
-    Vote,
-    agreement,
-    bradley_terry,
-    counts_of,
-    ranked_as,
-)
+from training.evaluation.comparisons import PRIOR, Answer, Judged, Vote, agreement, bradley_terry, counts_of, ranked_as
+from training.evaluation.figures import Score
 
 
 def votes_of(first: int, second: int, answers: dict[Answer, int]) -> list[Vote]:

@@ -18,7 +18,7 @@ from training.evaluation.comparisons import (
     Interval,
     Judged,
     RankedAs,
-    Score,
+    Strength,
     agreement,
     bradley_terry,
     counts_of,
@@ -201,7 +201,7 @@ class Line(NamedTuple):
     """One contestant: its score, and how many of the votes on it were ties and "both bad"."""
 
     contestant: RoundContestant
-    score: Score
+    score: Strength
     ties: int
     both_bad: int
 
@@ -326,7 +326,7 @@ def _votes_as_said(who: Sequence[RoundContestant], ballots: Sequence[Ballot], vo
     return made
 
 
-def _result_lines(who: Sequence[RoundContestant], scores: Sequence[Score], counts: Counts) -> list[Line]:
+def _result_lines(who: Sequence[RoundContestant], scores: Sequence[Strength], counts: Counts) -> list[Line]:
     made = [
         Line(item, score, int(counts.ties[place].sum()), int(counts.both_bad[place].sum()))
         for place, (item, score) in enumerate(zip(who, scores, strict=True))
