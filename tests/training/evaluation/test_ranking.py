@@ -7,7 +7,9 @@ import itertools
 import numpy as np
 import pytest
 
-from training.evaluation.comparisons import PRIOR, Answer, Judged, Vote, agreement, bradley_terry, counts_of, ranked_as
+from training.evaluation.comparisons import PRIOR, Answer, Judged,
+    Strength,
+    Vote, agreement, bradley_terry, counts_of, ranked_as
 from training.evaluation.figures import Score
 
 
@@ -46,7 +48,7 @@ def test_a_planted_order_is_found() -> None:
 def test_who_never_lost_is_not_infinite_and_nobody_asked_is_open() -> None:
     winner, loser = bradley_terry(votes_of(0, 1, {"first": 5}), 2)
     assert 0.5 < winner.chance < 1.0 and 0.0 < loser.chance < 0.5
-    assert bradley_terry([], 2) == [Score(0.5, 0.0, 1.0, 0)] * 2
+    assert bradley_terry([], 2) == [Strength(0.5, 0.0, 1.0, 0)] * 2
 
 
 KINDS: tuple[Answer, ...] = ("first", "second", "tie", "both_bad")
