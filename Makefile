@@ -69,14 +69,14 @@ release: $(VENV)/.setup ## make a release: changelog, tag, the client's wheel, i
 	@$(PY) -m webapp.ops.release $(VERSION)
 
 lint: $(VENV)/.setup-test test-js ## ruff, types, and the checks of the scripts
-	$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check --quiet . && $(PY) -m tests.reflow --check
+	$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check --quiet . && $(VENV)/bin/djangofmt --check --quiet templates
 	$(PY) -m mypy webapp training envs client/tiltyard_client
 
 test-js: $(JS)/node_modules/.setup ## types, tests and format of the page scripts
 	cd $(JS) && $(NPM) run types && $(NPM) test && $(NPM) run format:check
 
 fmt: $(VENV)/.setup-test $(JS)/node_modules/.setup ## format the code and the templates
-	$(VENV)/bin/ruff check --fix . ; $(VENV)/bin/ruff format . ; $(PY) -m tests.reflow ; cd $(JS) && $(NPM) run format
+	$(VENV)/bin/ruff check --fix . ; $(VENV)/bin/ruff format . ; $(VENV)/bin/djangofmt --quiet templates ; cd $(JS) && $(NPM) run format
 
 audit: ## ask PyPI for known holes in what the locks pin; fails too where it gets no answer (needs the network)
 	@test -x $(VENV)-audit/bin/pip-audit || ($(PYTHON) -m venv $(VENV)-audit && $(VENV)-audit/bin/pip install -q pip-audit==2.10.1)

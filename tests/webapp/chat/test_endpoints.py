@@ -12,6 +12,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from tests.chat_stub import Stub, call, says, streams
+from tests.markup import dense
 from tests.webapp.endpoints.conftest import KEY, make_endpoint, stub
 from webapp.chat.holder import Desk
 from webapp.chat.models import Answer, Chat
@@ -227,8 +228,8 @@ def test_the_form_offers_it_and_its_page_tells_what_chats_used(
     stub: Stub,
 ) -> None:
     endpoint, client = make_endpoint(), client_for(alice)
-    page = client.get(reverse("chat-new", args=[project.slug])).content.decode()
-    assert '<option value="endpoint:gpt">gpt</option>' in " ".join(page.split())
+    page = dense(client.get(reverse("chat-new", args=[project.slug])).content.decode())
+    assert '<option value="endpoint:gpt">gpt</option>' in page
     made = client.post(reverse("chat-new", args=[project.slug]), {"model": "endpoint:gpt"})
     assert made.status_code == 302
     chat = Chat.objects.get()

@@ -15,6 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from tests.growth import assert_quick
+from tests.markup import dense
 from tests.webapp.reading.conftest import ANSWERED, ASKED, CALLED, SAID, TALK
 from training.rollout.rewinding import mix_seed
 from webapp.people.teams.models import Project, User
@@ -42,7 +43,7 @@ def rollout(trained: Make, play: Make) -> Rollout:
 def page(client: Client, rollout: Rollout, query: str = "", tail: str = "") -> str:
     answer = client.get(f"/p/joust/rollouts/{rollout.pk}/{tail}{query}")
     assert answer.status_code == 200
-    return answer.content.decode()
+    return dense(answer.content.decode())
 
 
 def test_a_turn_says_what_it_was_paid_and_credited_with(

@@ -12,6 +12,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
+from tests.markup import dense
 from tests.webapp.results.conftest import COMMIT, Past
 from training.config import JobConfig
 from webapp.evaluation.comparison.boards import boards
@@ -29,7 +30,7 @@ PLAYED = {"environment": {"name": "environment:tools"}}
 def _page(client: Client, model: RegisteredModel, **query: str) -> str:
     answer = client.get(f"/p/joust/models/{model.pk}/", query)
     assert answer.status_code == 200
-    return html.unescape(answer.content.decode())
+    return html.unescape(dense(answer.content.decode()))
 
 
 def test_the_lineage_names_each_run_with_what_it_was_trained_on(past: Past) -> None:
@@ -135,7 +136,7 @@ def test_scores_are_those_of_these_weights_and_are_compared_with_the_base(
     page = _page(client_for(bob), past.model)
     assert "eval-ours" in page and "eval-other" not in page and "eval-base" not in page
     assert "87.5%" in page and "4 × 2" in page
-    pair = re.search(r'href="([^"]+)">(?:<svg.*?</svg>)?\s*Compare with its base', page)
+    pair = re.search(r'href="([^"]+)">(?:<svg(?:(?!</svg>).)*</svg>)?\s*Compare with its base', page)
     everything = re.search(r'href="([^"]+)">\s*Compare all', page)
     assert pair and everything
     assert parse_qs(urlsplit(pair[1]).query)["c"] == [str(base.pk), str(ours.pk)]

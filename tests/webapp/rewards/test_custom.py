@@ -12,6 +12,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from tests.markup import dense
 from training.config import JobConfig, RewardComponent
 from training.errors import ConfigError
 from training.rewards.custom import SWITCH_VARIABLE, CustomParams, code_hash
@@ -75,7 +76,7 @@ def test_only_code_that_was_tested_is_saved_and_its_hash_goes_along(
     client = client_for(bob)
     refused = _save(client, project)
     assert refused.status_code == 422 and "has not been tested" in refused.content.decode()
-    tested = _test(client, project).content.decode()
+    tested = dense(_test(client, project).content.decode())
     assert "and can be saved" in tested and ">0.100<" in tested and "<code>q" in tested and "<html" not in tested
     assert _save(client, project, code=CODE + "# another\n").status_code == 422
     assert _save(client, project).status_code == 302

@@ -11,6 +11,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from tests.markup import dense
 from webapp.datasets.models import Dataset, DatasetState
 from webapp.people.teams.models import DEMO, LoginLink, Membership, Project, Role, Team, User
 from webapp.site.home import DEMO_TAKES
@@ -168,7 +169,7 @@ def test_rows_that_are_not_counted_yet_are_not_0(client_for: Clients, project: P
     assert (
         page.count("checking</span>") == 1 and "1,200 rows" in page and "0 rows" not in page.replace("1,200 rows", "")
     )
-    shelf = client_for(bob).get(f"/p/{project.slug}/datasets/").content.decode()
+    shelf = dense(client_for(bob).get(f"/p/{project.slug}/datasets/").content.decode())
     shown = re.findall(r'data-label="(Rows|Bad rows)">(.*?)</td>', shelf)
     assert sorted(shown) == [("Bad rows", "0"), ("Bad rows", "–"), ("Rows", "1,200"), ("Rows", "–")]
     Dataset.objects.create(project=project, name="old", version=2, state=DatasetState.CHECKING, file_name="old.jsonl")

@@ -12,6 +12,7 @@ from django.test import Client
 from django.urls import reverse
 
 from tests.growth import queries_of
+from tests.markup import dense
 from tests.webapp.reading.inspector.conftest import Played
 from webapp.people.teams.models import User
 from webapp.reading.inspector import page as page_module
@@ -28,7 +29,7 @@ def address(run: Run, query: str = "") -> str:
 def text_of(client: Client, url: str, **headers: str) -> str:
     answer = client.get(url, headers=headers)
     assert answer.status_code == 200, answer.content[:500]
-    return re.sub(r"\s+", " ", unescape(answer.content.decode()))
+    return unescape(dense(answer.content.decode()))
 
 
 def test_the_page_shows_groups_outcomes_and_bars_that_are_links(
@@ -122,7 +123,7 @@ def test_the_slider_spans_the_steps_of_the_run(played: Played, rita: User, clien
 
 def test_what_was_looked_for_is_marked_in_its_turn(played: Played, rita: User, client_for: ClientFor) -> None:
     page = text_of(client_for(rita), address(played.run, "q=9+*+5&sort=-reward"))
-    assert page.count("<mark>9 * 5</mark>") == 2 and "I ask the calculator: <mark>" in page
+    assert page.count("<mark>9 * 5</mark>") == 2 and "I ask the calculator:<mark>" in page
     assert page.index("I ask the calculator") < page.index("I think that")
     assert text_of(client_for(rita), address(played.run, "q=天气")).count("<mark>天气</mark>") == 1
 
@@ -138,7 +139,7 @@ def test_turns_that_are_not_indexed_yet_are_told_of(played: Played, rita: User, 
 def test_an_empty_view_says_which_filter_to_clear(played: Played, rita: User, client_for: ClientFor) -> None:
     page = text_of(client_for(rita), address(played.run, "outcome=failed&tool=python&reward_from=0.5"))
     assert "No rollout matches" in page
-    assert re.findall(r'<a href="([^"]+)">[^<]+</a> <span class="num">(\d+) without it', page) == [
+    assert re.findall(r'<a href="([^"]+)">[^<]+</a><span class="num">(\d+) without it', page) == [
         ("?tool=python&reward_from=0.5", "0"),
         ("?outcome=failed&reward_from=0.5", "0"),
         ("?outcome=failed&tool=python", "1"),

@@ -10,6 +10,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
+from tests.markup import dense
 from tests.training.exports.test_pairs import journal, rollout, scored
 from tests.webapp.reading.inspector.conftest import Played
 from tests.working import at_once, done
@@ -154,9 +155,9 @@ def test_cases_expect_the_reward_that_was_given(
     assert wrong.origin == place | said
     spec = make_reward_spec()
     address = reverse("reward-detail", args=["joust", spec.pk])
-    page = " ".join(client_for(bob).get(address).content.decode().split())
+    page = dense(client_for(bob).get(address).content.decode())
     link = reverse("rollout-detail", args=["joust", played.rows["wrong"].pk])
-    assert f'<a href="{link}">rollout 1.0.1 of night</a> · found by: Outcome: failed, excluded' in page
+    assert f'<a href="{link}">rollout 1.0.1 of night</a>· found by: Outcome: failed, excluded' in page
     listed = client_for(bob).get("/api/v1/projects/joust/reward-cases").json()["items"]
     assert listed[0]["origin"] == wrong.origin
     Rollout.objects.filter(pk=played.rows["wrong"].pk).delete()

@@ -10,6 +10,7 @@ import pytest
 from django.utils import timezone
 
 from tests.chat_stub import Stub, says
+from tests.markup import dense
 from tests.webapp.endpoints.conftest import make_endpoint, stub
 from training.config import JobConfig
 from training.errors import ConfigError
@@ -251,9 +252,9 @@ def test_the_model_of_the_run_is_chosen_unless_somebody_chooses(
     final = Checkpoint.objects.create(
         project=project, run=run, attempt=1, path="model", step=9, bytes=1, final=True, created_at=timezone.now(), seq=1
     )
-    assert '<option value="run:first-grpo" selected>' in client.get(page).content.decode()
+    assert '<option value="run:first-grpo" selected>' in dense(client.get(page).content.decode())
     RegisteredModel.objects.create(project=project, name="knight", kind="run", checkpoint=final)
-    shown = client.get(f"{page}?turn=3").content.decode()
+    shown = dense(client.get(f"{page}?turn=3").content.decode())
     assert '<option value="model:knight" selected>' in shown and "run:first-grpo" not in shown
     assert 'value="starter"' not in shown and 'value="policy:' not in shown
     assert shown.count('name="turn" min="1" value="3"') == 2

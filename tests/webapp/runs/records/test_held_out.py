@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.urls import reverse
 
+from tests.markup import dense
 from training import journal as run_events
 from webapp.common.storage import attempt_dir
 from webapp.live.feed import snapshot_text
@@ -141,7 +142,7 @@ def _url(run: Any, name: str, *more: Any) -> str:
 def test_the_run_page_has_a_line_for_each_evaluation_and_a_star_for_the_best(
     evaluated: Any, client_for: Any, rita: Any
 ) -> None:
-    page = client_for(rita).get(_url(evaluated.run, "run-detail")).content.decode()
+    page = dense(client_for(rita).get(_url(evaluated.run, "run-detail")).content.decode())
     card = page[page.index('id="held-out"') :].partition("</section>")[0]
     rows = re.findall(r"<tr( data-best)?>(.*?)</tr>", card, re.DOTALL)[1:]
     assert [bool(best) for best, _row in rows] == [True, False]

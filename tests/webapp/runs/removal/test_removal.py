@@ -13,6 +13,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone, translation
 
+from tests.markup import dense
 from tests.working import at_once, claimed, done, perform
 from webapp.common.storage import project_dir, run_dir, trash_dir
 from webapp.common.words import failure
@@ -297,7 +298,7 @@ def test_the_files_of_a_project_are_weighed_after_its_page_is_there(
     count = services.bytes_of
     monkeypatch.setattr(services, "bytes_of", lambda paths: weighed.append(1) or count(paths))
     client, address = client_for(alice), reverse("project-delete", args=[run.project.slug])
-    page = client.get(address).content.decode()
+    page = dense(client.get(address).content.decode())
     assert not weighed and "This cannot be undone. How much it frees is being counted" in page
     assert 'hx-get="?weigh=1" hx-trigger="load" hx-select="#freed"' in page and "1 run with all" in page
     assert client.post(address, {"name": "wrong"}).status_code == 422 and not weighed

@@ -11,6 +11,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone, translation
 
+from tests.markup import dense
 from training.config import JobConfig
 from webapp.people.teams.models import Project, User
 from webapp.reading.parts import parts_of
@@ -81,7 +82,7 @@ def test_the_page_of_a_rollout_names_components_as_the_run_does(
     place = {"attempt": 1, "step": 1, "group": 0, "index": 0, "status": "completed", "seq": 1}
     rollout = Rollout.objects.create(run=run, parts=values, started_at=timezone.now(), **place)
     url = reverse("rollout-detail", args=[project.slug, rollout.pk])
-    text = client_for(rita).get(url, headers={"accept-language": "zh-CN"}).content.decode()
+    text = dense(client_for(rita).get(url, headers={"accept-language": "zh-CN"}).content.decode())
     with translation.override("zh-hans"):
         titles = list(page.component_titles(page._components_of(run, page.config_of(run))).values())
     table = text.split('class="table table-dense parts"')[1]

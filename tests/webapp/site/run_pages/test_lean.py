@@ -14,6 +14,7 @@ from django.test import Client, override_settings
 from django.utils import timezone
 from whitenoise.storage import CompressedManifestStaticFilesStorage
 
+from tests.markup import dense
 from webapp.common.static_files import PLOTLY, HashedStorage, collected, fingerprint, imported_by, note_collected
 from webapp.runs.models import RunEvent
 from webapp.site.run_pages import page
@@ -120,7 +121,8 @@ def test_the_run_page_names_its_modules_and_opens_its_socket_at_once(
     client_for: Clients, alice: Any, make_run: Any
 ) -> None:
     run = make_run(seq=7)
-    head = client_for(alice).get(f"/p/{run.project.slug}/runs/{run.pk}/").content.decode().split("</head>")[0]
+    page = dense(client_for(alice).get(f"/p/{run.project.slug}/runs/{run.pk}/").content.decode())
+    head = page.split("</head>")[0]
     named = re.findall(r'<link rel="modulepreload" href="/static/([^"]+)">', head)
     assert tuple(named) == imported_by("js/app.js") + imported_by("js/pages/run.js")
     early = re.search(r'<script src="/static/js/lib/early.js" type="module" async\s+data-socket="([^"]+)">', head)

@@ -10,6 +10,7 @@ import pytest
 from django.urls import reverse
 from django.utils import timezone
 
+from tests.markup import dense
 from training.algorithms.checkpoints import write_whole
 from webapp.common.answers import in_shape
 from webapp.common.storage import run_dir
@@ -215,9 +216,9 @@ def test_checkpoints_of_other_projects_are_not_found(client_for: Any, parent: Ru
 def test_a_page_that_was_opened_at_the_launch_gets_its_baselines(client_for: Any, make_run: Any, rita: Any) -> None:
     """They are resolved after the page was drawn, and stood there only once it was loaded again."""
     run = make_run(state=RunState.DRAFT)
-    page = client_for(rita).get(_url(run)).content.decode()
+    page = dense(client_for(rita).get(_url(run)).content.decode())
     assert re.search(r'<span id="run-baseline"[^>]*></span>', page)
     Run.objects.filter(pk=run.pk).update(baselines=[{"name": "rules", "reward": 0.79, "success": 0.58}])
-    parts = client_for(rita).get(_url(run, "run-parts")).content.decode()
+    parts = dense(client_for(rita).get(_url(run, "run-parts")).content.decode())
     fresh = r'<span id="run-baseline" hx-swap-oob="true"[^>]*>Baseline rules: reward 0\.79, success 58%'
     assert re.search(fresh, parts)

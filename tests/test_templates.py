@@ -1,0 +1,83 @@
+"""What djangofmt must not change in templates: it knows neither our style sheets nor our catalogues."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from django.template import Context, Template
+
+from webapp.ops.messages import messages_of_template
+
+ROOT = Path(__file__).resolve().parents[1]
+TEMPLATES = sorted((ROOT / "templates").rglob("*.html"))
+WORDS = "a sentence that is long enough to fill most of a line on its own, whatever else is written next to it there"
+SHOWN = r"said|chat-said|prewrap|log-line|tree-leaf|plain-text|card-text|comment-text|token-block"
+"""Classes that style sheets let show their white space, on elements other than ``pre``."""
+
+
+def formatted(text: str) -> str:
+    """The text as `make fmt` leaves it."""
+    tool = Path(sys.executable).with_name("djangofmt")
+    argv = [str(tool), "--quiet", "--stdin-filename", "templates/made.html", "-"]
+    return subprocess.run(argv, input=text, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+def test_a_tree_on_one_line_becomes_a_tree() -> None:
+    names = ("first", "second", "third", "fourth")
+    cells = "".join(f'<td class="num">{{{{ item.{name} }}}}</td>' for name in names)
+    made = formatted(f"<table>{{% for item in items %}}<tr>{cells}</tr>{{% endfor %}}</table>\n")
+    lines = [line for line in made.split("\n") if "<td" in line]
+    assert lines == [f'      <td class="num">{{{{ item.{name} }}}}</td>' for name in names]
+    assert formatted(made) == made
+
+
+def test_inline_parts_get_no_white_space() -> None:
+    after = '<span class="tag">{{ x }}</span>{% if y %}, y{% endif %}'
+    made = formatted(f'<p><a class="button" href="/here">{WORDS}</a>{after}</p>')
+    assert re.search(r"</a\s*><span", made) and re.search(r"</span\s*>{% if y %}, y{% endif %}", made)
+
+
+@pytest.mark.parametrize("begin", ["<pre>", "<textarea>", '{# djangofmt: ignore[format] #}\n<div class="said">'])
+def test_white_space_that_is_shown_stays(begin: str) -> None:
+    name = re.findall(r"<([a-z]+)", begin)[0]
+    text = f"{begin}<b>one</b>  two\n  {WORDS} {WORDS}</{name}>\n"
+    assert formatted(text) == text
+
+
+def test_messages_stay_the_same() -> None:
+    text = (
+        f'{{% load i18n %}}<p>{{% translate "{WORDS} {WORDS}" %}}</p>'
+        f"<p>{{% blocktranslate with name=who %}}{WORDS} of {{{{ name }}}} {WORDS}{{% endblocktranslate %}}</p>"
+    )
+    made = formatted(text)
+    assert set(messages_of_template(made)) == set(messages_of_template(text))
+    shown = [re.sub(r"\s*(</?p>)\s*", r"\1", Template(one).render(Context({"who": "x"}))) for one in (made, text)]
+    assert shown[0].strip() == shown[1]
+
+
+def test_every_template_is_formatted_and_compiles() -> None:
+    tool = Path(sys.executable).with_name("djangofmt")
+    done = subprocess.run([tool, "--check", "templates"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for path in TEMPLATES:
+        Template(path.read_text(encoding="utf-8"))
+
+
+def test_what_shows_its_white_space_has_none_of_its_own() -> None:
+    """Else each text would begin with an empty line; ``{# djangofmt: ignore[format] #}`` before it keeps it whole."""
+    begin = rf'<(\w+)\b[^<>]*class="(?:[^"]*[ }}])?(?:{SHOWN})(?:[ {{][^"]*)?"(?:{{%.*?%}}|[^<>{{]|{{(?!%))*>(?=\s)'
+    wrong = [f"{path.name}: {found[0]}" for path in TEMPLATES for found in re.finditer(begin, path.read_text("utf-8"))]
+    assert wrong == []
+
+
+def test_a_cell_that_may_be_empty_has_no_white_space() -> None:
+    """On a phone the cells of ``table-cards`` are lines with labels, and empty ones are hidden by ``td:empty``."""
+    only = re.compile(r"<td\b[^<>]*>\s+{% if [^%]*%}((?:(?!</?td\b).)*?){% endif %}\s+</td>", re.DOTALL)
+    cards = re.compile(r'<table class="[^"]*table-cards.*?</table>', re.DOTALL)
+    tables = [(path, table) for path in TEMPLATES for table in cards.findall(path.read_text(encoding="utf-8"))]
+    found = [f"{path.name}: {cell}" for path, table in tables for cell in only.findall(table)]
+    assert tables and [cell for cell in found if "{% else %}" not in cell] == []
