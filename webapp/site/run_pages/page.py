@@ -294,19 +294,19 @@ def _course_lines(found: list[RunEvent]) -> tuple[list[dict[str, Any]], int | No
 
 def _log_lines(found: list[RunEvent]) -> tuple[list[str], int | None]:
     older = found[LOG_LINES - 1].seq if len(found) > LOG_LINES else None
-    return [log_line(in_shape(answers.Event, event)) for event in reversed(found[:LOG_LINES])], older
+    return [log_line(event) for event in reversed(found[:LOG_LINES])], older
 
 
 def log_file(run: Run, limit: int = 50_000) -> list[str]:
     """Messages and events in one order, for the file that is downloaded."""
-    found = reversed(_newest_events(run, (*LOG, *EVENT_KINDS), limit))
-    return [log_line(in_shape(answers.Event, event)) for event in found]
+    return [log_line(event) for event in reversed(_newest_events(run, (*LOG, *EVENT_KINDS), limit))]
 
 
-def log_line(event: dict[str, Any]) -> str:
+def log_line(event: RunEvent) -> str:
     """One event as a line of text; ``static/js/lib/log.js`` makes the same."""
-    kind = f"{event['kind']} " if event["kind"] in {"state", "attempt", "warning"} else ""
-    return f"{event['at'][:19].replace('T', ' ')}  {kind}{event_words(event)}"
+    kind = f"{event.kind} " if event.kind in {"state", "attempt", "warning"} else ""
+    words = event_words({"kind": event.kind, "payload": event.payload, "attempt": event.attempt})
+    return f"{event.at.isoformat(' ', 'seconds')[:19]}  {kind}{words}"
 
 
 def event_words(event: dict[str, Any]) -> str:
