@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from django.template import Context, Template
 
-from webapp.ops.messages import messages_of_template
+from webapp.ops.management.commands.collect_messages import messages_of_template
 
 ROOT = Path(__file__).resolve().parents[1]
 TEMPLATES = sorted((ROOT / "templates").rglob("*.html"))

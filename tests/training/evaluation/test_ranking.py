@@ -7,10 +7,17 @@ import itertools
 import numpy as np
 import pytest
 
-from training.evaluation.comparisons import PRIOR, Answer, Judged,
+from training.evaluation.comparisons import (
+    PRIOR,
+    Answer,
+    Judged,
     Strength,
-    Vote, agreement, bradley_terry, counts_of, ranked_as
-from training.evaluation.figures import Score
+    Vote,
+    agreement,
+    bradley_terry,
+    counts_of,
+    ranked_as,
+)
 
 
 def votes_of(first: int, second: int, answers: dict[Answer, int]) -> list[Vote]:
