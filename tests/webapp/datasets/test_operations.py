@@ -348,7 +348,7 @@ def test_an_export_has_one_worker_and_few_files_are_kept(make_dataset: Builder, 
     first = operations.export_order(dataset=dataset, user=bob, options=options)
     done(first)
     assert first.state == "done" and first.path.is_file()
-    for _ in range(operations.MAX_OPEN):
+    for _ in range(operations.MAX_EXPORTING):
         operations.export_order(dataset=dataset, user=bob, options=options)
     with pytest.raises(ValidationError, match="already"):
         operations.export_order(dataset=dataset, user=bob, options=options)
