@@ -13,8 +13,7 @@ from pydantic import ValidationError as ShapeError
 
 from envs.wire import Message
 from training.chat.wire import Ask, Open, Place
-from training.config import EndpointConfig, EnvironmentConfig, ModelConfig
-from training.config.job import Reference, kind_in, name_in
+from training.config import EndpointConfig, EnvironmentConfig, ModelConfig, Reference, kind_in, name_in
 from training.errors import ConfigError, EnvironmentUnreachable, ModelError, TiltyardError
 from training.words import complaint_of, option_of
 from webapp.chat.models import Answer, Chat, Turn

@@ -15,7 +15,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from envs.wire import Message
-from training.config.job import name_in
+from training.config import name_in
 from webapp.chat.conversation import MOST, contestant_of, conversation, parameters_of, pool_of, turns_of
 from webapp.chat.holder import hint, holders, seq_take
 from webapp.chat.models import Answer, AnswerState, Chat, Turn

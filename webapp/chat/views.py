@@ -16,7 +16,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from training.config.job import name_in
+from training.config import name_in
 from training.plain import number_in
 from webapp.chat import selectors, services
 from webapp.chat.conversation import Parameters, choices

@@ -16,8 +16,8 @@ from django.utils.translation import gettext as _t
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_GET, require_http_methods
 
+from training.data import Cut, FilterOptions
 from training.data.making import matching
-from training.data.options import Cut, FilterOptions
 from training.plain import number_in
 from webapp.common.ids import name_validator
 from webapp.common.pages import add_errors

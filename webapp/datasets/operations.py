@@ -20,11 +20,10 @@ from django.utils.translation import gettext_noop, ngettext
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic import ValidationError as ShapeError
 
-from training.config.job import name_in
+from training.config import name_in
+from training.data import FORMATS, FilterRule, MixOptions, Options, ReadOptions
 from training.data.convert import GUIDE, OWN, Converted, ConvertOptions, convert, writers
-from training.data.formats import FORMATS
 from training.data.making import OPERATIONS, PARTS
-from training.data.options import FilterRule, MixOptions, Options, ReadOptions
 from training.errors import DataError, TiltyardError
 from webapp.common import work
 from webapp.common.pages import clean_name

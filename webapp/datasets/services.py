@@ -24,12 +24,11 @@ from django.db import IntegrityError, transaction
 from django.db.models import Max
 from django.utils.translation import gettext as _
 
-from training.data.checking.check import Ask
-from training.data.checking.runner import run_check
+from training.data import CheckLimits
+from training.data.checking import Ask, run_check
 from training.data.files.sources import ENDINGS, part_of, pick
 from training.data.identity import IDENTITIES_NAME
 from training.data.making import OPERATIONS, Made, make
-from training.data.problems import CheckLimits
 from training.errors import DataError, TiltyardError
 from webapp.common import work
 from webapp.common.outbound import download

@@ -15,7 +15,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils.translation import gettext as _
 
-from training.data.schema import RowError, check_tree, row_from_dict
+from training.data import RowError, check_tree, row_from_dict
 from webapp.common import work
 from webapp.common.pages import clean_name
 from webapp.common.storage import companion, dataset_dir

@@ -32,12 +32,11 @@ from django.utils import timezone
 from django.utils.translation import gettext
 
 from training.config import JobConfig, config_load
+from training.data import CheckLimits
 from training.data.files.sources import Given
-from training.data.problems import CheckLimits
 from training.errors import Boundary, ConfigError, DataError, ErrorInfo, TiltyardError
-from training.imports import REPORT_NAME
-from training.imports.read import run_import as read_files
-from training.imports.report import READERS, ImportReport
+from training.imports import READERS, REPORT_NAME, ImportReport
+from training.imports import run_import as read_files
 from training.journal import JOURNAL_NAME, CheckpointSaved, RunStarted
 from training.words import Sentence, _
 from webapp.common import work

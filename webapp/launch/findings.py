@@ -12,8 +12,7 @@ from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 from pydantic import ValidationError as ShapeError
 
-from training.config import JobConfig, config_to_yaml
-from training.config.job import yaml_bounded, yaml_nodes
+from training.config import JobConfig, config_to_yaml, yaml_bounded, yaml_nodes
 from training.plain import number_in, yaml_reason
 from training.presets import Text
 from training.words import option_of

@@ -20,7 +20,7 @@ from django.views.decorators.http import require_http_methods
 from training.config import JobConfig, Policy, RewardComponent, SampleConfig
 from training.errors import ConfigError
 from training.rewards.combining import term_of
-from training.rewards.lab.rules import RIGHT, SILENT
+from training.rewards.lab import RIGHT, SILENT
 from training.rewards.scoring import COMPONENTS
 from webapp.common.pages import add_errors, probe_allowed
 from webapp.launch.background import check_record, launch_checked

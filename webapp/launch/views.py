@@ -23,9 +23,8 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from training.children import limited_child
-from training.config import JobConfig, config_to_yaml
-from training.config.job import kind_in
-from training.data.learned import Rendered, RenderedRow, why_words
+from training.config import JobConfig, config_to_yaml, kind_in
+from training.data import Rendered, RenderedRow, why_words
 from training.errors import ConfigError
 from training.plain import number_in
 from webapp.common.pages import add_errors, probe_allowed

@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 from training.config import JobConfig, RewardComponent
 from training.errors import CannotContinue
 from training.rewards.base import Episode, Span
-from training.rewards.lab.scoring import asks_others
+from training.rewards.lab import asks_others
 from training.rewards.scorer.wire import Asked, Said
 from training.rewards.scoring import COMPONENTS
 from training.rollout.rewinding import mix_seed, read_past

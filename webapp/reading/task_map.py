@@ -13,7 +13,7 @@ import numpy as np
 from django.db import connection
 from django.db.models import Max, Min
 
-from training.evaluation.comparisons import LEVEL, changes, fisher
+from training.evaluation import LEVEL, changes, fisher
 from webapp.common.words import Outcome
 from webapp.datasets.models import Dataset
 from webapp.datasets.rows import Categories, categories_in_file

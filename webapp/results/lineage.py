@@ -15,9 +15,9 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from pydantic import ValidationError
 
-from training.config import METHODS, RewardComponent
-from training.config.job import name_in
-from training.evaluation.figures import Figure, Report
+from training.config import METHODS, RewardComponent, name_in
+from training.evaluation import Report
+from training.evaluation.figures import Figure
 from webapp.common.text import translated
 from webapp.datasets.models import Dataset
 from webapp.environments.models import Environment

@@ -13,7 +13,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from training.config import JobConfig
-from training.evaluation.comparisons import ALPHA, Z_ALPHA
+from training.evaluation import ALPHA, Z_ALPHA
 from training.metrics import METRICS
 from training.shares import share_interval
 from webapp.common.text import duration, figure, percent, translated

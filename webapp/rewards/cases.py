@@ -22,7 +22,7 @@ from envs.wire import Message
 from training.config import RewardComponent
 from training.rewards.base import ENVIRONMENT, Episode
 from training.rewards.combining import counts_for, terms_of, total_of
-from training.rewards.lab.figures import worth_of
+from training.rewards.lab import worth_of
 from training.rewards.scorer.wire import Asked
 from training.rows import categories_of
 from training.shares import share_interval

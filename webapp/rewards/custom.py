@@ -18,7 +18,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from pydantic import ValidationError as ShapeError
 
-from training.data.reader import read_records
+from training.data import read_records
 from training.errors import DataError
 from training.rewards.base import Episode
 from training.rewards.custom import CustomParams, in_range, plain_episode

@@ -17,8 +17,7 @@ from pydantic import ValidationError as ShapeError
 
 from envs.wire import Message
 from training.rewards.base import Episode
-from training.rewards.lab.rules import DEGENERATE
-from training.rewards.lab.writing import Recorded, message_head
+from training.rewards.lab import DEGENERATE, Recorded, message_head
 from webapp.common.text import clean_json, json_words
 
 MAX_CONVERSATION_BYTES = 64 * 1024

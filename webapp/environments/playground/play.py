@@ -22,7 +22,7 @@ from pydantic import ValidationError as ShapeError
 from envs.wire import Message, Observation, ResetRequest, StepRequest, ToolCall
 from training.config import EnvironmentConfig
 from training.connections import Access, reaching
-from training.data.schema import Row, RowError, check_tree, conversation_key, row_from_dict, strict_loads
+from training.data import Row, RowError, check_tree, conversation_key, row_from_dict, strict_loads
 from training.errors import EnvironmentFault, EnvironmentFull, TiltyardError
 from training.plain import json_problem
 from training.rewards.base import Episode

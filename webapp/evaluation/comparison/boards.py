@@ -15,9 +15,7 @@ import numpy as np
 from django.utils.translation import gettext as _
 
 from training.config import name_in
-from training.evaluation import Interval, Report
-from training.evaluation.comparisons import mean_interval
-from training.evaluation.figures import joined
+from training.evaluation import Interval, Report, joined, mean_interval
 from training.rows import row_value
 from webapp.common.text import figure, percent
 from webapp.evaluation.comparison.contestants import Contestant, Played, categories_of

@@ -19,6 +19,8 @@ from django.utils.translation import ngettext
 
 from training.config import RewardComponent
 from training.evaluation import (
+    ALPHA,
+    FLOOR,
     PART,
     SUCCESS_PART,
     Interval,
@@ -26,12 +28,12 @@ from training.evaluation import (
     Sheet,
     Try,
     Values,
+    holm,
     intervals_of,
     mean_intervals,
     paired_columns,
     sheet_of,
 )
-from training.evaluation.comparisons import ALPHA, FLOOR, holm
 from webapp.common.text import duration, figure, finite, percent
 from webapp.evaluation.comparison.contestants import Contestant, categories_of, tasks_sets
 from webapp.evaluation.rescoring.columns import Lacks, Scale, columns_of_runs, versions_of

@@ -16,10 +16,19 @@ from training.children import CERTIFICATES, MODELS, PLACES, child_env
 from training.config import RewardComponent
 from training.errors import DataError
 from training.rewards.base import Episode
-from training.rewards.lab.figures import counted
-from training.rewards.lab.scoring import asks_others
-from training.rewards.lab.table import KNOWN, UNKNOWN, Column, Table, column_of, column_save, table_load
-from training.rewards.lab.writing import Recorded, SetWriter
+from training.rewards.lab import (
+    KNOWN,
+    UNKNOWN,
+    Column,
+    Recorded,
+    SetWriter,
+    Table,
+    asks_others,
+    column_of,
+    column_save,
+    counted,
+    table_load,
+)
 from training.rewards.model_based import FOLDERS_VARIABLE, REWARD_MODEL
 from training.words import Sentence, sentence
 from webapp.common.work import Claim, Kind, register

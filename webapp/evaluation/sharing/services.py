@@ -18,7 +18,7 @@ from django.http import QueryDict
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from training.config.job import kind_in, name_in
+from training.config import kind_in, name_in
 from training.plain import number_in
 from webapp.common.pages import clean_name
 from webapp.common.text import clean_text

@@ -15,12 +15,9 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from pydantic import ValidationError as ShapeError
 
-from training.config import EndpointConfig, JobConfig, ModelConfig
-from training.config.job import Reference, ReferenceKind, name_in
-from training.config.rollout import POLICY_CHOICES
+from training.config import POLICY_CHOICES, EndpointConfig, JobConfig, ModelConfig, Reference, ReferenceKind, name_in
 from training.errors import ConfigError
-from training.evaluation.comparisons import ALPHA, Interval, holm
-from training.evaluation.figures import Score, Values, better_by, joined
+from training.evaluation import ALPHA, Interval, Score, Values, better_by, holm, joined
 from webapp.common.pages import clean_name
 from webapp.common.text import in_words, translated
 from webapp.endpoints.models import Endpoint

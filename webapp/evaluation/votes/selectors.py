@@ -12,7 +12,7 @@ import numpy as np
 from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 from django.utils.translation import gettext as _
 
-from training.evaluation.comparisons import (
+from training.evaluation import (
     Agreement,
     Counts,
     Interval,
@@ -25,7 +25,7 @@ from training.evaluation.comparisons import (
     mean_interval,
     ranked_as,
 )
-from training.evaluation.comparisons import Vote as Said
+from training.evaluation import Vote as Said
 from webapp.common.answers import in_shape
 from webapp.evaluation.comparison.tasks import Row, side_by_side
 from webapp.evaluation.votes.models import Answer, Ballot, RoundContestant, RoundVoter, Vote, VoteRound

@@ -13,8 +13,7 @@ from django.db import transaction
 from django.http import Http404
 from django.utils.translation import gettext as _
 
-from training.config import EvaluateConfig, JobConfig, Policy, RewardComponent
-from training.config.job import Reference
+from training.config import EvaluateConfig, JobConfig, Policy, Reference, RewardComponent
 from training.data import CHOSEN, REJECTED
 from training.dialects import DIALECTS, dialect_name
 from training.errors import EnvironmentTimeout

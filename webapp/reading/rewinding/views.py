@@ -18,9 +18,7 @@ from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_POST
 
-from training.config import Policy, RolloutConfig
-from training.config.job import kind_in
-from training.config.rollout import POLICY_CHOICES
+from training.config import POLICY_CHOICES, Policy, RolloutConfig, kind_in
 from training.errors import ConfigError, TiltyardError
 from training.plain import number_in
 from webapp.common.answers import in_shape

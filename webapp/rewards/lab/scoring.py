@@ -26,8 +26,7 @@ from django.utils.translation import gettext as _
 from training.children import NO_LIMITS, bare_env, limited_child
 from training.config import RewardComponent
 from training.rewards.custom import SWITCH_VARIABLE
-from training.rewards.lab.scoring import ASK, is_asked, wanted
-from training.rewards.lab.table import Column, Table, column_of, component_key, table_load
+from training.rewards.lab import ASK, Column, Table, column_of, component_key, is_asked, table_load, wanted
 from webapp.common.text import os_words
 from webapp.people.teams.services import custom_rewards_on
 from webapp.rewards.models import RolloutSet

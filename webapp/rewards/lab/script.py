@@ -14,25 +14,34 @@ from pydantic import BaseModel, ConfigDict, Field
 from training.config import RewardComponent
 from training.rewards.base import Episode, Span
 from training.rewards.combining import Aggregation, Scale, terms_of
-from training.rewards.lab import figures
-from training.rewards.lab.alarms import Alarm, alarms_of, phantom_of
-from training.rewards.lab.figures import (
+from training.rewards.lab import (
+    ALARMS,
+    STATUSES,
+    Alarm,
+    Bools,
+    Column,
+    Floats,
+    Ints,
+    Longs,
     Outcome,
     Scored,
     Statistics,
+    Table,
     advantages,
+    alarms_of,
     counted,
+    episode_at,
+    figures,
     group_of,
+    is_asked,
     number,
     outcome_of,
+    phantom_of,
     ranks,
     scored,
     statistics,
     turn_report,
 )
-from training.rewards.lab.rules import ALARMS
-from training.rewards.lab.scoring import is_asked
-from training.rewards.lab.table import STATUSES, Bools, Column, Floats, Ints, Longs, Table, episode_at
 from training.rewards.scorer.wire import Asked
 from training.rewards.scoring import COMPONENTS
 from webapp.common import words

@@ -23,11 +23,19 @@ from pydantic import ValidationError as ShapeError
 
 from envs.wire import Message
 from training.config import RewardComponent
-from training.data.reader import read_records
+from training.data import read_records
 from training.errors import Boundary, DataError, ErrorInfo, TiltyardError
 from training.rewards.base import Episode
-from training.rewards.lab.table import COLUMNS_NAME, EPISODES_NAME, META_NAME, ROWS_NAME
-from training.rewards.lab.writing import MAX_ROLLOUTS, Recorded, SetWriter, message_head
+from training.rewards.lab import (
+    COLUMNS_NAME,
+    EPISODES_NAME,
+    MAX_ROLLOUTS,
+    META_NAME,
+    ROWS_NAME,
+    Recorded,
+    SetWriter,
+    message_head,
+)
 from webapp.common import work
 from webapp.common.pages import clean_name
 from webapp.common.work import Claim, Kind, register

@@ -23,8 +23,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic import ValidationError as ShapeError
 
-from training.config import JobConfig, RewardComponent
-from training.config.job import name_in
+from training.config import JobConfig, RewardComponent, name_in
 from training.errors import DataError
 from training.plain import number_in
 from training.rewards.base import Component

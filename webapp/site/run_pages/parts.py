@@ -16,7 +16,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 from django.views.decorators.http import require_GET
 
-from training.evaluation.figures import Report
+from training.evaluation import Report
 from webapp.common.pages import page_number
 from webapp.common.text import duration, percent
 from webapp.common.words import Outcome
