@@ -45,6 +45,7 @@ def test_no_more_is_read_than_is_sent() -> None:
     assert sorted(set(notes)) == ends, "four pieces at a time, and the rest"
 
 
+@pytest.mark.django_db  # closing an answer looks at the connection that an earlier test left
 def test_a_file_arrives_whole(tmp_path: Path) -> None:
     data = bytes(range(256)) * 4099
     (tmp_path / "file").write_bytes(data)
