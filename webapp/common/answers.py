@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from typing import Annotated, Any, Generic, Self, TypeVar, cast
@@ -54,15 +54,12 @@ Slug = Annotated[str | None, BeforeValidator(lambda project: getattr(project, "s
 """The slug of a row's project; ``null`` where it has none."""
 Username = Annotated[str | None, BeforeValidator(lambda user: getattr(user, "username", user))]
 """The name of a row's person; ``null`` where that is gone."""
-
 UsernameOrEmpty = Annotated[str, BeforeValidator(lambda user: getattr(user, "username", user) or "")]
 """The name of a row's person; empty where that is gone."""
-
 Id = Annotated[UUID | None, BeforeValidator(lambda row: getattr(row, "pk", row))]
 """The id of another row; ``null`` where there is none."""
 Related = Annotated[list[T], BeforeValidator(lambda rows: list(rows.all()) if hasattr(rows, "all") else rows)]
 """The rows that belong to a row."""
-
 Translated = Annotated[str, BeforeValidator(translated)]
 """A marked text, in the reader's language."""
 InWords = Annotated[str, BeforeValidator(in_words)]
@@ -134,13 +131,20 @@ def _adapter(shape: Any) -> TypeAdapter[Any]:
 def _lenient(field: FieldInfo, name: str, value: Any) -> Any:
     """A field's value in its type where it fits, else as it is; ``None`` where there is none."""
     alias = field.validation_alias
-    path = alias.path if isinstance(alias, AliasPath) else [alias or name]
+    found = _at(value, alias.path if isinstance(alias, AliasPath) else [alias or name])
+    if found is None and alias:
+        found = _at(value, [name])
+    try:
+        shape = cast(Any, Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation)
+        return _adapter(shape).validate_python(found, from_attributes=True)
+    except ValidationError:
+        return found
+
+
+def _at(value: Any, path: Sequence[Any]) -> Any:
     for part in path:
         value = value.get(part) if isinstance(value, Mapping) else getattr(value, str(part), None)
-    try:
-        return _adapter(cast(Any, field.annotation)).validate_python(value, from_attributes=True)
-    except ValidationError:
-        return value
+    return value
 
 
 class Items(Answer, Generic[T]):

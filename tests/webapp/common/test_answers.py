@@ -6,6 +6,7 @@ import json
 import logging
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -13,7 +14,7 @@ import pytest
 from pydantic import AliasPath, Field
 
 from webapp.common import answers
-from webapp.common.answers import Answer, Finite, Items, Time, as_json, in_shape
+from webapp.common.answers import Answer, Extended, Finite, Items, Related, Time, Username, as_json, in_shape
 
 KNIGHT = UUID(int=7)
 AT = datetime(2026, 11, 28, 4, 30, 0, 250, UTC)
@@ -81,6 +82,8 @@ def test_the_text_of_an_answer_is_the_same_answer(row: Any) -> None:
 def test_fields_that_a_row_does_not_have_are_added() -> None:
     assert in_shape(Knight, Row(), lances=3) == {**SHOWN, "lances": 3}
     assert in_shape(Knight, Row(), name="Locksley")["name"] == "Locksley"
+    twice = Extended(Extended({"id": KNIGHT, "name": "Bois", "score": 1, "team": TEAM}, at=AT), lances=3, row=0, self=0)
+    assert in_shape(Knight, twice) == {**SHOWN, "name": "Bois", "score": 1, "lances": 3}
 
 
 def test_a_row_that_does_not_fit_is_shown_and_logged_without_its_values(reports: pytest.LogCaptureFixture) -> None:
@@ -91,6 +94,20 @@ def test_a_row_that_does_not_fit_is_shown_and_logged_without_its_values(reports:
     assert record.message == "answer_misfit" and record.shape == "Knight"  # type: ignore[attr-defined]
     assert record.fields == "name: string_type, score: float_parsing"  # type: ignore[attr-defined]
     assert "not-for-the-log" not in reports.text
+
+
+class Joust(Answer):
+    won: int
+    by: Username = Field(validation_alias="knight")
+    lists: Related[Knight] = Field(validation_alias=AliasPath("field", "lists"))
+
+
+def test_an_odd_row_is_still_read_through_the_types_of_its_fields(reports: pytest.LogCaptureFixture) -> None:
+    lists = SimpleNamespace(all=lambda: [Row()])
+    row = SimpleNamespace(won="all", knight=SimpleNamespace(username="ivanhoe"), field=SimpleNamespace(lists=lists))
+    assert in_shape(Joust, row) == {"won": "all", "by": "ivanhoe", "lists": [SHOWN]}
+    assert in_shape(Joust, {"won": "all", "by": "bois", "lists": []}) == {"won": "all", "by": "bois", "lists": []}
+    assert [record.fields for record in reports.records] == ["won: int_parsing"] * 2  # type: ignore[attr-defined]
 
 
 def test_what_a_row_lacks_is_null_and_logged(reports: pytest.LogCaptureFixture) -> None:
