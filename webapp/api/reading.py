@@ -22,6 +22,7 @@ from webapp.datasets.models import Dataset
 from webapp.engine.services import Act, rollout_order
 from webapp.people.teams.access import object_for
 from webapp.people.teams.models import Role
+from webapp.reading import task_map as task_maps
 from webapp.reading.groups import TaskRow, group_of, group_rollouts, task_row
 from webapp.reading.parts import config_for, spec_of
 from webapp.reading.rewinding.scene import replay
@@ -35,8 +36,8 @@ from webapp.reading.rewinding.services import (
     continuation_create,
     rollout_continue,
 )
-from webapp.reading.selectors import rollout_for, words_of, words_view
-from webapp.reading.task_map import Kind, Sort, category_map, map_view, task_map, usual_sort
+from webapp.reading.selectors import PartWords, rollout_for, words_of
+from webapp.reading.task_map import Kind, Line, Sort, TaskMap, category_map, task_map, usual_sort
 from webapp.reading.turns import TurnRows, tokens_view, turn_rows
 from webapp.reading.views import rollout_case_save
 from webapp.rewards.models import RewardCase
@@ -133,7 +134,15 @@ def _ordered(request: HttpRequest, rollout_id: UUID, act: Act) -> dict[str, Any]
 @router.get("/rollouts/{uuid:rollout_id}/words", response=rollouts_module.Words)
 def rollout_words(request: HttpRequest, rollout_id: UUID) -> dict[str, Any]:
     """Each part of the reward with the words that earned it, computed within a few seconds from what is recorded."""
-    return words_view(words_of(rollout_for(caller(request), rollout_id), caller(request)))
+    found = words_of(rollout_for(caller(request), rollout_id), caller(request))
+    return {"parts": [_with_turns(item) for item in found]}
+
+
+def _with_turns(item: PartWords) -> Extended:
+    """A part of the reward, and the turn of each piece of text; a message counts in the whole conversation, from 0."""
+    turns = dict(enumerate(item.turns))
+    spans = [Extended(span, turn=turns.get(span.message)) for span in item.spans]
+    return Extended(item.part, reason=item.reason, spans=spans)
 
 
 @router.get("/rollouts/{uuid:rollout_id}/tokens", response=rollouts_module.Tokens)
@@ -224,13 +233,26 @@ def tasks_get(
     kind: Kind | None = None,
     sort: Sort | None = None,
     page: int = 1,
-) -> dict[str, Any]:
+) -> Extended:
     """The task map of a run: 40 tasks a page against its steps, 60 columns at most; or by category."""
     run = _run_for(request, run_id)
     at = max(1, min(page, MAX_PAGE))
     if by == "category":
-        return map_view(category_map(run), 1)
-    return map_view(task_map(run, kind=kind, sort=sort or usual_sort(kind), page=at), at)
+        return _map_page(category_map(run), 1)
+    return _map_page(task_map(run, kind=kind, sort=sort or usual_sort(kind), page=at), at)
+
+
+def _map_page(found: TaskMap, page: int) -> Extended:
+    columns = [{"first": first, "last": last} for first, last in found.columns]
+    pages = max(1, -(-found.total // task_maps.PER_PAGE))
+    return Extended(found, columns=columns, items=[_with_cells(line) for line in found.lines], page=page, pages=pages)
+
+
+def _with_cells(line: Line) -> Extended:
+    """A line of the map with the facts of its task; a category has none."""
+    facts = line.task or dict.fromkeys(rollouts_module.MapLine.model_fields)
+    cells = [Extended(box, column=column) for column, box in enumerate(line.boxes) if box is not None]
+    return Extended(facts, text=line.text, category=line.category, cells=cells)
 
 
 def _run_for(request: HttpRequest, run_id: UUID) -> Run:

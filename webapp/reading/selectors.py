@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 from django.contrib.auth.models import AnonymousUser
@@ -20,7 +20,7 @@ from training.rewards.scorer.wire import Asked, Said
 from training.rewards.scoring import COMPONENTS
 from training.rollout.rewinding import mix_seed, read_past
 from training.words import Sentence
-from webapp.common.text import in_words, translated
+from webapp.common.text import in_words
 from webapp.people.teams.access import project_for
 from webapp.people.teams.models import Project, Role, User
 from webapp.reading.groups import task_row
@@ -229,22 +229,3 @@ def _skip_reason(item: RewardComponent | None) -> str:
             return _("A judge or a model gave this value; it is not asked again.")
         return _("This component does not report which words it looks at.")
     return ""
-
-
-def words_view(found: list[PartWords]) -> dict[str, Any]:
-    """The answer of the API; ``message`` counts the messages of the whole conversation from 0."""
-    return {
-        "parts": [
-            {
-                **item.part._asdict(),
-                "reason": item.reason,
-                "spans": [_span_json(span, item.turns) for span in item.spans],
-            }
-            for item in found
-        ]
-    }
-
-
-def _span_json(span: Span, turns: list[int]) -> dict[str, Any]:
-    turn = turns[span.message] if span.message < len(turns) else None
-    return {**span._asdict(), "note": translated(span.note), "turn": turn}

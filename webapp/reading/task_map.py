@@ -180,6 +180,16 @@ class Task(NamedTuple):
     last_tries: int = 0
 
     @property
+    def first(self) -> list[int]:
+        """Rollouts that solved it at its first visit, of how many."""
+        return [self.first_hits, self.first_tries]
+
+    @property
+    def last(self) -> list[int]:
+        """The same at its last visit."""
+        return [self.last_hits, self.last_tries]
+
+    @property
     def place(self) -> str:
         """Which task of the run it is."""
         return f"{self.dataset}:{self.row}"
@@ -488,45 +498,3 @@ def _categories_by_dataset(run: Run, courses: Courses) -> dict[int, Categories]:
         if dataset is not None:
             found[number] = categories_in_file(dataset.rows_path)
     return found
-
-
-def map_view(found: TaskMap, page: int) -> dict[str, Any]:
-    """The answer of the API."""
-    return {
-        "columns": [{"first": first, "last": last} for first, last in found.columns],
-        "counts": found.counts,
-        "by_chance": found.by_chance,
-        "items": [_line_view(line) for line in found.lines],
-        "page": page,
-        "pages": max(1, -(-found.total // PER_PAGE)),
-        "total": found.total,
-    }
-
-
-def _line_view(line: Line) -> dict[str, Any]:
-    task = line.task
-    return {
-        "row": task.row if task else None,
-        "text": line.text,
-        "category": line.category,
-        "kind": task.kind if task else None,
-        "visits": task.visits if task else None,
-        "first": [task.first_hits, task.first_tries] if task else None,
-        "last": [task.last_hits, task.last_tries] if task else None,
-        "p": task.p if task else None,
-        "changes": task.changes if task else None,
-        "first_solved": task.first_solved if task else None,
-        "last_solved": task.last_solved if task else None,
-        "cells": [_cell_view(box, at) for at, box in enumerate(line.boxes) if box is not None],
-    }
-
-
-def _cell_view(box: Box, column: int) -> dict[str, Any]:
-    return {
-        "column": column,
-        "solved": box.solved,
-        "counted": box.counted,
-        "share": box.share,
-        "step": box.step,
-        "group": box.group,
-    }

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from pydantic import AliasPath, BeforeValidator, Field
 
-from webapp.common.answers import Answer, Finite, Id, Numbered, Object, Pair, Time, Username
+from webapp.common.answers import Answer, Finite, Id, Numbered, Object, Pair, Time, Translated, Username
 from webapp.runs.answers import Rollout, Turn
 
 
@@ -214,7 +214,7 @@ class Span(Answer):
     turn: int | None
     start: int = Field(description="code points")
     end: int
-    note: str
+    note: Translated
 
 
 class PartWords(Answer):
