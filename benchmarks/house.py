@@ -33,7 +33,7 @@ LIMITS = {
 def tracked(*endings: str) -> list[Path]:
     """The tracked files with these endings."""
     names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    return [ROOT / name for name in names.split("\0") if name.endswith(endings)]
+    return [path for name in names.split("\0") if name.endswith(endings) and (path := ROOT / name).is_file()]
 
 
 def product() -> list[Path]:

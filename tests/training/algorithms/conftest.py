@@ -40,7 +40,7 @@ def make_job(tmp_path: Path, starter_folder: Path) -> MakeJob:
 @pytest.fixture
 def no_health(monkeypatch: pytest.MonkeyPatch) -> None:
     """Environments are not asked for their health: the scripted server speaks only the websocket."""
-    for module in ("grpo", "cast"):
+    for module in ("grpo", "playing"):
         monkeypatch.setattr(f"training.algorithms.{module}.check_environment", lambda config: None)
 
 
