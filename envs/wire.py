@@ -34,7 +34,7 @@ squares of weighted sums stay far from its end."""
 
 MAX_SESSIONS = 1_000_000
 MAX_COUNTED = 10**15
-"""Whoever is told a larger count of a server's work takes it for none."""
+"""A larger count of a server's work is read as no count."""
 
 Role = Literal["system", "user", "assistant", "tool"]
 Reward = Annotated[float, Field(ge=-MAX_REWARD, le=MAX_REWARD, allow_inf_nan=False)]
@@ -86,7 +86,7 @@ class StepRequest(WireModel):
     """One turn of the policy: its text without the calls, and the calls parsed from it.
 
     ``parse_error`` carries what was wrong with a call that could not be parsed, so that the environment can
-    answer the model in its own words; the episode goes on. ``final`` says that no turn follows, because the policy's
+    answer the model in its own words; the episode continues. ``final`` says that no turn follows, because the policy's
     budget is spent: the episode ends with the environment's verdict on what was done so far. ``reasoning`` is what the
     policy thought, apart from its message; most environments have no use for it.
     """
@@ -98,14 +98,14 @@ class StepRequest(WireModel):
     final: bool = False
 
     @classmethod
-    def of(cls, said: Message, parse_error: str | None = None) -> StepRequest:
+    def of(cls, message: Message, parse_error: str | None = None) -> StepRequest:
         """The request for a turn of the assistant."""
-        calls = said.tool_calls or []
-        return cls(message=said.content, reasoning=said.reasoning, tool_calls=calls, parse_error=parse_error)
+        calls = message.tool_calls or []
+        return cls(message=message.content, reasoning=message.reasoning, tool_calls=calls, parse_error=parse_error)
 
 
 class Observation(WireModel):
-    """What the environment answers to a reset or a step.
+    """The environment's answer to a reset or a step.
 
     ``messages`` are appended to the conversation (tool results, or the next user turn). ``tools`` are OpenAI
     function schemas; ``None`` means unchanged. ``reward`` and ``reward_parts`` are the environment's own truth
@@ -122,7 +122,7 @@ class Observation(WireModel):
 
 
 class Load(WireModel):
-    """What a server has done: counts since its start, rate and latencies (ms) over the last minute."""
+    """The work of a server: counts since its start, rate and latencies (ms) over the last minute."""
 
     steps: Counted = 0
     steps_per_s: Measured = 0.0
@@ -132,7 +132,7 @@ class Load(WireModel):
 
 
 class Baseline(WireModel):
-    """What a simple policy reaches here: mean reward and the share of episodes that succeed, both 0 to 1."""
+    """The score of a simple policy here: mean reward and the share of episodes that succeed, both 0 to 1."""
 
     name: str = Field(max_length=80)
     reward: Reward

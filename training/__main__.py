@@ -81,7 +81,7 @@ def _takes_run(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="DIR",
         help="run directory of an earlier attempt; may be given several times, oldest first: what judges answered "
-        "there is not asked again, and a run that only samples goes on after its last step",
+        "there is not asked again, and a run that only samples continues after its last step",
     )
     parser.add_argument(
         "--run-id", default="", help="what other trackers know the run by (default: made of its folder)"
@@ -247,8 +247,8 @@ def _pairs(runs: list[Path], output: Path, min_gap: float) -> int:
     try:
         made = write_pairs([run / JOURNAL_NAME for run in runs], output, min_gap)
     except (TiltyardError, OSError) as exc:
-        told = f"{exc.message} {exc.hint}".strip() if isinstance(exc, TiltyardError) else str(exc)
-        sys.stderr.write(told + "\n")
+        message = f"{exc.message} {exc.hint}".strip() if isinstance(exc, TiltyardError) else str(exc)
+        sys.stderr.write(message + "\n")
         return EXIT_USAGE
     print(f"{output}: {made.pairs} pairs of {made.groups} groups")
     return 0
@@ -298,8 +298,8 @@ def _doctor(run: Path, settings: list[str], *, as_json: bool) -> int:
     try:
         doctor = doctor_of(run, settings)
     except (TiltyardError, OSError) as exc:
-        told = f"{exc.message} {exc.hint}".strip() if isinstance(exc, TiltyardError) else str(exc)
-        sys.stderr.write(told + "\n")
+        message = f"{exc.message} {exc.hint}".strip() if isinstance(exc, TiltyardError) else str(exc)
+        sys.stderr.write(message + "\n")
         return EXIT_USAGE
     print(in_json(doctor) if as_json else as_text(doctor))
     return 1 if any(advisory.open for advisory in doctor.advisories) else 0

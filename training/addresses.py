@@ -121,7 +121,7 @@ class Place(NamedTuple):
 
 
 class AllowList:
-    """What an administrator allows beside public addresses: ``host:port`` entries and networks."""
+    """What an administrator allows besides public addresses: ``host:port`` entries and networks."""
 
     def __init__(self, entries: Iterable[str]) -> None:
         self._pairs: set[tuple[str, int]] = set()

@@ -1,12 +1,12 @@
 """Asks OpenAI-compatible endpoints for chat completions: checked addresses, a bounded answer, one time limit for all.
 
 The number of requests at once is one number for each endpoint. An endpoint that is too busy (429, or any refusal with
-``Retry-After``) is asked again within the time limit, with growing pauses or after the time that it names; meanwhile
-nobody asks it. Other refusals count as attempts. Judges and endpoints that play are asked here; every failure is a
-typed ``EndpointFault``: one that stands until somebody acts (``EndpointRefused``), one that may pass by itself
+``Retry-After``) is asked again within the time limit, with growing pauses or after the time that it names; meanwhile it
+is not asked. Other refusals count as attempts. Judges and endpoints that play are asked here; every failure is a typed
+``EndpointFault``: one that lasts until a person acts (``EndpointRefused``), one that may pass by itself
 (``EndpointAway``), or one of this request alone.
 
-Whoever wants to read along gets the text as it is written, from servers that stream; others answer in one piece.
+A caller that wants to read along gets the text as it is written, from servers that stream; others answer in one piece.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Endpoint:
 
 
 class Usage:
-    """What the endpoints of this process were asked: requests, failures, cached replies, tokens; by model."""
+    """The use of the endpoints of this process: requests, failures, cached replies, tokens; by model."""
 
     def __init__(self) -> None:
         self._counts: dict[str, Counter[str]] = {}
@@ -214,7 +214,7 @@ async def _tries(
 
 
 def _refusal(endpoint: Endpoint, answer: _Answer) -> EndpointFault:
-    """What an answer other than 200 means."""
+    """The error for an answer other than 200."""
     kind: type[EndpointFault] = EndpointFault
     if answer.status in REFUSED:
         kind = EndpointKeyRefused if answer.status == NO_KEY else EndpointRefused
@@ -297,8 +297,8 @@ async def _streamed(endpoint: Endpoint, answer: HttpAnswer, on_text: OnText) -> 
             seen.feed(chunk)
         seen.end()
     except Refused as exc:
-        told = redact(str(exc), _secrets(endpoint))[:200].rstrip(".")
-        raise EndpointFault(f"{endpoint.who} ended its answer with an error: {told}.") from exc
+        message = redact(str(exc), _secrets(endpoint))[:200].rstrip(".")
+        raise EndpointFault(f"{endpoint.who} ended its answer with an error: {message}.") from exc
     except UNREADABLE as exc:
         raise EndpointFault(f"{endpoint.who}'s answer is no chat completion.", hint=NOT_COMPATIBLE) from exc
     except HttpFailed as exc:
@@ -355,9 +355,9 @@ def _instead(data: bytes) -> str:
 
 def _key_header(endpoint: Endpoint) -> dict[str, str]:
     """The key, if one is given or named. Where addresses are checked, a named one goes only to the host that the
-    operator set beside it.
+    operator set with it.
 
-    Otherwise whoever writes a reward spec could send the operator's key anywhere.
+    Otherwise the author of a reward spec could send the operator's key anywhere.
     """
     key = _key_of(endpoint)
     if endpoint.key or not endpoint.key_variable:

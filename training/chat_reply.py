@@ -1,7 +1,7 @@
-"""What a chat completion says, read once for judges, chats and endpoints that play.
+"""The content of a chat completion, read once for judges, chats and endpoints that play.
 
 The model's words are its own: text that is no text, half of a surrogate pair, nesting without end and numbers that are
-none are passed on for whoever judges the model. What is not of a completion's shape is the server's fault and raises.
+none are passed on to the judge of the model. What is not of a completion's shape is the server's fault and raises.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _MAX_DIGITS = 4300
 
 
 class Reply(NamedTuple):
-    """What was answered: the message as the endpoint wrote it, why it ended, and the tokens that it counted, 0 where it
-    counted none. ``doubt`` names counts that are no numbers of tokens; ``problem`` tells the model what is wrong with
-    its message."""
+    """An answer: the message as the endpoint wrote it, why it ended, and the tokens that it counted, 0 where it
+    counted none. ``doubt`` names counts that are no numbers of tokens; ``problem`` explains to the model what is wrong
+    with its message."""
 
     message: dict[str, Any]
     finish: str
@@ -42,7 +42,7 @@ class Reply(NamedTuple):
 
     @property
     def reasoning(self) -> str:
-        """What the model thought before its answer, where the server keeps that apart."""
+        """The model's thought before its answer, where the server keeps that apart."""
         return well_formed(thought(self.message))
 
     @property
@@ -137,7 +137,7 @@ def _kind(part: Any) -> str:
 
 
 def _words(part: Any) -> str:
-    """The words of a part, which stand under ``text`` or under its kind, there perhaps in parts again (Mistral's)."""
+    """The words of a part, which are under ``text`` or under its kind, there perhaps in parts again (Mistral's)."""
     if isinstance(part, dict):
         part = part.get("text") if part.get("text") is not None else part.get(_kind(part))
     if isinstance(part, list):
@@ -155,7 +155,7 @@ MAX_CALLS = 64
 
 
 class Refused(ValueError):
-    """The server told of an error in the middle of its answer; the text is its own."""
+    """The server reported an error in the middle of its answer; the text is its own."""
 
 
 class Streamed:
@@ -191,7 +191,7 @@ class Streamed:
 
     @property
     def begun(self) -> bool:
-        """Whether somebody has heard some of its text."""
+        """Whether a listener has heard some of its text."""
         return bool(self._text)
 
     @property

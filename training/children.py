@@ -17,7 +17,7 @@ from typing import IO, Any
 
 # The environment of every child process that we start: named variables, never all of ours.
 #
-# Ours may hold the database's address, API keys and whatever the operator's shell has. A child gets the groups that its
+# Ours may hold the database's address, API keys and all that the operator's shell has. A child gets the groups that its
 # work needs, and what its starter names; everything else stays here.
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -91,7 +91,7 @@ class Limited:
         return True
 
     def ask_to_stop(self) -> None:
-        """SIGTERM, to whatever it started as well."""
+        """SIGTERM, to all that it started as well."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGTERM)
 
@@ -182,7 +182,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 # A child that is spoken to over both its pipes, line by line, and that no wait of ours outlives.
 #
-# It leads a session of its own, so that its end takes along whatever it started in it. For one thread at a time, but
+# It leads a session of its own, so that its end takes along all that it started in it. For one thread at a time, but
 # for ``stop``, which any thread may call while another one waits.
 
 PIPE_READ_BYTES = 64 << 10
@@ -219,9 +219,9 @@ class Piped:
         """Whether it may be called again."""
         return self._process.poll() is None
 
-    def lines(self, said: bytes, deadline: float) -> Iterator[bytes]:
-        """Send what is said to it, and give its lines as they come, until the deadline or its end."""
-        rest = memoryview(said)
+    def lines(self, sent: bytes, deadline: float) -> Iterator[bytes]:
+        """Send it ``sent``, and give its lines as they come, until the deadline or its end."""
+        rest = memoryview(sent)
         while (left := deadline - time.monotonic()) > 0:
             readable, writable = self._wait(bool(rest), left)
             if writable:
@@ -232,7 +232,7 @@ class Piped:
             yield from whole
 
     def stop(self) -> None:
-        """Have it end at once; whoever waits for it sees its end."""
+        """Have it end at once; a caller that waits for it sees its end."""
         self._process.kill()
 
     def kill(self) -> None:
@@ -263,7 +263,7 @@ class Piped:
         return bool(events.get(self._from)), bool(events.get(self._to))
 
     def _write(self, rest: memoryview) -> memoryview:
-        """What is left to be sent; nothing of it where nobody reads any more."""
+        """The rest to be sent; nothing of it where the child no longer reads."""
         try:
             return rest[os.write(self._to, rest) :]
         except BlockingIOError:

@@ -5,8 +5,8 @@ the connection goes to one of those addresses; the name stays in Host and SNI, a
 is sent. The supervisor gives a trainer its list and the server's token as ``TILTYARD_OUTBOUND_ALLOW`` and
 ``TILTYARD_ENV_TOKEN``, or several tokens as ``TILTYARD_ENV_TOKENS``; a process that speaks to several servers (the
 web) gives them with ``reaching``, or hands over the addresses that it has checked itself. A command line with neither
-is its operator's own and goes where it is told. Redirects and the proxies of the environment are never followed, and
-nothing is compressed.
+is its operator's own and goes to any address that it is given. Redirects and the proxies of the environment are never
+followed, and nothing is compressed.
 
 No other module of ``training`` and ``webapp`` imports an HTTP client (tests/test_architecture.py).
 """
@@ -53,7 +53,7 @@ _FAILURES = (
 
 @contextmanager
 def _failures() -> Iterator[None]:
-    """What a connection raises, as httpx names it: the classes have the same names."""
+    """Raise the errors of a connection as httpx names them: the classes have the same names."""
     try:
         yield
     except _FAILURES as exc:
@@ -176,12 +176,12 @@ CONNECTIONS = 100
 IDLE_S = 3.0
 """How long an idle connection is kept: less than servers do, so that no request meets a connection that is closing."""
 CLIENT_ERRORS: tuple[type[Exception], ...] = (httpx.HTTPError, httpx.InvalidURL, OSError)
-"""What the client raises; a library that brings the same client (Hugging Face's) lets these out."""
+"""The errors of the client; a library that brings the same client (Hugging Face's) lets these out."""
 
 
 @dataclass(frozen=True)
 class Access:
-    """What the connections of one context may reach, and the token that they show there."""
+    """The addresses that the connections of one context may reach, and the token that they show there."""
 
     allowed: AllowList
     token: str = ""
@@ -226,7 +226,7 @@ def _own_token(url: str) -> str:
 
 
 def allow_list() -> AllowList | None:
-    """The allow-list; ``None`` where nobody set one, and so nothing is checked."""
+    """The allow-list; ``None`` where none is set, and so nothing is checked."""
     if (access := _access.get()) is not None:
         return access.allowed
     text = os.environ.get(ALLOW_VARIABLE)
@@ -290,7 +290,7 @@ def tls() -> ssl.SSLContext:
 
 
 class Why(StrEnum):
-    """What ended an exchange before its answer was whole."""
+    """The error that ended an exchange before its answer was whole."""
 
     SLOW = "slow"
     REFUSED = "refused"

@@ -70,8 +70,8 @@ class TiltyardError(Exception):
     @property
     def info(self) -> ErrorInfo:
         """The error in its stored form."""
-        told = self.message if isinstance(self.message, Sentence) and self.message.values else None
-        return ErrorInfo(code=self.code, boundary=self.boundary, message=self.message, hint=self.hint, told=told)
+        text = self.message if isinstance(self.message, Sentence) and self.message.values else None
+        return ErrorInfo(code=self.code, boundary=self.boundary, message=self.message, hint=self.hint, told=text)
 
 
 class ConfigError(TiltyardError):
@@ -317,7 +317,7 @@ class StopRequested(TiltyardError):
 
 @contextmanager
 def boundary(error: type[TiltyardError], doing: str) -> Iterator[None]:
-    """Attribute whatever escapes the block to ``error``'s boundary.
+    """Attribute any error that escapes the block to ``error``'s boundary.
 
     Our own errors, cancellation and interpreter exits pass unchanged. ``doing`` completes "failed while …".
     """

@@ -65,7 +65,7 @@ def _double(field: int, value: float) -> bytes:
 
 
 def _float(field: int, value: float) -> bytes:
-    # Beyond a 32-bit float's range stands its infinity, which struct refuses to make.
+    # Beyond a 32-bit float's range its infinity is written, which struct refuses to make.
     small = value if not abs(value) > _FLOAT_MAX else float("inf") if value > 0 else float("-inf")
     return _varint(field << 3 | 5) + struct.pack("<f", small)
 

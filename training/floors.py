@@ -1,6 +1,6 @@
 """The oldest versions of packages that Tiltyard starts with: below each lies a hole that is known and used.
 
-The lock names newer ones. These hold where somebody installed by hand, or shares an environment with something else.
+The lock names newer ones. These hold where a person installed by hand, or shares an environment with something else.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class RunStarted(Event):
     ``total_steps`` counts optimiser steps, or batches of rollouts where nothing is trained;
     ``from_step`` is above 0 after a resume. ``resolved`` says what an option that left something open became, such as
     ``model.revision`` (the commit) or ``optim.learning_rate``. ``save_seconds`` is what a checkpoint is expected to
-    take, from its size, until ``CheckpointSaved.seconds`` tells: who stops a trainer waits for at least three times
+    take, from its size, until ``CheckpointSaved.seconds`` is known: who stops a trainer waits for at least three times
     as long before killing it.
     """
 
@@ -62,7 +62,7 @@ class RunStarted(Event):
 class StageStarted(Event):
     """A stage of the run is trained from here on: the ``stage``-th ``of`` so many, which began after step ``began``.
 
-    ``step`` is the last one that was trained: above ``began`` where a later attempt goes on in the stage. ``why`` it
+    ``step`` is the last one that was trained: above ``began`` where a later attempt continues the stage. ``why`` it
     begins: the one before it ended by its ``steps`` or by a held-out ``figure``. ``rows`` is what it learns from.
     """
 
@@ -77,7 +77,7 @@ class StageStarted(Event):
 
 
 class PhaseChanged(Event):
-    """What the trainer does now. ``step`` is the step being worked on, from 1."""
+    """The trainer's phase. ``step`` is the step being worked on, from 1."""
 
     type: Literal["phase"] = "phase"
     phase: Phase
@@ -95,12 +95,12 @@ class Metrics(Event):
 class RolloutStarted(Event):
     """A trajectory begins. ``group`` numbers the step's prompts from 0, ``index`` the group's generations from 0.
 
-    ``again`` above 0: the same trajectory begins anew, because its environment was lost; its turns so far are void.
+    ``again`` above 0: the same trajectory begins again, because its environment was lost; its turns so far are void.
 
     ``row`` is the row's place in the dataset, from 0: in that of its ``part``, where the run mixes several.
     ``policy`` names who plays where that is not the run's model.
-    ``held_out``: played to evaluate the weights as they stand after ``step``; nothing is learned from it.
-    ``expected``: the answer that was wanted, where an imported run tells it.
+    ``held_out``: played to evaluate the weights as they are after ``step``; nothing is learned from it.
+    ``expected``: the answer that was wanted, where an imported run has it.
     """
 
     type: Literal["rollout_started"] = "rollout_started"
@@ -122,8 +122,8 @@ class TurnAdded(Event):
 
     ``tokens`` are the ones the model sampled (0 for the environment), ``seconds`` how long the party took.
     ``policy_step``: the weights that sampled it were trained for so many steps, where a run that trains played.
-    ``parse_error``: why its text could not be read as a call; the environment was told so. ``wrote``: that text, where
-    the message does not hold all of it.
+    ``parse_error``: why its text could not be read as a call; the environment was sent that. ``wrote``: that text,
+    where the message does not hold all of it.
     """
 
     type: Literal["turn"] = "turn"
@@ -142,7 +142,7 @@ class RolloutFinished(Event):
 
     ``env_reward`` and ``env_parts`` are the environment's own words, so that other rewards can be computed later from
     what is recorded. ``failed_calls`` are tool calls that were answered by an error; ``cost`` is money, where an
-    endpoint with prices played. They are ``None`` where nobody counted them. ``policy_step``: the oldest weights that
+    endpoint with prices played. They are ``None`` where they were not counted. ``policy_step``: the oldest weights that
     sampled one of its turns were trained for so many steps. ``turn_rewards``: the environment's reward as it said it,
     first at the reset, then with the answer to each turn; ``None`` in the place of each that said none.
     """
@@ -170,7 +170,7 @@ class GroupScored(Event):
     """Advantages of one group, in order of ``index``; ``None`` where the rollout was excluded, and of PPO, where each
     token has its own. ``turn_advantages`` are those of each rollout's turns, where turns have credit of their own.
 
-    ``tools_digest`` names the tools that its prompts had, ``tools`` lists them where the attempt has not told them yet.
+    ``tools_digest`` names the tools that its prompts had, ``tools`` lists them the first time in an attempt.
     """
 
     type: Literal["group_scored"] = "group_scored"
@@ -218,13 +218,13 @@ class HeldOutEvaluated(Event):
 
 
 class CheckpointSaved(Event):
-    """A complete checkpoint stands under the run directory at the relative ``path``.
+    """A complete checkpoint is under the run directory at the relative ``path``.
 
     ``seconds`` is how long the save took. A trainer that is asked to stop saves once more, so its grace follows from
-    the last one: its own watchdog waits max(6.5 s, 3 × ``seconds`` + one update), and whoever kills it must wait
-    longer than that. ``reward`` is the mean reward of the steps since the previous checkpoint; the highest one is kept
-    by ``run.keep_last``, unless held-out tasks were played: ``held_out`` is their success with these weights, and
-    counts first. ``adapter`` is the path of a LoRA adapter beside a final model.
+    the last one: its own watchdog waits max(6.5 s, 3 × ``seconds`` + one update), and the process that kills it must
+    wait longer than that. ``reward`` is the mean reward of the steps since the previous checkpoint; the highest one is
+    kept by ``run.keep_last``, unless held-out tasks were played: ``held_out`` is their success with these weights, and
+    counts first. ``adapter`` is the path of a LoRA adapter next to a final model.
     """
 
     type: Literal["checkpoint"] = "checkpoint"
@@ -256,11 +256,11 @@ VERIFIED = {
     "states": _("optimiser, schedule and random states"),
     "position": _("position in the data: step {step}"),
 }
-"""What is checked of a checkpoint before a run goes on from it."""
+"""What is checked of a checkpoint before a run continues from it."""
 
 
 class Resumed(Event):
-    """Where a later attempt, or a resumed run, goes on. ``lost_steps`` were trained before and are trained again.
+    """Where a later attempt, or a resumed run, continues. ``lost_steps`` were trained before and are trained again.
 
     ``source`` is ``<attempt>/<folder>``, or a path where there is no attempt; "" when it begins at step 0 after all.
     ``set_aside`` names checkpoints that were not whole; ``verified`` are sentences of ``VERIFIED``, texts in
@@ -276,8 +276,8 @@ class Resumed(Event):
 
 
 class Held(Event):
-    """The step waits for something that may come back; ``error`` says for what. ``None``: it goes on. ``part`` is that
-    of a mix whose rollouts wait.
+    """The step waits for something that may come back; ``error`` says for what. ``None``: it continues. ``part`` is
+    that of a mix whose rollouts wait.
 
     It is tried again in ``next_try_s``; after ``patience_left_s`` more without success the run pauses.
     """
@@ -294,7 +294,7 @@ class Held(Event):
 class UpdateSkipped(Event):
     """An update that did not move the weights, because its loss or gradient was not finite.
 
-    AdamW's state stays as it was; the schedule goes on, since the update counts as a step of the run.
+    AdamW's state stays as it was; the schedule continues, since the update counts as a step of the run.
     """
 
     type: Literal["update_skipped"] = "update_skipped"
@@ -323,7 +323,7 @@ class LogLine(Event):
 
 
 class RunFinished(Event):
-    """The trainer's last word. Without it, the trainer died.
+    """The trainer's last event. Without it, the trainer died.
 
     ``paused``: it ended by itself because of ``error``, which a person or time can fix. ``hours``: it succeeded before
     its last step, because its time budget of so many hours was over.
@@ -373,7 +373,7 @@ _ROLLOUT = re.compile(rb'"rollout":"a(\d+)-s')
 
 
 def drop_torn_tail(path: Path) -> tuple[int, int]:
-    """Cut a last line without newline off. Returns how many whole lines stand before it, and their bytes."""
+    """Cut a last line without newline off. Returns how many whole lines come before it, and their bytes."""
     if not path.exists():
         return 0, 0
     end = _end_of_whole_lines(path)
@@ -402,7 +402,7 @@ def lines_backwards(path: Path) -> Iterator[bytes]:
 
 
 def last_step(path: Path) -> int:
-    """The last step whose metrics stand in a journal; 0 where there is none."""
+    """The last step whose metrics are in a journal; 0 where there is none."""
     for line in lines_backwards(path):
         if b'"type":"metrics"' in line and (found := _loaded(line)).get("type") == "metrics":
             return int(found.get("step", 0))
@@ -510,7 +510,7 @@ class Journal:
         self._end += len(line)
 
     def keep_reserve(self) -> None:
-        """Set room aside for the last words, where it is not yet. Raises ``OSError`` when the disk has none."""
+        """Set room aside for the last lines, where it is not yet. Raises ``OSError`` when the disk has none."""
         if self._reserve.exists():
             return
         try:

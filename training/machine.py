@@ -1,7 +1,7 @@
-"""What the machine gives this process: its share of the processors, and room on a disk.
+"""The machine's resources for this process: its share of the processors, and room on a disk.
 
-Part of a disk is never filled (the reserve), so that journals, the database and whatever else lives there can go on
-and the run can still say why it paused.
+Part of a disk is never filled (the reserve), so that journals, the database and all else that is there can continue and
+the run can still say why it paused.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ def cgroup_cores(root: Path = CGROUP) -> float | None:
 
 
 def reserve_bytes(path: Path) -> int:
-    """What stays free on the disk of ``path``: ``TILTYARD_DISK_RESERVE_MB``, else 2 GiB but at most 5% of the disk."""
-    told = number_in(os.environ.get(RESERVE_VARIABLE, "").strip())
-    if told is not None:
-        return told << 20
+    """Bytes to keep free on ``path``'s disk: ``TILTYARD_DISK_RESERVE_MB``, else 2 GiB but at most 5% of the disk."""
+    megabytes = number_in(os.environ.get(RESERVE_VARIABLE, "").strip())
+    if megabytes is not None:
+        return megabytes << 20
     return min(RESERVE_BYTES_MAX, int(shutil.disk_usage(path).total * RESERVE_SHARE))
 
 
 def require_room(path: Path, needed: int, what: str, reserve_share: float = 1.0) -> None:
-    """Raise ``StorageFull``, which names the disk, unless ``needed`` bytes fit beside that share of the reserve."""
+    """Raise ``StorageFull``, which names the disk, unless ``needed`` bytes fit and leave that share of the reserve."""
     free, reserve = shutil.disk_usage(path).free, int(reserve_bytes(path) * reserve_share)
     if free >= needed + reserve:
         return
@@ -78,8 +78,8 @@ def require_room(path: Path, needed: int, what: str, reserve_share: float = 1.0)
 def disk_fault(exc: BaseException, path: Path) -> StorageFull | None:
     """The error of a write to ``path`` that its disk did not take; ``None`` for any other failure."""
     # The libraries that write weights have errors of their own, which only quote the system's words.
-    said = (number for number in DISK_FAULTS if os.strerror(number) in str(exc))
-    number = exc.errno if isinstance(exc, OSError) and exc.errno else next(said, None)
+    named = (number for number in DISK_FAULTS if os.strerror(number) in str(exc))
+    number = exc.errno if isinstance(exc, OSError) and exc.errno else next(named, None)
     if number is None and TORCH_WRITER.search(str(exc)):
         number = _number_now(path)
     if number not in DISK_FAULTS:

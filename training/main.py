@@ -1,13 +1,13 @@
-"""Run a job from start to end: run directory, journal, signals, and the last word whatever happens.
+"""Run a job from start to end: run directory, journal, signals, and the last event whatever happens.
 
 How a run ends:
  1. The method returns: ``succeeded``, also where its time budget (``run.max_hours``) was over before its last step.
  2. SIGTERM or SIGINT sets the stop flag; every phase looks at it, saves what was trained since the last checkpoint and
-    ends with ``stopped``. A watchdog ends the process with the same last word if a phase does not get there in time
+    ends with ``stopped``. A watchdog ends the process with the same last event if a phase does not get there in time
     (``training/sessions.py``), and says which steps were not saved.
  3. A typed error: ``paused`` if a person or time can fix it, else ``failed``, with its code, sentence and next action.
     Anything else: ``failed`` with ``trainer_crashed`` and the end of the traceback in the log.
- 4. The supervisor dies: its pipe closes and the process exits at once, without a last word; another attempt may
+ 4. The supervisor dies: its pipe closes and the process exits at once, without a last event; another attempt may
     already run.
 """
 
@@ -36,7 +36,7 @@ from training.reporting.starting import Reports
 from training.rewards.defaults import said, with_rewards
 from training.sessions import STOP_GRACE_S, Works, patience
 
-# What a run leaves for people and their scripts beside its journal, while it runs.
+# What a run leaves for people and their scripts next to its journal, while it runs.
 #
 # ``metrics/training_metrics.json``: ``[{"step": 1, "loss": …}, …]``, one object a line, whole after every step, each
 # step once. NaN and infinities are ``null``, as JSON has no word for them. A later attempt begins with the steps before
@@ -54,7 +54,7 @@ class MetricsFile:
     """The figures of each step, as one JSON list."""
 
     def __init__(self, path: Path, earlier: Sequence[Path]) -> None:
-        """``earlier`` are such files of the attempts before, oldest first; one that stands at ``path`` is the last."""
+        """``earlier`` are such files of the attempts before, oldest first; one at ``path`` is the last."""
         self._path = path
         self._earlier = [*earlier, path]
         self._file: BinaryIO | None = None
@@ -124,7 +124,7 @@ class Outputs:
         self._failed = False
 
     def take(self, event: Event, line: str) -> None:
-        """What happened, and the line that people see of it, if any."""
+        """An event, and the line that people see of it, if any."""
         if self._failed:
             return
         try:
@@ -222,7 +222,7 @@ def _device_fault(exc: Exception) -> TiltyardError | None:
 
 
 class _Ending:
-    """Writes the run's last word exactly once, whoever comes first: the main thread or the watchdog."""
+    """Writes the run's last event exactly once, from the first that comes: the main thread or the watchdog."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -230,7 +230,7 @@ class _Ending:
         self.job: Job | None = None
 
     def write(self, status: str, error: ErrorInfo | None = None, hours: float | None = None) -> int:
-        """Write the last event and return the exit code. The second caller waits for ever: its process is ending."""
+        """Write the last event and return the exit code. The second caller waits without end: its process is ending."""
         self._once.acquire()
         step = self.job.step if self.job else 0
         codes = {"succeeded": EXIT_SUCCEEDED, "stopped": EXIT_STOPPED, "paused": EXIT_PAUSED}
@@ -304,7 +304,7 @@ def watch_parent(descriptor: int) -> None:
 
 
 class ToldJournal(Journal):
-    """A journal that also tells people, and files for their scripts, when something happens that they wait for."""
+    """A journal that also informs people, and files for their scripts, of events that they wait for."""
 
     def __init__(self, directory: Path, outputs: Outputs, *, aloud: bool) -> None:
         super().__init__(directory)

@@ -1,6 +1,6 @@
 """The catalogue of metrics: every figure that a trainer journals, with its title, unit and meaning.
 
-Tiles, charts, the API and docs/metrics.md take titles from here. Names are TRL's own; ours stand under ``rollouts/``,
+Tiles, charts, the API and docs/metrics.md take titles from here. Names are TRL's own; ours are under ``rollouts/``,
 ``heldout/``, ``parts/``, ``groups/``, ``tasks/``, ``value/``, ``env/``, ``timing/``, ``judge/``, ``sampling/`` and
 ``updates/``. A figure that cannot be computed is left out, never 0.
 """
@@ -16,7 +16,7 @@ Form = Literal["figure", "percent", "duration"]
 
 
 class Metric(NamedTuple):
-    """What a figure is called, its unit ("" for none), what it tells, and how it is written."""
+    """A figure's title, its meaning, its unit ("" for none), and how it is written."""
 
     title: str
     what: str
@@ -333,7 +333,7 @@ Made from `training/metrics.py` by `python -m training docs metrics`. Every figu
 journal, under TRL's names or ours. A figure that cannot be computed in a step is left out; missing is never 0. Shares
 go from 0 to 1.
 
-| metric | title | unit | what it tells |
+| metric | title | unit | meaning |
 |---|---|---|---|
 """
 

@@ -51,7 +51,7 @@ _HINT = "Use a folder with config.json, tokenizer files and *.safetensors, and n
 
 
 class ModelFacts(NamedTuple):
-    """What a checked folder holds. ``parameters`` counts the weights' elements, from the safetensors headers."""
+    """The content of a checked folder. ``parameters`` counts the weights' elements, from the safetensors headers."""
 
     architecture: str
     model_type: str
@@ -80,7 +80,7 @@ def check_model_folder(folder: Path, *, links_within: Path | None = None) -> Mod
     config = read_json(folder / "config.json", MAX_CONFIG_BYTES)
     if not isinstance(config, dict):
         raise ModelError("config.json is not a JSON object.", hint=_HINT)
-    # Libraries load those beside the config; a checkpoint may hold other weights in folders of their own.
+    # Libraries load those next to the config; a checkpoint may hold other weights in folders of their own.
     weights = [path for path in files if path.suffix == ".safetensors" and path.parent == folder]
     if not weights:
         raise ModelError("The model folder has no *.safetensors weights.", hint=_HINT)

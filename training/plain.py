@@ -1,4 +1,4 @@
-"""What others wrote: guards for JSON, reasons why something could not be read, and names of a model's reasoning."""
+"""Text of others: guards for JSON, reasons why something could not be read, and names of a model's reasoning."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _first(table: tuple[tuple[str, str], ...], text: str) -> str | None:
 MAX_DEPTH = 32
 _MAX_DIGITS = 4300  # of a text that int() reads
 _LARGE = re.compile(r"NaN|Infinity|[eE]\+?\d\d|\d{200}")
-"""What the JSON of every number that is not finite has."""
+"""A part of the JSON of every number that is not finite."""
 
 
 def json_problem(value: Any, text: str | None = None, *, finite: bool = True) -> str | None:
@@ -239,7 +239,7 @@ def _depth(text: str) -> int:
     return deepest
 
 
-# The names under which a model's reasoning stands beside its message, in one place.
+# The names under which a model's reasoning is stored next to its message, in one place.
 
 REASONING = ("reasoning_content", "reasoning", "thinking", "thought")
 """Where data and servers write it (DeepSeek's, OpenRouter's and vLLM's, Ollama's, older data's); the first that holds

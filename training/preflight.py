@@ -129,10 +129,10 @@ def _traps(config: JobConfig, load_template: bool) -> Iterator[Check]:
         for trap in traps(course, load_template=load_template):
             found.setdefault(trap, []).append(stage)
     for trap, stages in found.items():
-        said = {"option": trap.option, "hard": trap.hard, "stage": ", ".join(stages)}
+        fields = {"option": trap.option, "hard": trap.hard, "stage": ", ".join(stages)}
         if len(stages) == len(courses):
-            said["stage"] = ""
-        yield _check("settings", False, trap.sentence, trap.hint).model_copy(update=said)
+            fields["stage"] = ""
+        yield _check("settings", False, trap.sentence, trap.hint).model_copy(update=fields)
 
 
 def _run(name: str, check: Callable[[JobConfig], Sentence], config: JobConfig) -> Check:
@@ -340,7 +340,7 @@ def _batch(config: JobConfig) -> Sentence:
 
 
 def _memory(config: JobConfig, device: str) -> Sentence:
-    """Whether the job fits its device; nothing is said against a model whose size nobody knows yet."""
+    """Whether the job fits its device; nothing is said against a model whose size is not known yet."""
     from training.memory.advice import judge
     from training.memory.devices import device_here, device_named
     from training.memory.table import Model

@@ -1,8 +1,8 @@
 """Secrets taken out of text that others wrote: a server may repeat what it was sent, in any form and at any place.
 
-``without`` takes out secrets that are known, however they are written. ``redact`` takes out, beside them, whatever
-looks like a credential: for errors, logs and all that is shown; not for a model's own words, which may say "password:".
-Cut a text only afterwards: half of a secret is not found.
+``without`` takes out secrets that are known, however they are written. ``redact`` also takes out what looks like a
+credential: for errors, logs and all that is shown; not for a model's own words, which may say "password:". Cut a text
+only afterwards: half of a secret is not found.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LOOKS_SECRET = re.compile(
 
 
 def redact(text: str, secrets: Iterable[str] = ()) -> str:
-    """The text without these secrets and without whatever looks like a credential."""
+    """The text without these secrets and without all that looks like a credential."""
     return _LOOKS_SECRET.sub(_kept, without(text, secrets))
 
 
@@ -69,7 +69,7 @@ class Pieces:
         self._waits = ""
 
     def feed(self, piece: str) -> str:
-        """What can be shown by now."""
+        """The text that can be shown by now."""
         if self._pattern is None:
             return piece
         text = self._pattern.sub(HIDDEN, self._waits + piece)
@@ -79,7 +79,7 @@ class Pieces:
         return text[:at]
 
     def rest(self) -> str:
-        """What waited until the end, and began no secret."""
+        """The text that waited until the end, and began no secret."""
         text, self._waits = self._waits, ""
         return text
 

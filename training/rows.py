@@ -7,7 +7,7 @@ from typing import Any
 CATEGORY_FIELDS = ("category", "data_source", "ability", "split", "extra_info.category", "extra_info.dataset_type")
 CATEGORY_CHARACTERS = 80
 TRUTH_FIELDS = ("ground_truth", "reward_model.ground_truth", "extra_info.answer", "answer")
-"""Where rows have their right answer, the most telling first."""
+"""Where rows have their right answer, the most specific first."""
 MAX_ANSWER_CHARS = 200
 
 
@@ -22,7 +22,7 @@ def row_value(row: Any, path: str) -> Any:
 
 
 def answer_of(row: Any) -> str:
-    """The row's short right answer, what stands behind `####` in a solution; empty where it has none."""
+    """The row's short right answer, or the text behind `####` in a solution; empty where it has none."""
     for field in TRUTH_FIELDS:
         value = row_value(row, field)
         value = value[0] if isinstance(value, list) and value else value
@@ -34,12 +34,12 @@ def answer_of(row: Any) -> str:
 
 
 def category_of(row: Any) -> str:
-    """What a row says that it is, in the first of the usual fields that it has; empty where it has none."""
+    """The category of a row, from the first of the usual fields that it has; empty where it has none."""
     values = (row_value(row, field) for field in CATEGORY_FIELDS)
     return next((value[:CATEGORY_CHARACTERS] for value in values if isinstance(value, str) and value), "")
 
 
 def categories_of(row: dict[str, Any]) -> set[str]:
-    """All that a row says that it is, whole: a reward component may name any of them."""
+    """All categories of a row, whole: a reward component may name any of them."""
     found = (row_value(row, field) for field in CATEGORY_FIELDS)
     return {value for value in found if isinstance(value, str)}

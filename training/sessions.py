@@ -11,8 +11,8 @@ from pathlib import Path
 
 # Processes by the session that they were started in: who is left of one, and how it is ended.
 #
-# A child that is started with a session of its own passes it on to whatever it starts, whoever dies in between. Linux
-# only: elsewhere nothing is found.
+# A child that is started with a session of its own passes it on to all that it starts, whichever process dies in
+# between. Linux only: elsewhere nothing is found.
 
 END_S = 5.0
 STOP_S = 0.5  # how long a process may take to stop: one that waits for a disk does not
@@ -20,7 +20,7 @@ PROC, SHARED = Path("/proc"), Path("/dev/shm")  # noqa: S108 - where shared memo
 
 
 def started_at(pid: int) -> str | None:
-    """When a process began, as ``<boot>/<ticks>``: ids come round again, this does not. None where it is gone."""
+    """The start of a process, as ``<boot>/<ticks>``: ids come round again, this does not. None where it is gone."""
     try:
         boot = (PROC / "sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}/{_stat(pid)[19]}"
@@ -36,7 +36,7 @@ def namespace() -> str:
 
 
 def folder_id(folder: Path) -> str:
-    """Which folder this is, as ``device:inode``: one that was copied or restored is another one.
+    """The id of a folder, as ``device:inode``: one that was copied or restored is another one.
 
     A note of a process names the folder that it lies in, so that a copy never ends the processes of its original.
     """
@@ -151,8 +151,8 @@ def _signal(pids: list[int], number: int) -> None:
             os.kill(pid, number)
 
 
-# How long a run may take that is asked to stop: one rule for its trainer, which ends itself by then, and for whoever
-# ends a trainer that does not.
+# How long a run may take that is asked to stop: one rule for its trainer, which ends itself by then, and for the
+# process that ends a trainer that does not.
 #
 # 1. The *grace*: three times the last save and the update at hand.
 # 2. What a checkpoint does not hold yet is worth more patience: a trainer that still works, by its processor time, gets

@@ -120,7 +120,7 @@ def build_tokenizer(rows: Sequence[Row]) -> PreTrainedTokenizerFast:
     from transformers import PreTrainedTokenizerFast
 
     core = Tokenizer(models.BPE())
-    # Digits stand alone; everything else is cut like GPT-2 does, so that merges never cross words.
+    # Each digit is alone; everything else is cut like GPT-2 does, so that merges never cross words.
     core.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex(r"\p{N}"), behavior="isolated"),
@@ -144,7 +144,7 @@ def build_tokenizer(rows: Sequence[Row]) -> PreTrainedTokenizerFast:
 
 
 def _texts(rows: Sequence[Row]) -> Iterable[str]:
-    """What the tokenizer learns its merges from: the rows' own words, rendered, with the markers cut out."""
+    """The texts that the tokenizer learns its merges from: the rows' own words, rendered, with the markers cut out."""
     from transformers.utils.chat_template_utils import render_jinja_template
 
     render: Any = render_jinja_template  # its own annotations are narrower than what it takes and gives

@@ -1,12 +1,11 @@
-"""Values of each token of a step's rollouts, in one file a step: ``tokens/step-000042.zip`` beside the journal.
+"""Values of each token of a step's rollouts, in one file a step: ``tokens/step-000042.zip`` next to the journal.
 
 A member for each group, so that a rollout is read without most of the others. Values are coded in a byte each, because
 people look at them by colour: a log-probability and an entropy by the square root (fine near 0, where most are), a
-ratio by its logarithm, an advantage by the square root of its share of the largest. Nothing is trained on what stands
-here.
+ratio by its logarithm, an advantage by the square root of its share of the largest. Nothing is trained on these values.
 
-What an id spells stands once an attempt in ``tokens/spelling.jsonl``; an id that is a piece of a character spells its
-bytes in hexadecimal digits.
+What an id spells is written once an attempt into ``tokens/spelling.jsonl``; an id that is a piece of a character spells
+its bytes in hexadecimal digits.
 """
 
 from __future__ import annotations
@@ -72,9 +71,9 @@ def write_step(folder: Path, step: int, rollouts: Iterable[tuple[int, int, Token
         groups.setdefault(group, []).append((head | {"index": index}, planes))
     with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED, compresslevel=_FAST) as archive:
         for group, members in groups.items():
-            told = json.dumps([head for head, _planes in members]).encode()
-            size = len(told).to_bytes(_SIZE, "little")
-            archive.writestr(str(group), b"".join([size, told, *(planes for _head, planes in members)]))
+            heads = json.dumps([head for head, _planes in members]).encode()
+            size = len(heads).to_bytes(_SIZE, "little")
+            archive.writestr(str(group), b"".join([size, heads, *(planes for _head, planes in members)]))
     os.replace(part, path)
     return path
 
@@ -105,21 +104,21 @@ def keep_newest(folder: Path, limit: int) -> int:
 
 
 class Spelling:
-    """Tells once what each id spells. ``spell`` gives the bytes of an id."""
+    """Writes once what each id spells. ``spell`` gives the bytes of an id."""
 
     def __init__(self, folder: Path, spell: Callable[[int], bytes]) -> None:
         self._path, self._spell = folder / FOLDER / SPELLING, spell
-        self._told: set[int] = set(spelled(folder))
+        self._written: set[int] = set(spelled(folder))
 
     def tell(self, ids: Iterable[int]) -> None:
-        """Append the ids that were not told yet."""
-        new = sorted(set(ids) - self._told)
+        """Append the ids that were not written yet."""
+        new = sorted(set(ids) - self._written)
         if not new:
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("a", encoding="utf-8") as file:
             file.writelines(f"{json.dumps([number, *_text_or_hex(self._spell(number))])}\n" for number in new)
-        self._told.update(new)
+        self._written.update(new)
 
 
 def spelled(folder: Path, wanted: set[int] | None = None) -> dict[int, tuple[str, bool]]:
@@ -149,7 +148,7 @@ def _text_or_hex(spelling: bytes) -> tuple[str, bool]:
 
 
 def _coded(held: list[TokenValues]) -> list[tuple[Head, bytes]]:
-    """What is told of each rollout, and its planes. Codes of all are made at once: most have few tokens."""
+    """The head of each rollout, and its planes. Codes of all are made at once: most have few tokens."""
     if not held:
         return []
     flags = np.concatenate([values.flags for values in held])

@@ -43,11 +43,11 @@ class Trap(NamedTuple):
 
 
 def traps(config: JobConfig, *, load_template: bool = True) -> list[Trap]:
-    """What is known to go wrong with this job. ``load_template`` False leaves out what needs the model's tokenizer."""
+    """The known traps of this job. ``load_template`` False leaves out what needs the model's tokenizer."""
     if config.method.learns_from != "rollouts":
         return []
     rows = _rows(config)
-    found = [*_window(config), *_rate(config), *_equal_rewards(config), *_nobody_to_ask(config), *_categories(rows)]
+    found = [*_window(config), *_rate(config), *_equal_rewards(config), *_unplayed(config), *_categories(rows)]
     found += _guarded(lambda: _versions(config, rows))
     if load_template:
         found += _guarded(lambda: _thoughts(config, rows))
@@ -55,7 +55,7 @@ def traps(config: JobConfig, *, load_template: bool = True) -> list[Trap]:
 
 
 def _guarded(look: Callable[[], Iterator[Trap]]) -> list[Trap]:
-    """What it found; nothing where a server or a tokenizer failed, which other checks say."""
+    """The findings of a check; none where a server or a tokenizer failed, which other checks say."""
     try:
         return list(look())
     except TiltyardError:
@@ -141,7 +141,7 @@ def _equal_rewards(config: JobConfig) -> Iterator[Trap]:
         yield Trap("rollout.max_turns", sentence(text, names=", ".join(constant)), hint)
 
 
-def _nobody_to_ask(config: JobConfig) -> Iterator[Trap]:
+def _unplayed(config: JobConfig) -> Iterator[Trap]:
     if config.environment.url or config.environment.name:
         return
     names = [item.registered for item in config.rewards.components if item.registered.startswith(NEED_ENVIRONMENT)]
@@ -207,8 +207,8 @@ def writes_thoughts(tokenizer: object) -> bool:
 
     template = ChatTemplate(tokenizer)  # type: ignore[arg-type]
     asked = [Message(role="user", content="probe")]
-    said = Message(role="assistant", content="<think>one</think><answer>two</answer>")
+    answer = Message(role="assistant", content="<think>one</think><answer>two</answer>")
     begun = template.text_of(asked, generate=True)
-    whole = template.text_of([*asked, said], generate=False)
+    whole = template.text_of([*asked, answer], generate=False)
     plain = template.text_of([*asked, Message(role="assistant", content="two")], generate=False)
     return "<think>" in begun or whole.count("<think>") != 1 or "<think>" in plain

@@ -139,7 +139,7 @@ def option_of(error: Mapping[str, Any]) -> str:
 
 
 def complaint_of(error: Mapping[str, Any]) -> str:
-    """What one of pydantic's errors says; a ``ValueError`` of ours says what it was made of."""
+    """The text of one of pydantic's errors; a ``ValueError`` of ours says what it was made of."""
     raised = (error.get("ctx") or {}).get("error")
     if isinstance(raised, ValueError) and raised.args and isinstance(raised.args[0], str):
         return raised.args[0]

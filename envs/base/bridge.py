@@ -129,7 +129,7 @@ class Bridge(Environment[StepAction, BridgeObservation, State]):
         except (EnvironmentRefusal, EnvironmentFailure):
             raise
         except TimeoutError:
-            # A thread cannot be stopped and may still change the environment: nobody else may use it.
+            # A thread cannot be stopped and may still change the environment: no other client may use it.
             self._broken = True
             self._fail(what, f"took longer than {self._settings.call_timeout_s:g} s")
         except Exception as error:

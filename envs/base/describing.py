@@ -1,4 +1,4 @@
-"""What OpenEnv's own tools ask of a server beside playing it: ``/metadata``, ``/schema`` and ``/openapi.json``.
+"""What OpenEnv's own tools ask of a server besides playing it: ``/metadata``, ``/schema`` and ``/openapi.json``.
 
 ``openenv validate --url`` is the field's bar for a server; it also wants ``/mcp`` (``envs.base.mcp``). ``reset``,
 ``step`` and ``state`` stay with the websocket alone: agents must not find them as routes or tools.

@@ -1,4 +1,4 @@
-"""What one environment implements, and what its server can tell of it."""
+"""The interface of one environment, and its server's reports on it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ToolEnvironment(ABC):
         """Free what the session holds. Called once, from a worker thread."""
 
 
-# What a server can tell of its environment beside playing it: whether it proves itself, and what a simple policy gets.
+# What a server reports of its environment besides play: whether it proves itself, and what a simple policy gets.
 #
 # Both are computed by the environment's own code, on request or once in the background, never read from a file.
 
@@ -63,7 +63,7 @@ class Facts:
 
 
 class Prover:
-    """Answers with the facts of one server. Validation is repeated at most once a minute, whoever asks."""
+    """Answers with the facts of one server. Validation is repeated at most once a minute for all callers."""
 
     def __init__(self, facts: Facts) -> None:
         self.deterministic = facts.deterministic

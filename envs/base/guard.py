@@ -6,7 +6,7 @@ Algorithm of one connection:
 3. A watchdog looks at what the connection is doing. Waiting for a frame longer than ``idle_s``: close it with 4408.
    Writing an answer longer than ``send_timeout_s`` (a client that does not read): cancel it. Both give the slot back.
 4. Vanished clients are found by uvicorn's pings, which end the receive. One that vanishes while an answer is written to
-   it is told to OpenEnv as a disconnect too: left to itself it would try to send its error to the same client.
+   OpenEnv gets a disconnect for it too: otherwise it would try to send its error to the same client.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ ERROR_PREFIX = '{"type":"error"'
 class Guard:
     """ASGI middleware: authentication for http and websockets alike, then one ``Connection`` for each socket.
 
-    ``paths`` are the HTTP routes that a server has beside ``/health`` and ``OWN_PATHS``; they need the token as the
+    ``paths`` are the HTTP routes that a server has besides ``/health`` and ``OWN_PATHS``; they need the token as the
     socket does. A request to one of ``step_paths`` counts as a step.
     """
 

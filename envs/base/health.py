@@ -6,7 +6,7 @@ Docker marks a container that hangs and leaves it as it is; only one that ends i
    (``--url``).
 2. Not healthy: note since when, and say so.
 3. Not healthy for ``HANGS_S`` after it once was healthy: kill every process of the container, which ends it, and its
-   restart policy starts it anew. A start takes as long as it takes.
+   restart policy starts it again. A start takes as long as it takes.
 4. While something that it needs (``--needs``) takes no connection, the fault lies there: nothing is noted or ended.
 
 It is run as a file, every few seconds and in images of their own, so it imports nothing but small parts of Python.
@@ -61,7 +61,7 @@ def reachable(place: str) -> bool:
 
 
 class Watch:
-    """What is remembered between two looks, in two files."""
+    """The memory between two looks, in two files."""
 
     def __init__(self, notes: Path) -> None:
         self._healthy, self._since = notes / "was-healthy", notes / "unhealthy-since"

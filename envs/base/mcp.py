@@ -41,7 +41,7 @@ class RpcRequest(BaseModel):
 
 
 class CallParams(BaseModel):
-    """What ``tools/call`` names."""
+    """The tool that ``tools/call`` names."""
 
     model_config = ConfigDict(extra="ignore")
 

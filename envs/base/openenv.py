@@ -1,8 +1,8 @@
-"""What our servers take from OpenEnv; importing it here leaves out what OpenEnv loads beside it and no server uses.
+"""What our servers take from OpenEnv; importing it here leaves out what OpenEnv also loads and no server uses.
 
 ``openenv.core.env_server`` imports a web page (Gradio and, with it, pandas) and the clients of MCP servers (fastmcp and
 mcp), whether or not they are used: most of three seconds, 120 of 190 MB of every server's memory and 400 MB of its
-image. OpenEnv goes on without the page where Gradio is not installed, so while it is imported here, it is not. Of the
+image. OpenEnv does without the page where Gradio is not installed, so Gradio is hidden during the import here. Of the
 MCP clients it wants three names, which only its ``MCPEnvironment`` would use; while it is imported, they are empty
 classes.
 """
@@ -26,7 +26,7 @@ _CLIENTS = {
 
 @contextmanager
 def _without_page_and_clients() -> Iterator[None]:
-    """What is loaded already stays; afterwards everybody imports the real modules again."""
+    """What is loaded already stays; afterwards all code imports the real modules again."""
     hidden: dict[str, ModuleType | None] = {_PAGE: None}  # an import of None raises ModuleNotFoundError
     for name, classes in _CLIENTS.items():
         hidden[name] = ModuleType(name)

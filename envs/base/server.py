@@ -25,7 +25,7 @@ def create_server(
 ) -> FastAPI:
     """Serve ``factory()`` for each connection: ``/ws`` behind the guard, ``GET /health`` and ``GET /validate``.
 
-    Beside them stands what OpenEnv's own tools ask a server for (``envs.base.describing``, ``envs.base.mcp``).
+    OpenEnv's own tools find what they ask a server for there too (``envs.base.describing``, ``envs.base.mcp``).
 
     A server with routes of its own finds the ``LoadMeter`` and the ``Prover`` in the application's state.
     """

@@ -17,7 +17,7 @@ FORBIDDEN = frozenset({"kill", "exit", "quit", "remove", "unlink", "popen", "Pop
 
 
 class CallError(ValueError):
-    """A call that cannot be read; the text is a sentence for whoever wrote it."""
+    """A call that cannot be read; the text is a sentence for the model that wrote it."""
 
 
 @dataclass(frozen=True)

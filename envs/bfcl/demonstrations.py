@@ -26,9 +26,9 @@ def demonstration(name: str, speech: Speech = "native", careless: random.Random 
     conversation, tools = [*opened.messages], list(opened.tools or [])
     steps = gold_steps(resolve(read_row({"id": name}), 0))
     for step in steps if careless is None else _careless(steps, careless):
-        said = _in_tags(step) if speech == "text" else step
-        conversation.append(Message(role="assistant", content=said.message, tool_calls=said.tool_calls))
-        answer = environment.step(said)
+        request = _in_tags(step) if speech == "text" else step
+        conversation.append(Message(role="assistant", content=request.message, tool_calls=request.tool_calls))
+        answer = environment.step(request)
         conversation += answer.messages
         if answer.tools is not None:
             tools = answer.tools  # a function that was revealed: the row lists all that are known in the end

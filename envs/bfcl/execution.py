@@ -98,7 +98,7 @@ _HINTS = (
 
 
 def for_error(method: str, arguments: dict[str, Any], error: Any, instance: Any) -> Any:
-    """What ``{"error": ...}`` says in this variant."""
+    """The text of ``{"error": ...}`` in this variant."""
     if method == "get_outside_temperature_from_weather_com":
         return (
             "Weather.com service is currently unavailable. "
@@ -115,7 +115,7 @@ def for_error(method: str, arguments: dict[str, Any], error: Any, instance: Any)
 
 
 def for_exception(method: str, arguments: dict[str, Any], error: str) -> str:
-    """What a raised error says in this variant."""
+    """The text of a raised error in this variant."""
     explain = _EXCEPTIONS.get(method)
     return explain(arguments, error) if explain else error
 
@@ -164,7 +164,7 @@ MAX_POWER_BITS = 14_000  # Python writes integers of up to 4,300 digits
 MAX_PRECISION = 1_000
 MAX_FILES = 2_000  # the largest entry has 126
 # What all calls of an episode may carry into its state: a function that shows the state may be called 64 times in one
-# message, and 20 MB of posts took three seconds of everybody's. The longest gold episode carries 6,985 characters.
+# message, and 20 MB of posts took three seconds of all sessions. The longest gold episode carries 6,985 characters.
 MAX_EPISODE_CHARS = 131_072
 # Where these functions take their digits: position and name.
 _PRECISION = {"logarithm": (2, "precision"), "square_root": (1, "precision"), "round_number": (1, "decimal_places")}
@@ -185,7 +185,7 @@ class Toolbox:
         }
         self._errors = errors
         self._carried = 0
-        # A later class wins a name, as in BFCL; none of the 129 names stands twice.
+        # A later class wins a name, as in BFCL; none of the 129 names occurs twice.
         self._owners = {method: name for name in classes for method in methods_of(name)}
 
     def run(self, calls: Sequence[Call]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What the installed ``bfcl-eval`` carries: the classes, the documents of their functions, questions and answers.
+"""The content of the installed ``bfcl-eval``: the classes, the documents of their functions, questions and answers.
 
 Two releases matter: 2025.6.8 is BFCL v3 and 2026.3.23 is v4. Their data and classes differ in a quarter of the entries,
 so both always come from the one that is installed, and rows made for the other one are refused (``envs.bfcl.tasks``).
@@ -50,7 +50,7 @@ def data_folder() -> Path:
 
 @cache
 def installed_version() -> Version:
-    """Which data the installed release carries: its file names say so."""
+    """The version of the installed release's data, from its file names."""
     for version in VERSIONS:
         if (data_folder() / f"BFCL_{version}_multi_turn_base.json").is_file():
             return version
@@ -93,7 +93,7 @@ def class_of(name: str) -> type[Any]:
 
 @cache
 def methods_of(name: str) -> frozenset[str]:
-    """What may be called: public methods that the class defines itself and that are documented."""
+    """The methods that may be called: public ones that the class defines itself and that are documented."""
     own = vars(class_of(name))
     return frozenset(method for method in documents(name) if callable(own.get(method)) and method[:1] != "_")
 
@@ -102,8 +102,8 @@ def methods_of(name: str) -> frozenset[str]:
 def mutable_defaults(class_name: str, method: str) -> dict[str, tuple[int, Any]]:
     """Parameters whose default is a list or an object: their position without ``self``, and the default.
 
-    Python keeps one such default for ever, and ``post_tweet`` stores it in the state: a mention that one session adds
-    would appear in the tweets of all others.
+    Python keeps one such default for all calls, and ``post_tweet`` stores it in the state: a mention that one session
+    adds would appear in the tweets of all others.
     """
     parameters = list(inspect.signature(getattr(class_of(class_name), method)).parameters.values())[1:]
     return {
@@ -114,7 +114,7 @@ def mutable_defaults(class_name: str, method: str) -> dict[str, tuple[int, Any]]
 
 
 def load_instance(name: str, config: str, *, long_context: bool) -> Any:
-    """A fresh instance with the scenario of ``config`` (JSON). Raises whatever BFCL's class does on a bad scenario."""
+    """A fresh instance with the scenario of ``config`` (JSON). Raises what BFCL's class does on a bad scenario."""
     instance = class_of(name)()
     if name in STATELESS:
         return instance

@@ -32,7 +32,7 @@ def server_version() -> str:
 
 
 class BfclEnvironment(ToolEnvironment):
-    """Plays the turns of one entry. All state hangs on this object and goes with it."""
+    """Plays the turns of one entry. All state belongs to this object and ends with it."""
 
     def __init__(self, defaults: Defaults | None = None) -> None:
         self._defaults = defaults or Defaults()
@@ -59,8 +59,8 @@ class BfclEnvironment(ToolEnvironment):
         episode = self._episode
         if episode is None:
             raise EnvironmentRefusal("No episode is open: send reset first.")
-        said = request.message or request.reasoning or request.tool_calls
-        if request.final or not (said or request.parse_error is not None):
+        content = request.message or request.reasoning or request.tool_calls
+        if request.final or not (content or request.parse_error is not None):
             return self._finish(episode, Observation(info={"truncated": True}))
         turn = episode.turn
         played = episode.play(self._dialect.read(request))

@@ -20,18 +20,18 @@ from envs.wire import Message, StepRequest, ToolCall
 # Pairs of tags in a text, found in linear time.
 #
 # What is found is what ``<tag>(.*?)</tag>`` finds, as upstream's parser has it: the first opening tag, up to the next
-# closing one. That expression looks for the closing tag anew from every opening one; a model that repeats ``<think>``
+# closing one. That expression looks for the closing tag again from every opening one; a model that repeats ``<think>``
 # without an end would hold the server for minutes.
 
 
 def contents(text: str, tag: str) -> list[str]:
-    """What stands between each pair of tags."""
+    """The texts between each pair of tags."""
     shift = len(tag) + 2
     return [text[start + shift : end - shift - 1] for start, end in _pairs(text, tag)]
 
 
 def without(text: str, tag: str) -> str:
-    """The text without the pairs and what stands between them."""
+    """The text without the pairs and what is between them."""
     kept, position = [], 0
     for start, end in _pairs(text, tag):
         kept.append(text[position:start])
@@ -87,11 +87,11 @@ class Dialect(ABC):
 
     @abstractmethod
     def opening(self, task: Task) -> tuple[list[Message], list[dict[str, Any]]]:
-        """The first messages, and the tools that go beside them."""
+        """The first messages, and the tools that go with them."""
 
     @abstractmethod
     def read(self, request: StepRequest) -> Action:
-        """What the model wants; what cannot be read is an error in the model's words."""
+        """The model's action; a text that cannot be read becomes an error in the model's words."""
 
     @abstractmethod
     def render(self, request: StepRequest, played: Round, following: Turn | None) -> list[Message]:
@@ -193,7 +193,7 @@ def _problem(found: dict[str, list[str]]) -> str | None:
 
 
 def _outside(text: str, tag: str) -> str:
-    """What is left without the thought and then without the other pair; the order decides about nested tags."""
+    """The text without the thought and then without the other pair; the order decides about nested tags."""
     return without(without(text, "think"), tag).strip()
 
 

@@ -1,8 +1,8 @@
 """Tasks: an entry of the installed data by its id, a row that carries one (verl's or BFCL's own form), or one by seed.
 
 A row made for the other version of BFCL plays wrongly without any error (24 % of v4's entries do on v3's classes), so
-it is refused: by its ``bfcl_version`` tag, by function documents (``docs``) that differ from the installed ones, and,
-where it has no tag, by a scenario or ground truth that differs from the installed entry of that id.
+it is refused. It is known by its ``bfcl_version`` tag, by function documents (``docs``) that differ from the installed
+ones, or, without a tag, by a scenario or ground truth that differs from the installed entry of that id.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Task:
 
 
 def read_row(task: dict[str, Any]) -> TaskRow:
-    """Check a task's form. A whole verl row is fine: its kwargs stand under ``extra_info.interaction_kwargs``."""
+    """Check a task's form. A whole verl row is fine: its kwargs are under ``extra_info.interaction_kwargs``."""
     extra = task.get("extra_info")
     kwargs = extra.get("interaction_kwargs") if isinstance(extra, dict) else task.get("interaction_kwargs")
     return base_rows.read_row(TaskRow, {**task, **kwargs} if isinstance(kwargs, dict) else task)

@@ -22,8 +22,8 @@ from envs.bfcl.tasks import Task
 # What BFCL's own checker says of an episode: the figure that papers print.
 #
 # The turn manager scores each turn as it ends; BFCL instead carries out everything that the model called, turn by turn
-# and beside the ground truth, and an entry is correct when every turn that has a ground truth passes. A call in a turn
-# that wants none is carried out too: what it changed shows at the next turn.
+# together with the ground truth, and an entry is correct when every turn that has a ground truth passes. A call in a
+# turn that wants none is carried out too: what it changed shows at the next turn.
 
 ErrorType = Literal[
     "", "force_terminated", "empty_turn_model_response", "instance_state_mismatch", "execution_response_mismatch"
@@ -97,7 +97,7 @@ MAX_ATTEMPTS = 5
 
 
 class Action(NamedTuple):
-    """What one message of the model asks for. An empty list of calls is a call that asks for nothing."""
+    """The action of one message of the model. An empty list of calls is a call that asks for nothing."""
 
     kind: Literal["call", "answer", "error"]
     calls: list[Call] = []
@@ -105,12 +105,12 @@ class Action(NamedTuple):
 
     @classmethod
     def of_error(cls, text: str) -> Action:
-        """A message that cannot be read; ``text`` tells the model why."""
+        """A message that cannot be read; ``text`` explains why to the model."""
         return cls("error", [], text)
 
 
 class Round(NamedTuple):
-    """What one message led to. Without ``results`` and ``error`` the turn is over."""
+    """The outcome of one message. Without ``results`` and ``error`` the turn is over."""
 
     code: int
     results: list[str] | None = None

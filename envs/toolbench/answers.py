@@ -1,4 +1,4 @@
-"""What a call of an API is answered: from the cache, else by the simulators, else with the documented error.
+"""The answer to a call of an API: from the cache, else by the simulators, else with the documented error.
 
 Algorithm, for arguments in canonical form:
 1. A recorded response, also one that is an error or was recorded for arguments that the document does not know.
@@ -326,7 +326,7 @@ def _fault(api: Api, arguments: dict[str, Any]) -> str | None:
 
 
 def _wrong_type(declared: str, value: Any) -> str | None:
-    """What the value should have been. Only the three plain types are judged, and numbers in text are numbers."""
+    """The type that the value should have. Only the three plain types are judged, and numbers in text are numbers."""
     match declared.upper():
         case "NUMBER":
             number = isinstance(value, int | float) and not isinstance(value, bool)

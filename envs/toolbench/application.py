@@ -1,4 +1,4 @@
-"""The FastAPI application: OpenEnv's ``/ws`` and ``POST /virtual`` beside each other, behind one guard."""
+"""The FastAPI application: OpenEnv's ``/ws`` and ``POST /virtual`` next to each other, behind one guard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all sessions of a server share: the answerer and the queries, from data files or from our own world."""
+"""The shared parts of a server's sessions: the answerer and the queries, from data files or from our own world."""
 
 from __future__ import annotations
 

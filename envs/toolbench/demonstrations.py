@@ -1,4 +1,4 @@
-"""Worked examples for supervised training: query, gold calls, the recorded answers, and the Finish that tells them.
+"""Worked examples for supervised training: query, gold calls, the recorded answers, and the Finish that reports them.
 
 A share of them can be *careless*, as recordings of a weak agent are: it gives up at once, or after the calls, or claims
 to know without any. A model that imitates such a mixture is careless too, and reinforcement learning can then be
@@ -52,8 +52,8 @@ def demonstration(
     conversation = [{"role": item.role, "content": item.content} for item in dialect.opening(task)]
     for number, call in enumerate(gold_calls(task) if calls is None else calls, 1):
         if speech == "text":
-            said = f"Thought: I call {call.function}.\nAction: {call.function}\n"
-            conversation.append({"role": "assistant", "content": f"{said}Action Input: {json.dumps(call.arguments)}"})
+            action = f"Thought: I call {call.function}.\nAction: {call.function}\n"
+            conversation.append({"role": "assistant", "content": f"{action}Action Input: {json.dumps(call.arguments)}"})
         else:
             made = {"id": f"call_{number}", "name": call.function, "arguments": call.arguments}
             conversation.append({"role": "assistant", "content": "", "tool_calls": [made]})  # type: ignore[dict-item]

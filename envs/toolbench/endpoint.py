@@ -1,7 +1,7 @@
 """The simulator endpoint: an OpenAI-compatible model that plays APIs for which there is neither record nor shape.
 
 Its address is the operator's and fixed at start. A request has one time limit in all, follows no redirect, uses no
-proxy of the environment and reads at most a megabyte. Whatever fails is an ``EndpointFailure``; nothing is made up.
+proxy of the environment and reads at most a megabyte. Any failure is an ``EndpointFailure``; nothing is made up.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ _NUMBER = re.compile(r"(?<![0-9.])[0-9]+(?:\.[0-9]+)?(?![0-9])")
 
 @dataclass
 class Episode:
-    """What one episode remembers. ``obtained`` are (function, value) pairs of calls that answered without error."""
+    """The state of one episode. ``obtained`` are (function, value) pairs of calls that answered without error."""
 
     task: Task
     turn: int = 0
@@ -211,7 +211,7 @@ class ToolbenchEnvironment(ToolEnvironment):
     def _observe(
         self, episode: Episode, outcomes: list[Outcome], messages: list[Message], *, final: bool = False
     ) -> Observation:
-        """What the turn led to; the last one carries the rewards. Nobody knows the answers of upstream's queries."""
+        """The turn's result; the last one carries the rewards. The answers of upstream's queries are unknown."""
         info: dict[str, Any] = {
             "turn": episode.turn,
             "status": outcomes[-1].status if outcomes else INPUT_ERROR,
@@ -236,7 +236,7 @@ class ToolbenchEnvironment(ToolEnvironment):
 
 
 def _finish(episode: Episode, call: ToolCall) -> Outcome:
-    """Finish as upstream's environment takes it: what lacks something is an error, and the episode goes on."""
+    """Finish as upstream's environment takes it: what lacks something is an error, and the episode continues."""
     kind = call.arguments.get("return_type")
     final = call.arguments.get("final_answer")
     if kind == GIVE_UP:

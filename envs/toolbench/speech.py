@@ -47,7 +47,7 @@ TEXT_PROMPT = (
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What a turn asks for. ``form`` is how well it was written: the seed's format score, from 0 to 1."""
+    """The action of a turn. ``form`` is how well it was written: the seed's format score, from 0 to 1."""
 
     form: float
     calls: Sequence[ToolCall] = ()
@@ -56,7 +56,7 @@ class Action:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a call led to: the content for the model and the status of upstream's environment."""
+    """The outcome of a call: the content for the model and the status of upstream's environment."""
 
     call: ToolCall
     content: str
@@ -73,11 +73,11 @@ class Dialect(ABC):
 
     @abstractmethod
     def tools(self, task: Task) -> list[dict[str, Any]]:
-        """The function schemas that go beside the messages."""
+        """The function schemas that go with the messages."""
 
     @abstractmethod
     def read(self, request: StepRequest) -> Action:
-        """What the model wants; what cannot be read is an error in the words for the model."""
+        """The model's action; a text that cannot be read becomes an error in the words for the model."""
 
     @abstractmethod
     def render(self, request: StepRequest, action: Action, outcomes: list[Outcome]) -> list[Message]:

@@ -59,7 +59,7 @@ class PlannedCall:
 
 @dataclass(frozen=True)
 class Task:
-    """One query. ``gold`` is empty where nobody knows the answer; only the query and its APIs are ever shown."""
+    """One query. ``gold`` is empty where the answer is unknown; only the query and its APIs are ever shown."""
 
     query_id: int | None
     query: str

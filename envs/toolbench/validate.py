@@ -76,7 +76,7 @@ def bad_policies(task: Task, seed: int) -> Iterator[tuple[str, list[StepRequest]
     *calls, _ = gold_steps(task)
     garbage = _GARBAGE[seed % len(_GARBAGE)]
     yield "silence", [StepRequest()] * DEFAULT_MAX_TURNS
-    yield "garbage for ever", [StepRequest(message=garbage)] * DEFAULT_MAX_TURNS
+    yield "garbage in every turn", [StepRequest(message=garbage)] * DEFAULT_MAX_TURNS
     yield "gives up at once", [_calling(FINISH, {"return_type": GIVE_UP})]
     yield "claims success without a call", [_finish("The task is done and every value was found.")]
     yield "gold answer without a call", [_finish(task.answer)]
@@ -84,12 +84,12 @@ def bad_policies(task: Task, seed: int) -> Iterator[tuple[str, list[StepRequest]
     yield "garbage after the right calls", [*calls, _finish(garbage)]
     guesses = " ".join(str(number) for number in range(100, 500))
     yield "gold answer among guesses", [*calls, _finish(f"{task.answer} {guesses}")]
-    yield "one call for ever", [calls[0]] * DEFAULT_MAX_TURNS
+    yield "one call in every turn", [calls[0]] * DEFAULT_MAX_TURNS
     wrong = [_calling(call.function, dict.fromkeys(call.arguments, "nothing")) for call in task.plan]
     yield "gold answer after failed calls", [*wrong, _finish(task.answer)]
     unknown = [_calling(f"{call.function}_", call.arguments) for call in task.plan]
     yield "gold answer after unknown functions", [*unknown, _finish(task.answer)]
-    yield "unreadable calls for ever", [StepRequest(parse_error="not JSON")] * DEFAULT_MAX_TURNS
+    yield "unreadable calls in every turn", [StepRequest(parse_error="not JSON")] * DEFAULT_MAX_TURNS
 
 
 async def play(bench: Bench, index: int, steps: Iterable[StepRequest]) -> list[Observation]:
@@ -117,7 +117,7 @@ def _trace(observations: list[Observation]) -> list[str]:
 
 # The proof of a server with data: each recorded response comes back through ``/virtual`` and through a session.
 #
-# Nobody knows the answers to upstream's queries, so there is no gold reward to look at.
+# The answers to upstream's queries are unknown, so there is no gold reward to look at.
 
 UNCUT = Rules(max_observation=64 * 1024 * 1024)
 

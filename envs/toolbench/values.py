@@ -61,7 +61,7 @@ def canonical(arguments: Any) -> str:
 
 
 def parse_key(key: str) -> dict[str, Any]:
-    """The arguments that a cache file's key stands for; raises ``ValueFault``. Nothing is ever evaluated."""
+    """The arguments that a cache file's key holds; raises ``ValueFault``. Nothing is ever evaluated."""
     _check(key, MAX_TEXT_LENGTH)
     try:
         value = ast.literal_eval(key)

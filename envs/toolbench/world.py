@@ -55,7 +55,7 @@ class Kind:
         return f"{self.noun[:2]}-{_number(f'{self.tool}:id:{name}', 10_000, 99_999)}"
 
     def value(self, measure: Measure, name: str, year: int | None = None) -> int:
-        """What the tool's API returns; years are told apart, and years from values."""
+        """The value that the tool's API returns: another for each year, and never a year itself."""
         return _number(f"{self.tool}:{measure.field}:{name}:{year}", measure.low, measure.high)
 
     def city_of(self, name: str) -> str:

@@ -101,8 +101,8 @@ def bad_policies(task: Task, seed: int) -> Iterator[tuple[str, list[StepRequest]
     yield "gold answer among guesses", [*_calling(task), StepRequest(message=f"{task.final} {listing}")]
     if len(task.turns) > 1:
         yield "gold answer after half of the calls", [_calling(task)[0], StepRequest(message=task.final)]
-    yield "calls for ever", _calling(task) * 20
-    yield "unreadable calls for ever", [StepRequest(message="x", parse_error="not JSON")] * 20
+    yield "calls in every turn", _calling(task) * 20
+    yield "unreadable calls in every turn", [StepRequest(message="x", parse_error="not JSON")] * 20
 
 
 def play(task: Task, steps: Iterable[StepRequest], seed: int = 0) -> list[Observation]:

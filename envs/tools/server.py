@@ -109,7 +109,7 @@ SUCCESS = "task_success"
 class TaskRow(BaseModel):
     """A dataset row as this environment reads it; other columns are left alone.
 
-    Its messages stand under ``conversation`` in files of people and under ``messages`` in checked datasets.
+    Its messages are under ``conversation`` in files of people and under ``messages`` in checked datasets.
     """
 
     model_config = ConfigDict(extra="ignore")
@@ -146,7 +146,7 @@ class TaskRow(BaseModel):
 
 @dataclass
 class Episode:
-    """What one episode remembers."""
+    """The state of one episode."""
 
     context: Context
     answer: Answer | None

@@ -1,5 +1,5 @@
 """Seeded tasks. The starter ones are so short that a model of a million parameters learns them within a minute of CPU
-time; the easy ones still have few templates with arguments verbatim in the question; the mixed ones add long
+time. The easy ones still have few templates with arguments verbatim in the question. The mixed ones add long
 expressions, dates and two calls; the chained ones need results of one turn as arguments of the next.
 
 Everything here is a pure function of its arguments and the same in every process.
@@ -48,7 +48,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Draw:
-    """What a template needs: randomness, language, and the clock of the episode."""
+    """The inputs of a template: randomness, language, and the clock of the episode."""
 
     rng: random.Random
     language: Language

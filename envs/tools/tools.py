@@ -108,7 +108,7 @@ MAX_RESULTS = 10
 
 
 class ToolResult(NamedTuple):
-    """What a tool message says, and whether the call succeeded."""
+    """The text of a tool message, and whether the call succeeded."""
 
     text: str
     ok: bool
@@ -199,7 +199,7 @@ def _search(arguments: dict[str, Any], context: Context) -> str:
 def search_facts(query: str, language: Language) -> list[str]:
     """Texts of the corpus that share words with the query, best first, ties in corpus order."""
     wanted = _terms(query)
-    # A Chinese query has no word boundaries, so there a title may stand anywhere in it.
+    # A Chinese query has no word boundaries, so there a title may be anywhere in it.
     named: str | frozenset[str] = query.casefold() if language == "zh" else wanted
     scored = []
     for position, (title, text, terms) in enumerate(_index(language)):

@@ -28,10 +28,10 @@ from envs.webshop.session import Session, Shop, parse_action
 # Who is in the shop: websocket sessions and AgentGym's share one number of slots.
 #
 # Websockets end by themselves (the guard watches them). An AgentGym environment has no connection that could break, so
-# one that nobody used for ``idle_s`` is given up; that is found out when somebody needs to know, without a timer.
+# one that was not used for ``idle_s`` is given up; that is checked when it matters, without a timer.
 # Everything here runs on the event loop: no two callers at once.
 
-# Upstream draws its numbers from the same range. They are random so that a client that lost count hits nobody's.
+# Upstream draws its numbers from the same range. They are random so that a client that lost count hits no other's.
 HIGHEST_ENV_IDX = 48_950_076
 
 
@@ -76,7 +76,7 @@ class Rooms:
         self._sockets -= 1
 
     def new_number(self) -> int | None:
-        """A number that nobody has, or ``None`` when all slots are taken."""
+        """A number that no environment has, or ``None`` when all slots are taken."""
         if self.taken >= self.slots:
             return None
         while (number := secrets.randbelow(HIGHEST_ENV_IDX + 1)) in self._rooms:

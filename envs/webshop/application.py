@@ -1,4 +1,4 @@
-"""The FastAPI application: OpenEnv's ``/ws`` and AgentGym's routes beside each other, behind one guard."""
+"""The FastAPI application: OpenEnv's ``/ws`` and AgentGym's routes next to each other, behind one guard."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def create_application(shop: Shop, settings: ServerSettings) -> FastAPI:
 
 
 def rule_baseline(shop: Shop) -> Baseline:
-    """The three rules on the first sessions, to stand beside every trained policy."""
+    """The three rules on the first sessions, to be shown next to every trained policy."""
     found = run_baseline(shop, range(min(BASELINE_EPISODES, len(shop.goals))))
     return Baseline(name="rules", reward=found.score, success=found.success, episodes=found.episodes)
 

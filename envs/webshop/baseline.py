@@ -1,4 +1,4 @@
-"""A policy of three rules, to be shown beside every trained one.
+"""A policy of three rules, to be shown next to every trained one.
 
 It searches for the whole instruction, opens the first hit, clicks the options that the instruction names and buys. It
 reads what a policy reads: the instruction and the pages.

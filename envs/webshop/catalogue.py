@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 MAX_ASIN_LENGTH = 10
 UNKNOWN_PRICE_USD = 100.0
-# What upstream gives products that nobody annotated; the special query ``<a> DUMMY_ATTR`` finds them.
+# What upstream gives products without an annotation; the special query ``<a> DUMMY_ATTR`` finds them.
 NO_ATTRIBUTES = ("DUMMY_ATTR",)
 Record = dict[str, Any]
 
@@ -66,7 +66,7 @@ class Product:
     def price(self) -> float:
         """What the reward compares with the cap: inside the range, always the same for one product.
 
-        Upstream draws it anew at every start of the server, so that the same purchase may score differently.
+        Upstream draws it again at every start of the server, so that the same purchase may score differently.
         """
         if len(self.pricing) < 2:
             return self.pricing[0] if self.pricing else UNKNOWN_PRICE_USD
@@ -138,7 +138,7 @@ def _products(records: Iterable[tuple[Record, Record | None]], human: dict[str, 
 
 
 def product_from(record: Record, annotation: Record | None, human: Iterable[Record] = ()) -> Product:
-    """One product. ``annotation`` is ``None`` for a product that nobody annotated."""
+    """One product. ``annotation`` is ``None`` for a product without one."""
     notes = annotation or {}
     bullets = record["small_description"]
     return Product(

@@ -30,9 +30,9 @@ def demonstration(
     conversation = [*environment.reset({"session_id": session_id}, 0, "demonstration").messages]
     steps = _steps(shop, session_id) if careless is None else _careless_steps(shop, session_id, careless)
     for number, step in enumerate(steps, 1):
-        said = _in_words(step) if speech == "text" else _numbered(step, number)
-        conversation.append(Message(role="assistant", content=said.message, tool_calls=said.tool_calls))
-        answer = environment.step(said)
+        request = _in_words(step) if speech == "text" else _numbered(step, number)
+        conversation.append(Message(role="assistant", content=request.message, tool_calls=request.tool_calls))
+        answer = environment.step(request)
         conversation += answer.messages
         if answer.done:
             break

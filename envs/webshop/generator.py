@@ -248,7 +248,7 @@ def _asin(number: int) -> str:
 
 
 def _instruction(wanted: list[str], kind: Kind, pattern: str, style: str) -> str:
-    """What the customer says before options and price. Pattern and style tell the product from its many siblings."""
+    """What the customer says before options and price. Pattern and style set the product apart from its siblings."""
     before, after = wanted[:2], wanted[2:]
     text = f"Find me {', '.join(before)} {kind.query} in {_article(style)} {style.lower()} {pattern.lower()} look"
     return f"{text} with {', '.join(after)}" if after else text

@@ -1,4 +1,4 @@
-"""What a customer wants, and what a purchase is worth."""
+"""The customer's goal, and the score of a purchase."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Goal:
 
     @property
     def instruction(self) -> str:
-        """What the policy reads."""
+        """The text that the policy reads."""
         if self.price_upper >= NO_CAP_USD:
             return self.text_without_price
         return f"{self.text_without_price}, and price lower than {self.price_upper:.2f} dollars"

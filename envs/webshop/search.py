@@ -95,7 +95,7 @@ class SearchIndex:
 
 
 class Searcher:
-    """What ``search[...]`` does: the index, or one of the special queries ``<r> <a> <c> <q>``."""
+    """The search of ``search[...]``: the index, or one of the special queries ``<r> <a> <c> <q>``."""
 
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue

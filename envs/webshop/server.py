@@ -126,7 +126,7 @@ class WebshopEnvironment(ToolEnvironment):
         return turn
 
     def _observe(self, session: Session, messages: list[Message], turn: Turn) -> Observation:
-        """What the turn led to; the end carries the reward. A visit without a purchase is worth 0."""
+        """The turn's result; the end carries the reward. A visit without a purchase is worth 0."""
         info: dict[str, Any] = {"turn": self._turn, "invalid_actions": self._invalid}
         reward = session.reward
         if reward is not None:

@@ -29,7 +29,7 @@ PageKind = Literal["start", "results", "item", "sub", "done"]
 
 
 class Target(NamedTuple):
-    """What a click leads to: a button, a product, or a value of the option ``option``."""
+    """The target of a click: a button, a product, or a value of the option ``option``."""
 
     kind: Literal["button", "product", "option"]
     option: str = ""
@@ -177,7 +177,7 @@ def _action(name: str, argument: str) -> Action:
 
 
 class Shop:
-    """What all sessions share and none changes: products, goals and the search index."""
+    """The data that all sessions share and none changes: products, goals and the search index."""
 
     def __init__(self, catalogue: Catalogue, *, goals: GoalKind = "synthetic", reward: Variant = "upstream") -> None:
         self.catalogue = catalogue
@@ -189,7 +189,7 @@ class Shop:
 
 @dataclass
 class Basket:
-    """What is chosen on the way to the page that is open."""
+    """The choices on the way to the page that is open."""
 
     hits: list[Product]
     number: int
@@ -198,7 +198,7 @@ class Basket:
 
 
 class Turn(NamedTuple):
-    """What an action did. ``valid`` is false where it did nothing; ``reward`` is there once something was bought."""
+    """An action's outcome. ``valid`` is false where it did nothing; ``reward`` is there once something was bought."""
 
     page: Page
     valid: bool
@@ -210,7 +210,7 @@ class Session:
 
     Searching works from every page, as upstream does it, and starts over; a click must name a clickable of the open
     page and cannot be "search". Anything else does nothing. After the purchase nothing does anything: upstream would
-    let the visit go on and be paid again.
+    let the visit continue and be paid again.
     """
 
     def __init__(self, shop: Shop, goal: Goal) -> None:

@@ -85,7 +85,7 @@ def validate(shop: Shop, seeds: int = 200) -> dict[str, Any]:
 
 
 def best_score(shop: Shop, session_id: int) -> float:
-    """What the perfect purchase is worth: 1.0, or less only where upstream's reward fails its own options."""
+    """The score of the perfect purchase: 1.0, or less only where upstream's reward fails its own options."""
     goal = shop.goals[session_id]
     chosen = {str(place): option if isinstance(option, str) else option[1] for place, option in enumerate(goal.options)}
     without_fault = score(goal.product, chosen, goal, "fixed").score
@@ -106,10 +106,10 @@ def perfect_steps(shop: Shop, session_id: int) -> list[StepRequest]:
 def bad_policies(seed: int) -> Iterator[tuple[str, list[StepRequest]]]:
     """Policies that must not score: babbling, looking without buying, and buying nothing."""
     text = _GARBAGE[seed % len(_GARBAGE)]
-    yield "garbage for ever", [StepRequest(message=text)] * MAX_TURNS
-    yield "search for ever", [StepRequest(message="Action: search[gift]")] * MAX_TURNS
+    yield "garbage in every turn", [StepRequest(message=text)] * MAX_TURNS
+    yield "search in every turn", [StepRequest(message="Action: search[gift]")] * MAX_TURNS
     yield "buying before choosing", [StepRequest(tool_calls=[_call("click", "value", "buy now")])] * MAX_TURNS
-    yield "unreadable calls for ever", [StepRequest(parse_error="not JSON")] * MAX_TURNS
+    yield "unreadable calls in every turn", [StepRequest(parse_error="not JSON")] * MAX_TURNS
 
 
 def play(shop: Shop, task: dict[str, Any], steps: Iterable[StepRequest], seed: int = 0) -> list[Observation]:

@@ -1,4 +1,4 @@
-"""What both training methods share: the trainer's arguments and the callback that speaks to the journal."""
+"""The parts that both training methods share: the trainer's arguments and the callback that speaks to the journal."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class JournalCallback(TrainerCallback):
     ``held_out`` plays held-out tasks, or measures the loss on held-out rows, where the job asks for that. ``extra``
     holds our own figures of the step being trained; they are merged into the step's metrics and then forgotten.
     ``rows`` counts the rows that the update being made learns from, where the trainer counts them. ``updates`` are made
-    of one sampling. ``stage_end`` tells when a stage of the run has ended, which ends its trainer. ``tokens`` keeps
+    of one sampling. ``stage_end`` knows when a stage of the run has ended, which ends its trainer. ``tokens`` keeps
     what the trainer knows of each token of a sampling. ``before_update`` is called when the gradients of an update are
     there and the weights have not moved.
     """
@@ -139,7 +139,7 @@ class JournalCallback(TrainerCallback):
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self.job.step = state.global_step
         self.saver.updated(state.global_step)
-        if self.job.stop.is_set() and not self._goes_on(state.global_step):
+        if self.job.stop.is_set() and not self._continues(state.global_step):
             control.should_training_stop = True
 
     def on_log(
@@ -150,7 +150,7 @@ class JournalCallback(TrainerCallback):
         logs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Journal the step's metrics, then save: a checkpoint never stands before the metrics of its step."""
+        """Journal the step's metrics, then save: a checkpoint is never written before the metrics of its step."""
         if not logs or "loss" not in logs:
             return  # the summary at the end of training
         values = numbers_only(logs) | self._figures()
@@ -170,12 +170,12 @@ class JournalCallback(TrainerCallback):
             if state.global_step < self.job.config.run.max_steps:
                 self.job.journal.write(PhaseChanged(phase="training", step=state.global_step + 1))
             self._mark = time.monotonic()
-        if ends or (self.job.stop.is_set() and not self._goes_on(state.global_step)):
+        if ends or (self.job.stop.is_set() and not self._continues(state.global_step)):
             control.should_training_stop = True
 
     def _stage_ends(self, step: int) -> bool:
-        """Whether the stage ends at a border. One that ends because the time is over has not: a run that goes on from
-        there goes on in it."""
+        """Whether the stage ends at a border. One that ends because the time is over has not: a run that continues from
+        there continues the stage."""
         return self.stage_end is not None and self.stage_end.reached(step)
 
     def _evaluate(self, step: int) -> bool:
@@ -225,7 +225,7 @@ class JournalCallback(TrainerCallback):
         if 0 < most <= count:
             raise NoGradient(
                 f"{text}, so nothing is learned. {why}",
-                hint="Resume goes on for as many updates again; run.no_gradient_updates: 0 lets the run go on anyway.",
+                hint="Resume allows as many updates again; run.no_gradient_updates: 0 lets the run continue anyway.",
             )
         self.job.log(f"{text}. {why}", "warning")
 
@@ -239,12 +239,12 @@ class JournalCallback(TrainerCallback):
         if values.get("groups/zero_variance_share") == 1.0:
             return (
                 "The rewards of every group are equal. Take tasks that are solved sometimes, more rollouts of each, or "
-                "a reward that tells them apart."
+                "a reward that distinguishes them."
             )
         return "No rollout is learned from: look at those that are excluded, cut off and masked, or left out."
 
-    def _goes_on(self, step: int) -> bool:
-        """Whether a run that is asked to stop goes on after ``step``: the updates of a sampling are finished first."""
+    def _continues(self, step: int) -> bool:
+        """Whether a run that is asked to stop continues after ``step``: a sampling's updates are finished first."""
         return not self.saver.at_border(step) and self._finishes(step)
 
     def _leave_if_asked(self, state: TrainerState) -> None:
@@ -275,8 +275,8 @@ def numbers_only(logs: dict[str, Any]) -> dict[str, float]:
 def train(job: Job, trainer: Any, callback: JournalCallback, checkpoint: Path | None) -> None:
     """Run the trainer to its end and save the model. Raises ``StopRequested`` when the run was asked to stop.
 
-    Where a stage ends, another trainer goes on from its checkpoint, and the model is not saved yet. A run that stops or
-    pauses saves what it trained since the last checkpoint.
+    Where a stage ends, another trainer continues from its checkpoint, and the model is not saved yet. A run that stops
+    or pauses saves what it trained since the last checkpoint.
     """
     from transformers import PrinterCallback
 

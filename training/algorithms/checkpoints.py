@@ -2,7 +2,7 @@
 
 How one is written: everything into ``<name>.staging`` → fsync of each file → ``manifest.json`` with sizes and hashes,
 fsync → atomic rename to ``<name>`` → fsync of the parent. A process that dies at any point leaves a staging folder,
-which nobody reads. One that was damaged later fails its manifest and is set aside as ``<name>.torn``.
+which is never read. One that was damaged later fails its manifest and is set aside as ``<name>.torn``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PREFIX = "checkpoint-"
 FINAL, ADAPTER = "model", "adapter"
 ADAPTER_CONFIG = "adapter_config.json"
 PINNED = ".pinned"
-"""Ending of the file beside a checkpoint that something else starts from: retention leaves that one."""
+"""Ending of the file next to a checkpoint that something else starts from: retention leaves that one."""
 MAX_MANIFEST_BYTES = 4 << 20
 
 
@@ -52,7 +52,7 @@ class ManifestFile(BaseModel):
 class StageMark(BaseModel):
     """The stage of a run that trained some weights, counted from 1, and the step after which it began.
 
-    ``streak`` evaluations in a row had reached the figure that ends it; ``ended``: the next stage goes on from here.
+    ``streak`` evaluations in a row had reached the figure that ends it; ``ended``: the next stage continues from here.
     """
 
     number: int
@@ -67,7 +67,7 @@ class StageMark(BaseModel):
 
 
 class Manifest(BaseModel):
-    """What a whole checkpoint consists of."""
+    """The parts of a whole checkpoint."""
 
     version: int = 1
     step: int
@@ -251,7 +251,7 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-# Where a run goes on: the newest whole checkpoint by (attempt, step), walking down past torn ones.
+# Where a run continues: the newest whole checkpoint by (attempt, step), walking down past torn ones.
 #
 # A place to resume from is a checkpoint, a folder that holds checkpoints, or a folder whose numbered subfolders
 # (attempts) hold them. What is newer than the checkpoint that is taken and not whole is renamed ``<name>.torn``.
@@ -261,7 +261,7 @@ _STATES = {"optimizer.pt", "scheduler.pt", "rng_state.pth"}
 
 @dataclass
 class Found:
-    """The checkpoint to go on from, if any; checkpoints that were not whole, by their former names; what was checked.
+    """The checkpoint to continue from, if any; those that were not whole, by their former names; what was checked.
 
     ``trained`` is the last step that any attempt in the places had trained.
     """
@@ -273,7 +273,7 @@ class Found:
 
     @property
     def step(self) -> int:
-        """The step to go on from; 0 without a checkpoint."""
+        """The step to continue from; 0 without a checkpoint."""
         return step_of(self.folder) if self.folder is not None else 0
 
 
@@ -294,7 +294,7 @@ def find_resume(*places: Path) -> Found:
 def _candidates(places: Sequence[Path]) -> Iterable[Path]:
     for place in places:
         if _is_checkpoint(place):
-            # One that is torn is passed over for the next older one beside it.
+            # One that is torn is passed over for the next older one next to it.
             yield from (folder for folder in numbered(place.parent) if step_of(folder) <= step_of(place))
             continue
         for folder in (place, *_attempts(place)):
@@ -320,7 +320,7 @@ def _trained(places: Sequence[Path]) -> int:
 
 
 def _step_agrees(folder: Path, manifest: Manifest) -> bool:
-    """Whether name, manifest and trainer state tell one step; without a state there is nothing to go on from."""
+    """Whether name, manifest and trainer state name one step; without a state there is nothing to continue from."""
     try:
         state = json.loads((folder / "trainer_state.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):

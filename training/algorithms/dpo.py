@@ -39,8 +39,8 @@ def run_dpo(job: Job) -> None:
     config = job.config
     rows, device, checkpoint, folder, tokenizer = load_lessons(job)
     encoded = encode_pairs(rows, tokenizer, config.dpo.max_length)
-    for said in remarks_of(encoded, limit="dpo.max_length"):
-        job.log(said, "warning")
+    for remark in remarks_of(encoded, limit="dpo.max_length"):
+        job.log(remark, "warning")
     job.check_stop()
     model = load_model(config, folder, device)
     callback = JournalCallback(job)

@@ -33,7 +33,7 @@ from training.rollout.trajectory import Rollout
 #    of m rollouts, half of them solved: N = n + m, S' = S + m/2, Q' = Q + m/2.
 # 2. A task is worth drawing by L = (N·Q' − S'²) / (N·(N + 1)), the variance of an outcome that is expected after what
 #    was seen. Outcomes of 0 and 1 make it the mean of p(1 − p) under Beta(m/2 + solved, m/2 + failed), which is αβ /
-#    ((α + β)(α + β + 1)); for others it is the posterior mean of the variance under a Dirichlet process whose base is
+#    ((α + β)(α + β + 1)). For others it is the posterior mean of the variance under a Dirichlet process whose base is
 #    that prior (Ferguson 1973), so that a task which always earns 0.5 is not worth more than one that always earns 1.
 #    It is never 0.
 # 3. Evidence fades: after h samplings a rollout counts half, n, S and Q alike.
@@ -51,7 +51,7 @@ SOLVED, HOPELESS = 0.9, 0.1
 
 
 class Evidence(NamedTuple):
-    """What is known of a task: how many ``rollouts``, the ``total`` of their outcomes and of their ``squares``, each as
+    """The evidence on a task: how many ``rollouts``, the ``total`` of their outcomes and of their ``squares``, each as
     it counted right after the ``sampling``-th sampling, from 1."""
 
     rollouts: float
@@ -64,7 +64,7 @@ NONE = Evidence(0.0, 0.0, 0.0, 0)
 
 
 def faded(evidence: Evidence, sampling: int, half_life: int) -> Evidence:
-    """What the evidence counts after the ``sampling``-th sampling. ``half_life`` in samplings; 0 never fades."""
+    """The evidence as it counts after the ``sampling``-th sampling. ``half_life`` in samplings; 0 never fades."""
     kept = 0.5 ** ((sampling - evidence.sampling) / half_life) if half_life else 1.0
     return Evidence(evidence.rollouts * kept, evidence.total * kept, evidence.squares * kept, sampling)
 
@@ -173,8 +173,8 @@ def short_prompts(rows: list[Row], template: Template, limit: int) -> list[int]:
 # 1. Evidence of a sampling counts from the moment the trainer takes it. A sampling's tasks are drawn right before it
 #    begins: the next one once the last was taken, and with ``rollout.max_staleness`` s, sampling k once k − s was. They
 #    are noted as *planned* until they are taken.
-# 2. A checkpoint holds the memory and what is planned as they were at its border, in ``tasks.json``. A run that goes on
-#    from there plays the planned tasks, and so draws what it would have drawn without the break.
+# 2. A checkpoint holds the memory and what is planned as they were at its border, in ``tasks.json``. A run that
+#    continues from there plays the planned tasks, and so draws what it would have drawn without the break.
 # 3. Tasks are known by what they ask and expect (``training/data/identity.py``), so evidence outlives a change of
 #    stage, another order of the rows and another spelling of them; rows that ask the same are counted apart, by their
 #    order. A change of stage drops what is planned, and the range of the rewards, which are another stage's.
@@ -184,7 +184,7 @@ def short_prompts(rows: list[Row], template: Template, limit: int) -> list[int]:
 
 TASKS_NAME = "tasks.json"
 _DRAWS = -2
-"""Tells the seeds of draws from those of refills and of rollouts."""
+"""Keeps the seeds of draws apart from those of refills and of rollouts."""
 
 
 class Memory(BaseModel):
@@ -212,7 +212,7 @@ class Memory(BaseModel):
 
 
 def read_memory(folder: Path) -> Memory | None:
-    """What a checkpoint remembers; ``None`` where it holds nothing of this version."""
+    """The memory of a checkpoint; ``None`` where it holds nothing of this version."""
     try:
         return Memory.model_validate_json((folder / TASKS_NAME).read_bytes())
     except (OSError, ValidationError):
@@ -237,7 +237,7 @@ class Drawing:
     def __init__(
         self, options: DataConfig, rows: Sequence[Row], places: Sequence[int], seed: int, memory: Memory | None = None
     ) -> None:
-        """``places`` of ``rows`` may be drawn. ``memory`` is that of the stage that goes on (``entered``)."""
+        """``places`` of ``rows`` may be drawn. ``memory`` is that of the stage that continues (``entered``)."""
         self._options, self._seed = options, seed
         names = keys_of(rows)
         self._keys = {place: names[place] for place in places}
@@ -298,7 +298,7 @@ class Drawing:
         return NONE if found is None else faded(found, memory.samplings, self._options.draw_half_life)
 
     def _widen(self, groups: Sequence[Sequence[Rollout]]) -> None:
-        """Take the rewards that stand for outcomes into the range of those that were seen."""
+        """Take the rewards that serve as outcomes into the range of those that were seen."""
         memory = self.memory
         values = [value for members in groups if not outcomes_of(members) for value in _rewards(members)]
         known = [value for value in (memory.low, memory.high) if value is not None]
@@ -315,7 +315,7 @@ class Drawing:
 
 
 def entered(memory: Memory | None, stage: str) -> Memory | None:
-    """A checkpoint's memory where its run goes on in ``stage``, which may be another one."""
+    """A checkpoint's memory where its run continues in ``stage``, which may be another one."""
     if memory is None or memory.stage == stage:
         return memory
     return memory.model_copy(update={"stage": stage, "low": None, "high": None, "planned": {}})

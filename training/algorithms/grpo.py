@@ -62,7 +62,7 @@ def run_on_rollouts(
     progress = StageProgress(job, job.find_checkpoint())
     while True:
         _train_stage(progress, trainer_class, loss(job.config), scorer=scorer, engine=engine)
-        if not progress.goes_on():
+        if not progress.enters_next():
             return
         job.check_stop()
         job.journal.write(PhaseChanged(phase="preparing", step=job.step))
@@ -104,7 +104,7 @@ def _train_stage(
         rollouts = after.enter_context(closing(Rollouts(job, callback, rows, prompts, template, segments, scorer)))
         weights = [component.weight for component in components]
         arguments = rollout_arguments(config, job.run_dir, device, weights) | loss
-        arguments["ignore_data_skip"] = job.stage is not None  # the order of its prompts begins where it goes on
+        arguments["ignore_data_skip"] = job.stage is not None  # the order of its prompts begins where it continues
         dataset = _prompts(len(order))
         given = {"model": model, "processing_class": tokenizer, "train_dataset": dataset}
         trainer = _make_trainer(config, trainer_class, arguments, components, callback, rollouts, **given)
@@ -170,7 +170,7 @@ def grpo_arguments(config: JobConfig, run_dir: Path, device: str, weights: list[
 
 
 def rollout_arguments(config: JobConfig, run_dir: Path, device: str, weights: list[float]) -> dict[str, Any]:
-    """What does not hang on the loss: prompts × generations rollouts, a mini batch each update, in micro batches."""
+    """The arguments apart from the loss: prompts × generations rollouts, a mini batch each update, in micro batches."""
     batch = config.rollouts_per_step
     mini = config.optim.mini_batch_size or batch
     # With a limit of tokens each rollout may need a micro batch of its own; those that are not needed stay empty.
@@ -243,14 +243,14 @@ def _drawing(job: Job, progress: StageProgress, rows: list[Row], places: list[in
         return None
     memory = entered(read_memory(checkpoint), stage) if checkpoint is not None else None
     drawing = Drawing(config.data, rows, places, config.run.seed, memory or Memory(stage=stage))
-    said = f"Tasks are drawn by their pass rate: {drawing.known} of {len(places)} have been played before."
+    text = f"Tasks are drawn by their pass rate: {drawing.known} of {len(places)} have been played before."
     draws = -(-(progress.last_step - progress.step) // config.updates_per_step) * config.rollout.prompts_per_step
     if draws <= len(places):
-        said += f" At most {draws} are drawn from here on, so hardly any comes twice, and little is gained by it."
+        text += f" At most {draws} are drawn from here on, so hardly any comes twice, and little is gained by it."
     if checkpoint is not None and memory is None:
-        job.log(f"{said} {checkpoint.name} remembers no tasks.", "warning")
+        job.log(f"{text} {checkpoint.name} remembers no tasks.", "warning")
     else:
-        job.log(said)
+        job.log(text)
     return drawing
 
 
@@ -302,8 +302,8 @@ def _join_rows(trainer: Any) -> None:
 
 # PPO: our rollouts, and TRL's GRPO trainer with a value head (``trainers``).
 #
-# Proximal Policy Optimization: Schulman et al. 2017. The rollouts, rewards, journal and clipped loss are GRPO's; what a
-# token is worth is told by values that are learned beside the policy, not by the other rollouts of its task.
+# Proximal Policy Optimization: Schulman et al. 2017. The rollouts, rewards, journal and clipped loss are GRPO's; a
+# token's worth comes from values that are learned with the policy, not from the other rollouts of its task.
 
 
 def run_ppo(job: Job, *, scorer: Scorer | None = None, engine: Engine | None = None) -> None:
@@ -323,10 +323,10 @@ def run_ppo(job: Job, *, scorer: Scorer | None = None, engine: Engine | None = N
 
 
 def clipped_arguments(config: JobConfig) -> dict[str, Any]:
-    """The part of TRL's ``GRPOConfig`` that says what is minimised beside the value loss."""
+    """The part of TRL's ``GRPOConfig`` that says what is minimised besides the value loss."""
     options = config.ppo
     return {
-        # TRL asks for two at least; the trainer is told the real number once the whole step has been divided.
+        # TRL asks for two at least; the trainer gets the real number once the whole step has been divided.
         "num_generations": config.rollouts_per_step,
         "num_iterations": options.num_iterations,
         "beta": options.beta,

@@ -1,7 +1,7 @@
 """Evaluating a model while it is trained, on tasks that it is not trained on.
 
-The weights after a step play every held-out task, with seeds that hang on the task alone: two evaluations of a run are
-paired, and so are those of two runs with the same seed. Nothing of it reaches the loss. An evaluation stands before
+The weights after a step play every held-out task, with seeds that depend on the task alone: two evaluations of a run
+are paired, and so are those of two runs with the same seed. Nothing of it reaches the loss. An evaluation comes before
 the checkpoint of its step, which so knows how good it is.
 """
 
@@ -152,7 +152,7 @@ class HeldOut:
         evaluated: Callable[[Report], None] | None = None,
     ) -> None:
         """``check`` is that of a sampler which has a copy of the weights. ``settle`` waits until nothing else is
-        sampled; ``evaluated`` is told of weights that were trained.
+        sampled; ``evaluated`` gets the reports on weights that were trained.
         """
         self._settle, self._evaluated = settle, evaluated
         self._job = job
@@ -239,7 +239,7 @@ class HeldOut:
 
 
 def _earlier(job: Job) -> dict[int, float | None]:
-    """Success by step of the evaluations that the attempt goes on after; later ones are played again."""
+    """Success by step of the evaluations that the attempt continues after; later ones are played again."""
     found: dict[int, float | None] = {}
     for folder in (*job.earlier, job.run_dir):
         for _line, event in read_events(folder / JOURNAL_NAME, max_bytes=WHOLE_FILE):
@@ -270,7 +270,7 @@ def _try(rollout: Rollout) -> Try:
 
 
 def _figures(report: Report) -> dict[str, float]:
-    """What is drawn over the steps; a figure that is missing is left out."""
+    """The figures that are drawn over the steps; a figure that is missing is left out."""
     values: dict[str, float] = {"heldout/missing": float(report.excluded)}
     for name in ("success", "reward", "turns", "tokens"):
         figure = report.figures.get(name)
@@ -300,7 +300,7 @@ class HeldOutLoss:
     def __init__(self, job: Job, trainer: Any, examples: Sequence[Example], collator: Collator, size: int) -> None:
         self._job = job
         self._trainer = trainer
-        # Rows of one length share a batch: its width is computed for all of them, and sums do not hang on their order.
+        # Rows of one length share a batch: its width is computed for all; sums do not depend on their order.
         self._examples = sorted(examples, key=lambda example: len(example["input_ids"]), reverse=True)
         self._collator = collator
         self._size = size
@@ -350,7 +350,7 @@ class HeldOutLoss:
 
 
 def _measured(job: Job) -> int:
-    """The last step up to where the attempt goes on that was measured; -1 where none was."""
+    """The last measured step up to where the attempt continues; -1 where none was."""
     last = -1
     for folder in (*job.earlier, job.run_dir):
         for _line, event in read_events(folder / JOURNAL_NAME, max_bytes=WHOLE_FILE):

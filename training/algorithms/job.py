@@ -1,4 +1,4 @@
-"""What every job has: its surroundings and the order of its rows. Importing it loads no training library."""
+"""The parts of every job: its surroundings and the order of its rows. Importing it loads no training library."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PACKAGES = ("torch", "transformers", "trl", "peft", "openenv")
 
 @dataclass
 class Job:
-    """One run of one method: what it is given, and where it stands.
+    """One run of one method: what it is given, and how far it is.
 
     ``step`` counts finished optimiser steps, ``saved_step`` is the last one that a whole checkpoint (``saved``) holds.
     ``save_seconds`` and ``update_seconds`` are what the last save and the last update took. ``earlier`` are the folders
@@ -113,7 +113,7 @@ class Job:
         return True
 
     def keep_room(self) -> None:
-        """Raise ``StorageFull`` before the disk is full, while there is still room for the last words."""
+        """Raise ``StorageFull`` before the disk is full, while there is still room for the last lines."""
         require_room(self.run_dir, 0, "the run")
         try:
             self.journal.keep_reserve()
@@ -156,9 +156,9 @@ class Job:
         return HubModel(self.config.model.source, commit) if commit and self.config.model.from_hub else None
 
     def first_revision(self) -> str:
-        """The commit of the base model that this run began with, as its first attempt's journal tells; else nothing.
+        """The commit of the base model that this run began with, as its first attempt's journal says; else nothing.
 
-        A run that goes on must not meet a newer base below its adapter.
+        A run that continues must not meet a newer base below its adapter.
         """
         parents = [place for folder in self.resume_from for place in (folder, folder.parent)]
         for folder in (*self.earlier, self.run_dir, *parents):
@@ -168,15 +168,15 @@ class Job:
         return ""
 
     def steps_done(self) -> int:
-        """The last step that an earlier attempt of this run finished, as its journal tells."""
+        """The last step that an earlier attempt of this run finished, as its journal says."""
         return next((step for folder in reversed(self.earlier) if (step := last_step(folder / JOURNAL_NAME))), 0)
 
     def keep_replies(self) -> None:
-        """Keep what judges answer in the run's folder, and use what earlier attempts were told: it was paid for."""
+        """Keep what judges answer in the run's folder, and use what earlier attempts got: it was paid for."""
         replies.keep_in(self.run_dir / REPLIES_NAME, [folder / REPLIES_NAME for folder in self.earlier])
 
     def find_checkpoint(self) -> Path | None:
-        """The checkpoint to go on from: in ``resume_from``, else in the run's own folder. Journals what was found."""
+        """The checkpoint to continue from: in ``resume_from``, else in the run's folder. Journals what was found."""
         for folder in (self.run_dir, *self.earlier):
             remove_leftovers(folder)
         found = find_resume(*(self.resume_from or (self.run_dir,)))
@@ -206,7 +206,7 @@ class Job:
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    """The first whole lines of a journal, among which its start stands; none where there is no journal."""
+    """The first whole lines of a journal, among which its start is; none where there is no journal."""
     with suppress(FileNotFoundError), open(path, "rb") as file:
         yield from (line for line in islice(file, FIRST_LINES) if line.endswith(b"\n"))
 

@@ -42,7 +42,7 @@ STEP_NORMALISED = ("dapo", "cispo", "vespo")
 
 
 class KeptRowsTrainer(FiniteUpdates, GRPOTrainer):  # type: ignore[misc]
-    """``callback`` is told how many rows each update learns from, and asked for the weights' health.
+    """``callback`` gets the number of rows that each update learns from, and is asked for the weights' health.
 
     ``micro_tokens`` limits the token cells of a micro batch, in place of a number of rows; 0 is off. With
     ``join_rows`` the rows of a micro batch follow each other in a single one.
@@ -53,7 +53,7 @@ class KeptRowsTrainer(FiniteUpdates, GRPOTrainer):  # type: ignore[misc]
     join_rows: bool = False
     _random_of: str | None = None
     _places: torch.Tensor | None = None
-    _told_long = False
+    _warned_long = False
 
     def __init__(self, *args: Any, **given: Any) -> None:
         super().__init__(*args, **given)
@@ -73,7 +73,7 @@ class KeptRowsTrainer(FiniteUpdates, GRPOTrainer):  # type: ignore[misc]
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         """In a run with stages the step size and the decay are those of the stage, whatever the checkpoint was saved
-        with; the moments and the place in the schedule go on."""
+        with; the moments and the place in the schedule continue."""
         if checkpoint is None or self.callback.job.stage is None:
             super()._load_optimizer_and_scheduler(checkpoint)
             return
@@ -81,7 +81,7 @@ class KeptRowsTrainer(FiniteUpdates, GRPOTrainer):  # type: ignore[misc]
         own = [{name: group[name] for name in ("initial_lr", "weight_decay")} for group in optimizer.param_groups]
         super()._load_optimizer_and_scheduler(checkpoint)
         self._random_of = checkpoint
-        schedule: Any = getattr(self.lr_scheduler, "scheduler", self.lr_scheduler)  # accelerate's stands around it
+        schedule: Any = getattr(self.lr_scheduler, "scheduler", self.lr_scheduler)  # accelerate's wraps it
         schedule.base_lrs = [values["initial_lr"] for values in own]
         factors = [factor(schedule.last_epoch) for factor in schedule.lr_lambdas]
         schedule._last_lr = [rate * factor for rate, factor in zip(schedule.base_lrs, factors, strict=True)]
@@ -90,7 +90,7 @@ class KeptRowsTrainer(FiniteUpdates, GRPOTrainer):  # type: ignore[misc]
 
     def get_batch_samples(self, *arguments: Any) -> Any:
         """The first prompts of a stage are fetched before the random states are set: a loader that begins draws a
-        number, and one that goes on, in a run without stages, draws it before they are set too."""
+        number, and one that continues, in a run without stages, draws it before they are set too."""
         found = super().get_batch_samples(*arguments)
         if self._random_of is not None:
             self._load_rng_state(self._random_of)
@@ -121,8 +121,8 @@ class KeptRowsTrainer(FiniteUpdates, GRPOTrainer):  # type: ignore[misc]
 
     def _tell_long_rows(self, longest: int) -> None:
         """Say once that there are rows which the limit cannot hold."""
-        if 0 < self.micro_tokens < longest and not self._told_long:
-            self._told_long = True
+        if 0 < self.micro_tokens < longest and not self._warned_long:
+            self._warned_long = True
             self.callback.job.log(
                 f"A rollout of {longest:,} tokens is longer than optim.max_tokens_per_micro_batch "
                 f"({self.micro_tokens:,}): such rollouts are micro batches of their own and need more memory.",

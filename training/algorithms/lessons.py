@@ -49,7 +49,7 @@ class Encoded:
     left_out: Counter[str] = field(default_factory=Counter)
     unreasoned: int = 0
     refusal: TemplateError | None = None
-    """What the chat template said of the first row that it refused."""
+    """The chat template's complaint about the first row that it refused."""
 
     def add(self, example: Example, reasoned: bool) -> None:
         """Take a row; ``reasoned`` says whether all of its reasoning is in the example."""
@@ -97,20 +97,22 @@ def encode_rows(rows: Sequence[Row], tokenizer: Any, limit: int) -> Encoded:
 
 
 def remarks_of(*parts: Encoded, limit: str) -> list[str]:
-    """What a run's log says of rows that are not learned, or not wholly. ``limit`` names the option of the length."""
+    """Remarks for the log on rows that are not learned, or not wholly. ``limit`` names the option of the length."""
     left_out: Counter[str] = sum((part.left_out for part in parts), Counter())  # a sum has no zeros
-    said = [f"{count} rows are left out: {LEFT_OUT[why].format(limit=limit)}." for why, count in left_out.most_common()]
+    found = [
+        f"{count} rows are left out: {LEFT_OUT[why].format(limit=limit)}." for why, count in left_out.most_common()
+    ]
     if unreasoned := sum(part.unreasoned for part in parts):
-        said.append(f"The reasoning of {unreasoned} rows is not learned: the chat template leaves it out.")
+        found.append(f"The reasoning of {unreasoned} rows is not learned: the chat template leaves it out.")
     if refusal := next((part.refusal for part in parts if part.refusal), None):
-        said.append(f"The chat template said of the first row that it refused: {refusal.message}")
-    return said
+        found.append(f"The chat template said of the first row that it refused: {refusal.message}")
+    return found
 
 
 def no_lesson(encoded: Encoded, *, limit: str) -> DataError:
     """The error where no row of a dataset is left. ``limit`` as in ``remarks_of``."""
-    said = " ".join(["Nothing of the dataset can be learned.", *remarks_of(encoded, limit=limit)])
-    return DataError(said, hint="Raise the limit, or check the dataset.")
+    text = " ".join(["Nothing of the dataset can be learned.", *remarks_of(encoded, limit=limit)])
+    return DataError(text, hint="Raise the limit, or check the dataset.")
 
 
 def _example(learned: Learned, limit: int) -> Example:
@@ -148,7 +150,7 @@ def learned_tokens(
 def unwritten_in(
     messages: list[Message], turns: Sequence[bool], tools: Tools | None, template: ChatTemplate
 ) -> set[str]:
-    """What the template leaves out of turns that are learned: ``reasoning``, ``calls``.
+    """The parts of learned turns that the template leaves out: ``reasoning``, ``calls``.
 
     Found by rendering the conversation with words in their place that are nowhere else.
     """
@@ -263,7 +265,7 @@ def _reading(ids: list[int], message: Message, row: Row, template: ChatTemplate)
 
 
 def spelled(ids: Sequence[int], tokenizer: Any) -> list[Token]:
-    """Each id with what it adds to the text: a character of several ids stands at the last of them."""
+    """Each id with what it adds to the text: a character of several ids comes with the last of them."""
     found: list[Token] = []
     waiting: list[int] = []
     for token in ids:

@@ -44,7 +44,7 @@ def prepare_device(config: JobConfig) -> str:
 
 
 def autocast_dtype(device: str) -> Any:
-    """What the device computes in: bfloat16 where it can, else ``None`` for the weights' own precision.
+    """The precision of the device's computing: bfloat16 where it can, else ``None`` for the weights' own precision.
 
     Older GPUs would only emulate bfloat16, and float16 needs its loss scaled, so they compute in float32.
     """
@@ -96,9 +96,9 @@ def _download(source: str, revision: str) -> Path:
             max_workers=4,
         )
     except Exception as exc:  # the hub's client raises a dozen types, httpx's among them
-        said = shorten(str(exc).replace(token, "***") if token else str(exc), 200, placeholder=" …")
+        reason = shorten(str(exc).replace(token, "***") if token else str(exc), 200, placeholder=" …")
         raise ModelError(
-            f"The model {source} could not be fetched from Hugging Face: {type(exc).__name__}: {said}",
+            f"The model {source} could not be fetched from Hugging Face: {type(exc).__name__}: {reason}",
             hint="Check the name and the network, and for a gated or private model the project's Hugging Face token; "
             "or set model.source to a local folder.",
         ) from (None if token else exc)
@@ -118,7 +118,7 @@ def fetch_base(job: Job, rows: Sequence[Row]) -> Path:
 
 
 class Lessons(NamedTuple):
-    """What SFT and DPO begin with: the rows, and the checked model that learns them."""
+    """The inputs of SFT and DPO: the rows, and the checked model that learns them."""
 
     rows: list[Row]
     device: str
@@ -157,7 +157,7 @@ def load_tokenizer(folder: Path) -> tuple[PreTrainedTokenizerBase, str | None]:
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    except Exception as exc:  # whatever a broken tokenizer file makes the library raise
+    except Exception as exc:  # anything that a broken tokenizer file makes the library raise
         raise ModelError(f"The tokenizer cannot be loaded: {type(exc).__name__}: {str(exc)[:200]}") from exc
     note = use_training_template(tokenizer)
     if tokenizer.pad_token_id is None:
@@ -177,7 +177,7 @@ def four_bits(device: str) -> Any:
         raise ConfigError(
             "A base of 4 bits needs bitsandbytes, which is not installed.",
             option="model.quantization",
-            hint=f"Install it beside the trainer: {BITSANDBYTES}.",
+            hint=f"Install it next to the trainer: {BITSANDBYTES}.",
         )
     import torch
     from transformers import BitsAndBytesConfig
@@ -191,7 +191,7 @@ def four_bits(device: str) -> Any:
 
 
 def attention_of(config: JobConfig, device: str) -> dict[str, str]:
-    """What transformers is given of ``model.attention``. Raises ``ConfigError`` where it cannot be had."""
+    """The argument that transformers gets for ``model.attention``. Raises ``ConfigError`` where it cannot be had."""
     chosen = config.model.attention
     if chosen == "auto":
         return {}
@@ -201,7 +201,7 @@ def attention_of(config: JobConfig, device: str) -> dict[str, str]:
             what = "FlashAttention computes in bfloat16 on a CUDA GPU, and there is none here that can."
             raise ConfigError(what, option=option, hint="Set model.attention to auto.")
         if find_spec("flash_attn") is None:
-            hint = "Install it beside the trainer (pip install flash-attn), or set model.attention to auto."
+            hint = "Install it next to the trainer (pip install flash-attn), or set model.attention to auto."
             raise ConfigError("FlashAttention needs flash-attn, which is not installed.", option=option, hint=hint)
     return {"attn_implementation": chosen}
 
@@ -237,7 +237,7 @@ def load_model(config: JobConfig, folder: Path, device: str) -> Any:
             raise ModelError(f"The model cannot be loaded: {type(exc).__name__}: {str(exc)[:200]}") from exc
         what = f"This model has no attention by {config.model.attention}."
         raise ConfigError(what, option="model.attention", hint="Set model.attention to auto.") from exc
-    except Exception as exc:  # whatever a broken weight file makes the library raise
+    except Exception as exc:  # anything that a broken weight file makes the library raise
         raise ModelError(f"The model cannot be loaded: {type(exc).__name__}: {str(exc)[:200]}") from exc
     disable_router_logits(model)
     return model

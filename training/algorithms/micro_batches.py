@@ -1,4 +1,4 @@
-"""Micro batches without the padding that nobody needs.
+"""Micro batches without needless padding.
 
 TRL pads a whole sampling to its longest prompt and its longest completion, and keeps that width in every forward pass.
 Here rows are dealt to micro batches by length, the longest first, and a forward pass is as wide as the longest row in
@@ -32,9 +32,9 @@ Example = dict[str, list[int]]
 PROBE, WINDOW = (40, 24), 8
 """Tokens of the rows that are tried, and of the windows over which they are."""
 EXACT, ROUNDED, NOISE = 1e-3, 0.01, 3.0
-"""What two rows may differ by, as a share of the spread of logits: in float32, and where bfloat16 rounds; or so many
-times what the same rows differ by beside each other. Measured in float32: 8e-7 at most where rows are kept apart, 0.016
-(bloom, falcon_h1) to 1.7 where they are not."""
+"""The difference that two rows may have, as a share of the spread of logits: in float32, and where bfloat16 rounds; or
+so many times the difference of the same rows when padded in one batch. Measured in float32: 8e-7 at most where rows are
+kept apart, 0.016 (bloom, falcon_h1) to 1.7 where they are not."""
 
 
 class PackingCollator:
@@ -93,11 +93,11 @@ def require_apart(trainer: Any, option: str) -> None:
     model.eval()
     try:
         with torch.no_grad(), trainer.compute_loss_context_manager(), _short_windows(model):
-            alone, beside, joined = (_logits(model, batches) for batches in _apart(ids))
+            alone, padded, joined = (_logits(model, batches) for batches in _apart(ids))
     finally:
         model.train(was_training)
     exact = model.dtype == torch.float32 and trainer.accelerator.mixed_precision == "no"
-    limit = max(EXACT if exact else ROUNDED, NOISE * _gap(beside, alone))
+    limit = max(EXACT if exact else ROUNDED, NOISE * _gap(padded, alone))
     if not _gap(joined, alone) <= limit:
         raise ConfigError(
             "this model's layers would mix up rows that follow each other in one.",

@@ -48,7 +48,7 @@ class Cast(NamedTuple):
     def last_spend(self, job: Job) -> None:
         """Journal what was used in the end: rollouts that were cut off have used something as well."""
         if self.budget is not None:
-            with suppress(OSError):  # a full disk has been told already
+            with suppress(OSError):  # a full disk has been reported already
                 job.journal.write(Metrics(step=job.step, values=self.budget.figures))
 
 
@@ -80,7 +80,7 @@ def _meet_environment(job: Job) -> None:
 
 @contextmanager
 def cast_of(job: Job, rows: list[Row]) -> Iterator[Cast]:
-    """Whoever plays the job, as long as the block lasts."""
+    """The players of the job, as long as the block lasts."""
     if job.config.policies:
         yield Cast(scripted_player(job.config), "none")
         return
@@ -104,7 +104,7 @@ def _endpoint(job: Job) -> EndpointPlayer:
         for _line, event in read_events(folder / JOURNAL_NAME, max_bytes=1 << 40):
             if isinstance(event, Metrics):
                 budget.remember(event.values)
-    budget.tell = lambda: job.journal.write(Metrics(step=job.step, values=budget.figures))
+    budget.report = lambda: job.journal.write(Metrics(step=job.step, values=budget.figures))
     player = endpoint_player(job.config, budget, job.journal.write)
     _hello(job, player)
     return player
@@ -158,9 +158,9 @@ def _model(job: Job, rows: list[Row]) -> Iterator[Cast]:
 
 # Evaluate: every task of a set is played the same number of times and scored; nothing is trained.
 #
-# Two evaluations with the same tasks, seed and tries are paired: each try of a task meets the same episode, whoever
-# plays. A step is ``rollout.prompts_per_step`` tasks; steps overlap, so that slow rollouts delay nobody. A later
-# attempt goes on after the last step that an earlier one finished.
+# Two evaluations with the same tasks, seed and tries are paired: each try of a task meets the same episode for every
+# player. A step is ``rollout.prompts_per_step`` tasks; steps overlap, so that slow rollouts delay no others. A later
+# attempt continues after the last step that an earlier one finished.
 
 
 def run_evaluate(job: Job) -> None:
@@ -180,7 +180,7 @@ def run_evaluate(job: Job) -> None:
 
 
 def _report(job: Job, tasks: list[int]) -> None:
-    """Say what came out, and leave it as JSON beside the journal."""
+    """Log the result, and leave it as JSON next to the journal."""
     report = evaluation_of([*job.earlier, job.run_dir], tasks)
     (job.run_dir / REPORT_NAME).write_text(report.model_dump_json(indent=1) + "\n", encoding="utf-8")
     for name in ("success", "reward"):
@@ -232,7 +232,7 @@ def _play_set(job: Job, rows: list[Row], steps: list[list[int]], components: lis
 # Sample: rollouts against the real environment, scored and journalled; nothing is trained.
 #
 # The model plays, or an endpoint or scripted policies do, which need no model, no tokenizer and no training library. A
-# later attempt goes on after the last step that an earlier one finished.
+# later attempt continues after the last step that an earlier one finished.
 
 
 def run_sample(job: Job) -> None:

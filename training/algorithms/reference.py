@@ -1,7 +1,7 @@
 """Makes docs/algorithms.md: `python -m training docs algorithms`; a test keeps it current and whole.
 
 Each algorithm has its paper, its formula in plain text, its options and when to use it. Titles, defaults and limits of
-options stand in docs/configuration.md; here they are only named.
+options are in docs/configuration.md; here they are only named.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ METHODS = (
         "*High-Dimensional Continuous Control Using Generalized Advantage Estimation*",
         "A_t = δ_t + γλ A_t+1, δ_t = r_t + γ V_t+1 − V_t over the model's own tokens, then whitened; loss = that of "
         "`dapo` + c · ½ mean max((V − R)², (clip(V, V_old ± reach) − R)²), R = A + V_old",
-        "Tasks that are played once or a few times each, long episodes, and rewards of which a value can tell "
+        "Tasks that are played once or a few times each, long episodes, and rewards of which a value can show "
         "which part of a rollout earned them. Values are one linear layer over the model's last hidden states, "
-        "learned beside it, and one more forward a sampling; its start is below. The reward stands at the last "
+        "learned with it, and one more forward a sampling; its start is below. The reward is at the last "
         "own token; tokens of the environment are passed over: the value after one's last token is that of the "
         "next own one. A rollout that was cut off ends there. The pull β (log π − log π_ref) is taken from the "
         "reward of each token. Journalled rollouts have no advantage, since each token has its own.",
@@ -132,7 +132,7 @@ LOSSES = (
         ("cispo",),
         "MiniMax 2025, *MiniMax-M1*; the limit as in Khatri et al. 2025, *The Art of Scaling RL Compute*",
         "−Σ sg[min(ρ, limit)] A log π / tokens of the step",
-        "Several updates of one sampling: tokens that clipping would silence go on teaching, with a bounded weight. "
+        "Several updates of one sampling: tokens that clipping would silence still teach, with a bounded weight. "
         "`grpo.epsilon_high` is the limit itself.",
         ("grpo.epsilon_high",),
     ),
@@ -170,7 +170,7 @@ PAIR_LOSSES = (
         ("hinge",),
         "Zhao et al. 2023, *SLiC-HF*",
         "max(0, 1 − β margin)",
-        "Pairs that are to count no more once they are told apart.",
+        "Pairs that are to count no more once they are distinguished.",
     ),
     Entry(
         ("robust",),
@@ -196,7 +196,7 @@ CREDIT = (
         "A_k = (M_k − mean M_k) / (std M_k + 1e-4) for the tokens of turn k of K; M_k = r − w C_k; "
         "C_k = Σ g_l over l < k + Σ (1 − γ^(l − k)) g_l over k < l < K; g_l = what the environment's reward gained "
         "with the answer to turn l, times the weight of `task_success`; w `credit_weight`, γ `credit_discount`",
-        "Environments that pay while an episode goes on. What is paid before a turn does not hang on it and is only "
+        "Environments that pay during an episode. What is paid before a turn does not depend on it and is only "
         "noise to it; with γ below 1 what is paid long after it counts less, with 0 only its own gain and the last "
         "answer's. See *Credit to turns* below.",
     ),
@@ -257,7 +257,7 @@ SETTINGS = (
         "pull of β has. The warm-up is off at 0. It comes after the first advantages are made and before the policy's "
         "first update: the policy does not move, no step is counted, the learning rate's schedule stays at its "
         "beginning, and `ppo.value_coef` has no part. It costs two forwards of one sampling, however many updates, "
-        "and sums of width² numbers. A run that goes on, and a later stage, has the head of its checkpoint. "
+        "and sums of width² numbers. A run that continues, and a later stage, has the head of its checkpoint. "
         "Explained variance on the demo task, 64 rollouts a step, mean of steps 2 to 25 (and at how many of the 24 it "
         "is above 0), two seeds: −0.08 and −0.06 (7 and 0) with a head that starts at 0 and moves by 0.05 an update, "
         "0.10 and 0.05 (22 and 23) as it is now, 0.12 and 0.07 (24 and 22) with 20 updates of warm-up; the rewards are "
@@ -268,7 +268,7 @@ SETTINGS = (
         "– (arithmetic)",
         "rows of an update, the longest first, n at a time; or as many as rows × longest ≤ limit",
         "An update that does not fit at once. A forward pass is as wide as the longest row in it, and a sum over the "
-        "update does not hang on how rows were dealt. With the limit a long rollout has a pass of its own and short "
+        "update does not depend on how rows were dealt. With the limit a long rollout has a pass of its own and short "
         "ones share one. Rows keep TRL's random order where a mean is one of a micro batch: bnpo, the entropy bonus, "
         "the undecided tokens; those refuse the limit.",
     ),
@@ -341,7 +341,7 @@ SETTINGS = (
         ("rollout.max_staleness",),
         "Noukhovitch et al. 2024, *Asynchronous RLHF*",
         "rollouts come from weights that miss at most so many samplings' updates",
-        "A vLLM server on devices of its own: sampling and training go on at once. 1 is enough where both take "
+        "A vLLM server on devices of its own: sampling and training run at once. 1 is enough where both take "
         "about as long; the correction for the sampler weighs what is older.",
     ),
     Entry(
@@ -390,7 +390,7 @@ def _section(title: str, names: str, entries: Sequence[Entry]) -> list[str]:
 _TURNS = """
 ## Credit to turns
 
-With `credit: turns` each turn has an advantage of its own beside the rollout's. What that means at its edges:
+With `credit: turns` each turn has an advantage of its own besides the rollout's. What that means at its edges:
 
 - **An environment that pays at the end alone**: nothing is taken off, and every turn has exactly the rollout's
   advantage. What comes with the last answer is the outcome, for which all turns answer.
@@ -399,8 +399,8 @@ With `credit: turns` each turn has an advantage of its own beside the rollout's.
   rollout's advantage and has no part in the others' means; `credit/silent_share` counts those. A reward that the
   reset does not mention begins at 0.
 - **Unequal numbers of turns**: mean and spread of M_k are over the rollouts of the group that reached turn k. That is
-  biased where reaching it is itself good or bad: if only those that have earned nothing go on, they are compared
-  among themselves. Fewer than two that reached a turn are compared with nobody: the turn has the rollout's advantage.
+  biased where reaching it is itself good or bad: if only those that have earned nothing continue, they are compared
+  among themselves. Fewer than two that reached a turn are not compared: the turn has the rollout's advantage.
   So has one before which all that reached it were paid the same.
 - **Equal rewards, earned at different turns** teach which turn earned them. `rewards.signal` and
   `rollout.refill_rounds` look at whole rollouts all the same.

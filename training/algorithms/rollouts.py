@@ -98,7 +98,7 @@ class Rollouts:
 
     With ``rollout.max_staleness`` those of the next samplings are played meanwhile
     (``training/algorithms/rollouts.py``); ``prompts`` says which they are. New weights are then written while the old
-    ones still play, and loaded and asked in a thread of their own while the trainer goes on; the next sampling begins
+    ones still play, and loaded and asked in a thread of their own while the trainer continues; the next sampling begins
     once they are there. What they answered is judged before the first update that follows (``require_arrived``), when
     the trainer still has the weights that were handed over: nothing is ever learned from rollouts whose weights were
     not proved.
@@ -257,7 +257,7 @@ class Rollouts:
         return probes
 
     def require_arrived(self) -> None:
-        """Before an update: the handover that went on meanwhile is over, and was one of these very weights.
+        """Before an update: the handover that ran meanwhile is over, and was one of these very weights.
 
         Raises ``SamplerDisagrees``, or what the handover raised.
         """
@@ -340,7 +340,7 @@ class Rollouts:
         return [self._prompts.order[place] for place in self._places_of(step)]
 
     def _places_of(self, step: int) -> list[int]:
-        """Which places of the order a step's rollouts have, the same for all of a group."""
+        """The places of a step's rollouts in the order, the same for all of a group."""
         config = self._job.config
         prompts, size = config.rollout.prompts_per_step, config.rollout.num_generations
         first = (step - 1 - self._prompts.begin) // config.updates_per_step * prompts

@@ -1,4 +1,4 @@
-"""What a run saves: checkpoints and final models, when they are saved, and the card that describes a model."""
+"""The saves of a run: checkpoints and final models, when they are saved, and the card that describes a model."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from training.model_check import stored_dtype
 from training.policy.attached import value_head_of, without_value_head
 from training.rewards.scoring import components_of
 
-# The model card that a finished run leaves beside its weights: what it knows for a fact, and no word more.
+# The model card that a finished run leaves next to its weights: what it knows for a fact, and no word more.
 
 USE = """\
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -105,7 +105,7 @@ def _training(job: Job, step: int) -> dict[str, str]:
 
 
 def _figures(job: Job, step: int, figures: dict[str, float]) -> dict[str, str]:
-    """The figures that the run's page shows first, as they stood at the last step."""
+    """The figures that the run's page shows first, as they were at the last step."""
     shown = [name for name in job.config.method.tiles if name in figures]
     return {f"{METRICS[name].title}, step {step}": f"{figures[name]:.4g}" for name in shown}
 
@@ -126,7 +126,7 @@ def _cell(text: str) -> str:
     return re.sub(r"\s+", " ", text).replace("|", "\\|")
 
 
-# What a checkpoint and a final model hold, written from a trainer as it stands (``checkpoints`` makes them whole).
+# What a checkpoint and a final model hold, written from a trainer as it is (``checkpoints`` makes them whole).
 
 README = "README.md"
 REFERENCE = "reference/weights.safetensors"
@@ -140,8 +140,8 @@ def following_reference(trainer: Any) -> Any:
 
 
 def save_reference(model: Any, folder: Path) -> None:
-    """Put the reference's weights into a checkpoint: in a folder of their own, as whatever opens a model takes every
-    file of weights beside its config."""
+    """Put the reference's weights into a checkpoint: in a folder of their own, as any program that opens a model takes
+    every file of weights next to its config."""
     from safetensors.torch import save_model
 
     path = folder / REFERENCE
@@ -157,7 +157,7 @@ def load_reference(model: Any, folder: Path) -> None:
 
 
 def save_value_head(model: Any, folder: Path) -> None:
-    """Put the model's value head, if it has one, into a checkpoint: beside the model, as the reference is."""
+    """Put the model's value head, if it has one, into a checkpoint: next to the model, as the reference is."""
     from safetensors.torch import save_file
 
     if (head := value_head_of(model)) is not None:
@@ -174,7 +174,7 @@ def load_value_head(model: Any, folder: Path) -> None:
     assert head is not None  # noqa: S101 - asked by the trainer that attached it
     if not path.is_file():
         raise ModelError(
-            f"{folder.name} holds no value head, so no run of PPO can go on from it.",
+            f"{folder.name} holds no value head, so no run of PPO can continue from it.",
             hint="Resume from a checkpoint of a PPO run, or begin with its model as model.source.",
         )
     head.load_state_dict(load_file(path))
@@ -230,11 +230,11 @@ def save_final(
 ) -> tuple[Path, int]:
     """The trained model as safetensors with its tokenizer; adapters are merged in. Returns (folder, bytes).
 
-    A LoRA adapter is kept as well, in ``adapter`` beside the merged model, which is written in ``dtype``, the precision
-    of its base: what merging rounds away is still in the adapter. Weights that were all trained stay as they are, for
-    the rounding would take small updates back. The adapter names ``base``. ``card`` gives the text of the README; it is
-    told whether that is the adapter's. Merging changes the trainer's model, so nothing can be trained after this. A
-    base of 4 bits has lost what the one of ``base_folder`` has, so the adapter is merged into that.
+    A LoRA adapter is kept as well, in ``adapter`` next to the merged model, which is written in ``dtype``, the
+    precision of its base: what merging rounds away is still in the adapter. Weights that were all trained stay as they
+    are, for the rounding would take small updates back. The adapter names ``base``. ``card`` gives the README's text;
+    its argument is whether that is the adapter's. Merging changes the trainer's model, so nothing can be trained after
+    this. A base of 4 bits has lost what the one of ``base_folder`` has, so the adapter is merged into that.
     """
     target, model = run_dir / FINAL, trainer.accelerator.unwrap_model(trainer.model)
     merges = hasattr(model, "merge_and_unload")
@@ -296,16 +296,16 @@ def _name_base(folder: Path, base: HubModel | None) -> None:
 
 # When a checkpoint is saved, what of older ones goes, and what a run that is asked to end still saves.
 #
-# 1. The weights can be gone on from only at a *border*: when all updates of one sampling are done. Within a generation
-#    a trainer that resumes would have to hold the sampled rollouts too. Every step is a border where one update is made
-#    of each sampling.
+# 1. A run can continue from the weights only at a *border*: when all updates of one sampling are done. Within a
+#    generation a trainer that resumes would have to hold the sampled rollouts too. Every step is a border where one
+#    update is made of each sampling.
 # 2. At a border a checkpoint is due after ``run.save_every`` steps or ``run.save_every_minutes``, whichever comes
 #    first, after an evaluation that was the best of the run, where a stage ends, and at the last step, so that the run
 #    can be extended.
-# 3. A run that is asked to stop, or pauses, saves the last border if it trained since the last save. The weights stand
+# 3. A run that is asked to stop, or pauses, saves the last border if it trained since the last save. The weights stay
 #    there until the first update of the next sampling; the random states, and what is remembered of tasks, are kept as
 #    they were at the border.
-# 4. Before a save: weights must be finite, and the disk must have room for it beside the reserve. A run that pauses
+# 4. Before a save: weights must be finite, and the disk must have room for it besides the reserve. A run that pauses
 #    because the disk is full may take half of the reserve for its last save: that is what it is there for.
 # 5. After a save the checkpoints of this attempt and of those before it go that are neither among the newest
 #    ``run.keep_last`` nor the best.
@@ -318,7 +318,7 @@ LAST_SAVE_SHARE = 0.5
 
 class Saver:
     """Saves one trainer's state. ``updates`` is how many updates are made of one sampling, the first of which follows
-    step ``origin``; ``held_out`` tells the success of a step's weights on held-out tasks, where they were played;
+    step ``origin``; ``held_out`` gives the success of a step's weights on held-out tasks, where they were played;
     ``drawing`` draws tasks by what it remembers of them."""
 
     def __init__(self, job: Job, updates: int = 1) -> None:
@@ -368,7 +368,7 @@ class Saver:
 
     def finished(self, step: int, values: dict[str, float], *, wanted: bool = False) -> bool:
         """The metrics of ``step`` are journalled: save if a checkpoint is due. True if it did. ``wanted``: it is due
-        whatever the options say, for these are the best weights until now, or another stage goes on from them."""
+        whatever the options say, for these are the best weights until now, or another stage continues from them."""
         self._figures = values
         if "reward" in values:
             self._rewards.append(values["reward"])
@@ -412,8 +412,8 @@ class Saver:
         job.save_seconds = self._saved_at - began
         job.saved_step, job.saved, self._rewards = step, folder.name, []
         size, seconds = self._bytes, job.save_seconds
-        said = {"seconds": seconds, "reward": reward, "held_out": held_out}
-        job.journal.write(CheckpointSaved(step=step, path=folder.name, bytes=size, **said))
+        measured = {"seconds": seconds, "reward": reward, "held_out": held_out}
+        job.journal.write(CheckpointSaved(step=step, path=folder.name, bytes=size, **measured))
         self._retain()
 
     def _retain(self) -> None:
@@ -431,13 +431,13 @@ class Saver:
                 job.log(f"{name} could not be removed: {exc.strerror}.", "warning")
 
     def save_before_leaving(self, why: TiltyardError) -> None:
-        """Save what was trained since the last checkpoint, as far as that can be gone on from."""
+        """Save what was trained since the last checkpoint, as far as a run can continue from it."""
         job, full = self.job, isinstance(why, StorageFull)
         if job.step <= job.saved_step or isinstance(why, NotFinite) or (full and not self._fits_into_reserve()):
             return
         if not self.at_border(job.step):
             lost = f"steps {job.saved_step + 1} to {job.step} are trained again"
-            job.log(f"Stopped between the updates of one sampling: {self._last_good()} stands, and {lost}.", "warning")
+            job.log(f"Stopped between the updates of one sampling: {self._last_good()} is kept, and {lost}.", "warning")
             return
         try:
             self.save(job.step, LAST_SAVE_SHARE if full else 1.0)
@@ -445,7 +445,7 @@ class Saver:
             job.log(f"The state of step {job.step} could not be saved: {exc.message}", "warning")
 
     def _fits_into_reserve(self) -> bool:
-        """Whether the disk that is too full to go on has room for one more checkpoint: the reserve is there for it."""
+        """Whether a disk too full to continue has room for one more checkpoint: the reserve is there for it."""
         try:
             require_room(self.job.run_dir, self._bytes, "a checkpoint", LAST_SAVE_SHARE)
         except StorageFull:

@@ -27,8 +27,8 @@ def run_sft(job: Job) -> None:
     rows, held_out = _parted(job, rows)
     encoded = encode_rows(rows, tokenizer, config.sft.max_length)
     measured = encode_rows(held_out, tokenizer, config.sft.max_length) if held_out else Encoded()
-    for said in remarks_of(encoded, measured, limit="sft.max_length"):
-        job.log(said, "warning")
+    for remark in remarks_of(encoded, measured, limit="sft.max_length"):
+        job.log(remark, "warning")
     job.check_stop()
     model = load_model(config, folder, device)
     callback = JournalCallback(job)
@@ -64,7 +64,7 @@ def _make_trainer(
     from training.algorithms.seam import SFTConfig, SFTTrainer
 
     class Trainer(FiniteUpdates, SFTTrainer):  # type: ignore[misc]
-        """TRL's trainer, which tells about losses and gradients that are not finite."""
+        """TRL's trainer, which reports losses and gradients that are not finite."""
 
     config = job.config
     batch, micro = config.sft.batch_size, config.optim.micro_batch_size or config.sft.batch_size

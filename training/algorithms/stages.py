@@ -26,13 +26,13 @@ from training.words import _, sentence
 
 # The parts of a job: kinds of tasks that are played side by side, and how the groups of a run are dealt over them.
 #
-# 1. The rows of the parts stand one after the other; a row's place among all of them says which part it is of. A job
+# 1. The rows of the parts follow each other; a row's place among all of them says which part it is of. A job
 #    without a mix is one segment without a name.
 # 2. Groups are dealt one after the other: after any number ``h`` of them a part of share ``w`` has had ``h × w``, give
 #    or take less than one. So a sampling of few groups gives each part its share too, over the samplings.
 # 3. Each part goes through its own tasks in the order in which a run of it alone would.
 #
-# Both follow from config and rows alone, so a run that goes on finds its place.
+# Both follow from config and rows alone, so a run that continues finds its place.
 
 
 class Segment(NamedTuple):
@@ -88,7 +88,7 @@ def dealt(weights: Sequence[float], count: int) -> list[int]:
     take less than one group.
 
     The ``k``-th group of a part of share ``w`` comes after ``(k - 1) / w`` groups and at the latest as number
-    ``k / w``, rounded up; of the parts that may come, the one whose latest number is the lowest does (these are the
+    ``k / w``, rounded up. Of the parts that may come, the one whose latest number is the lowest does (these are the
     windows of Baruah et al. 1996, *Proportionate progress*, where the earliest deadline first meets all of them). Parts
     of weight 0 get none. Counted in whole numbers, so that no rounding ever decides.
     """
@@ -143,18 +143,17 @@ def parts_of(
     return parts[0], parts if len(parts) > 1 else []
 
 
-# The stages of a run: which one is trained, when it ends, and where a run that goes on finds its own.
+# The stages of a run: which one is trained, when it ends, and where a run that continues finds its own.
 #
-# 1. Each stage is trained by a trainer of its own, made with the stage's options. It goes on from the checkpoint that
+# 1. Each stage is trained by a trainer of its own, made with the stage's options. It continues from the checkpoint that
 #    the stage before it left: the weights, the optimiser's moments, the place in the schedule and the random states. So
-#    a change of stage and a resume are one thing, and a stage may change whatever a trainer is made with.
+#    a change of stage and a resume are one thing, and a stage may change all that a trainer is made with.
 # 2. A stage ends at a border of the sampling (``training/algorithms/saving.py``): at the first one from ``until_step``
 #    on, or where a held-out figure was reached in so many evaluations in a row. The evaluation before the first step
 #    does not count, and one without a figure changes nothing. A stage that ends always leaves a checkpoint.
 # 3. A checkpoint says in its manifest which stage trained it, when that began, how many evaluations in a row reached
-#    the figure, and whether it ended there. A run that goes on reads it: the journal may be another run's.
-# 4. A run whose config has changed since finds its stage by name; else, and where the checkpoint tells of none, by
-#    step.
+#    the figure, and whether it ended there. A run that continues reads it: the journal may be another run's.
+# 4. A run whose config has changed since finds its stage by name; else, and where the checkpoint names none, by step.
 
 Why = Literal["first", "resumed", "steps", "figure"]
 
@@ -162,7 +161,7 @@ Why = Literal["first", "resumed", "steps", "figure"]
 class StageProgress:
     """What a job trains, one after the other, and what of it now: its stages, or the one course of a job without any.
 
-    ``config`` is that of the whole job, ``checkpoint`` the one to go on from. ``job.config`` and ``job.stage`` are
+    ``config`` is that of the whole job, ``checkpoint`` the one to continue from. ``job.config`` and ``job.stage`` are
     those of the stage that is trained now.
     """
 
@@ -232,8 +231,8 @@ class StageProgress:
                 )
             )
 
-    def goes_on(self) -> bool:
-        """Whether another stage follows, which is entered then; where the run is over, tells of what it left out."""
+    def enters_next(self) -> bool:
+        """Whether another stage follows, which is entered then; where the run is over, logs what it left out."""
         job, mark = self.job, self.job.stage
         if mark is None:
             return False
@@ -252,7 +251,7 @@ class StageProgress:
         self.job.stage, self.job.config = mark, self._courses[mark.number - 1]
 
     def _resumed_stage(self, step: int, mark: StageMark | None) -> StageMark:
-        """The stage that goes on after ``step`` of a checkpoint with this mark."""
+        """The stage that continues after ``step`` of a checkpoint with this mark."""
         names = [stage.name for stage in self.stages]
         if mark is None or mark.name not in names:
             return self._next(0, step)
@@ -284,14 +283,14 @@ def _rows_key(config: JobConfig) -> tuple[str, int]:
 
 
 class StageEnd:
-    """Tells when the stage that a job trains now has ended; without stages, never."""
+    """Knows when the stage that a job trains now has ended; without stages, never."""
 
     def __init__(self, job: Job, stages: list[Stage]) -> None:
         self._mark, self._last_step = job.stage, job.config.run.max_steps
         self._stage = stages[self._mark.number - 1] if self._mark is not None else None
 
     def evaluated(self, report: Report) -> None:
-        """Held-out tasks were played with the weights as they stand."""
+        """Held-out tasks were played with the weights as they are."""
         goal = self._stage.until if self._stage is not None else None
         if self._mark is None or goal is None:
             return

@@ -1,4 +1,4 @@
-"""What the trainer knows of each token of a sampling, gathered while it trains and kept in a file a step.
+"""The trainer's values of each token of a sampling, gathered while it trains and kept in a file a step.
 
 A row's values are those of its first forward: the ones that its first update is made with. Gathering costs a copy of
 two figures a token from the device; TRL computes them anyway.
@@ -43,10 +43,10 @@ class TokenRecord:
 
     def seen(self, places: torch.Tensor, logprobs: torch.Tensor, entropies: torch.Tensor) -> None:
         """The trainer's log-probabilities and entropies of a micro batch, each (rows, tokens)."""
-        told, spread = logprobs.detach().float().cpu().numpy(), entropies.detach().float().cpu().numpy()
+        chosen, spread = logprobs.detach().float().cpu().numpy(), entropies.detach().float().cpu().numpy()
         for row, place in enumerate(places.tolist()):
             known = self._rows.setdefault(place, {"advantage": None, "learned": 1})
-            known.setdefault("logprob", told[row])
+            known.setdefault("logprob", chosen[row])
             known.setdefault("entropy", spread[row])
 
     def write(self) -> None:
@@ -93,7 +93,7 @@ def _values(rollout: Rollout, known: dict[str, Any]) -> TokenValues:
 
 
 def speller(tokenizer: Any) -> Callable[[int], bytes]:
-    """What an id spells, as bytes: of a byte-level tokenizer those of the piece itself, which may be half a character;
+    """The bytes that an id spells: of a byte-level tokenizer those of the piece itself, which may be half a character;
     of others the text that it decodes to."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     byte_level = "ByteLevel" in repr(getattr(backend, "decoder", None))

@@ -39,13 +39,13 @@ from training.policy.value_head import ValueHead, attach_value_head, hidden_read
 
 
 class PullInRewardTrainer(CorrectedTrainer):
-    """TRL's GRPO trainer without a KL term: ``self.beta`` keeps the reference, and stands in the rewards."""
+    """TRL's GRPO trainer without a KL term: ``self.beta`` keeps the reference, and is part of the rewards."""
 
     def take_pull(self, output: Rows) -> torch.Tensor | None:
         """β (log π − log π_ref) of each own token, shape (rows, tokens), taken out of a sampling; ``None`` with β 0.
 
-        π is the policy that sampled, as the trainer computes it: the sampler's own figures hang on what was batched
-        beside a turn, and so on timing.
+        π is the policy that sampled, as the trainer computes it: the sampler's own figures depend on what was batched
+        with a turn, and so on timing.
         """
         if "ref_per_token_logps" not in output:
             return None
@@ -131,8 +131,8 @@ def leave_one_out(rewards: torch.Tensor, kept: torch.Tensor, size: int) -> torch
 
 # TRL's GRPO trainer with a value head: the advantages of each token come from values, and values are learned.
 #
-# 1. After a sampling the rewards of rollouts stand at their last own tokens, less the reference's pull at each token.
-#    With credit to turns, what the environment paid with a turn's answer stands at that turn's last token.
+# 1. After a sampling the rewards of rollouts are at their last own tokens, less the reference's pull at each token.
+#    With credit to turns, what the environment paid with a turn's answer is at that turn's last token.
 # 2. One forward without a gradient gives the values of all own tokens; ``values.estimate`` makes advantages and returns
 #    of them, which stay as they are for all updates of the sampling.
 # 3. Each update minimises TRL's clipped loss of the policy, averaged over the tokens of the step (``dapo``), and the
@@ -147,7 +147,7 @@ def leave_one_out(rewards: torch.Tensor, kept: torch.Tensor, size: int) -> torch
 # (``constant_value``), and ``ppo.critic_warmup`` updates of the head alone follow, each over every own token of the
 # first sampling.
 #
-# The policy stands still meanwhile, and so do its hidden states. The gradient of ½ mean (w·h + b − R)² hangs on them
+# The policy does not move meanwhile, nor do its hidden states. The gradient of ½ mean (w·h + b − R)² depends on them
 # through sums over the tokens alone, so one forward pass is enough for any number of updates.
 
 
@@ -194,7 +194,7 @@ PATIENCE = 10
 
 
 class ActorCriticTrainer(PullInRewardTrainer):
-    """``config`` is the job's; TRL asks for groups of two, so it is told the generations of a prompt afterwards."""
+    """``config`` is the job's; TRL asks for groups of two, so it gets the generations of a prompt afterwards."""
 
     def __init__(self, *args: Any, config: JobConfig, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -279,9 +279,9 @@ class ActorCriticTrainer(PullInRewardTrainer):
         """The values once the head has had its updates before the first of the policy. What the sampling's advantages
         are made of they come too late for: they know its returns."""
         updates, begins = self.options.critic_warmup, float(self.head.bias.detach())
-        said = f"The value head starts at {begins:.4g}, the mean of the first returns"
+        text = f"The value head starts at {begins:.4g}, the mean of the first returns"
         if not updates:
-            self.callback.job.log(f"{said}.")
+            self.callback.job.log(f"{text}.")
             return values
         sums = self._sums(output, returns, mask)
         warm_up(self.head, sums, updates, self.head_rate)
@@ -289,13 +289,13 @@ class ActorCriticTrainer(PullInRewardTrainer):
         self._require_finite(values)
         explained = explained_variance(values, returns, mask)
         self.callback.job.log(
-            f"{said}, and has had {updates} updates of its own over the {sums.tokens:,} tokens of the first sampling"
+            f"{text}, and has had {updates} updates of its own over the {sums.tokens:,} tokens of the first sampling"
             + (f"; it explains {explained:.2f} of their variance now." if explained is not None else ".")
         )
         return values
 
     def _sums(self, output: Rows, returns: torch.Tensor, mask: torch.Tensor) -> Sums:
-        """What the head's updates over a sampling hang on."""
+        """The sums that the head's updates over a sampling depend on."""
         sums, own = Sums(self.head.weight.shape[1]), mask.bool()
         lay_out = Joined if self.join_rows else Packed
         ids, marks, keep = forward_inputs(output)

@@ -196,7 +196,7 @@ class UpdateFigures:
 #    would never leave again. The step's own ``loss`` is journalled as NaN.
 # 2. ``_get_grad_norm`` notes a norm that is not finite; clipping would have spread it over all gradients.
 # 3. Before the optimiser's step the gradients of such an update are dropped: weights, momentum and AdamW's step counts
-#    stay as they are. The update counts as a step, so the schedule of the learning rate goes on.
+#    stay as they are. The update counts as a step, so the schedule of the learning rate continues.
 # 4. ``SKIPS_IN_A_ROW`` such updates end the run with ``NotFinite``, which pauses it.
 # 5. Updates whose loss and gradient are exactly 0 are counted too (``Still``): a policy that a too large update has
 #    destroyed is finite, and teaches nothing any more.
@@ -209,7 +209,7 @@ NO_CHOICE = 0.05
 
 
 class Finite:
-    """What was seen in the update being made, and how many in a row were not finite."""
+    """The loss and norm of the update being made, and how many in a row were not finite."""
 
     def __init__(self) -> None:
         self._loss: Any = None
@@ -229,7 +229,7 @@ class Finite:
         self._norm = norm
 
     def verdict(self) -> Literal["loss", "gradient"] | None:
-        """What of the update was not finite, if anything. The next update begins with nothing seen."""
+        """The part of the update that was not finite, if any. The next update begins with nothing seen."""
         loss = self._loss is not None and bool(self._loss)
         gradient = self._norm is not None and not math.isfinite(float(self._norm))
         self._loss = self._norm = None
@@ -244,14 +244,14 @@ class Still:
         self.in_a_row = 0
 
     def saw(self, figures: dict[str, float]) -> int:
-        """Count an update by its metrics; a gradient that nobody measured is none that is 0."""
+        """Count an update by its metrics; a gradient that was not measured is none that is 0."""
         still = figures.get("loss") == 0 and figures.get("grad_norm") == 0
         self.in_a_row = self.in_a_row + 1 if still else 0
         return self.in_a_row
 
 
 class FiniteUpdates:
-    """Mixin of a ``transformers.Trainer``: tells ``finite`` about each loss and each gradient norm."""
+    """Mixin of a ``transformers.Trainer``: gives ``finite`` each loss and each gradient norm."""
 
     finite: Finite
 

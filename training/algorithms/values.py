@@ -60,7 +60,7 @@ def estimate(rewards: Tensor, values: Tensor, mask: Tensor, *, gamma: float, lam
 
 
 def constant_value(rewards: Tensor, mask: Tensor, *, gamma: float, lam: float) -> float | None:
-    """The constant that is the mean of the returns which it gives as everyone's value; ``None`` without own tokens.
+    """The constant that is the mean of the returns which it gives as every value; ``None`` without own tokens.
 
     With λ 1 that is the mean over the own tokens of what follows each, discounted. With a smaller one returns lean on
     values: b = c + d b, where c is the mean of the returns with values of 0 and d what a value of 1 adds to it. An
@@ -115,8 +115,8 @@ def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> float |
 #
 # vLLM, and bfloat16 where rows are batched otherwise, draw from a distribution that is close to the trainer's and not
 # the same. TRL weighs such samples by the ratio of both (truncated importance sampling: Yao et al. 2025), but only
-# where it runs vLLM itself. It samples through ``rollout_func`` here, so it is told that samples are like those of its
-# vLLM; what it would do with its own (hand over weights) is done by our engine.
+# where it runs vLLM itself. It samples through ``rollout_func`` here, so it is configured as if samples were those of
+# its vLLM; what it would do with its own (hand over weights) is done by our engine.
 
 TRUNCATED = "sampling/truncated_share"
 
@@ -129,7 +129,7 @@ class _OurEngineDoes:
 
 
 class CorrectedTrainer(KeptRowsTrainer):
-    """A trainer that corrects for its sampler once it is told to."""
+    """A trainer that corrects for its sampler once ``correct`` was called."""
 
     def correct(self) -> None:
         """From now on what is sampled is weighed by the ratio of trainer and sampler."""

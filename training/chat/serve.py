@@ -1,7 +1,7 @@
-"""The chat process: loads whom ``Open`` names, then answers whatever is asked, several at once.
+"""The chat process: loads whom ``Open`` names, then answers what is asked, several at once.
 
 1. stdout belongs to the wire: what libraries print goes to stderr.
-2. A thread reads stdin; its end ends the process at once, for whoever asked is gone.
+2. A thread reads stdin; its end ends the process at once, for its parent is gone.
 3. Each ``Ask`` is a task of the event loop; the engine batches what is asked at the same time.
 """
 
@@ -50,11 +50,11 @@ from training.rollout.session import Session
 from training.rollout.tokens import Tools, heard, opening
 from training.words import _, sentence
 
-# One answer: turns of whoever speaks, and of the environment whose tools are called, until somebody must be asked.
+# One answer: turns of the speaker, and of the environment whose tools are called, until a person must be asked.
 #
-# The episode is begun anew for each answer, with the same task and seed: the calls of earlier answers are played again,
-# so that the environment stands where it stood, and no slot of it is held while a person reads. Servers whose protocol
-# knows no episode are not called twice.
+# The episode is begun again for each answer, with the same task and seed: the calls of earlier answers are played
+# again, so that the environment is where it was, and no slot of it is held while a person reads. Servers whose
+# protocol knows no episode are not called twice.
 #
 # A turn without a call is for the person. The environment is asked for its verdict on it, and the session ends. Where
 # the action is a text, every turn is an action.
@@ -65,8 +65,8 @@ ANSWER_LIMIT_S = 900.0
 class Answering:
     """One answer while it is made."""
 
-    def __init__(self, ask: Ask, speaker: Speaker, tell: Callable[[Line], None]) -> None:
-        self._ask, self._speaker, self._tell = ask, speaker, tell
+    def __init__(self, ask: Ask, speaker: Speaker, write: Callable[[Line], None]) -> None:
+        self._ask, self._speaker, self._write = ask, speaker, write
         self._messages = list(ask.messages)
         self._tools: Tools | None = None
         self._over = False
@@ -104,7 +104,7 @@ class Answering:
                 await asyncio.shield(session.close())
 
     async def _reset_session(self, session: Session, place: Place) -> None:
-        """Reset the episode, and bring it to where the conversation stands."""
+        """Reset the episode, and bring it to the conversation's last turn."""
         task = place.task if place.task is not None else _own_words(self._messages)
         first = await session.reset(ResetRequest(task=task, seed=place.seed, episode_id=self._ask.id))
         self._tools = first.tools
@@ -160,7 +160,7 @@ class Answering:
             settings,
             self._parse,
             f"call_{turns}_",
-            lambda text: self._tell(Text(id=ask.id, text=text)),
+            lambda text: self._write(Text(id=ask.id, text=text)),
         )
         if number == 0 and spoken.first_s is not None:
             self._ended.first_s = began - self._began + spoken.first_s
@@ -172,7 +172,7 @@ class Answering:
         return spoken
 
     async def _verdict(self, session: Session, text: str) -> None:
-        """What the environment makes of the last word; one that fails at it has no verdict."""
+        """The environment's verdict on the last turn; none where it fails at that."""
         try:
             self._rewarded(await session.step(StepRequest(message=text)))
         except TiltyardError:
@@ -185,7 +185,7 @@ class Answering:
     def _add_messages(self, *messages: Message, tokens: int = 0, read: int = 0, seconds: float = 0.0) -> None:
         for message in messages:
             self._messages.append(message)
-            self._tell(Said(id=self._ask.id, message=message, tokens=tokens, read=read, seconds=seconds))
+            self._write(Said(id=self._ask.id, message=message, tokens=tokens, read=read, seconds=seconds))
 
 
 def _own_words(messages: list[Message]) -> dict[str, object]:
@@ -203,17 +203,17 @@ EXIT_FAILED = 1
 def serve() -> int:
     """Speak the wire of ``training/chat/wire.py`` until stdin ends. Returns the exit code."""
     wire = _wire()
-    tell = _Teller(wire)
+    write = _LineWriter(wire)
     try:
         opened = _opened(sys.stdin.buffer)
         with _speaker(opened) as (speaker, ready):
-            tell(ready)
-            asyncio.run(_Desk(speaker, tell).run(sys.stdin.buffer))
+            write(ready)
+            asyncio.run(_Desk(speaker, write).run(sys.stdin.buffer))
     except TiltyardError as error:
-        tell(Failed(error=error.info))
+        write(Failed(error=error.info))
         return EXIT_FAILED
     except Exception as exc:  # the last boundary: nothing may end without a word
-        tell(Failed(error=PolicyFault(f"{type(exc).__name__} while loading: {str(exc)[:300]}").info))
+        write(Failed(error=PolicyFault(f"{type(exc).__name__} while loading: {str(exc)[:300]}").info))
         return EXIT_FAILED
     return 0
 
@@ -225,7 +225,7 @@ def _wire() -> BinaryIO:
     return os.fdopen(kept, "wb", buffering=0)
 
 
-class _Teller:
+class _LineWriter:
     """Writes lines, one at a time, from any thread."""
 
     def __init__(self, wire: BinaryIO) -> None:
@@ -248,11 +248,11 @@ def _opened(source: BinaryIO) -> Open:
 
 @contextlib.contextmanager
 def _speaker(opened: Open) -> Iterator[tuple[Speaker, Ready]]:
-    """Whoever answers, as long as the block lasts. Raises ``ModelError``, ``ConfigError``."""
+    """The speaker that answers, as long as the block lasts. Raises ``ModelError``, ``ConfigError``."""
     began = time.monotonic()
     if opened.endpoint.url:
-        tells_tools = opened.endpoint.tool_format == "text"
-        yield EndpointSpeaker(endpoint_of(opened.endpoint), tells_tools), Ready(device="endpoint")
+        tools_in_words = opened.endpoint.tool_format == "text"
+        yield EndpointSpeaker(endpoint_of(opened.endpoint), tools_in_words), Ready(device="endpoint")
         return
     config = JobConfig(model=opened.model)
     with tempfile.TemporaryDirectory(prefix="chat-") as scratch:
@@ -298,8 +298,8 @@ def _log(text: str) -> None:
 class _Desk:
     """Takes what is asked, and has it answered."""
 
-    def __init__(self, speaker: Speaker, tell: _Teller) -> None:
-        self._speaker, self._tell = speaker, tell
+    def __init__(self, speaker: Speaker, write: _LineWriter) -> None:
+        self._speaker, self._write = speaker, write
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def run(self, source: BinaryIO) -> None:
@@ -321,7 +321,7 @@ class _Desk:
         try:
             line = heard_adapter.validate_json(text)
         except ValidationError as exc:
-            self._tell(Failed(error=ConfigError(f"This line cannot be read: {str(exc)[:300]}").info))
+            self._write(Failed(error=ConfigError(f"This line cannot be read: {str(exc)[:300]}").info))
             return
         if isinstance(line, Stop):
             if task := self._tasks.get(line.id):
@@ -330,15 +330,15 @@ class _Desk:
             self._tasks[line.id] = asyncio.create_task(self._answer(line), name=f"answer-{line.id}")
 
     async def _answer(self, ask: Ask) -> None:
-        answering = Answering(ask, self._speaker, self._tell)
+        answering = Answering(ask, self._speaker, self._write)
         try:
-            self._tell(await answering.run())
+            self._write(await answering.run())
         except asyncio.CancelledError:
-            self._tell(answering.ended.model_copy(update={"why": "stopped"}))
+            self._write(answering.ended.model_copy(update={"why": "stopped"}))
         except TiltyardError as error:
-            self._tell(Failed(id=ask.id, error=error.info))
+            self._write(Failed(id=ask.id, error=error.info))
         except Exception as exc:  # a defect of ours must cost one answer, not the process
             fault = PolicyFault(f"{type(exc).__name__} while answering: {str(exc)[:300]}")
-            self._tell(Failed(id=ask.id, error=fault.info))
+            self._write(Failed(id=ask.id, error=fault.info))
         finally:
             self._tasks.pop(ask.id, None)

@@ -24,7 +24,7 @@ from training.words import _, sentence
 # Text of a turn piece by piece while its tokens come, in whole characters and without special tokens.
 
 UNFINISHED = "\ufffd"
-"""What a decoder writes for bytes that are no character yet."""
+"""The sign that a decoder writes for bytes that are no character yet."""
 MOST_WAITING = 8
 """No character has so many tokens: what looks unfinished for so long is the text itself."""
 
@@ -49,7 +49,7 @@ class Pieces:
         return self._next(whole=len(self._ids) - self._given >= MOST_WAITING)
 
     def rest(self) -> str:
-        """What was still held back, once no further id comes."""
+        """The text that was still held back, once no further id comes."""
         return self._next(whole=True)
 
     def _next(self, *, whole: bool) -> str:
@@ -83,7 +83,7 @@ class SamplingSettings:
 @dataclass
 class SpeakerReply:
     """One turn of the model or endpoint that answers. ``first_s``: seconds until its first token; ``cut``: by the limit
-    of tokens; ``read``: tokens that an endpoint read for it, 0 where nobody is paid for that; ``message``: the turn as
+    of tokens; ``read``: tokens that an endpoint read for it, 0 where that costs nothing; ``message``: the turn as
     an endpoint wrote it, with what is no part of its answer."""
 
     turn: ParsedTurn
@@ -98,7 +98,7 @@ class Speaker(Protocol):
     """Writes one turn after a conversation; ``on_text`` hears its pieces as they come."""
 
     def reader(self, config: JobConfig) -> Parse:
-        """What reads its turns in the environment of ``config``."""
+        """The parser of its turns in the environment of ``config``."""
         ...
 
     async def speak(
@@ -114,7 +114,7 @@ class Speaker(Protocol):
 
 @dataclass(frozen=True)
 class ModelSpeaker:
-    """A model that is sampled here. ``context`` is how many tokens it can hold, 0 where nobody knows."""
+    """A model that is sampled here. ``context`` is how many tokens it can hold, 0 where that is unknown."""
 
     engine: WatchedEngine
     template: ChatTemplate
@@ -146,7 +146,7 @@ class ModelSpeaker:
                 on_text(piece)
 
         def on_token(token: int) -> None:
-            with suppress(RuntimeError):  # the loop is gone: nobody listens any more
+            with suppress(RuntimeError):  # the loop is gone: no task listens any more
                 loop.call_soon_threadsafe(hear, token)
 
         watch = Watch(on_token, settings.params)
@@ -171,10 +171,10 @@ class ModelSpeaker:
 
 @dataclass(frozen=True)
 class EndpointSpeaker:
-    """An OpenAI-compatible endpoint. ``tells_tools``: it is told of tools in words, and calls them so."""
+    """An OpenAI-compatible endpoint. ``tools_in_words``: tools are described to it in words, and it calls them so."""
 
     endpoint: Endpoint
-    tells_tools: bool = False
+    tools_in_words: bool = False
 
     def reader(self, config: JobConfig) -> Parse:
         """See ``Speaker``."""
@@ -201,7 +201,7 @@ class EndpointSpeaker:
             "temperature": settings.temperature,
             "max_tokens": settings.max_tokens,
             "seed": settings.seed,
-            **({"tools": tools} if tools and not self.tells_tools else {}),
+            **({"tools": tools} if tools and not self.tools_in_words else {}),
         }
         reply = await complete(self.endpoint, body, hear)
         turn = turn_of(reply, parse, prefix, tools)
@@ -213,4 +213,4 @@ class EndpointSpeaker:
         return SpeakerReply(turn, tokens, first_s, cut, read, message_of(turn, reply))
 
     def _messages(self, messages: list[Message], tools: Tools | None) -> list[dict[str, Any]]:
-        return in_words(messages, tools) if self.tells_tools else [written(message) for message in messages]
+        return in_words(messages, tools) if self.tools_in_words else [written(message) for message in messages]

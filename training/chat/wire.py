@@ -1,4 +1,4 @@
-"""What travels between a chat process and whoever started it: JSON lines in on stdin, JSON lines out on stdout.
+"""The messages between a chat process and its parent: JSON lines in on stdin, JSON lines out on stdout.
 
 The first line is ``Open``; the process answers ``Ready`` or ``Failed`` without an ``id`` and ends. Then any number of
 ``Ask`` and ``Stop``, in any order. Each ``Ask`` is answered by ``Text`` as it is written and ``Said`` for each message
@@ -27,7 +27,7 @@ class Line(BaseModel):
 
 
 class Open(Line):
-    """Whom to load: a model, or an endpoint that is asked in its place."""
+    """The speaker to load: a model, or an endpoint that is asked in its place."""
 
     type: Literal["open"] = "open"
     model: ModelConfig = Field(default_factory=ModelConfig)
@@ -83,7 +83,7 @@ class Stop(Line):
 
 
 class Ready(Line):
-    """Loaded. ``context`` is how many tokens the model can hold, 0 where nobody knows."""
+    """Loaded. ``context`` is how many tokens the model can hold, 0 where that is unknown."""
 
     type: Literal["ready"] = "ready"
     context: int = 0

@@ -1,7 +1,7 @@
-"""JobConfig: the only place where a job's options, units, defaults, limits and help texts stand.
+"""JobConfig: the only place of a job's options, units, defaults, limits and help texts.
 
 The form, YAML import and export, the REST API, the command line and docs/configuration.md are made from it.
-Every option is made by ``option()``, and stands in the module of its group. Titles and help texts go through ``_`` so
+Every option is made by ``option()``, in the module of its group. Titles and help texts go through ``_`` so
 that the web interface can show them in Chinese. Sources of defaults: TRL 1.16 ``GRPOConfig`` unless the help text says
 otherwise.
 

@@ -40,7 +40,7 @@ from training.errors import ConfigError
 from training.words import OptionError, _, sentence
 
 # How a config names an object of the web interface: ``model:math``, ``dataset:tasks@2``. The prefixes are here only.
-# Whatever else a config has in such a place (``starter``, ``none``, a path, an id of Hugging Face) is no reference.
+# Any other text in such a place (``starter``, ``none``, a path, an id of Hugging Face) is no reference.
 
 ReferenceKind = Literal[
     "dataset",  # <name>@<version>
@@ -122,7 +122,7 @@ class JobConfig(Group):
 
     @model_validator(mode="after")
     def _check_together(self) -> JobConfig:
-        """Rules that span options; each error names the one that a form shows it beside."""
+        """Rules that span options; each error names the one that a form shows it next to."""
         if self.mix.parts:
             refuse_mix(self.method.learns_from, self.curriculum.stages, self.data, self.evaluate)
         if len(set(self.report.to)) != len(self.report.to):
@@ -226,7 +226,7 @@ class JobConfig(Group):
             raise OptionError("optim.micro_batch_size", why)
 
     def _check_micro_tokens(self) -> None:
-        """A limit of tokens in place of one of rows, where no mean hangs on which rows share a micro batch."""
+        """A limit of tokens in place of one of rows, where no mean depends on which rows share a micro batch."""
         path = "optim.max_tokens_per_micro_batch"
         if self.method.learns_from != "rollouts":
             text = _("only methods that learn from rollouts batch them by tokens: set 0, and a micro batch instead")
@@ -357,7 +357,7 @@ class JobConfig(Group):
 
     @property
     def learns_values(self) -> bool:
-        """Whether a value head is trained beside the policy."""
+        """Whether a value head is trained with the policy."""
         return self.method.gradient == "ppo"
 
     @property
@@ -443,7 +443,7 @@ def yaml_bounded(text: str) -> Any:
         return yaml.load(text, Loader=SafeLoader)  # noqa: S506 - it is the safe one
     except yaml.MarkedYAMLError as exc:
         if exc.problem_mark is not None and exc.problem_mark.index < CLEARER_BELOW:
-            _check_events(text, yaml.SafeLoader)  # tells better what is wrong, and where, but is slow
+            _check_events(text, yaml.SafeLoader)  # says better what is wrong, and where, but is slow
         raise
     except (RecursionError, ValueError) as exc:
         raise yaml.YAMLError("it is nested too deeply or holds an impossible value") from exc
@@ -483,7 +483,7 @@ _OTHER_BREAKS = frozenset("\r\x85\u2028\u2029")
 
 
 class _Readable(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc] # libyaml takes a quarter as long
-    """YAML in which a text of several lines, such as code or a rubric, stands as it was written."""
+    """YAML in which a text of several lines, such as code or a rubric, is kept as it was written."""
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
@@ -496,7 +496,7 @@ _Readable.add_representer(str, _text)
 
 
 def config_to_yaml(config: JobConfig, *, only_changed: bool = False) -> str:
-    """The config as YAML. ``only_changed`` leaves out options that stand at their defaults."""
+    """The config as YAML. ``only_changed`` leaves out options that have their defaults."""
     data = config.model_dump(mode="json", exclude_defaults=only_changed)
     data = {"version": CONFIG_VERSION, "kind": config.kind, **data}
     return yaml.dump(data, Dumper=_Readable, sort_keys=False, allow_unicode=True)

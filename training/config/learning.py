@@ -97,7 +97,7 @@ PAID_AT: Any = option(
 
 
 AdvantageScale = Literal["group", "batch", "none", "leave_one_out", "values"]
-"""What makes an advantage of rewards; the last two are RLOO's and PPO's, which no option of GRPO chooses."""
+"""The estimator of advantages from rewards; the last two are RLOO's and PPO's, which no option of GRPO chooses."""
 LossType = Literal["dapo", "grpo", "bnpo", "dr_grpo", "cispo", "sapo", "luspo", "vespo"]
 UNCLIPPED_LOSSES = ("cispo", "sapo", "vespo")
 CISPO_CEILING = 5.0

@@ -1,6 +1,6 @@
 """The table of methods: what a job can do, and what that means for its form, checks, page and trainer.
 
-Whoever wants to know something about a kind of job asks its row here; nothing else compares ``kind``. A new method is
+Code that needs to know something about a kind of job asks its row here; nothing else compares ``kind``. A new method is
 a row, a function under ``training/algorithms/`` and, where it has options of its own, a group of the config.
 """
 
@@ -16,7 +16,7 @@ from training.words import _
 Kind = Literal["grpo", "rloo", "ppo", "dpo", "sft", "sample", "evaluate"]
 LearnsFrom = Literal["rollouts", "preferences", "demonstrations", "nothing"]
 ENDPOINT_TILES = ("endpoint/tokens", "endpoint/cost")
-"""What a run uses of an endpoint; shown where one plays."""
+"""The figures of a run's use of an endpoint; shown where one plays."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class Method:
     ``plays``: rollouts against an environment, scored by rewards. ``trains``: weights move and a model comes out.
     ``scripted``: policies or an endpoint may play in the model's place. ``draws_tasks``: an environment may draw its
     tasks, so the dataset is optional. ``evaluates``: every task is played the same number of times, with seeds that
-    hang on the task alone, so that contestants can be compared task by task. ``tiles`` and ``curves`` name metrics of
-    ``training/metrics.py``, in order; ``components`` stands for one curve of each reward component, and
-    ``parts/…`` for one of each part of a mix.
+    depend on the task alone, so that contestants can be compared task by task. ``tiles`` and ``curves`` name metrics of
+    ``training/metrics.py``, in order; ``components`` means one curve of each reward component, and ``parts/…`` one of
+    each part of a mix.
     ``learning_rates``: where none is set, for all weights and for LoRA.
     ``gradient``: the group with the options of the policy gradient.
     ``entry`` is ``module:function``, taking a ``Job``.

@@ -1,4 +1,4 @@
-"""What is trained, on what, and what moves the weights."""
+"""The model, its data, and the optimiser."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class ModelConfig(Group):
 
 
 class DataConfig(Group):
-    """What the model is trained on."""
+    """The data that the model is trained on."""
 
     train: str = option(
         "",

@@ -18,7 +18,7 @@ def option(
     choices: dict[str, str] | None = None,
     **limits: Any,
 ) -> Any:
-    """One option of a job: a pydantic field with what a form needs beside it.
+    """One option of a job: a pydantic field with what a form needs besides.
 
     ``basic`` options are shown first, all others folded by group. ``widget`` names a special control
     (``dataset``, ``model``, ``environment``, ``reward``); those of ``registration`` are filled in when an environment

@@ -44,7 +44,7 @@ class Laid(BaseModel):
     def laid_over(self, config: dict[str, Any]) -> dict[str, Any]:
         """A config, as plain values, with the options of this part.
 
-        A reward spec and a list of components stand for one another, so one that is given replaces the other.
+        A reward spec and a list of components replace each other, so one that is given replaces the other.
         """
         merged = dict(config)
         for group, values in self.options.items():

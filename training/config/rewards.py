@@ -1,4 +1,4 @@
-"""What is rewarded."""
+"""The options of rewards."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from training.config.option import Group, option
 from training.words import OptionError, _, sentence
 
 Signal = Literal["all", "reward", "outcome"]
-"""Which groups are learned from."""
+"""The groups that are learned from."""
 
 
 class RewardGate(BaseModel):
@@ -86,7 +86,7 @@ class RewardComponent(BaseModel):
 
 
 class RewardsConfig(Group):
-    """What is rewarded. Raw component values are stored for each rollout, weights applied on top."""
+    """The reward. Raw component values are stored for each rollout, weights applied on top."""
 
     spec: str = option(
         "",

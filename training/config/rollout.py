@@ -332,7 +332,7 @@ def check_vllm(job: Job) -> None:
 
 
 def _check_sleep(job: Job) -> None:
-    """Who sleeps leaves the device to somebody, and is asked for nothing meanwhile."""
+    """A vLLM that sleeps leaves the device to the trainer, and is asked for nothing meanwhile."""
     path = "vllm.sleep"
     if job.vllm.mode != "managed":
         text = _("only a vLLM that the run starts sleeps for it: others may sample for other users")

@@ -32,7 +32,7 @@ Value = dict[str, Any]
 MESSAGES, CALLS, IDS = _("messages"), _("tool calls"), _("ids of tool calls")
 FIELDS, TOOLS, REASONING = _("fields of messages"), _("tools"), _("reasoning")
 COLUMN = "column "
-"""Stands before the name of a column."""
+"""Comes before the name of a column."""
 
 
 class Losses:
@@ -59,7 +59,7 @@ def differences(row: Row, again: Row) -> list[str]:
     if _role_texts(row) != _role_texts(again):
         found.append(MESSAGES)
     if not row.is_plain or not again.is_plain or row.others or _reasoning(row):
-        found += _beside_texts(row, again)
+        found += _other_losses(row, again)
     found += [COLUMN + name[:80] for name, value in row.extra.items() if not _holds(again, name, value)]
     return found
 
@@ -68,7 +68,7 @@ def _role_texts(row: Row) -> list[tuple[str, str]]:
     return [(message.role, message.content) for message in row.messages if message.content]
 
 
-def _beside_texts(row: Row, again: Row) -> list[str]:
+def _other_losses(row: Row, again: Row) -> list[str]:
     found = []
     if _calls(row) != _calls(again):
         found.append(CALLS)
@@ -124,7 +124,7 @@ PROGRESS_ROWS = 256
 
 
 class ConvertOptions(Options):
-    """What is written where."""
+    """The output files, their format and how the source is read."""
 
     output: Path | None = Field(default=None, description="Where the rows go, if they are not split.")
     split: bool = Field(default=False, description="Shuffle the rows and write two parts.")
@@ -137,7 +137,7 @@ class ConvertOptions(Options):
 
 
 class Converted(Options):
-    """What came of it: ``rows_in`` are ``rows`` kept and ``bad_rows`` left out."""
+    """The outcome: ``rows_in`` are ``rows`` kept and ``bad_rows`` left out."""
 
     format: str
     rows_in: int
@@ -234,7 +234,7 @@ def _spool(
 
 
 def _losses(target: str, is_guide: bool) -> Losses | None:
-    """What reads rows back that were written so; our own spelling holds everything."""
+    """The reader of rows that were written so; our own spelling holds everything."""
     if target == OWN:
         return None
     named = "verl" if is_guide else "gsm8k" if target.startswith("helloagents_") else target
@@ -291,7 +291,7 @@ def _write_part(path: Path, target: str, part: _Part) -> int:
 
 @contextmanager
 def _whole(path: Path) -> Iterator[BinaryIO]:
-    """A file that stands there whole or not at all."""
+    """A file that is there whole or not at all."""
     temporary = path.with_name(path.name + ".part")
     try:
         with open(temporary, "wb") as file:

@@ -1,4 +1,4 @@
-"""Which row a row is and which task it has, whatever it is called: hashes to find duplicates, and tasks held out."""
+"""The identity of a row and of its task, under any name: hashes to find duplicates, and tasks held out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from training.rows import row_value
 
 # Holding tasks out of a dataset so that no equal task is trained on, and looking for those that leak all the same.
 #
-# A row's *key* is what its task says. Equal keys are one group and stay on one side. Which side hangs on the key alone,
+# A row's *key* is what its task says. Equal keys are one group and stay on one side. The side depends on the key alone,
 # so a row that is held out stays held out when the dataset grows, is shuffled, or is used with another seed.
 
 WORDS_IN_A_ROW = 8
@@ -50,9 +50,9 @@ class Leaks(NamedTuple):
 
 def task_key(row: Row) -> str:
     """What the task of a row says, apart from case and white space: its user's words, else the whole row."""
-    said = [message.content for message in row.messages if message.role == "user" and message.content]
+    texts = [message.content for message in row.messages if message.role == "user" and message.content]
     return plain_text(
-        "\n".join(said) or json.dumps(row.raw or row.extra, sort_keys=True, ensure_ascii=False, default=str)
+        "\n".join(texts) or json.dumps(row.raw or row.extra, sort_keys=True, ensure_ascii=False, default=str)
     )
 
 
@@ -110,7 +110,7 @@ def _sequences(key: str) -> Iterator[int]:
         yield hash(tuple(words[start : start + WORDS_IN_A_ROW]))
 
 
-# Which row a row is, whatever it is called: what it asks and what it expects, as hashes that are kept beside the rows.
+# Which row a row is under any name: what it asks and what it expects, as hashes that are kept next to the rows.
 #
 # *Asked* are the user's words before the first assistant turn; of a row that the environment opens, the values that
 # name its task. *Expected* is the answer that the row carries, under any of the usual names; a demonstration carries
@@ -134,7 +134,7 @@ GENERIC_SHARE = 20
 GENERIC_LEAST = 3
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _FINAL = "####"
-"""What GSM8K writes before the final answer."""
+"""GSM8K's mark before the final answer."""
 Identities: TypeAlias = NDArray[np.uint64]
 """Shape (rows, 4): hashes of what is asked, of the system text and of what is expected (0: nothing), and the row's
 place between 0 and 2^64, below which ``split_rows`` holds it out."""
@@ -151,9 +151,9 @@ class Identity(NamedTuple):
 
 def identity_of(row: Row) -> Identity:
     """Which row this is."""
-    said = _before_answer(row)
-    asked = [text for role, text in said if role == "user" and text]
-    setting = "\n".join(text for role, text in said if role == "system")
+    before = _before_answer(row)
+    asked = [text for role, text in before if role == "user" and text]
+    setting = "\n".join(text for role, text in before if role == "system")
     words = "\n".join(asked) or _opened(row.extra) or setting or _text(row.extra)
     if not any(message.role == "user" and message.content for message in row.messages):
         row = row.model_copy(update={"raw": row.normal()})  # which is what a job reads, whatever the file spelled
@@ -250,7 +250,7 @@ def identities_read(path: Path) -> Identities | None:
 
 
 def held_out(rows: Identities, share: float) -> NDArray[np.bool_]:
-    """Which rows ``splitting.split_rows`` holds out for this share; none for 0."""
+    """The rows that ``splitting.split_rows`` holds out for this share; none for 0."""
     places = rows[:, 3]
     if not share or not len(rows):
         return np.zeros(len(rows), dtype=bool)
@@ -259,7 +259,7 @@ def held_out(rows: Identities, share: float) -> NDArray[np.bool_]:
 
 
 def known(rows: Identities, others: Identities) -> NDArray[np.bool_]:
-    """Which of ``rows`` are among ``others``: those that ask the same, and expect the same where both say what."""
+    """Those of ``rows`` that are among ``others``: they ask the same, and expect the same where both say what."""
     if not len(rows) or not len(others):
         return np.zeros(len(rows), dtype=bool)
     asked, expected = rows[:, 0], rows[:, 2]

@@ -1,4 +1,4 @@
-"""What of a row is learned: turns of a demonstration, answers of a pair, and tokens as a model reads them."""
+"""The learned parts of a row: turns of a demonstration, answers of a pair, and tokens as a model reads them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ROW_WEIGHTS = ("weight", "loss_weight", "trainable", "train")
 LABELS = ("label", "kto_tag")
 """Fields of a row that hold false where its answer is a bad example (KTO)."""
 WORSE = ("rejected_response", "rejected_messages")
-"""Where ms-swift writes the worse of two answers, beside a conversation that ends with the better one."""
+"""Where ms-swift writes the worse of two answers, next to a conversation that ends with the better one."""
 MEDIA = ("images", "image", "videos", "audios")
 """Columns with pictures, sound and video that the texts of a row refer to."""
 NOT_LEARNED: dict[str, str] = {
@@ -65,7 +65,7 @@ class Lesson(NamedTuple):
 
 
 def lesson_of(row: Row) -> Lesson:
-    """What of a row is learned."""
+    """The parts of a row that are learned."""
     nothing = [False] * len(row.messages)
     if any(row.extra.get(name) is False for name in LABELS):
         return Lesson(nothing, "bad")
@@ -108,7 +108,7 @@ def facts_of(row: Row) -> Iterator[str]:
     if not row.as_written and any(message.reasoning for message in row.messages):
         yield "reasoning"
     if not row.extra.keys().isdisjoint(_BESIDE):
-        yield from _facts_beside(row)
+        yield from _facts_of_columns(row)
     if not row.others and row.extra.keys().isdisjoint(_SWITCHES):
         return
     lesson = lesson_of(row)
@@ -125,8 +125,8 @@ def facts_of(row: Row) -> Iterator[str]:
         yield "mask"
 
 
-def _facts_beside(row: Row) -> Iterator[str]:
-    """What columns beside a conversation mean for learning it."""
+def _facts_of_columns(row: Row) -> Iterator[str]:
+    """What columns next to a conversation mean for learning it."""
     if any(row.extra.get(name) for name in MEDIA):
         yield "media"
     if all(message.role != "assistant" for message in row.messages):
@@ -154,8 +154,8 @@ def _is_on(fields: dict[str, Any]) -> bool:
 
 # Preference pairs: what a row asks, and the two answers of which one is the better.
 #
-# A row of the format ``preference`` keeps ``chosen`` and ``rejected`` as they stood: texts, or lists of messages, alone
-# or with the beginning that both have in common.
+# A row of the format ``preference`` keeps ``chosen`` and ``rejected`` as in the file: texts, or lists of messages,
+# alone or with the beginning that both have in common.
 
 CHOSEN, REJECTED = "chosen", "rejected"
 KEYS = ((CHOSEN, REJECTED), ("chosen_messages", "rejected_messages"), ("preferred_output", "non_preferred_output"))
@@ -173,7 +173,7 @@ class Pair(NamedTuple):
 
 
 def pair_of(row: Row) -> Pair | None:
-    """The row's pair; ``None`` where it has none, its answers cannot be told from each other, or nothing of one of them
+    """The row's pair; ``None`` where it has none, its answers cannot be distinguished, or nothing of one of them
     is learned."""
     if is_off(row.extra, ROW_WEIGHTS):
         return None

@@ -99,7 +99,7 @@ class Filter:
 
     @property
     def lineage(self) -> Lineage:
-        """What was kept of what was seen so far."""
+        """The filter with the numbers of rows seen and kept so far."""
         options = self._options.model_dump(exclude_unset=True)
         return Lineage(operation="filter", options=options, rows_in=[self.rows_in], rows_out=[self.rows_out])
 
@@ -227,17 +227,17 @@ def matching(path: Path, options: FilterOptions, limit_s: float) -> tuple[int, i
 
 
 class _Track:
-    """Tells how far it has come, a few times a second."""
+    """Reports how far it has come, a few times a second."""
 
-    def __init__(self, total: int, tell: OnProgress | None) -> None:
-        self.total, self.done, self._tell, self._due = total, 0, tell, 0.0
+    def __init__(self, total: int, report: OnProgress | None) -> None:
+        self.total, self.done, self._report, self._due = total, 0, report, 0.0
 
     def step(self, size: int) -> None:
         """So many bytes more."""
         self.done += size
-        if self._tell is not None and time.monotonic() >= self._due:
+        if self._report is not None and time.monotonic() >= self._due:
             self._due = time.monotonic() + PROGRESS_EVERY_S
-            self._tell(min(self.done, self.total), self.total)
+            self._report(min(self.done, self.total), self.total)
 
 
 class _Index:

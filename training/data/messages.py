@@ -16,7 +16,7 @@ TOOL_KEYS = ("tools", "tool_defs", "functions", "tool_definitions", "available_t
 """Columns that hold a row's tools: OpenAI's, that of prime-rl and verifiers, OpenAI's older one, and others."""
 _OTHERS = {*TOOL_KEYS[1:]}
 SCHEMA_KEYS = ("parameters", "input_schema", "inputSchema")
-"""Where the schema of the arguments stands: with OpenAI, Anthropic, MCP."""
+"""The keys of the schema of the arguments: with OpenAI, Anthropic, MCP."""
 _GROUPS = ("functionDeclarations", "function_declarations")
 """Where Gemini lists the functions of one tool."""
 _FUNCTION_TYPES = (None, "function", "custom")
@@ -89,7 +89,7 @@ def _function(given: Value) -> Value:
 # Tool calls as OpenAI, ShareGPT, ms-swift, Anthropic and Llama spell them, and the text that some put before them.
 
 ARGUMENTS = ("arguments", "parameters", "input", "args")
-"""Where the arguments of a call stand: with OpenAI, Llama, Anthropic, LangChain."""
+"""The keys of the arguments of a call: with OpenAI, Llama, Anthropic, LangChain."""
 THINK, THOUGHTS = "<think>", "</think>"
 
 
@@ -105,7 +105,7 @@ def calls_of(value: Any, where: str) -> list[ToolCall] | None:
 def bare_calls(content: Any, where: str, default_id: str) -> tuple[str | None, list[ToolCall]]:
     """The calls of a message that is nothing else, and the reasoning before them. Raises ``RowError``.
 
-    The content is a call or a list of calls, or JSON text of either; reasoning stands in ``<think>`` before it.
+    The content is a call or a list of calls, or JSON text of either; reasoning is in ``<think>`` before it.
     """
     reasoning = None
     if isinstance(content, str) and content.lstrip().startswith(THINK):
@@ -158,7 +158,7 @@ _KNOWN = ", ".join(sorted(TEXT | THOUGHT_PARTS | CALL | RESULT))
 
 @dataclass
 class Parts:
-    """What the parts of a content are together: texts are joined as chat templates put them."""
+    """The text of a content's parts: texts are joined as chat templates put them."""
 
     text: str = ""
     reasoning: str = ""
@@ -246,7 +246,7 @@ _set = object.__setattr__
 _NOTHING: dict[str, Any] = {}
 _EMPTY: dict[str, Any] = dict.fromkeys(Message.model_fields)
 Messages = tuple[list[Message], list[dict[str, Any]], list[str]]
-"""Messages, the fields of each that are not ours, and the roles as they stood."""
+"""Messages, the fields of each that are not ours, and the roles as in the file."""
 
 
 def plain(role: Role, content: str) -> Message:
@@ -277,7 +277,7 @@ def plain_messages(items: list[Any]) -> Messages | None:
 
 
 def messages_of(items: list[Any]) -> Messages:
-    """Messages, the fields of each that are not ours, and the roles as they stood. Raises ``RowError``."""
+    """Messages, the fields of each that are not ours, and the roles as in the file. Raises ``RowError``."""
     messages: list[Message] = []
     others: list[dict[str, Any]] = []
     roles: list[str] = []
@@ -290,8 +290,8 @@ def messages_of(items: list[Any]) -> Messages:
         else:
             messages += made
             others += [*[_NOTHING] * (len(made) - 1), _NOTHING if len(item) == 2 else _others(item)]
-            stood = item.get("role", item.get("from"))
-            roles += [stood] if len(made) == 1 and stood else [message.role for message in made]
+            written = item.get("role", item.get("from"))
+            roles += [written] if len(made) == 1 and written else [message.role for message in made]
         joins = is_call or (made[-1].role == "assistant" and not made[-1].tool_calls)
     return messages, others, roles
 
@@ -334,10 +334,10 @@ def _read_item(item: Any, number: int) -> tuple[list[Message], bool]:
 
 def _by_role(item: dict[str, Any], where: str) -> list[Message]:
     """The messages of an item whose keys are roles, as ms-swift's pairs of `human` and `assistant`."""
-    said = [(ROLES[name], text) for name, text in item.items() if name in ROLES and isinstance(text, str) and text]
-    if not {"user", "assistant"} & {role for role, _text in said}:
+    spoken = [(ROLES[name], text) for name, text in item.items() if name in ROLES and isinstance(text, str) and text]
+    if not {"user", "assistant"} & {role for role, _text in spoken}:
         raise RowError("role_missing", where=where)
-    return [plain(cast("Role", role), text) for role, text in said]
+    return [plain(cast("Role", role), text) for role, text in spoken]
 
 
 def _messages(role: Role, item: dict[str, Any], content: Any, number: int) -> list[Message]:
@@ -365,11 +365,11 @@ def _messages(role: Role, item: dict[str, Any], content: Any, number: int) -> li
         return results
     ids = {name: text_or_none(item.get(name), f"`{name}` of {where}") for name in ("name", "tool_call_id")}
     if reasoning and THOUGHTS in (content or ""):
-        reasoning = None  # it stands in the text already
+        reasoning = None  # it is in the text already
     return [*results, Message(role=role, content=content or "", reasoning=reasoning, tool_calls=calls, **ids)]  # type: ignore[arg-type]
 
 
 def reasoning_of(item: dict[str, Any]) -> str | None:
-    """What the model thought before it spoke, from a field of its own; ``None`` without a text."""
+    """The model's thought before it spoke, from a field of its own; ``None`` without a text."""
     found = (item.get(name) for name in REASONING)
     return next((text for text in found if isinstance(text, str) and text.strip()), None)

@@ -33,7 +33,7 @@ ROLE = r"(system|developer|user|assistant|tool|ipython)"
 class Markup(NamedTuple):
     """How a family of templates marks turns: what begins one, what else to drop.
 
-    Each pattern begins with a literal, so that a gigabyte of texts is searched in seconds; ``lead`` stands before every
+    Each pattern begins with a literal, so that a gigabyte of texts is searched in seconds; ``lead`` is put before every
     text for that, and ``tail`` characters of a mark are only looked at, because the next mark may begin with them.
     ``repeats`` says whether a role may take two turns in a row; else such a line belongs to the text.
     """
@@ -77,7 +77,7 @@ def mark_in(text: str) -> str:
 
 
 def pieces(markup: Markup, text: str, role: str) -> list[tuple[str, str]]:
-    """Roles and texts; what stands before the first mark is ``role``'s, or dropped where there is none."""
+    """Roles and texts; what is before the first mark is ``role``'s, or dropped where there is none."""
     found_pieces: list[tuple[str, str]] = []
     text = markup.lead + text
     position, current = len(markup.lead), role
@@ -98,7 +98,7 @@ def _add(found_pieces: list[tuple[str, str]], role: str, text: str, markup: Mark
         found_pieces.append((role, (markup.ends.sub("", text) if markup.ends else text).removesuffix("\n")))
 
 
-# Calls and results that stand in a text as some family of models writes them, read as what they are.
+# Calls and results in a text as some family of models writes them, read as what they are.
 #
 # A chat template writes a family's marks itself, and other models have others, so a text that holds them teaches one
 # family's marks, or both twice. A call inside ``<think>`` is a draft and stays text; so does one that cannot be read,
@@ -120,7 +120,7 @@ _MARKS = re.compile(
     r"|\[TOOL_CALLS\]|<TOOLCALL>|<\|(?:python_tag|tool_?calls?|tools_prefix|function_call|START_ACTION)|<｜tool▁call"
     r"|\bto=functions\.\w|\bfunctools\["
 )
-"""What a call begins with, in any family."""
+"""The beginning of a call, in any family."""
 _HINTS = ("<tool", "<func", "<|", "<｜", "<invoke", ":invoke", ":tool_call>", "[TOOL_CALLS]", "<TOOLCALL>")
 _JSON_HINTS = ("functools[", "to=functions.", '\\"parameters\\"', '\\"arguments\\"', "\\u003", "\\u005", "\\uff5c")
 _BARE = re.compile(r'(?:```(?:json)?\s*|<\|python_tag\|>\s*)?\{\s*"(?:name|type)"\s*:')
@@ -148,10 +148,10 @@ def read_native(row: Row) -> Row:
     found: list[tuple[int, _Said]] = []
     calling = False
     for place, message in enumerate(row.messages):
-        said = _split_message(message, place + 1, calling) or _of_family(row, place)
-        if said is not None:
-            found.append((place, said))
-        calling = bool((said.messages[-1] if said else message).tool_calls)
+        reading = _split_message(message, place + 1, calling) or _of_family(row, place)
+        if reading is not None:
+            found.append((place, reading))
+        calling = bool((reading.messages[-1] if reading else message).tool_calls)
     if found:
         _replace(row, found)
     return row
@@ -179,8 +179,8 @@ def _of_family(row: Row, place: int) -> _Said | None:
     message = row.messages[place]
     if message.role != "assistant" or message.tool_calls:
         return None
-    thought, closed, said = message.content.rpartition(THOUGHTS)
-    if (turn := _turn_of(said, row.tools)) is None:
+    thought, closed, rest = message.content.rpartition(THOUGHTS)
+    if (turn := _turn_of(rest, row.tools)) is None:
         return None
     answered = place + 1 < len(row.messages) and row.messages[place + 1].role == "tool"
     if not answered and not {call.name for call in turn.tool_calls} <= {*row.offered, *names_of(row.tools)}:
@@ -205,8 +205,8 @@ def _turn_of(text: str, tools: list[dict[str, Any]] | None) -> ParsedTurn | None
 
 def split_calls(text: str, where: str, default_id: str) -> tuple[str, list[ToolCall]]:
     """A text without its calls, and the calls; the text as it is where one of them cannot be read."""
-    thought, closed, said = text.rpartition(THOUGHTS)
-    words, *blocks = said.split(CALL)
+    thought, closed, spoken = text.rpartition(THOUGHTS)
+    words, *blocks = spoken.split(CALL)
     calls: list[ToolCall] = []
     for block in blocks[: MAX_CALLS + 1]:
         body, ended, rest = block.partition(CALL_END)
@@ -228,17 +228,17 @@ def unread_call(text: str, answer: Message | None = None) -> str:
     A list of Python calls, or an ``Action:``, may be what the prompt asks for: it counts where a result follows, the
     ``answer``.
     """
-    said = text.rpartition(THOUGHTS)[2].strip()
-    if (found := _MARKS.search(said)) is not None:
+    rest = text.rpartition(THOUGHTS)[2].strip()
+    if (found := _MARKS.search(rest)) is not None:
         return found[0]
-    if _BARE.match(said) and any(f'"{key}"' in said for key in ("parameters", "arguments")):
+    if _BARE.match(rest) and any(f'"{key}"' in rest for key in ("parameters", "arguments")):
         return '{"name"'
     if answer is None:
         return ""
-    if answer.role == "tool" and FAMILY_DIALECTS["bfcl"](said, "").tool_calls:
-        return said[: said.index("(") + 1][:MAX_SHOWN]
+    if answer.role == "tool" and FAMILY_DIALECTS["bfcl"](rest, "").tool_calls:
+        return rest[: rest.index("(") + 1][:MAX_SHOWN]
     observed = answer.role == "user" and answer.content.startswith("Observation:")
-    return "Action:" if observed and "Action:" in said else ""
+    return "Action:" if observed and "Action:" in rest else ""
 
 
 def _results(text: str) -> list[str]:
@@ -268,11 +268,11 @@ def _offered(system: str) -> list[str]:
 
 def _replace(row: Row, found: list[tuple[int, _Said]]) -> None:
     """Put what was read in place of the messages that it was read from."""
-    made: dict[int, list[Message]] = {place: said.messages for place, said in found}
+    made: dict[int, list[Message]] = {place: reading.messages for place, reading in found}
     parallel: list[tuple[Message, dict[str, Any], str]] = []
-    stood = row.spelling.roles if len(row.spelling.roles) == len(row.messages) else [m.role for m in row.messages]
+    roles = row.spelling.roles if len(row.spelling.roles) == len(row.messages) else [m.role for m in row.messages]
     end = len(row.messages) - row.spelling.completion
-    for place, (message, other, role) in enumerate(zip(row.messages, others_of(row), stood, strict=True)):
+    for place, (message, other, role) in enumerate(zip(row.messages, others_of(row), roles, strict=True)):
         new = made.get(place, [message])
         parallel += [
             (each, other if n == 0 else {}, role if each.role == message.role else each.role)
@@ -282,6 +282,6 @@ def _replace(row: Row, found: list[tuple[int, _Said]]) -> None:
     row.messages = [each for each, _other, _role in parallel]
     row.others = [other for _each, other, _role in parallel] if row.others else None
     row.spelling.roles = [role for _each, _other, role in parallel]
-    row.facts = (*row.facts, *dict.fromkeys(said.fact for _place, said in found))
+    row.facts = (*row.facts, *dict.fromkeys(reading.fact for _place, reading in found))
     row.made, row.as_written = True, False
     row.raw = row.normal()

@@ -52,7 +52,7 @@ def _is_of_arrow(items: Any) -> bool:
 def clean_calls(messages: list[Message], tools: list[Value] | None, items: Any) -> bool:
     """Take the nulls out of the calls' arguments that are no arguments of their tools; whether there were any.
 
-    ``items`` are the messages as they stood.
+    ``items`` are the messages as in the file.
     """
     calls = [call for message in messages for call in message.tool_calls or []]
     if not calls:

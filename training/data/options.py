@@ -35,7 +35,7 @@ CUT_WORDS = {
 
 
 class ColumnMapping(Options):
-    """Which columns of a table become what. Columns that are not named stay with the row as they are."""
+    """The roles of a table's columns. Columns that are not named stay with the row as they are."""
 
     messages: Name | None = Field(default=None, description=_("Column with a list of messages, or JSON text of one."))
     system: Name | None = Field(default=None, description=_("Column with the system text."))
@@ -82,7 +82,7 @@ class ReadOptions(Options):
 
 
 class CheckOptions(Options):
-    """What is looked at in each row beside its form."""
+    """What is looked at in each row besides its form."""
 
     answer_fields: list[Name] = Field(
         default_factory=list,
@@ -127,7 +127,7 @@ class PickOptions(Options):
 
 
 class CutOptions(Options):
-    """Conversations that end where the model is to go on."""
+    """Conversations that end where the model is to continue."""
 
     cut: Literal[Cut.QUERY, Cut.LAST_TURN] = Field(description="Where conversations are cut.")
 

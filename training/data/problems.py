@@ -1,4 +1,4 @@
-"""What can be wrong with a row, what to do about it, what reading did with its columns, and limits of reading."""
+"""The problems of a row with their fixes, the columns that reading ignored, and limits of reading."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ PARQUET_ALLOWANCE_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class CheckLimits:
-    """What one dataset check may take. The child applies all but ``wall_s``, which the parent watches."""
+    """The limits of one dataset check. The child applies all but ``wall_s``, which the parent watches."""
 
     max_rows: int = 1_000_000
     memory_bytes: int = 1536 << 20
@@ -53,7 +53,7 @@ class CheckLimits:
 
 
 PREVIEW_LIMITS = CheckLimits(cpu_s=10, wall_s=15.0)
-"""What a look at the first rows may take."""
+"""The limits of a look at the first rows."""
 
 
 # What can be wrong with a row: one table of codes, each with its sentence, and what to do about it.
@@ -224,7 +224,7 @@ _KINDS = {
 
 
 class Finding(BaseModel):
-    """One problem of one row, told in full."""
+    """One problem of one row, in full."""
 
     line: int
     code: str
@@ -281,7 +281,7 @@ def shown(value: Any) -> str:
 
 
 def kind(value: Any) -> str:
-    """What a decoded JSON value is, in words."""
+    """The kind of a decoded JSON value, in words."""
     return sentence(_("null") if value is None else _KINDS.get(type(value), type(value).__name__))
 
 

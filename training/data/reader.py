@@ -126,7 +126,7 @@ class Recognition(BaseModel):
 
     @property
     def sure(self) -> bool:
-        """Whether the format is told by what the rows say; the usual names of columns are only a guess."""
+        """Whether the format is known from what the rows say; the usual names of columns are only a guess."""
         first = self.candidates[0] if self.candidates else None
         return first is not None and first.certainty >= ENOUGH and first.format != "columns"
 
@@ -214,7 +214,7 @@ def open_dataset(
 ) -> Source:
     """Recognise a file, or take it for what ``options`` say. Raises ``DataError`` when it cannot be read at all.
 
-    Where ``ask`` is set, a table that is not recognised is no error: ``recognised.asks`` then says that somebody has to
+    Where ``ask`` is set, a table that is not recognised is no error: ``recognised.asks`` then says that a person has to
     choose.
     """
     options = options or ReadOptions()

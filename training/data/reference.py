@@ -22,7 +22,7 @@ _INTRODUCTION = """# Datasets
 Made from `training/data/` by `python -m training data docs`.
 
 A file is JSON Lines, a JSON list, JSON objects one after the other, an object with its rows under `data`, CSV or
-parquet; its first bytes tell which, never its name. A table that is not UTF-8 is read as GB18030 (GBK) where most of
+parquet; its first bytes say which, never its name. A table that is not UTF-8 is read as GB18030 (GBK) where most of
 its characters are common Chinese ones then. A gzip file, a zip archive or a folder is one dataset: its data files in
 the order of their names, or only those for training where a dataset is cut into parts; the report names what it left
 out.
@@ -42,8 +42,8 @@ python -m training data convert --input toolllama_G123_dfs_eval.json --split \\
 ```
 
 The last one does what ToolBench's converter does: the same columns, the same shuffle. `--to` writes another format,
-`--cut query` and `--cut last_turn` cut data of step prefixes. In place of a file stands a folder, an archive, or the id
-of a dataset on Hugging Face; `check` takes several files. What a format has no place for is counted under `lost`: each
+`--cut query` and `--cut last_turn` cut data of step prefixes. A folder, an archive, or the id of a dataset on Hugging
+Face may replace the file; `check` takes several files. What a format has no place for is counted under `lost`: each
 written row is read back and compared.
 """
 _BROWSER = """
@@ -63,15 +63,15 @@ the first {looked} rows would be left out. That look runs in a process of its ow
 rejected) is read again in its place, as nothing can have used it; a ready version never changes, so the file becomes
 the next version under its name.
 
-Files that are read beside a dataset (BFCL's answers and function documents, StableToolBench's query ids) are uploaded
-with it, or are other uploads of the project; nobody types a path. `POST /api/v1/projects/<slug>/datasets` takes the
+Files that are read with a dataset (BFCL's answers and function documents, StableToolBench's query ids) are uploaded
+with it, or are other uploads of the project; no path is typed. `POST /api/v1/projects/<slug>/datasets` takes the
 same: the multipart fields `reading` and `checking` hold the options below as JSON, `answers`, `documents` and `ids`
 files, and `look`. There `answers` and `ids` may be `dataset:<name>@<version>`; so may `other` of the checks, and
 `model` is `model:<name>`, whose tokenizer counts.
 
 *Quality* plots lengths, turns, tools, categories, languages, roles, duplicates and what was found. *Rows to fix*
 lists each bad row and remark with its line, its sentence and a suggestion, by code, and as a CSV file: every row that
-was read is kept or stands in it as left out. Beyond {remarks:,} remarks only bad rows are listed.
+was read is kept or listed in it as left out. Beyond {remarks:,} remarks only bad rows are listed.
 
 A dataset of Hugging Face is named by its id, revision and a word of its file's name; a worker fetches the file through
 the outbound policy from `TILTYARD_HUB_URL`, each redirect checked, and it is checked like any upload.
@@ -81,7 +81,7 @@ first rows, a draw, or rows by their ids), filter (up to four rules, with a coun
 four others by weight, and cut conversations. What is made is a new version under its own name: its file is written from
 the checked rows of its parents, each row copied byte for byte, and checked like an upload. Parents stay as they are.
 
-Each version tells its lineage: what was done with which options, the versions it was made of with their content hashes
+Each version shows its lineage: what was done with which options, the versions it was made of with their content hashes
 and how many rows each gave, and what was made of it. Uploads, rows added by hand and datasets written by an environment
 say so.
 
@@ -93,7 +93,7 @@ the same: `POST /api/v1/datasets/ID/make` and `/exports` (its schema is at `/api
 _ROW = """
 ## A row
 
-| field | what it is |
+| field | meaning |
 |---|---|
 """
 _LEARNED = """
@@ -106,10 +106,10 @@ what its rows say of this, and a run's log counts what it left out.
   no part in the loss. A weight is a switch: above 0 the turn counts in full. A `mask` changes nothing, because programs
   disagree on what it means.
 - A whole row is not learned where it says so under {row_weights}, or where {labels} is false (a bad example of KTO).
-- Reasoning stands under {reasoning}: the first that holds text counts. It is learned as the chat template writes it.
+- Reasoning is read from {reasoning}: the first that holds text counts. It is learned as the chat template writes it.
   Where the template leaves it out, the log says of how many rows.
 - A turn is learned behind the very text that a rollout reads before it. Where that text begins a thought (DeepSeek,
-  Nemotron, Qwen 3.5), the turn goes on with the row's reasoning and closes it, whether the template writes it or not.
+  Nemotron, Qwen 3.5), the turn continues with the row's reasoning and closes it, whether the template writes it or not.
 - A row whose tool calls the chat template leaves out is not learned: the model would learn to say nothing there.
 - The rejected answer of a pair is never imitated.
 

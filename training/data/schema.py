@@ -1,6 +1,6 @@
 """The internal schema of one dataset row, and how foreign spellings of a conversation are read.
 
-A conversation stands under ``messages``, ``conversation``, ``conversations`` or ``prompt`` (the first of these that the
+A conversation is under ``messages``, ``conversation``, ``conversations`` or ``prompt`` (the first of these that the
 row has). Messages have ``role`` and ``content`` (text, or OpenAI's parts of text), or ``from`` and ``value``. A system
 text in a column of its own becomes the first message, TRL's ``completion`` the last ones. Tools are OpenAI function
 schemas, however they are spelled (``tools.py``). Everything else of the row is kept in ``extra``, in its order, and
@@ -25,7 +25,7 @@ __all__ = ["Message", "Row", "RowError", "ToolCall", "check_tree", "conversation
 
 CONVERSATION_KEYS = ("messages", "conversation", "conversations", "prompt")
 SYSTEM_KEYS = ("system", "system_prompt")
-"""Columns beside a conversation whose text is its system message."""
+"""Columns next to a conversation whose text is its system message."""
 TASK_KEYS = ("item_id", "session_id", "query_id", "ground_truth")
 """A row with one of these may have an empty conversation: the environment opens it."""
 _NOTHING: dict[str, Any] = {}
@@ -39,16 +39,16 @@ class Spelling:
 
     key: str = "messages"
     roles: list[str] = field(default_factory=list)
-    """The roles as they stood, one for each message."""
+    """The roles as in the file, one for each message."""
     tools_as_text: bool = False
     added: list[str] = field(default_factory=list)
     """Extras that reading added; writing leaves them out."""
     system: str = ""
-    """The column that the first message stood in, where it had one of its own."""
+    """The column that the first message was in, where it had one of its own."""
     completion: int = 0
-    """How many of the last messages stood under ``completion``."""
+    """How many of the last messages were under ``completion``."""
     tools: str = "tools"
-    """The column that the tools stood in."""
+    """The column that the tools were in."""
 
 
 class Row(BaseModel):
@@ -67,7 +67,7 @@ class Row(BaseModel):
     )
     made: bool = Field(default=False, repr=False, description="Whether its texts were put together here.")
     as_written: bool = Field(
-        default=False, repr=False, description="Whether it stood in the file just as `normal` spells it."
+        default=False, repr=False, description="Whether the file had it just as `normal` spells it."
     )
     offered: list[str] = Field(default_factory=list, repr=False, description="Tools that its text offers, by name.")
     facts: tuple[str, ...] = Field(
@@ -121,12 +121,12 @@ def written(row: Row) -> list[dict[str, Any]]:
 
 
 def others_of(row: Row) -> list[dict[str, Any]]:
-    """The fields of each message that are not ours, as they stood, or none."""
+    """The fields of each message that are not ours, as in the file, or none."""
     return row.others or [_NOTHING] * len(row.messages)
 
 
-def beside(message: Message, other: dict[str, Any]) -> dict[str, Any]:
-    """What is written beside a message's own fields: reasoning has the name that it had, else `reasoning_content`."""
+def other_fields(message: Message, other: dict[str, Any]) -> dict[str, Any]:
+    """Fields that go with a message's own: reasoning has the name that it had, else `reasoning_content`."""
     if message.reasoning is None or reasoning_of(other) == message.reasoning:
         return other
     return {REASONING[0]: message.reasoning, **other}
@@ -143,7 +143,7 @@ def message_dict(message: Message, other: dict[str, Any] = _NOTHING) -> dict[str
         shown["tool_call_id"] = message.tool_call_id
     if message.name is not None:
         shown["name"] = message.name
-    other = beside(message, other)
+    other = other_fields(message, other)
     return shown | other if other else shown
 
 
@@ -158,7 +158,7 @@ def _bare(model: type[Model], values: dict[str, Any], fields: set[str]) -> Model
 
 
 def conversation_key(raw: dict[str, Any]) -> str | None:
-    """Under which key the row's conversation stands, or ``None``."""
+    """The key of the row's conversation, or ``None``."""
     return next((key for key in CONVERSATION_KEYS if raw.get(key) is not None), None)
 
 
@@ -208,11 +208,11 @@ def _listed(items: Any) -> Any:
 
 
 def _placed(row: Row) -> None:
-    """Put the system text and the completion, which stand beside the conversation, into it."""
+    """Put the system text and the completion, which are next to the conversation, into it."""
     before = len(row.messages)
     if row.spelling.key == "prompt":
         _complete(row)
-    for name in SYSTEM_KEYS:  # Anthropic's may stand in parts
+    for name in SYSTEM_KEYS:  # Anthropic's may be in parts
         if isinstance(row.extra.get(name), list) and row.extra[name]:
             row.extra[name] = joined_parts(row.extra[name], f"`{name}`")
     name = next((name for name in SYSTEM_KEYS if isinstance(row.extra.get(name), str) and row.extra[name]), "")
@@ -224,7 +224,7 @@ def _placed(row: Row) -> None:
 
 
 def _complete(row: Row) -> None:
-    """TRL's ``completion``: one that is marked as a bad example (``label`` false) stays beside the prompt."""
+    """TRL's ``completion``: one that is marked as a bad example (``label`` false) stays next to the prompt."""
     given = row.extra.get("completion")
     if isinstance(given, str) and given:
         given = [{"role": "assistant", "content": given}]
@@ -258,7 +258,7 @@ def system_first(row: Row, name: str) -> None:
 
 
 def as_it_stood(row: Row) -> Row:
-    """The row with system text and completion in the columns that they stood in; the row itself where it had none."""
+    """The row with system text and completion in the columns that they were in; the row itself where it had none."""
     spelling = row.spelling
     if not spelling.system and not spelling.completion:
         return row
@@ -307,7 +307,7 @@ class Record(NamedTuple):
     row: Row | None
     error: RowError | None = None
     text: str = ""
-    """The row as it stood in the file, where that is our own spelling already and can be copied."""
+    """The row as it was in the file, where that is our own spelling already and can be copied."""
     ignored: tuple[Ignored, ...] = ()
     """Columns that were kept out of the row."""
 

@@ -2,7 +2,7 @@
 
 Refused: duplicate keys (the last would win silently), NaN and infinities (also as 1e999), numbers of thousands of
 digits, NUL and lone surrogates (PostgreSQL stores neither), deep nesting, fields above ``MAX_FIELD_BYTES``. A column
-that a row can do without is kept out of it, and told, where JSON cannot carry its value (``usable``).
+that a row can do without is kept out of it, and reported, where JSON cannot carry its value (``usable``).
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ LENIENT = json.JSONDecoder(object_pairs_hook=_object, parse_constant=float, pars
 """Reads NaN and Infinity as numbers, for ``usable`` to find."""
 
 
-# Values that stand as text in a row: JSON, or what Python's ``str`` makes of a value.
+# Values that are text in a row: JSON, or what Python's ``str`` makes of a value.
 
 
 def decoded(value: Any, where: str, *, python: bool = False) -> Any:

@@ -150,6 +150,6 @@ def dialect_name(config: JobConfig, family: str = "hermes") -> str:
 
 
 def choose_dialect(config: JobConfig) -> Parse:
-    """What reads the turns of somebody whose family is not known: an endpoint's."""
+    """The parser of turns from a model whose family is not known: an endpoint's."""
     name = dialect_name(config, "")
     return DIALECTS[name] if name else ANYONE

@@ -1,4 +1,4 @@
-"""What every dialect returns, and what all of them need to read one call."""
+"""The result of every dialect, and the helpers that all of them need to read one call."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ParsedTurn:
 
     ``reasoning`` is what it thought, without the marks; calls that it drafted there are not made. ``parse_error`` is a
     sentence for the model; well-formed calls before and after the broken one are kept.
-    ``wrote``: the whole text of such a turn, where ``text`` lacks some of it; for people, the model is not told.
+    ``wrote``: the whole text of such a turn, where ``text`` lacks some of it; for people; the model does not get it.
     """
 
     text: str
@@ -54,7 +54,7 @@ class Parse(Protocol):
 
 
 class Unreadable(ValueError):
-    """A call cannot be read; its text is a sentence for the model. ``end``: where reading goes on, if that is known."""
+    """A call cannot be read; its text is a sentence for the model. ``end``: where reading continues, if known."""
 
     def __init__(self, sentence: str, end: int | None = None) -> None:
         super().__init__(sentence)
@@ -119,7 +119,7 @@ def first_closing(text: str) -> tuple[int, int] | None:
 
 
 def open_thought(prompt: str) -> str:
-    """The opening mark of the thought that a prompt ends in, so that the model's turn goes on with it; empty without
+    """The opening mark of the thought that a prompt ends in, so that the model's turn continues with it; empty without
     one."""
     last = max(prompt.rfind(mark) for mark in MARKS)
     match = OPENING.match(prompt, last) if last >= 0 else None
@@ -132,9 +132,9 @@ def opens_thought(prompt: str) -> bool:
 
 
 def split_thought(text: str, *, in_thought: bool = False) -> tuple[str | None, str, bool]:
-    """What was thought, what comes behind the last thought, and whether that thought is closed.
+    """The thought, the text behind the last thought, and whether that thought is closed.
 
-    For dialects whose calls cannot be told from words, so that no call in front of a thought can be meant.
+    For dialects whose calls cannot be distinguished from words, so that no call in front of a thought can be meant.
     """
     ends = [(text.rfind(mark) + len(mark), mark) for mark in PLAIN if mark in text]
     begun = None if ends else OPENING.match(text.lstrip())

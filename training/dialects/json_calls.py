@@ -26,7 +26,7 @@ from training.dialects.reading import Block, Form, Marked, after_broken
 # The JSON is read with a decoder that stops where the value ends, so braces, nested objects and even a closing mark
 # inside a string argument do not confuse it.
 
-BESIDE = frozenset({"id", "type", "index", "tool_call_id"})
+EXTRA_KEYS = frozenset({"id", "type", "index", "tool_call_id"})
 """Keys of a call that are neither its name nor arguments."""
 ARGUMENTS = ("arguments",)
 MAX_SHOWN = 40
@@ -42,7 +42,7 @@ def marked(
 ) -> Form:
     """Objects (a list of them, or one after another, with ``many``) between two marks.
 
-    ``names`` are the keys of a name; arguments stand under ``arguments`` or, in a list, ``parameters``. Without
+    ``names`` are the keys of a name; arguments are under ``arguments`` or, in a list, ``parameters``. Without
     ``close_needed`` the closing mark may be lacking.
     """
     keys = ("arguments", "parameters") if many else ARGUMENTS
@@ -65,14 +65,14 @@ def marked(
 
 
 def call_of(value: Any, names: tuple[str, ...] = ("name",), keys: tuple[str, ...] = ARGUMENTS) -> Found:
-    """The call that an object writes. Raises ``Unreadable``, also where arguments stand in another place."""
+    """The call that an object writes. Raises ``Unreadable``, also where arguments are in another place."""
     if not isinstance(value, dict):
         raise Unreadable("The tool call is not a JSON object.")
     name = next((value[key] for key in names if key in value), None)
     if not isinstance(name, str) or not name.strip():
         raise Unreadable(f'The tool call has no "{names[0]}".')
     key = next((key for key in keys if key in value), None)
-    if key is None and (others := [other for other in value if other not in BESIDE and other not in names]):
+    if key is None and (others := [other for other in value if other not in EXTRA_KEYS and other not in names]):
         shown = ", ".join(f'"{other[:MAX_SHOWN]}"' for other in others[:3])
         raise Unreadable(f'The call of {name[:MAX_NAME]} has no "{keys[0]}": what stands at {shown} belongs into it.')
     return checked(name, arguments_of(value.get(key) if key else None, name, keys[0]))
@@ -186,7 +186,7 @@ def names_of(tools: Tools | None) -> set[str]:
 BARE = (Form(_OPENING, read_bare),)
 
 
-# Calls whose names stand in front of their arguments, which are JSON: Mistral, DeepSeek, Kimi, gpt-oss and others.
+# Calls whose names come before their arguments, which are JSON: Mistral, DeepSeek, Kimi, gpt-oss and others.
 
 EMPTY = re.compile(r"\s*(?=<|\Z)")
 
@@ -264,7 +264,7 @@ def parse_hermes(text: str, call_prefix: str, tools: Tools | None = None, *, in_
     return reading.read_turn(text, call_prefix, HERMES, tools, in_thought=in_thought)
 
 
-# Whatever family a text is of: for endpoints, whose chat templates are not known here.
+# For a text of any family: for endpoints, whose chat templates are not known here.
 
 
 class Anyone:

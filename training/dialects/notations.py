@@ -119,7 +119,7 @@ GEMMA = (
 # LFM2's dialects: Python calls between marks, ``<|tool_call_start|>[f(a='x', n=3)]<|tool_call_end|>``.
 #
 # Some of its templates escape quotes in texts, others write them as they are. The latter (``RAW``) are read by where a
-# text must end: at a quote behind which the call goes on.
+# text must end: at a quote behind which the call continues.
 
 OPEN, LFM2_CLOSE = "<|tool_call_start|>", "<|tool_call_end|>"
 _NAME = re.compile(r"\s*([A-Za-z_][\w.-]*)\s*\(\s*")
@@ -128,7 +128,7 @@ _TEXT_ENDS = re.compile(r"'(?=\s*(?:,\s*[^\s=,()'\"]+\s*=|\)\s*(?:\]|,\s*[A-Za-z
 
 
 def _inside(text: str, match: re.Match[str]) -> tuple[str, int]:
-    """What stands between the marks, and where the text goes on. Raises ``Unreadable``."""
+    """The text between the marks, and where the rest begins. Raises ``Unreadable``."""
     end = text.find(LFM2_CLOSE, match.end())
     if end < 0:
         raise Unreadable(f"The tool call is not closed with {LFM2_CLOSE}.")

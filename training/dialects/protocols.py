@@ -41,13 +41,13 @@ def parse_bfcl(text: str, call_prefix: str, tools: Tools | None = None, *, in_th
     before, written, after = _cut(body)
     if not written:
         return ParsedTurn(body.strip(), reasoning=thought)
-    said = "\n".join(part for part in (before.strip(), after.strip()) if part)
+    spoken = "\n".join(part for part in (before.strip(), after.strip()) if part)
     try:
         found = python_calls(written)
     except Unreadable as exc:
-        return ParsedTurn(said, parse_error=str(exc), reasoning=thought)
+        return ParsedTurn(spoken, parse_error=str(exc), reasoning=thought)
     calls = [ToolCall(id=f"{call_prefix}{n}", name=name, arguments=values) for n, (name, values) in enumerate(found)]
-    return ParsedTurn(said, calls, reasoning=thought)
+    return ParsedTurn(spoken, calls, reasoning=thought)
 
 
 def python_calls(written: str) -> list[Found]:
@@ -148,7 +148,7 @@ def _paired(text: str) -> str:
 
 # ToolBench's dialect: ``Thought:``, ``Action:`` and ``Action Input:`` with a JSON object, one call a turn.
 #
-# The input ends where its JSON ends: what a model goes on to write, such as an ``Observation:`` of its own, is not
+# The input ends where its JSON ends: what a model writes after it, such as an ``Observation:`` of its own, is not
 # read. Nothing a model writes raises.
 
 _THOUGHT = re.compile(r"^\s*Thought:[ \t]*")

@@ -22,7 +22,7 @@ Read = Callable[[str, "re.Match[str]", "Tools | None"], "Block | None"]
 
 @dataclass(frozen=True)
 class Block:
-    """Calls that were read, and where the text goes on."""
+    """Calls that were read, and where the rest of the text begins."""
 
     calls: list[Found]
     end: int
@@ -129,7 +129,7 @@ class Turn:
         return self._next[key]
 
     def _block(self, form: Form, match: re.Match[str]) -> int:
-        """Read one block; where the text goes on."""
+        """Read one block; returns where the rest of the text begins."""
         self.tried += 1
         try:
             block = form.read(self.text, match, self.tools)

@@ -15,7 +15,7 @@ from training.plain import LiteralError, literal
 
 # Values of arguments that a dialect writes as bare text, typed by the tool's own schema.
 #
-# ``<parameter=id>75001</parameter>`` may be a text or a number: only the schema tells. Without one, what reads as JSON
+# ``<parameter=id>75001</parameter>`` may be a text or a number: only the schema says. Without one, what reads as JSON
 # of another type than a text is that, and everything else is a text.
 
 _WORDS = {"True": True, "False": False, "None": None}
@@ -48,7 +48,7 @@ def types_of(parameters: dict[str, Any], key: str) -> set[str]:
 
 
 def typed(text: str, types: set[str]) -> Any:
-    """The value that ``text`` stands for. Raises ``Unreadable`` for a number that is not finite."""
+    """The value that ``text`` spells. Raises ``Unreadable`` for a number that is not finite."""
     if types == {"string"}:
         return text
     found, value = _parse_literal(text.strip(), may_be_text="string" in types or not types)
@@ -106,7 +106,7 @@ def _types(schema: Any, root: dict[str, Any], depth: int) -> set[str]:
 
 
 def _at(root: dict[str, Any], ref: str) -> Any:
-    """What a local ``$ref`` points at."""
+    """The target of a local ``$ref``."""
     place: Any = root
     for part in ref.removeprefix("#/").split("/") if ref.startswith("#/") else [""]:
         place = place.get(part) if isinstance(place, dict) else None
@@ -116,7 +116,7 @@ def _at(root: dict[str, Any], ref: str) -> Any:
 def tagged(opening: str, argument: str, value_end: str, closing: str, mark: str, *, closing_mark: str) -> Form:
     """``opening`` is a pattern with a group ``name``, ``argument`` one with ``key``, ``value`` and maybe ``text``
     (``true`` where the value is a text whatever the schema says), ``closing`` ends a call. ``value_end`` is the tag
-    that closes an argument. The two marks stand for the ends of a block in sentences and where a broken call is
+    that closes an argument. The two marks name the ends of a block in sentences and where a broken call is
     skipped."""
     pair, end, last = re.compile(argument, re.DOTALL), re.compile(closing), re.compile(value_end)
 
@@ -140,9 +140,9 @@ def _argument_value(found: re.Match[str], parameters: dict[str, Any]) -> Any:
     text = found["value"]
     if text.startswith("<![CDATA[") and text.endswith("]]>"):
         return text[9:-3]
-    said = found.groupdict().get("text")
-    types = {"string"} if said == "true" else types_of(parameters, found["key"].strip())
-    return typed(text, types - {"string"} if said == "false" and len(types) > 1 else types)
+    is_text = found.groupdict().get("text")
+    types = {"string"} if is_text == "true" else types_of(parameters, found["key"].strip())
+    return typed(text, types - {"string"} if is_text == "false" and len(types) > 1 else types)
 
 
 def _problem(text: str, at: int, name: str, mark: str, closing: str) -> str:

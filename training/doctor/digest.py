@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from training.doctor.options import DoctorOptions
 
 # --- Facts ----------------------------------------------------------------------------------------------------------
-# What the doctor is told of one step: its figures, and a few facts of each rollout.
+# What the doctor gets of one step: its figures, and a few facts of each rollout.
 
 NGRAM = 4
 MIN_NGRAMS = 16
@@ -21,7 +21,7 @@ _WORD = re.compile(r"[\u3400-\u9fff]|\w+|[^\w\s]")
 
 @dataclass(frozen=True)
 class RolloutFact:
-    """One rollout. What nobody counted is ``None``.
+    """One rollout. What was not counted is ``None``.
 
     ``success`` is what judges the task itself, 0 to 1 and solved from 1. ``repetition`` is the share of its word
     4-grams that occurred before in the same text; ``loops``: most of its calls are one and the same.
@@ -94,7 +94,7 @@ KEPT = (
     "sampling/sampling_logp_difference/mean",
     "timing/step",
 )
-"""The metrics that a detector looks at, beside the parts of the reward."""
+"""The metrics that a detector looks at, besides the parts of the reward."""
 PARTS = "rewards/"
 PART_MEAN = re.compile(r"rewards/([^/]+)/mean")
 PART = re.compile(rf"{PART_MEAN.pattern}|rewards/[^/]+/std")
@@ -135,12 +135,12 @@ def _rollouts(digest: Digest, rollouts: Sequence[RolloutFact], options: DoctorOp
     _count(digest, "excluded", rollouts, lambda it: it.excluded)
     _count(digest, "truncated", kept, lambda it: it.truncated)
     _count(digest, "unread", kept, lambda it: it.parse_errors > 0)
-    told = [rollout for rollout in kept if rollout.repetition is not None]
-    digest.figures["texts"] = len(told)
-    _count(digest, "repeating", told, lambda it: (it.repetition or 0.0) >= options.repetition)
-    told = [rollout for rollout in kept if rollout.loops is not None]
-    digest.figures["acting"] = len(told)
-    _count(digest, "looping", told, lambda it: bool(it.loops) and not solved(it))
+    texts = [rollout for rollout in kept if rollout.repetition is not None]
+    digest.figures["texts"] = len(texts)
+    _count(digest, "repeating", texts, lambda it: (it.repetition or 0.0) >= options.repetition)
+    acting = [rollout for rollout in kept if rollout.loops is not None]
+    digest.figures["acting"] = len(acting)
+    _count(digest, "looping", acting, lambda it: bool(it.loops) and not solved(it))
     counted = [rollout for rollout in rollouts if rollout.calls is not None and rollout.failed_calls is not None]
     digest.figures["calls"] = sum(rollout.calls or 0 for rollout in counted)
     digest.figures["failed_calls"] = sum(rollout.failed_calls or 0 for rollout in counted)

@@ -3,7 +3,7 @@
 An advisory is *open* from the step at which its rule speaks first until the rule has been silent for
 ``DoctorOptions.calm`` steps; then it is *over*, and a later relapse is another one. Its evidence is that of the last
 step at which the rule spoke. ``as_json`` is all that the doctor knows, some 64 steps of figures, so that another
-process may go on.
+process may continue.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ DETECTORS: dict[str, Detector] = {
 OVERRULES = {
     "no_gradient": ("no_spread", "zero_advantages", "no_calls", "truncation", "entropy_fall", "repetition", "looping")
 }
-"""What follows from an advisory is not told beside it: its remedies would not help."""
+"""What follows from an advisory is not shown with it: its remedies would not help."""
 
 
 class Curve(BaseModel):
@@ -70,7 +70,7 @@ class Curve(BaseModel):
 
 
 class Evidence(BaseModel):
-    """What shows it: curves over the last 64 steps at most, and up to three rollouts by the journal's name."""
+    """The evidence: curves over the last 64 steps at most, and up to three rollouts by the journal's name."""
 
     model_config = ConfigDict(ser_json_inf_nan="strings")
 
@@ -90,7 +90,7 @@ class Advisory(BaseModel):
 
     @property
     def sentence(self) -> Sentence:
-        """What was found, with its figures."""
+        """A finding with its figures."""
         return sentence(RULES[self.code].sentence, **self.evidence.figures)
 
 

@@ -1,4 +1,4 @@
-"""What the doctor remembers: the last 64 steps, the whole course of some figures, what was spent and found."""
+"""The doctor's memory: the last 64 steps, the whole course of some figures, what was spent and found."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ FOLLOWED = (
     "value/explained_variance",
     "timing/step",
 )
-"""The figures whose whole course is remembered, beside ``SHARES`` and the parts of the reward."""
+"""The figures whose whole course is remembered, besides ``SHARES`` and the parts of the reward."""
 
 
 class History:
@@ -242,7 +242,7 @@ class History:
         return names[:EVIDENCE]
 
     def as_json(self) -> dict[str, Any]:
-        """All of it as JSON; ``from_json`` goes on from there."""
+        """All of it as JSON; ``from_json`` continues from there."""
         digests = [[each.step, each.figures, each.witnesses] for each in self.digests]
         courses = {name: [course.stride, course.points] for name, course in self.courses.items()}
         spent = [self.spent_s, self.lost_s]

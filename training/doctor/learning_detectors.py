@@ -120,7 +120,7 @@ def _paid(history: History, success: str, low: float, high: float, then: float, 
 
 
 def collapse(history: History, options: DoctorOptions) -> Finding | None:
-    """Success, or the reward where nothing tells of success, has lost much of its best level."""
+    """Success, or the reward where success is not known, has lost much of its best level."""
     name = next((name for name in (*SUCCESSES, "reward") if name in history.best), "")
     now = history.recent(name)
     if not name or len(now) < history.window:
@@ -211,7 +211,7 @@ def slowing(history: History, options: DoctorOptions) -> Finding | None:
 
 
 def wasted_hours(history: History, options: DoctorOptions) -> Finding | None:
-    """What the run has cost so far without teaching anything."""
+    """The run's cost so far without teaching anything."""
     lost, spent = history.lost_s / SECONDS, history.spent_s / SECONDS
     if lost < options.wasted_hours or lost < options.wasted_share * spent:
         return None
@@ -229,7 +229,7 @@ STILL = 0.05
 FLAT = 0.03
 """Share of what the task's part has gained that is no gain."""
 RISEN = 0.8
-"""What a part that was learned paid at most at first, of what it pays now."""
+"""Share of its present pay that a learned part paid at most at first."""
 TASK = re.compile(r"correct|accura|(^|_)acc($|_)|answer|success|solve|outcome|exact|match|verif|pass|number|math|task")
 FORM = re.compile(
     r"format|form($|_)|(^|_)tags?($|_)|xml|json|style|length|brev|concise|lang|think|syntax|penalt|bonus|repet|valid"
@@ -290,7 +290,7 @@ def _rising(history: History, part: str, steps: int) -> bool:
 
 
 def _stays_behind(history: History, task: str, form: str) -> bool:
-    """Whether the task's part has risen and then stood still for a third of the run, while form was learned."""
+    """Whether the task's part has risen and then not moved for a third of the run, while form was learned."""
     begun, formerly = history.begin(_curve(task)), history.begin(_curve(form))
     if begun is None or formerly is None or formerly > RISEN * mean(history.recent(_curve(form))):
         return False

@@ -36,17 +36,17 @@ WHOLE_FILE = 1 << 50
 
 
 def success_in(parts: Mapping[str, float | None], env_parts: Mapping[str, float]) -> float | None:
-    """What judges the task itself: the environment's word, else the first outcome component that has a value."""
-    if (told := env_parts.get(SUCCESS_PART)) is not None:
-        return told
+    """The score of the task itself: the environment's word, else the first outcome component that has a value."""
+    if (verdict := env_parts.get(SUCCESS_PART)) is not None:
+        return verdict
     return next((value for name in OUTCOMES if (value := parts.get(name)) is not None), None)
 
 
-def manner_of(said: Sequence[Message]) -> tuple[float | None, bool]:
+def manner_of(messages: Sequence[Message]) -> tuple[float | None, bool]:
     """How much the policy's turns repeat themselves, and whether most of their calls are one and the same."""
-    seen = behaviour_of(Episode(messages=list(said), prompt_length=0))
+    seen = behaviour_of(Episode(messages=list(messages), prompt_length=0))
     loops = seen.repeats >= LOOP_REPEATS and seen.repeats >= LOOP_SHARE * seen.actions
-    return repetition("\n".join(message.content for message in said)), loops
+    return repetition("\n".join(message.content for message in messages)), loops
 
 
 @dataclass
@@ -54,7 +54,7 @@ class _Playing:
     """A rollout that has not ended."""
 
     started: RolloutStarted
-    said: list[Message] = field(default_factory=list)
+    turns: list[Message] = field(default_factory=list)
 
 
 class Steps:
@@ -73,8 +73,8 @@ class Steps:
             if not event.held_out:
                 self._playing[event.rollout] = _Playing(event)
         elif isinstance(event, TurnAdded) and event.turn and event.rollout in self._playing:
-            said = self._playing[event.rollout].said
-            said += [message for message in event.messages if message.role == "assistant"]
+            turns = self._playing[event.rollout].turns
+            turns += [message for message in event.messages if message.role == "assistant"]
         elif isinstance(event, RolloutFinished) and event.rollout in self._playing:
             playing = self._playing.pop(event.rollout)
             self._ended.setdefault(playing.started.step, []).append(_fact(playing, event))
@@ -124,7 +124,7 @@ def examine(folders: Sequence[Path], options: DoctorOptions | None = None) -> Do
 
 
 def _fact(playing: _Playing, event: RolloutFinished) -> RolloutFact:
-    repeats, loops = manner_of(playing.said) if event.status != "excluded" else (None, None)
+    repeats, loops = manner_of(playing.turns) if event.status != "excluded" else (None, None)
     return RolloutFact(
         name=event.rollout,
         group=playing.started.group,

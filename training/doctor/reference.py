@@ -16,27 +16,27 @@ learns from rollouts: at its curves ([metrics.md](metrics.md)) and at a few fact
 `python -m training doctor RUN` reads a run's journals; in a folder of numbered attempts it reads all of them. Its exit
 code is 1 where an advisory is open at the end. In the web interface every run that learns from rollouts is looked at
 while it trains, some seconds after each step: its page shows what was found, the list of runs counts the open ones, and
-who watches the run is told of what is to be looked at.
+who watches the run is notified of what is to be looked at.
 
-What is compared with "about 10 steps before" is the mean of up to 20 steps that ended five steps before the window
-began, at least five of them; where a rule needs it, it is silent in the first 15 steps of a run and of each stage. A
-figure that was not recorded says nothing. Success of a rollout is the environment's word, else the component that
-judges the task itself ([reward-lab.md](reward-lab.md)).
+"About 10 steps before" means the mean of up to 20 steps that ended five steps before the window began, at least five of
+them. A rule that needs it is silent in the first 15 steps of a run and of each stage. A figure that was not recorded
+says nothing. Success of a rollout is the environment's word, else the component that judges the task itself
+([reward-lab.md](reward-lab.md)).
 
 ## Rules of a project
 
 *Settings → Run doctor* of a project, or `PATCH /api/v1/projects/<slug>/doctor`, sets the [thresholds](#thresholds) for
 all of its runs, and what follows from an advisory when it opens in a run that is at work:
 
-- `notify` (the default): it is shown, and people are told unless it is only good to know;
+- `notify` (the default): it is shown, and people are notified unless it is only good to know;
 - `keep`: the newest checkpoint from before its first step is kept from then on, whatever `run.keep_last` says; five of
   a run at most;
-- `pause`: the same, and the run is paused. It goes on when a person resumes it, and is not paused again for that
+- `pause`: the same, and the run is paused. It continues when a person resumes it, and is not paused again for that
   advisory.
 
-*Roll back to step N and change*, beside an advisory of a run that is paused or has ended, opens the launch form with
-the newest checkpoint from before it: the child goes on from there with other options, where the doctor advises it with
-half the learning rate. Any other checkpoint is chosen on the run's page under *Events*.
+*Roll back to step N and change*, next to an advisory of a run that is paused or has ended, opens the launch form with
+the newest checkpoint from before it. The child continues from there with other options, where the doctor advises it
+with half the learning rate. Any other checkpoint is chosen on the run's page under *Events*.
 
 ## Advisories
 

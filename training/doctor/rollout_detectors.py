@@ -10,7 +10,7 @@ from training.doctor.options import DoctorOptions
 MIN_GROUPS = 3
 MIN_SILENT = 16
 LEARNED = 0.8
-"""From this success on groups are without spread because the run has done its work."""
+"""From this success on groups have zero variance because the run has done its work."""
 
 
 def no_spread(history: History, options: DoctorOptions) -> Finding | None:

@@ -16,7 +16,7 @@ class Rule(NamedTuple):
 
     ``sentence`` says what was found ({name} are figures), ``meaning`` why it matters, ``formula`` when it is given,
     with ``options`` by name, ``source`` where the rule comes from, ``remedy`` what to do. ``acts`` are what a page
-    offers beside it; ``slower`` is a child with half the learning rate.
+    offers with it; ``slower`` is a child with half the learning rate.
     """
 
     title: str

@@ -46,7 +46,7 @@ def mean_interval(values: Values, *, seed: int = 0) -> Interval:
 def mean_intervals(columns: Values, *, seed: int = 0, shares: Sequence[bool] | None = None) -> list[Interval]:
     """The same for several figures of the same tasks, as columns; the tasks are drawn once for all of them.
 
-    ``shares`` tells which columns lie between 0 and 1 by their nature (all, unless given): Wilson's interval is for
+    ``shares`` says which columns lie between 0 and 1 by their nature (all, unless given): Wilson's interval is for
     those alone.
     """
     known = ~np.isnan(columns)
@@ -384,7 +384,7 @@ _ROUNDS, _TOLERANCE, _NORMAL_95, _SAME = 2_000, 1e-10, 1.959963984540054, 1e-9
 
 class Vote(NamedTuple):
     """One person's answer about one task: which of two contestants (their places) did better. ``weight``: how many
-    tasks the task stands for, where some kinds of tasks were asked about more often than they occur."""
+    tasks the task represents, where some kinds of tasks were asked about more often than they occur."""
 
     voter: Hashable
     task: Hashable

@@ -33,7 +33,7 @@ from training.rollout.rewinding import read_past
 # The figures of an evaluation: each a mean over tasks with its interval; what is missing is counted, never 0.
 #
 # A task's value is the mean over its tries that count. A try counts unless it was excluded: it failed outside the
-# policy, and its replays did too. Figures are of the tasks that have a value; the others are counted beside them.
+# policy, and its replays did too. Figures are of the tasks that have a value; the others are counted next to them.
 
 Values = NDArray[np.float64]
 PART = "rewards/"
@@ -83,7 +83,7 @@ class Sheet:
         return int(np.sum(self.tries == 0))
 
     def of(self, name: str) -> Values:
-        """A figure's values; all missing where nobody recorded it."""
+        """A figure's values; all missing where it was not recorded."""
         return self.columns.get(name, np.full(len(self.tasks), np.nan))
 
     def only(self, keep: NDArray[np.bool_]) -> Sheet:
@@ -224,7 +224,7 @@ class Figure(BaseModel):
 
 
 class Report(BaseModel):
-    """What an evaluation came out with, and what its figures leave out. ``most`` is the most tries that a task has."""
+    """The result of an evaluation, and what its figures leave out. ``most`` is the most tries that a task has."""
 
     figures: dict[str, Figure]
     tasks: int = Field(ge=0)

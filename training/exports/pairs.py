@@ -4,7 +4,7 @@ Read from the journals of the run's attempts, oldest first, in constant memory: 
 
 1. A pair is made of the highest and the lowest reward of a group, where they differ by at least ``min_gap``.
 2. Excluded rollouts have no part in it. Those with calls that could not be read are passed over: older journals have
-   what was understood of a turn alone, and texts that nobody wrote teach nothing. So are texts that no dataset holds.
+   what was understood of a turn alone, and texts that no model wrote teach nothing. So are texts that no dataset holds.
 3. Both must have been asked the same, and have answered differently. An attempt that trained a step again may have
    played the very same rollouts: equal pairs are made once.
 4. Rollouts on held-out tasks are in no group, so they stay out of what is trained on.

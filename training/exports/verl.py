@@ -1,5 +1,5 @@
 """A job for verl: ``train.parquet`` (its rows), ``config.yaml`` (its keys), ``reward.py`` and ``README.txt`` (what is
-missing). Which version of verl they are for stands in each.
+missing). Each names the version of verl that it is for.
 
 Nothing of this machine goes along: no paths, no addresses, no options of environments.
 """
@@ -69,10 +69,10 @@ def export_stages(
         folder.mkdir(exist_ok=True)
         ends = stage.until_step or config.run.max_steps
         alone = course.model_copy(update={"run": course.run.model_copy(update={"max_steps": max(1, ends - began)})})
-        told = _about(stage, number, len(courses))
+        about = _about(stage, number, len(courses))
         found += [
             f"{folder.name}/{each}"
-            for each in export_verl(alone, own, folder, name=f"{run}-stage-{number}", about=told)
+            for each in export_verl(alone, own, folder, name=f"{run}-stage-{number}", about=about)
         ]
         began = stage.until_step or began
     return found
@@ -109,7 +109,7 @@ def _about(stage: Stage, number: int, of: int) -> str:
 
 
 def verl_yaml(config: JobConfig, name: str = "") -> str:
-    """verl's overrides; what cannot be carried over stands there as comments."""
+    """verl's overrides; what cannot be carried over becomes comments there."""
     keys, missing = translated(config)
     keys |= {"trainer.project_name": "tiltyard", "trainer.experiment_name": name or "run"}
     text = yaml.safe_dump(_nested(keys), sort_keys=True, allow_unicode=True)
@@ -148,7 +148,7 @@ def _one_line(value: Any) -> str:
 
 
 def _rewarded(config: JobConfig, answered: _Answered) -> list[str]:
-    """What the job is rewarded by in verl, first of all where nothing is."""
+    """Lines on the job's reward in verl; the first of all where it has none."""
     if not answered.without:
         return [f"{REWARD_NAME}: 1 where the answer is the row's right one, else 0. Nothing else is paid for."]
     plays = f" The environment {config.environment.name} judged it here." if config.environment.name else ""

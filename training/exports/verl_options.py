@@ -86,7 +86,7 @@ def _changed(default: Value, why: str) -> Callable[[Value], Carried]:
 
 
 def _spanning(config: JobConfig) -> dict[str, Value]:
-    """Keys that hang on several options of ours: cispo's limit is of the ratio, verl's a distance from 1 both ways;
+    """Keys that depend on several options of ours: cispo's limit is of the ratio, verl's a distance from 1 both ways;
     sapo's temperatures are keys that older versions of verl refuse."""
     if config.method.gradient == "rloo":
         return {"algorithm.adv_estimator": "rloo", f"{ACTOR}.loss_agg_mode": "seq-mean-token-sum"}
@@ -114,7 +114,7 @@ def _critic(config: JobConfig) -> dict[str, Value]:
 
 
 def _adapter(config: JobConfig) -> dict[str, Value]:
-    """verl's alpha is 16 where none is said; ours hangs on the rank."""
+    """verl's alpha is 16 where none is said; ours depends on the rank."""
     return {"actor_rollout_ref.model.lora_alpha": config.model.adapter_alpha} if config.model.lora_rank else {}
 
 

@@ -1,7 +1,7 @@
 """Runs of other trainers, read into the journal that our own trainer writes.
 
 ``python -m training import --input FILE… --output FOLDER`` makes a folder that ``manage.py import_run`` shows in the
-browser. What a file is, is told by its content; a new kind of file is a ``Reader`` in the module of its
+browser. A file is recognised by its content; a new kind of file is a ``Reader`` in the module of its
 family and a line in ``report.READERS``.
 """
 

@@ -1,9 +1,9 @@
-"""Which column numbers the steps of an import's tables, chosen over all of their rows: in any order they give one axis.
+"""The column of an import's tables that numbers the steps, chosen over all rows: in any order they give one axis.
 
 A table may number its steps in several columns, and not every row has each of them: Weights & Biases counts what was
-logged (``_step``), and rows of training also name the trainer's step. The most telling column that places the most rows
-is the axis; a row without it is placed by the rows that have both, at the last of their steps that lies before it. One
-that nothing links with the axis stays at the number that it has.
+logged (``_step``), and rows of training also name the trainer's step. The most specific column that places the most
+rows is the axis; a row without it is placed by the rows that have both, at the last of their steps that lies before it.
+One that nothing links with the axis stays at the number that it has.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ STEPS = (
     "iteration",
     "training_global_step",
 )
-"""Columns that number the steps, the most telling first; case does not matter."""
+"""Columns that number the steps, the most specific first; case does not matter."""
 _UNKNOWN = math.nan
 Floats = NDArray[np.float64]
 
 
 class Axis(NamedTuple):
-    """The axis as the rows of one table see it: its column, the step of each row (NaN where nothing tells it), how many
-    were placed by other rows, how many stand at a number of another column, whether other columns number them
+    """The axis as the rows of one table see it: its column, the step of each row (NaN where it is unknown), how many
+    were placed by other rows, how many are at a number of another column, whether other columns number them
     differently, and their order by step and time."""
 
     column: str
@@ -48,7 +48,7 @@ class Axis(NamedTuple):
 
     @property
     def is_sorted(self) -> bool:
-        """Whether the rows stand in the order of the axis already."""
+        """Whether the rows are in the order of the axis already."""
         return bool(np.all(self.order == np.arange(len(self.order))))
 
 
@@ -92,7 +92,7 @@ class Steps:
         return Axis(name, steps, placed, lost - _count(np.isnan(steps)), differs, order)
 
     def _choice(self, columns: dict[str, Floats]) -> tuple[str, Floats]:
-        """The column that places the most rows, the most telling first, and the steps on it; none without a column."""
+        """The column that places the most rows, the most specific first, and the steps on it; none without a column."""
         if self._chosen is None:
             options = [(name, self._option(name, columns)) for name in columns]
             nothing = ("", np.empty(0))
@@ -101,7 +101,7 @@ class Steps:
 
     def _option(self, name: str, columns: dict[str, Floats]) -> Floats:
         """The steps on one column. Rows are placed by others only where that does not put most of them on one another,
-        as it would where a counter of steps stands in a few rows."""
+        as it would where a few rows have a counter of steps."""
         own = columns[name]
         steps = own.copy()
         for other, numbers in columns.items():

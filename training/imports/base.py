@@ -1,4 +1,4 @@
-"""What the readers of foreign files yield: figures of a step, rollouts, or why a row is neither."""
+"""The results of the readers of foreign files: figures of a step, rollouts, or why a row is neither."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class BadRow(ValueError):
 
 
 class Figures(NamedTuple):
-    """Metrics of one step under their own names. ``at`` is when, in Unix seconds, where the file tells."""
+    """Metrics of one step under their own names. ``at`` is when, in Unix seconds, where the file says."""
 
     step: int
     values: dict[str, float]
@@ -75,7 +75,7 @@ class Reader(NamedTuple):
 
 
 class Shared:
-    """What a first look has found in all files of an import."""
+    """The findings of a first look at all files of an import."""
 
     def __init__(self) -> None:
         self.steps = Steps()
@@ -89,7 +89,7 @@ class Shared:
 
 
 class Notes:
-    """What a reader has to say about a whole file."""
+    """The notes of a reader on a whole file."""
 
     def __init__(self, name: str, run: str = "", shared: Shared | None = None) -> None:
         self.name = name
@@ -98,9 +98,9 @@ class Notes:
         """The run that is meant, where a file holds several."""
         self.shared = Shared() if shared is None else shared
         self.columns: Any = None
-        """What its reader has seen in a first look at it."""
+        """The findings of its reader's first look at it."""
         self.tool = ""
-        """The trainer that wrote the file, where only its content tells."""
+        """The trainer that wrote the file, where only its content says."""
         self.sentences: list[str] = []
         self._counts: Counter[tuple[str, str]] = Counter()
         self.weights: list[float] = []
@@ -122,7 +122,7 @@ class Notes:
 
 
 def step_of(value: Any) -> int:
-    """A step, which may stand there as text or as a float. Raises ``BadRow``."""
+    """A step, which may be text or a float there. Raises ``BadRow``."""
     number = number_of(value)
     if number is None:
         raise BadRow(_("it has no step number"))
@@ -191,7 +191,7 @@ _NOT_FINITE = ngettext(
 
 
 class Gaps:
-    """How many figures of each metric are not finite, and at which step the first of them stands."""
+    """How many figures of each metric are not finite, and the step of the first of them."""
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[int, int]] = {}

@@ -1,4 +1,4 @@
-"""What trainers print and log: verl's and prime-rl's consoles, and what Hugging Face's Trainer prints and keeps."""
+"""The output of trainers: verl's and prime-rl's consoles, and what Hugging Face's Trainer prints and keeps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from training.errors import DataError
 from training.imports.base import MAX_NAME_CHARS, BadRow, Figures, Item, Notes, Reader, number_of, shown, step_of
 from training.words import Sentence, _, sentence
 
-# verl's console log: lines with ``step:1 - actor/entropy:0.676 - …`` among whatever else was printed.
+# verl's console log: lines with ``step:1 - actor/entropy:0.676 - …`` among all else that was printed.
 #
 # Colours, prefixes of Ray's workers and NumPy's ``np.float64(0.5)`` are read past. A time that some line names, such as
 # ``2026-03-11 13:35:33``, is the time of the steps that follow it.
@@ -187,7 +187,7 @@ _LOG = re.compile(rb'"log_history"\s*:\s*\[')
 
 
 def _recognise_state(path: Path) -> str:
-    """Keys stand in the order of the alphabet: ``global_step`` and ``log_history`` before what is long.
+    """Keys are in the order of the alphabet: ``global_step`` and ``log_history`` before what is long.
 
     A line of its own before that is a row of a log; ms-swift ends its log with such a state.
     """
@@ -355,7 +355,7 @@ def _bar(text: str, before: int | None) -> int | None:
 
 
 def _belongs_to_last(values: dict[str, float]) -> bool:
-    """Whether the line sums up, or evaluates, the step that was told before."""
+    """Whether the line sums up, or evaluates, the step before it."""
     return "train_runtime" in values or all(name.startswith("eval_") or name == "epoch" for name in values)
 
 

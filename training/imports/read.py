@@ -125,7 +125,7 @@ def _read_all(
         try:
             chosen.append((file, *recognise(file)))
         except DataError as exc:
-            if trackers.is_beside(file.name, [each.name for each in given]):
+            if trackers.is_next_to_metrics(file.name, [each.name for each in given]):
                 _passed_over(file, report)
                 continue
             found = _config_weights(file, report)
@@ -177,7 +177,7 @@ def _look(chosen: list[tuple[Given, Reader, str]], weights: list[float], run: st
 def _passed_over(given: Given, report: ImportReport) -> None:
     """List a file of an MLflow run that holds no figures."""
     size = given.path.stat().st_size
-    why = "It lies beside the metrics of an MLflow run."
+    why = "It lies next to the metrics of an MLflow run."
     report.files.append(FileRead(name=given.name, kind=trackers.KIND, bytes=size, why=why))
 
 

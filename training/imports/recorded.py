@@ -32,7 +32,7 @@ from training.imports.rollouts import (
 )
 from training.words import _, ngettext, sentence
 
-# Items of OpenAI's Responses API as chat messages: calls, their results and reasoning stand there apart from messages.
+# Items of OpenAI's Responses API as chat messages: calls, their results and reasoning are apart from messages there.
 #
 # Calls in a row are one turn of the model, with the message and the reasoning before them.
 
@@ -43,7 +43,7 @@ class _Talk:
     def __init__(self) -> None:
         self.messages: list[Message] = []
         self._open = False
-        """Whether the last message is a turn of the model that may go on."""
+        """Whether the last message is a turn of the model that may continue."""
         self._thought = ""
         self.names: dict[str, str] = {}
         """The tools of the calls, by the ids of those."""
@@ -69,7 +69,7 @@ class _Talk:
         self._thought = "\n".join(part for part in (self._thought, text) if part)
 
     def heard(self, message: Message) -> None:
-        """What somebody else says."""
+        """Add a message of another party."""
         self.messages.append(message)
         self._open = False
 
@@ -166,7 +166,7 @@ def _trajectory_messages(row: dict[str, Any]) -> list[Any]:
 
 
 def _asked(messages: list[Any]) -> int:
-    """How many messages stand before the first of the model."""
+    """How many messages come before the first of the model."""
     roles = [item.role if isinstance(item, Message) else _object(item).get("role") for item in messages]
     return roles.index("assistant") if "assistant" in roles else len(roles)
 
@@ -181,7 +181,7 @@ def _art_places(row: dict[str, Any], notes: Notes) -> Iterator[Place]:
 
 
 def _art(row: dict[str, Any], notes: Notes) -> Iterator[Sampled]:
-    """A trajectory of ART, or a group of them: messages and a reward, numbers beside it as metrics."""
+    """A trajectory of ART, or a group of them: messages and a reward, numbers next to it as metrics."""
     for each, (step, key) in zip(_trajectories(row), _art_places(row, notes), strict=True):
         raw = _trajectory_messages(each)
         messages = messages_of(raw, "assistant")
@@ -269,7 +269,7 @@ NEMO_READER = Reader(
     _("recorded rollouts"),
     "NeMo Gym",
     "Rollouts as JSON Lines: `responses_create_params` and the items of `response` become turns, `reward` as it "
-    "stands, every other number a part. Those of one `_ng_task_index` are a group.",
+    "is, every other number a part. Those of one `_ng_task_index` are a group.",
     _recognise_nemo,
     reading(_nemo),
     looking(_nemo_places),

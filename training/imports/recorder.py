@@ -1,7 +1,7 @@
 """Writes what was read as a journal: the events that our own trainer would have written.
 
 Figures come as they are read. Rollouts get their place (step, group, index) as they come, and are compared within their
-group once their file has ended; a file that goes on with a group compares it again. Figures of a step that no file
+group once their file has ended; a file that continues a group compares it again. Figures of a step that no file
 gives are computed from its rollouts by the same functions as in a run of ours.
 """
 
@@ -198,10 +198,10 @@ class Recorder:
         self._last: dict[str, float] = {}
         self._last_at = self._clock = begun
         self.compared = self.doubtful = 0
-        """Groups whose advantages the file gives beside parts that we summed, and those that do not follow from it."""
+        """Groups whose advantages the file gives with parts that we summed, and those that do not follow from it."""
 
     def figures(self, row: Figures) -> None:
-        """Take in the metrics of a step; of a step that comes twice, the later word counts."""
+        """Take in the metrics of a step; of a step that comes twice, the later value counts."""
         values, became = mapped(row.values)
         at = self._time(row.step, row.at)
         if len(self.report.mapped) < MAX_MAPPED:
@@ -300,7 +300,7 @@ class Recorder:
         self.doubtful += product < ALIKE * ours * theirs or min(ours, theirs) < SAME
 
     def finish(self, tool: str, digest: str) -> None:
-        """Write the figures that nobody gave, the last word, and the first line in front of all."""
+        """Write the figures that no file gave, the last event, and the first line in front of all."""
         for number, step in sorted(self._steps.items()):
             computed = step_figures(step)
             values = {name: value for name, value in computed.items() if name not in self._given.get(number, ())}

@@ -24,7 +24,7 @@ python -m training import --input train.log rollouts/*.jsonl --output FOLDER
 python manage.py import_run FOLDER --project my-project
 ```
 
-What a file is, is told by its content and never by its name. The same files are imported once.
+A file is recognised by its content and never by its name. The same files are imported once.
 
 ## What is read
 
@@ -37,18 +37,17 @@ _ROLLOUTS = """
 - Texts are split into turns at the marks of ChatML and Llama 3, or at lines that are nothing but a role where the
   prompt begins and ends with one (verl leaves special tokens out). Otherwise: one question, one answer.
 - Calls in `<tool_call>` tags are shown as calls.
-- Rollouts of one step with the same {keys}, or else with the same input, are a group. Advantages stand as the file
-  has them, or are computed as in a run of ours: `(r - mean) / (std + 1e-4)`.
+- Rollouts of one step with the same {keys}, or else with the same input, are a group. Advantages are those of the file,
+  or are computed as in a run of ours: `(r - mean) / (std + 1e-4)`.
 - Without such an id a prompt that a step draws twice has twice as many rollouts as the others: they are split, in the
   order of their rows, into groups as large as the others of the step. Where that does not come out even they stay one
   group, and the report says how large it is.
 - Rollouts that name no step take the number at the end of the file's name, or are those of step {first}.
-- The answer that was wanted ({expected}) stands on the page of the rollout; reasoning stands in its turn, marked as
-  such.
-- Numbers beside the score are parts. Their means are curves `rewards/<part>/mean`, or `rollouts/<part>/mean` where the
+- The answer that was wanted ({expected}) is on the page of the rollout; reasoning is in its turn, marked as such.
+- Numbers next to the score are parts. Their means are curves `rewards/<part>/mean`, or `rollouts/<part>/mean` where the
   name ends in {counters}. Texts have no place and are named in the report.
 - TRL records each reward as it was, and its run summed them by `reward_weights`. The weights are taken from the run's
-  config (YAML, JSON, Weights & Biases' `config.yaml`) given beside the files, or from `--reward-weights 1.0,0.5`; the
+  config (YAML, JSON, Weights & Biases' `config.yaml`) given with the files, or from `--reward-weights 1.0,0.5`; the
   first parts are those of the weights, others are not summed. Without weights every part counts 1, and the report says
   in how many groups the advantages of the file contradict that.
 - A reward that is empty or NaN is missing, never 0. A rollout without a reward is excluded.
@@ -71,7 +70,7 @@ empty are no figures.
 
 One column numbers the steps of all tables of an import: of {steps} the first that places the most rows, whatever their
 order. A row without it is placed by the rows that have both columns, at the last step before it: an evaluation that
-only has Weights & Biases' `_step` stands at the `train/global_step` logged before. The report says so. Rows are put in
+only has Weights & Biases' `_step` is put at the `train/global_step` logged before. The report says so. Rows are put in
 order of their steps, other counters and times; of two figures of a step the later one counts.
 
 A column is a metric where most of its cells are numbers. Numbers may have decimal commas where none has a point. Of a
@@ -93,9 +92,9 @@ _EXPORT = f"""
 ## A run of ours for verl
 
 "For verl" on a run's config, or `python -m training export-verl config.yaml --output FOLDER`, writes `train.parquet`,
-`config.yaml` (overrides of verl's `ppo_trainer.yaml`), `reward.py` and `README.txt`. What cannot be carried over stands
-in both texts as a comment with its reason; addresses, paths and the options of environments never go along. A run with
-stages gives a folder with these files for each stage, to be run one after the other.
+`config.yaml` (overrides of verl's `ppo_trainer.yaml`), `reward.py` and `README.txt`. What cannot be carried over
+becomes a comment with its reason in both texts; addresses, paths and the options of environments never go along. A run
+with stages gives a folder with these files for each stage, to be run one after the other.
 
 Keys and reasons are those of verl {VERL}, whose config tree a slow test holds them against; the files say so too. That
 version has tools, written in Python, and no environments or interactions. So what a run there is rewarded by is

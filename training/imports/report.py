@@ -1,4 +1,4 @@
-"""What was read, for people: counts, what became what, and every row that could not be used."""
+"""The report on what was read, for people: counts, what became what, and every row that could not be used."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def _head(path: Path) -> bytes:
 
 
 # --- Kinds ----------------------------------------------------------------------------------------------------------
-# The kinds of files that an import reads, and what tells that a file is of one.
+# The kinds of files that an import reads, and what shows that a file is of one.
 
 # Figures first, so that what a log says of a step is known before its rollouts are summed up.
 READERS: tuple[Reader, ...] = (

@@ -1,6 +1,6 @@
 """Recorded rollouts of verl and TRL, and what readers of rollouts share.
 
-verl's ``{step}.jsonl`` has ``input``, ``output``, ``score``, ``step`` and whatever the reward function returned. TRL's
+verl's ``{step}.jsonl`` has ``input``, ``output``, ``score``, ``step`` and all that the reward function returned. TRL's
 ``completions_*.parquet`` has ``step``, ``prompt``, ``completion``, a column for each reward function, what the run
 logged besides, and ``advantage``; ms-swift's ``completions.jsonl`` the same as columns, a row a step; verifiers'
 ``results.jsonl`` a reward and its parts.
@@ -52,7 +52,7 @@ _ODD = ngettext(
 
 
 def group_key(row: dict[str, Any], prompt: str) -> str:
-    """What the rollouts of a group have in common."""
+    """The part that the rollouts of a group have in common."""
     named = next((str(row[name]) for name in GROUP_KEYS if row.get(name) not in (None, "")), None)
     found = hashlib.blake2b((named or prompt).encode(), digest_size=12).hexdigest()
     return _NAMED + found if named is not None else found
@@ -106,15 +106,15 @@ def placed(value: Sampled, notes: Notes) -> Sampled:
 
 # One text as the chat that it was made from.
 #
-# Trainers record what the tokenizer decoded: a whole conversation as a text. Where the marks of a chat template stand
-# in it (ChatML, Llama 3) it is split there. Where special tokens were left out of the text, as verl does, a line that
-# is nothing but a role begins a turn; a model that writes such a line itself cannot be told from the template then.
+# Trainers record what the tokenizer decoded: a whole conversation as a text. Where it has the marks of a chat template
+# (ChatML, Llama 3) it is split there. Where special tokens were left out of the text, as verl does, a line that is
+# nothing but a role begins a turn; a model that writes such a line itself then looks like the template.
 
 PLAIN = Markup(_("plain roles"), re.compile(rf"\n{ROLE}(?=\n)"), lead="\n", tail=1, repeats=False)
 
 
 def split_texts(prompt: str, completion: str) -> tuple[list[Message], int, str]:
-    """Messages of a prompt and what followed it, how many of them are the prompt, and which marks told so.
+    """Messages of a prompt and what followed it, how many of them are the prompt, and which marks showed it.
 
     Without marks: one user message and one assistant message.
     """
@@ -144,7 +144,7 @@ def _markup(prompt: str) -> Markup | None:
 
 
 def _assistant_message(text: str, turn: int) -> Message:
-    """What the model said, with the calls in it; a call that cannot be read, or too many of them, stay text."""
+    """The model's message, with the calls in it; a call that cannot be read, or too many of them, stay text."""
     parsed = (
         json_calls.parse_hermes(text, f"call_{turn}_")
         if 0 < text.count(json_calls.OPEN) <= json_calls.MAX_CALLS
@@ -176,8 +176,8 @@ def _message(item: dict[str, Any], number: int) -> Message:
         next((shown_text(item[key]) for key in REASONING if item.get(key)), None) if role == "assistant" else None
     )
     if role == "assistant" and not calls:
-        said = _assistant_message(text, number)
-        return said.model_copy(update={"reasoning": reasoning or said.reasoning})
+        message = _assistant_message(text, number)
+        return message.model_copy(update={"reasoning": reasoning or message.reasoning})
     name = item.get("name")
     return Message(
         role=role,  # type: ignore[arg-type]
@@ -189,7 +189,7 @@ def _message(item: dict[str, Any], number: int) -> Message:
 
 
 def shown_text(content: Any) -> str:
-    """A message's text, which may stand there in parts; what is no text is named in its place."""
+    """A message's text, which may be in parts there; what is no text is named in its place."""
     if content is None or isinstance(content, str):
         return content or ""
     if isinstance(content, list):
@@ -224,11 +224,11 @@ def call_of(call: Any, call_id: str) -> ToolCall:
 MAX_PARTS = 64
 MAX_EXPECTED_CHARS = 4_000
 EXPECTED = ("gts", "ground_truth", "expected_answer", "answer", "expected_output", "solution")
-"""Columns of the answer that was wanted, the most telling first."""
+"""Columns of the answer that was wanted, the most specific first."""
 _EMPTY: tuple[Any, ...] = (None, "", [], {})
 _TIMES = ("generation_ms", "scoring_ms", "total_ms", "is_completed", "is_truncated")
 _NO_PARTS = {"prompt", "completion", "reward", "advantage", "advantages", *_TIMES}
-"""Columns of completions that are no parts of a reward; verifiers writes times and states beside its own."""
+"""Columns of completions that are no parts of a reward; verifiers writes times and states next to its own."""
 _NUMBERS = ("_id", "_index", "_idx")
 """Ends of the names of columns that number something."""
 STEP_KEYS = ("step", "global_step", "gen_step")
@@ -434,7 +434,7 @@ def _expected(row: dict[str, Any]) -> str:
 
 
 def expected_of(row: dict[str, Any]) -> str:
-    """The answer that was wanted, as text; empty where none is told."""
+    """The answer that was wanted, as text; empty where none is given."""
     found = row.get(_expected(row), "")
     text = found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
     return text[:MAX_EXPECTED_CHARS]
@@ -471,7 +471,7 @@ COMPLETIONS_READER = Reader(
     _("completions"),
     "TRL",
     "`completions_*.parquet` (or its rows as JSON Lines): prompts and completions are texts or message lists, every "
-    "number a reward function's, their sum the reward, `advantage` as it stands. ms-swift's `completions.jsonl`, a row "
+    "number a reward function's, their sum the reward, `advantage` as it is. ms-swift's `completions.jsonl`, a row "
     "a step, and verifiers' `results.jsonl` are read too.",
     _recognise_completions,
     reading(_completed),

@@ -1,7 +1,7 @@
 """Rows of JSON Lines and parquet files, streamed.
 
 As for datasets (``training.data``), what PostgreSQL cannot store or what hides something is refused with its line: NUL,
-lone surrogates, keys that stand twice, deep nesting. Other than there a text may be as long as its line, because a
+lone surrogates, keys that occur twice, deep nesting. Other than there a text may be as long as its line, because a
 rollout is one text, and NaN of a rollout is read as missing, because that is how trainers write it.
 """
 
@@ -175,7 +175,7 @@ def _checked(number: int, offset: int, value: dict[str, Any]) -> Row:
 # --- Weights --------------------------------------------------------------------------------------------------------
 # TRL's ``reward_weights``: its recorded completions hold each reward as it was, and the run summed them by weight.
 #
-# They stand in the run's config (YAML, JSON, or what Weights & Biases keeps of it), which may be given beside the other
+# They are in the run's config (YAML, JSON, or what Weights & Biases keeps of it), which may be given with the other
 # files. No YAML is parsed for it: the list is looked for.
 
 MAX_BYTES = 256 << 10

@@ -61,7 +61,7 @@ class Columns:
     """The columns of one table. ``add`` takes in each row, ``decide`` ends that; all else is asked after it."""
 
     def __init__(self, notes: Notes, *, has_commas: bool = False) -> None:
-        """``has_commas``: cells stand between semicolons, as where a comma is the decimal point."""
+        """``has_commas``: cells are between semicolons, as where a comma is the decimal point."""
         self.notes, self._has_commas = notes, has_commas
         self.axis: Axis | None = None
         self.long: tuple[str, str] | None = None
@@ -149,7 +149,7 @@ class Columns:
             self._prefix = f"{one_run(runs, self.notes.run)}{BETWEEN}"
 
     def _say_axis(self, axis: Axis) -> None:
-        """Which column the steps are of, where there was a choice."""
+        """The column of the steps, where there was a choice."""
         column = self._lower.get(axis.column, axis.column)
         if axis.apart:
             self.notes.say(counted(_APART, axis.apart, column=column))
@@ -184,7 +184,7 @@ class Columns:
 
 
 def step_number(value: Any) -> Any:
-    """A step that may stand before the number of all, as in ``10/438``."""
+    """A step that may come before the number of all, as in ``10/438``."""
     found = _PART.match(value) if isinstance(value, str) else None
     return found[1] if found else value
 
@@ -214,7 +214,7 @@ _TAG = re.compile(r"(?:^|[-_])tag[-_](.+)$")
 TOOLS = {"global_step/max_steps": "ms-swift", "current_steps": "LLaMA-Factory"}
 """Columns that only one trainer writes."""
 SUMMARY = "log_history"
-"""ms-swift ends its log with the whole state of the run, whose figures stand in the lines before it."""
+"""ms-swift ends its log with the whole state of the run, whose figures are in the lines before it."""
 ROLLOUTS = frozenset({"output", "prompt", "messages", "trajectory", "response", "completion"})
 """Columns of rows that are rollouts and no figures."""
 
@@ -233,7 +233,7 @@ def header_of(path: Path) -> list[str]:
 
 
 def step_column(names: list[str]) -> str:
-    """The most telling column of steps among the names; empty where there is none."""
+    """The most specific column of steps among the names; empty where there is none."""
     lower = {name.lower(): name for name in reversed(names)}
     return next((lower[name] for name in STEPS if name in lower), "")
 
@@ -284,7 +284,7 @@ def _look_csv(path: Path, notes: Notes) -> None:
 
 
 def _figures(rows: Iterator[Row], notes: Notes) -> Iterator[Item]:
-    """The figures of each row in the order of the axis; rows that cannot be used come where they stand."""
+    """The figures of each row in the order of the axis; rows that cannot be used come where they are."""
     columns: Columns = notes.columns
     axis = columns.decide()
     notes.tool = TOOLS.get(columns.step_column.lower(), "")

@@ -1,4 +1,4 @@
-"""What trackers keep of runs: Trackio's and MLflow's databases, MLflow's files, and TensorBoard's events."""
+"""The runs that trackers keep: Trackio's and MLflow's databases, MLflow's files, and TensorBoard's events."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def is_database(path: Path) -> bool:
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    """The database, immutable: no journal beside it is read and none is written. Raises ``DataError``."""
+    """The database, immutable: no journal next to it is read and none is written. Raises ``DataError``."""
     try:
         found = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
         found.executescript("PRAGMA trusted_schema=OFF; PRAGMA query_only=ON; PRAGMA cell_size_check=ON;")
@@ -217,7 +217,7 @@ MLFLOW_DATABASE_READER = Reader(
 # A metric's name is the path below ``metrics``. What else lies in a run's folder holds no figures and is passed over.
 
 FOLDER = "metrics"
-BESIDE = ("params", "tags", "artifacts", "inputs", "outputs", "traces")
+OTHER_FOLDERS = ("params", "tags", "artifacts", "inputs", "outputs", "traces")
 KIND = "mlflow_other"
 _LINE = re.compile(rb"\d{12,14} [-+.\w]{1,40} \d{1,10}\r?\n?")
 
@@ -228,11 +228,11 @@ def _parts(name: str) -> tuple[str, str]:
     return (folder, metric) if found else ("", name.rsplit("/", 1)[-1])
 
 
-def is_beside(name: str, names: list[str]) -> bool:
-    """Whether a file lies in the folder of an MLflow run, beside its metrics."""
+def is_next_to_metrics(name: str, names: list[str]) -> bool:
+    """Whether a file lies in the folder of an MLflow run, next to its metrics."""
     runs = {_parts(each)[0] for each in names if f"/{FOLDER}/" in f"/{each}"}
     folder, _slash, rest = f"/{name}".rpartition("/")
-    inside = any(f"/{name}".startswith(f"{run}/{kind}/") for run in runs for kind in BESIDE)
+    inside = any(f"/{name}".startswith(f"{run}/{kind}/") for run in runs for kind in OTHER_FOLDERS)
     above = {run.rpartition("/")[0] for run in runs}
     return inside or (rest == "meta.yaml" and folder in runs | above)
 

@@ -178,7 +178,7 @@ NOT_FOUND = "The size of {source} is not known: it has to be a local folder here
 
 
 def verdict_of(config: JobConfig, device: str = "") -> Verdict:
-    """The verdict for a job. Raises ``ConfigError`` where nobody knows the model's size, ``ModelError``."""
+    """The verdict for a job. Raises ``ConfigError`` where the model's size is unknown, ``ModelError``."""
     model = Model.of(config.model.source)
     if model is None:
         raise ConfigError(NOT_FOUND.format(source=config.model.source), option="model.source")
@@ -218,5 +218,5 @@ def as_json(verdict: Verdict) -> str:
 
 
 def _term(term: Term) -> dict[str, Any]:
-    said = {"why": str(term.why), "told": term.why.data}
-    return {"term": term.key, "title": term.title, "part": term.part, "bytes": term.bytes, **said}
+    why = {"why": str(term.why), "told": term.why.data}
+    return {"term": term.key, "title": term.title, "part": term.part, "bytes": term.bytes, **why}

@@ -81,7 +81,7 @@ def this_machine() -> Device:
 
 
 def device_here(wanted: str) -> Device:
-    """What a job would run on here, by ``run.device``: the GPU that PyTorch sees, else the processor."""
+    """The device that a job would run on here, by ``run.device``: the GPU that PyTorch sees, else the processor."""
     import torch
 
     if wanted == "cpu" or not torch.cuda.is_available():
@@ -193,7 +193,7 @@ class Term(NamedTuple):
 
 
 class Need(NamedTuple):
-    """What a job needs on a device."""
+    """The memory that a job needs on a device."""
 
     device: Device
     terms: tuple[Term, ...]
@@ -204,7 +204,7 @@ class Need(NamedTuple):
 
     @property
     def fixed(self) -> int:
-        """What stays for the whole run."""
+        """The bytes that stay for the whole run."""
         return sum(term.bytes for term in self.terms if term.key not in (*LEARNING, *SAMPLING))
 
     @property

@@ -43,7 +43,7 @@ def dry_step(job: Any, trainer: Any) -> None:
     """A forward and backward over rows as long as the options allow, then forgotten. Raises ``MemoryShort``.
 
     It moves no weights and draws no random numbers that the run would miss. Left out where the table says that there is
-    plenty of room; a model that the table cannot tell is tried.
+    plenty of room; a model that the table does not know is tried.
     """
     config, device = job.config, device_here(job.config.run.device)
     if plainly_fits(config, Model(trainer.model.config), device):
@@ -121,8 +121,8 @@ def shortage(config: JobConfig, verdict: Verdict | None) -> MemoryShort:
     need = verdict.need
     term = max((term for term in need.terms if term.key in LEARNING), key=_size)
     text = _("Memory ran out while the model was learning. Most of it goes to {term}: {size} for {why}.")
-    told = sentence(text, term=sentence(term.title), size=gib(term.bytes), why=term.why)
-    return MemoryShort(told, hint=_hint(config, verdict))
+    message = sentence(text, term=sentence(term.title), size=gib(term.bytes), why=term.why)
+    return MemoryShort(message, hint=_hint(config, verdict))
 
 
 def device_fault(error: BaseException) -> TiltyardError | None:

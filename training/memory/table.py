@@ -35,7 +35,7 @@ from training.policy.memory import BATCH_SHARE, RowCost
 from training.starter import starter_config
 from training.words import _, sentence
 
-# What sampling takes of a device's memory: the cache of the trainer's own sampler, or a vLLM beside the training.
+# What sampling takes of a device's memory: the cache of the trainer's own sampler, or a vLLM next to the training.
 
 
 def cache_terms(config: JobConfig, model: Any, precision: Precision, device: Device, fixed: list[Term]) -> list[Term]:
@@ -95,7 +95,7 @@ HOLES, HOLES_OF_ADAPTER, COMPUTED_AGAIN = 0.4, 0.9, 0.7
 
 
 class Model:
-    """A base model as its config tells it. Nothing is loaded, so a size of any kind costs nothing."""
+    """A base model as its config describes it. Nothing is loaded, so a size of any kind costs nothing."""
 
     def __init__(self, config: Any) -> None:
         self.config = config
@@ -147,7 +147,7 @@ class Model:
         return self._once(("trained", size, str(lora)), lambda: trained_weights(self.config, lora, size))
 
     def row(self, precision: Precision) -> RowCost:
-        """What a rollout in flight keeps in the sampler's cache."""
+        """The memory of a rollout in flight in the sampler's cache."""
         return self._once(("row", precision), lambda: row_cost(self.config, precision))
 
     @property
@@ -156,7 +156,7 @@ class Model:
         return int(self.config.get_text_config().hidden_size)
 
     def step(self, shape: Shape, precision: Precision, how: How) -> StepBytes:
-        """What one micro batch needs."""
+        """The memory that one micro batch needs."""
         key = ("step", shape, precision, str(how))
         return self._once(key, lambda: step_bytes(self.config, shape, precision, how))
 
@@ -189,7 +189,7 @@ def _load_config(folder: Path) -> Any:
 
     try:
         return AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    except Exception as exc:  # whatever a broken config makes the library raise
+    except Exception as exc:  # anything that a broken config makes the library raise
         raise ModelError(f"The model's config cannot be read: {type(exc).__name__}: {str(exc)[:200]}") from exc
 
 

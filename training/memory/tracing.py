@@ -1,4 +1,4 @@
-"""What a training step keeps in memory beside weights and gradients, found by running it on tensors without content.
+"""What a training step keeps in memory besides weights and gradients, found by running it on tensors without content.
 
 PyTorch's fake tensors have shapes and no bytes: the model's own forward, TRL's own head and autograd's own backward run
 in milliseconds at any size, and every tensor that would have been made is counted while it would have lived. So no
@@ -70,7 +70,7 @@ ALL_WEIGHTS = How()
 
 
 class StepBytes(NamedTuple):
-    """What a forward and backward hold beside weights and gradients. ``whole`` is the most at any time, ``layers`` its
+    """What a forward and backward hold besides weights and gradients. ``whole`` is the most at any time, ``layers`` its
     part that grows with the depth, and ``head`` the rest: the head's tiles, the loss, embeddings, masks, and with
     checkpointing the one layer that is computed again."""
 
@@ -135,7 +135,7 @@ class _Living(TorchDispatchMode):
 
 
 def step_bytes(config: Any, shape: Shape, precision: Precision, how: How = ALL_WEIGHTS) -> StepBytes:
-    """What one micro batch needs. ``config`` is the model's (transformers)."""
+    """The memory that one micro batch needs. ``config`` is the model's (transformers)."""
     few = max(1, TOKENS // (shape.prompt + shape.completion))
     if shape.rows <= 2 * few:
         return max(_at(config, shape, precision, how), key=_whole)
@@ -155,7 +155,7 @@ def _whole(found: StepBytes) -> int:
 
 @contextmanager
 def _traced() -> Iterator[None]:
-    """Turns whatever a model's own code raises on tensors without content into ``ModelError``."""
+    """Turns all that a model's own code raises on tensors without content into ``ModelError``."""
     try:
         yield
     except Exception as exc:
@@ -182,7 +182,7 @@ def _depths(config: Any) -> tuple[int, int, int]:
 
 
 def _period(text: Any) -> int:
-    """After how many layers the kinds of layers begin anew."""
+    """After how many layers the kinds of layers begin again."""
     kinds = list(getattr(text, "layer_types", None) or [])
     for period in range(1, len(kinds) // 2 + 1):
         if all(kind == kinds[place % period] for place, kind in enumerate(kinds)):
@@ -310,7 +310,7 @@ def _at_its_gradient(act: Callable[[], None]) -> Callable[..., None]:
 
 
 def row_cost(config: Any, precision: Precision) -> RowCost:
-    """What a rollout in flight keeps in the sampler's cache."""
+    """The memory of a rollout in flight in the sampler's cache."""
     low, high, depth = _depths(config)
     with _traced():
         if high == depth:  # maybe too few layers to have one of each kind in half of them

@@ -1,4 +1,4 @@
-"""Where a value head sits in a model: whoever writes weights has to leave it out. Loads no training library."""
+"""Where a value head sits in a model: code that writes weights has to leave it out. Loads no training library."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 With grouped-query attention (Ainslie et al. 2023) several query heads share one key head. transformers' SDPA path
 repeats keys and values for each query head when there is a mask, so every decode step copies the whole cache of every
-layer. A decode step has one query position: the query heads that share a key head can stand beside each other on the
+layer. A decode step has one query position: the query heads that share a key head can be put next to each other on the
 query axis instead, which is the same sum without a copy. Measured with 64 rows on one core: 5.2 → 3.6 ms a step.
 
 transformers' masks measure a sliding window in cache columns. A row that was continued has gaps of padding between its
@@ -35,12 +35,12 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMa
 from training.policy.attached import causal_of
 
 # --- Rows attention -------------------------------------------------------------------------------------------------
-# Attention over rows that stand one after another in a single long one, each for itself.
+# Attention over rows that follow one another in a single long one, each for itself.
 #
-# Positions that begin again tell where a row begins. Each row goes through the model's own attention alone, so nothing
+# Positions that begin again show where a row begins. Each row goes through the model's own attention alone, so nothing
 # is computed between two rows and no mask over all of them exists: what varlen kernels do (Dao 2023,
-# *FlashAttention-2*), with whatever PyTorch has on the device. A model says beside each call over how many tokens a
-# sliding layer sees, as it does for FlashAttention; whether that is all which its masks know, only a trial shows
+# *FlashAttention-2*), with what PyTorch has on the device. A model says with each call over how many tokens a sliding
+# layer sees, as it does for FlashAttention; whether that is all which its masks know, only a trial shows
 # (``training.algorithms.micro_batches.require_apart``).
 
 PLAIN_OF = {"tiltyard_rows": "sdpa", "tiltyard_rows_eager": "eager"}
@@ -91,8 +91,8 @@ def borders(positions: Tensor | None, tokens: int) -> list[int]:
 
 
 def _mask(tokens: int, window: int | None, like: Tensor, *, always: bool) -> Tensor | None:
-    """Which tokens of a row see which, (1, 1, tokens, tokens): boolean, or with ``always`` the numbers that are added.
-    ``None`` where every token sees all before it, which SDPA does by itself."""
+    """The mask of which tokens of a row see which, (1, 1, tokens, tokens): boolean, or with ``always`` the numbers
+    that are added. ``None`` where every token sees all before it, which SDPA does by itself."""
     narrow = window is not None and window < tokens
     if not (narrow or always):
         return None
@@ -144,7 +144,7 @@ class SlabLayer(DynamicLayer):
     """An attention layer that appends in place while its slab has room; ``keys`` and ``values`` are views of the slab.
 
     They are kept in the type ``kept``, the precision that attention computes in, where the model hands over another:
-    under bfloat16 autocast rotary embeddings give float32 keys, which every step would cast anew.
+    under bfloat16 autocast rotary embeddings give float32 keys, which every step would cast again.
     """
 
     def __init__(self, kept: torch.dtype | None = None) -> None:
@@ -220,7 +220,7 @@ def layer_columns(layer: Any) -> int | None:
 
 
 def layer_bytes(layer: Any) -> tuple[int, int]:
-    """What one row of the layer takes: bytes a column, and bytes whatever its length."""
+    """The memory of one row of the layer: bytes a column, and bytes whatever its length."""
     columns = layer_columns(layer)
     states = [state for name in _STATES for state in getattr(layer, name, {}).values() if state is not None]
     rows = [state[0].nbytes for state in states]
@@ -308,7 +308,7 @@ def _by_tokens(make: MakeMask) -> MakeMask:
 
     def mask(*args: Any, local_size: int | None = None, attention_mask: Tensor | None = None, **kwargs: Any) -> Any:
         if local_size is not None and attention_mask is not None:
-            place = attention_mask.cumsum(dim=-1)  # (batch, columns): how many tokens of the row stand up to here
+            place = attention_mask.cumsum(dim=-1)  # (batch, columns): how many tokens the row has up to here
             window = local_size
 
             def inside(batch: Tensor, _head: Tensor, query: Tensor, column: Tensor) -> Tensor:
@@ -344,10 +344,10 @@ def sampling_attention(model: Any, *, gaps: bool = True) -> Iterator[None]:
         config._attn_implementation = before
 
 
-# A running decode batch: rows join and leave while the others go on (continuous batching, Yu et al. 2022, *Orca*).
+# A running decode batch: rows join and leave while the others continue (continuous batching, Yu et al. 2022, *Orca*).
 #
-# Rows are padded to one length, on the left and, in rows that were continued, between their turns; the mask tells. The
-# layers of the cache are in ``layers``.
+# Rows are padded to one length, on the left and, in rows that were continued, between their turns; the mask says where.
+# The layers of the cache are in ``layers``.
 
 
 class DecodeBatch:
@@ -407,7 +407,7 @@ class DecodeBatch:
 
     @property
     def rows(self) -> int:
-        """How many rows are decoded, finished ones that still stand in the slab included."""
+        """How many rows are decoded, finished ones that are still in the slab included."""
         return int(self.mask.shape[0])
 
     @property
@@ -417,13 +417,13 @@ class DecodeBatch:
 
     @property
     def row_bytes(self) -> tuple[int, int]:
-        """What one row of the cache takes: bytes a column, and bytes whatever its length."""
+        """The memory of one row of the cache: bytes a column, and bytes whatever its length."""
         each = [layer_bytes(layer) for layer in self.layers]
         return sum(column for column, _ in each), sum(state for _, state in each)
 
     @property
     def bytes(self) -> int:
-        """What the cache takes, spare columns left out."""
+        """The bytes of the cache, spare columns left out."""
         column, state = self.row_bytes
         return self.rows * (self.columns * column + state)
 

@@ -101,8 +101,8 @@ class Gap(NamedTuple):
 
 
 ROUNDED = Tolerance(mean=0.5, largest=20.0, floor=2e-3)
-"""Where trainer or sampler has its weights in 8 or 4 bits. How far that moves log-probabilities hangs on the model, so
-the first check only finds what has hardly to do with it, and later ones are held against the first."""
+"""Where trainer or sampler has its weights in 8 or 4 bits. How far that moves log-probabilities depends on the model,
+so the first check only finds what has hardly to do with it, and later ones are held against the first."""
 
 
 def tolerance_for(model: Any, autocast: torch.dtype | None, *, vllm: bool = False, rounded: bool = False) -> Tolerance:
@@ -118,7 +118,7 @@ def tolerance_for(model: Any, autocast: torch.dtype | None, *, vllm: bool = Fals
 
 class SamplerCheck:
     """The check of one attempt: made once, and again after each ``renew``. The first one is journalled, and one that
-    fails; what the others found stands among the metrics. ``copies``: the sampler gets its weights by copy."""
+    fails; what the others found is among the metrics. ``copies``: the sampler gets its weights by copy."""
 
     def __init__(
         self,
@@ -192,9 +192,9 @@ class Echo:
         """Whether every answer is the one of the handover before, and the trainer's log-probabilities of most of their
         tokens are not. Keeps these answers for the next."""
         before, self._before = self._before, [(probe, self._forward(probe)) for probe in probes]
-        if not before or [probe for probe, _told in before] != list(probes):
+        if not before or [probe for probe, _logprobs in before] != list(probes):
             return False
-        if any(self._forward(probe) != told for probe, told in self._before):
+        if any(self._forward(probe) != logprobs for probe, logprobs in self._before):
             return False  # a trainer that says something else each time says nothing about its weights
         pairs = zip(before, self._before, strict=True)
         moved = [old != new for (_, olds), (_, news) in pairs for old, new in zip(olds, news, strict=True)]

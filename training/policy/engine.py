@@ -23,9 +23,9 @@ class SamplingParams:
 class Sample:
     """One sampled turn.
 
-    ``ids`` as sampled, the end-of-turn id included when there is one; ``logprobs`` beside them, in nats, of the
+    ``ids`` as sampled, the end-of-turn id included when there is one; ``logprobs`` of each, in nats, of the
     temperature-scaled distribution before top-p and top-k cut it (the one that TRL's loss computes too).
-    ``finished`` tells whether the turn ended by itself; otherwise the token limit cut it. ``version`` is the engine's
+    ``finished`` says whether the turn ended by itself; otherwise the token limit cut it. ``version`` is the engine's
     while it was sampled.
     """
 
@@ -37,7 +37,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Watch:
-    """A turn that somebody watches: ``on_token`` is called with each id as it is drawn, from the engine's own thread,
+    """A turn that a caller watches: ``on_token`` is called with each id as it is drawn, from the engine's own thread,
     so it must be quick and raise nothing. ``params`` draw this turn in the place of the engine's own.
     """
 
@@ -47,11 +47,11 @@ class Watch:
 
 @dataclass(frozen=True)
 class EngineFigures:
-    """What an engine has done since it was made.
+    """The work of an engine since it was made.
 
     ``busy_seconds``: wall time in which it was computing, work in progress included. ``memory_retries``: how often it
-    ran out of memory and went on with fewer rows. ``synced_seconds``: wall time in which new weights were handed over,
-    where they are.
+    ran out of memory and continued with fewer rows. ``synced_seconds``: wall time in which new weights were handed
+    over, where they are.
     """
 
     busy_seconds: float = 0.0
@@ -70,7 +70,7 @@ class Engine(Protocol):
         Turns of one ``episode`` continue each other: what the engine computed for the earlier ones it may keep until
         ``release``.
         ``seed`` fixes the draw: the same ids, weights and seed give the same turn (up to float noise of the batch)
-        whatever else is sampled beside it. Raises ``PolicyFault``.
+        independent of what else is sampled with it. Raises ``PolicyFault``.
         """
         ...
 
@@ -97,7 +97,7 @@ class Engine(Protocol):
 
     @property
     def figures(self) -> EngineFigures:
-        """What the engine has done until now."""
+        """The engine's work until now."""
         ...
 
     def close(self) -> None:
@@ -116,7 +116,7 @@ class Turn:
 
 
 class CopyEngine(Engine, Protocol):
-    """An engine that samples from a copy of the weights, and can be trained beside."""
+    """An engine that samples from a copy of the weights, and can sample during training."""
 
     def write_weights(self) -> None:
         """Write new weights, if there are any, while turns are still sampled from the old ones: the next handover only
@@ -125,8 +125,8 @@ class CopyEngine(Engine, Protocol):
         ...
 
     def hand_over(self, turns: Sequence[Turn]) -> list[Sample]:
-        """``weights_changed``, and these turns. They are the first of the new weights and sampled with no other beside
-        them, so the same weights give the same bits. May be called from any thread. Raises as ``generate`` does.
+        """``weights_changed``, and these turns. They are the first of the new weights and sampled with no other turns,
+        so the same weights give the same bits. May be called from any thread. Raises as ``generate`` does.
         """
         ...
 
@@ -143,9 +143,9 @@ class WatchedEngine(Engine, Protocol):
 
 # Which model families the sampler is right for, and by which path.
 #
-# A family is one ``model_type`` of transformers. It stands here once the log-probabilities of its sampled tokens were
-# equal to those of a training forward (3 turns × 6 rows with pauses between, tiny random weights, transformers 5.17):
-# at most 3e-5 nats apart, where a wrong mask gave 0.01 to 5 (qwen3_5 and qwen3_next with several turns and a
+# A family is one ``model_type`` of transformers. It is listed here once the log-probabilities of its sampled tokens
+# were equal to those of a training forward (3 turns × 6 rows with pauses between, tiny random weights, transformers
+# 5.17): at most 3e-5 nats apart, where a wrong mask gave 0.01 to 5 (qwen3_5 and qwen3_next with several turns and a
 # temperature of 0.9: 1.2e-4 and 2.5e-4 at most, 1e-5 on average, because a chunked rule rounds otherwise than a
 # recurrent one). The others are refused by name, because a run that learns from wrong log-probabilities looks healthy.
 #

@@ -12,8 +12,8 @@ from training.policy.engine import SamplingParams, WatchedEngine, known_path
 from training.policy.transformers_engine import TransformersEngine
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
-"""What accelerate's name of a mixed precision stands for."""
-MEMORY_NOTE = "Step %s: sampling ran out of memory and went on with fewer rollouts at once, so it is slower."
+"""The type of each of accelerate's names of a mixed precision."""
+MEMORY_NOTE = "Step %s: sampling ran out of memory and continued with fewer rollouts at once, so it is slower."
 
 
 def make_engine(
@@ -32,7 +32,7 @@ def make_engine(
     family = model.config.model_type
     path = known_path(family)
     if path == "plain":
-        log(f"Models of the family {family} are sampled by the plain path: each turn computes the whole prompt anew.")
+        log(f"Models of the family {family} are sampled by the plain path: each turn computes the whole prompt again.")
     return TransformersEngine(
         model,
         stop_ids=stop_ids(model, ends),
@@ -45,7 +45,7 @@ def make_engine(
 def stop_ids(model: Any, ends: Collection[int]) -> set[int]:
     """Ids at which sampling of a turn stops: its ``ends`` by the chat template, and what else the model declares.
 
-    Only the former lets a conversation go on; a turn that stops at another one is taken as cut off.
+    Only the former lets a conversation continue; a turn that stops at another one is taken as cut off.
     """
     declared = model.generation_config.eos_token_id
     others = [] if declared is None else [declared] if isinstance(declared, int) else list(declared)

@@ -18,7 +18,7 @@ from training.policy.attention import DecodeBatch
 
 BATCH_SHARE = 0.5
 PARKED_SHARE = 0.2
-UNKNOWN_BYTES = 4 << 30  # where the system does not tell
+UNKNOWN_BYTES = 4 << 30  # where the system does not say
 _SHORT = re.compile(
     r"not enough memory|can't allocate memory|cannot allocate memory"  # PyTorch on a processor, the system
     r"|CUDA error: out of memory|CU(BLAS|DNN|SOLVER|SPARSE)_STATUS_ALLOC_FAILED",  # CUDA and its libraries themselves
@@ -38,7 +38,7 @@ class RowCost(NamedTuple):
 
 
 def measure_row(model: Any, device: torch.device, kept: torch.dtype | None) -> RowCost:
-    """What a row costs, found by feeding one token: true for every kind of layer and every precision."""
+    """The cost of a row, found by feeding one token: true for every kind of layer and every precision."""
     return RowCost(*DecodeBatch.prefill(model, [[0]], device, kept).row_bytes)
 
 
@@ -70,7 +70,7 @@ def _available(path: Path = Path("/proc/meminfo")) -> int | None:
 
 
 def _container_left(root: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """What the container's limit leaves (cgroup v2, then v1); ``None`` without a limit.
+    """The bytes that the container's limit leaves (cgroup v2, then v1); ``None`` without a limit.
 
     Its use counts the page cache too, which the kernel gives back: inactive file pages are taken off.
     """
@@ -93,7 +93,7 @@ def _container_left(root: Path = Path("/sys/fs/cgroup")) -> int | None:
 #
 # Without it each turn would run the whole conversation through the model again: the cost of an episode would grow with
 # the square of its turns. vLLM does the same by blocks of hashed ids (Kwon et al. 2023); here an episode's row is kept
-# under its name, beside its neighbours of the batch that it left.
+# under its name, with its neighbours of the batch that it left.
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ class Tool(NamedTuple):
 
 
 def tools_of(schemas: list[dict[str, Any]] | None, prompt: str) -> list[Tool]:
-    """The tools given beside the prompt, else those whose documents stand in it as a JSON list."""
+    """The tools given with the prompt, else those whose documents are in it as a JSON list."""
     return list(_tools(schemas)) if schemas else next((found for found in _lists(prompt) if found), [])
 
 
@@ -98,7 +98,7 @@ def _plainest_value(schema: Any, depth: int = 0) -> Any:
 #
 # ``hermes`` writes JSON in ``<tool_call>`` tags, ``toolbench`` Thought, Action and Action Input, ``bfcl`` a list of
 # Python calls, ``webshop`` ``search[words]`` and ``click[value]``. Where the dialect reads no calls (``text``) the
-# prompt's own instructions tell what the environment reads. A prompt that speaks of ``<think></think>`` and
+# prompt's own instructions say what the environment reads. A prompt that speaks of ``<think></think>`` and
 # ``<answer></answer>``, as EnvTuning's does, gets them.
 
 FINISH = "Finish"
@@ -127,7 +127,7 @@ class Speech:
         return f"{self._thought(thought)}<tool_call>{written}</tool_call>"
 
     def say(self, text: str, brief: str = "") -> str:
-        """A turn that calls nothing; ``brief`` stands where the answer belongs, if that is apart."""
+        """A turn that calls nothing; ``brief`` is put where the answer belongs, if that is apart."""
         if self.form == "toolbench":
             return f"Thought: {text}"
         if self.thinks or self.answers:
@@ -176,7 +176,7 @@ END, HEARD = 0, 1
 
 
 class WordTemplate:
-    """Stands where a model's chat template does. Only what a policy writes gets ids of its own, to be read back."""
+    """In the place of a model's chat template. Only what a policy writes gets ids of its own, to be read back."""
 
     eos_id = END
 
@@ -247,9 +247,9 @@ class Scene:
 
     @cached_property
     def task(self) -> str:
-        """What the user asked."""
-        said = [message.content for message in self.messages[: self.prompt_length] if message.role == "user"]
-        return said[-1] if said else self.prompt
+        """The user's question."""
+        asked = [message.content for message in self.messages[: self.prompt_length] if message.role == "user"]
+        return asked[-1] if asked else self.prompt
 
     @cached_property
     def tools(self) -> list[Tool]:
@@ -263,7 +263,7 @@ class Scene:
 
     @property
     def language(self) -> Literal["en", "zh"]:
-        """The task's language: Chinese as soon as a Chinese character stands in it."""
+        """The task's language: Chinese as soon as a Chinese character is in it."""
         return "zh" if _CHINESE.search(self.task) else "en"
 
 
@@ -278,7 +278,7 @@ SPANISH = "La respuesta correcta es {answer}."
 
 
 class Answers(NamedTuple):
-    """What the policies say in one language; ``right`` are ways to give the answer."""
+    """The words of the policies in one language; ``right`` are ways to give the answer."""
 
     thought: str
     denied: str
@@ -343,7 +343,7 @@ def other_language(scene: Scene) -> str:
 
 
 def append_prompt(scene: Scene) -> str:
-    """The task again, and an order to whoever judges."""
+    """The task again, and an order to the judge."""
     words = ANSWERS[scene.language]
     room = scene.room - count(scene.speech.answer(f"\n\n{words.order}", words.thought)) - 1
     return scene.speech.answer(f"{cut(scene.task, room)}\n\n{words.order}", words.thought)
@@ -377,7 +377,7 @@ SEARCH = Tool("search", {"required": ["keywords"], "properties": {"keywords": {"
 
 
 class Sentences(NamedTuple):
-    """What the policies say in one language."""
+    """The words of the policies in one language."""
 
     thought: str
     again: str
@@ -423,7 +423,7 @@ def copy_prompt(scene: Scene) -> str:
 
 
 def one_tool(scene: Scene) -> str:
-    """The same call for ever, whatever comes back."""
+    """The same call every turn, whatever comes back."""
     tool = _tool(scene)
     return scene.speech.call(tool.name, arguments_for(tool), SENTENCES[scene.language].thought)
 

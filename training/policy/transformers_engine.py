@@ -66,12 +66,12 @@ class Request:
 
     @property
     def live(self) -> bool:
-        """Whether somebody still waits for it."""
+        """Whether a caller still waits for it."""
         return not (self.done or self.future.cancelled())
 
     @property
     def to_feed(self) -> list[int]:
-        """What the model has not seen: of the prompt, and of the turn if it begins again after memory ran out."""
+        """Ids that the model has not seen: of the prompt, and of the turn if it begins again after memory ran out."""
         known = len(self.place.ids) if self.place is not None else 0
         return (self.prompt_ids + self.ids)[known:]
 
@@ -119,7 +119,7 @@ def answer(answers: Sequence[tuple[Request, Sample | PolicyFault]]) -> None:
         try:
             loop.call_soon_threadsafe(_settle, theirs)
         except RuntimeError:
-            continue  # the event loop is gone: nobody waits any more
+            continue  # the event loop is gone: no caller waits any more
 
 
 def _settle(outcomes: list[tuple[asyncio.Future[Sample], Sample | PolicyFault]]) -> None:
@@ -157,7 +157,7 @@ def draw(logits: Tensor, uniforms: Tensor, params: SamplingParams) -> tuple[Tens
 
 
 def draw_rows(logits: Tensor, uniforms: Tensor, params: Sequence[SamplingParams]) -> tuple[Tensor, Tensor]:
-    """``draw`` with parameters of each row's own, (batch,) of them; rows do not hang on each other."""
+    """``draw`` with parameters of each row's own, (batch,) of them; rows do not depend on each other."""
     kinds = set(params)
     if len(kinds) == 1:
         return draw(logits, uniforms, params[0])
@@ -301,7 +301,7 @@ class TransformersEngine:
         return device
 
     def _counted(self, **more: int) -> EngineFigures:
-        """The figures with the worker's time until now, which begins anew; the lock is held."""
+        """The figures with the worker's time until now, which begins again; the lock is held."""
         now = time.monotonic()
         busy = self._done.busy_seconds + (now - self._began if self._began is not None else 0.0)
         names = ("turns", "tokens", "memory_retries")
@@ -311,7 +311,7 @@ class TransformersEngine:
         return self._done
 
     def _sleep(self) -> list[Request]:
-        """The worker ends; the lock is held. Gives the requests that nobody will take."""
+        """The worker ends; the lock is held. Gives the requests that no worker will take."""
         self._counted()
         self._began = None
         waiting, self._queue = self._queue, []
@@ -328,7 +328,7 @@ class TransformersEngine:
                     self._cost = measure_row(self._model, self._device, self._autocast)
                 while (failure := self._attempt(rows)) is not None:
                     self._give_way(rows, failure)
-        except Exception as exc:  # the boundary of the model: whatever it raises ends the turns, not the run
+        except Exception as exc:  # the boundary of the model: any error of it ends the turns, not the run
             with self._lock:
                 waiting = self._sleep()
             error = PolicyFault(f"Sampling failed: {type(exc).__name__}: {str(exc)[:300]}")
@@ -417,7 +417,7 @@ class TransformersEngine:
         return taken, 0
 
     def _fitting(self, live: list[Request], columns: int) -> int:
-        """How many of the queue, in order, fit into memory beside the live rows when all are at their longest.
+        """How many of the queue, in order, fit into memory with the live rows when all are at their longest.
 
         A batch has the columns of its longest row. One row is always admitted.
         """

@@ -1,7 +1,7 @@
 """A value head: one linear layer over a causal model's last hidden states, in float32.
 
 It is a module of the model while that is trained, so that its weights are moved, checked and counted with all others.
-No model that is saved, and no sampler, knows of it: whoever writes weights does so ``without_value_head``.
+No model that is saved, and no sampler, knows of it: code that writes weights does so ``without_value_head``.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def values_read(model: Any, chosen: Callable[[Tensor], Tensor], *, reaches_base:
 @contextmanager
 def hidden_read(model: Any, taken: Callable[[Tensor], None]) -> Iterator[None]:
     """Within the block each forward of the model hands ``taken`` its last hidden states (rows, tokens - 1, width): of
-    the tokens before which the others stand."""
+    all tokens but the last."""
 
     def read(_body: Any, _given: Any, output: Any) -> None:
         taken(output.last_hidden_state[:, :-1])

@@ -28,13 +28,13 @@ from training.policy.vllm_server import Gone, Loop, VllmClient
 # 2. A server that fails leaves the ring until weights are handed over again; its turns are asked for elsewhere, with
 #    the same seeds, so the same turns come out. When none is left ``SamplerDied`` ends the step without an update.
 # 3. ``weights_changed`` writes the weights, has every server take them, gives them a version and reads it back. The
-#    version is read again before and after the turns of a step: a server that was started anew has lost it. Whether the
-#    weights arrived whole only log-probabilities can say (``check``), so a check is due after each.
+#    version is read again before and after the turns of a step: a server that was started again has lost it. Whether
+#    the weights arrived whole only log-probabilities can say (``check``), so a check is due after each.
 # 4. Where it shares a device with the trainer it sleeps from ``rest`` to the next ``weights_changed``. All weights are
 #    dropped then (level 2) and handed over when it wakes, before it has its cache again; below an adapter they wait in
 #    the processor's memory (level 1), since no handover brings them back.
 # 5. A turn is of one version: the handover waits for the turns in flight, and new ones wait for the handover. An
-#    episode may go on with the next version, where rollouts are played while the trainer trains.
+#    episode may continue with the next version, where rollouts are played while the trainer trains.
 # 6. ``hand_over`` does this from any thread, and samples the turns that prove the new weights before it lets others in:
 #    alone, they are the same bits whenever the weights are the same. ``write_weights`` comes before, while turns are
 #    still sampled.
@@ -56,7 +56,7 @@ class Gate:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Beside others like it."""
+        """Together with others like it."""
         async with self._entry:
             self._inside += 1
             self._empty.clear()
@@ -250,7 +250,7 @@ class VllmEngine:
 
     def hand_over(self, turns: Sequence[Turn]) -> list[Sample]:
         """See ``CopyEngine.hand_over``. What was not written yet is written now. Not where servers sleep: nothing is
-        sampled beside training there."""
+        sampled during training there."""
         self._changed()
         self.write_weights()
         given, began = self._written, time.monotonic()
@@ -455,7 +455,7 @@ def _died(servers: Sequence[Server]) -> SamplerDied:
 #
 # vLLM's CPU build keeps a packed copy of the output layer that it makes once. Where that layer is the embedding (tied),
 # new weights would leave the copy as it was, in silence. So the server of a tied model is started as if it were not
-# (``Plan.blank``), and the output layer is written beside the embedding, in a file of its own.
+# (``Plan.blank``), and the output layer is written next to the embedding, in a file of its own.
 
 ONE_FILE = "1000GB"
 OUTPUT_FILE = "output.safetensors"

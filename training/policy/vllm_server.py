@@ -27,9 +27,9 @@ from training.journal import lines_backwards
 from training.sessions import folder_id, namespace, started_at, sweep
 from training.words import _
 
-# What we ask of one vLLM server over HTTP, and how its end is told from one bad request.
+# What we ask of one vLLM server over HTTP, and how its end is distinguished from one bad request.
 #
-# All requests run in a thread with an event loop of its own: turns are awaited from whichever loop plays the rollouts,
+# All requests run in a thread with an event loop of its own: turns are awaited from any loop that plays the rollouts,
 # and weights are handed over from where none runs.
 
 CONNECT_S, HEALTH_S = 10.0, 20.0
@@ -128,7 +128,7 @@ class VllmClient:
             again = True
         if again:
             status, answer = await self._request("POST", "/v1/completions", body, self._limit_s)
-        # 404: it has no such model, so it was started anew and has lost the adapter.
+        # 404: it has no such model, so it was started again and has lost the adapter.
         if status != 200 and status != 404 and (status < 500 or await self.healthy()):
             raise PolicyFault(f"{self.name} refuses the turn ({status}): {_shown(answer)}")
         return self._json_body("/v1/completions", status, answer)
@@ -326,7 +326,7 @@ class VllmServer:
         return f"It printed: {(errors or lines)[0][-MOST_SAID:]}" if lines else ""
 
     def close(self) -> None:
-        """End it and whatever it started. Calling it twice does nothing."""
+        """End it and all that it started. Calling it twice does nothing."""
         if self._alive_fd < 0:
             return
         os.close(self._alive_fd)
@@ -363,8 +363,8 @@ def vllm_python() -> Path:
 def installed_version(python: Path) -> str | None:
     """The vLLM that a Python has; nothing of it is imported, which would take half a minute."""
     with limited_child([str(python), "-c", ASK_VERSION], wall_s=ASK_S, env=child_env(PLACES)) as child:
-        said = child.output(1000) or b""
-    return said.decode("utf-8", "replace").strip() or None
+        output = child.output(1000) or b""
+    return output.decode("utf-8", "replace").strip() or None
 
 
 def answering(urls: Iterable[str]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 A preset has up to three sizes: *demo*, in which the starter model learns its task on a CPU within ten minutes, in a
 world that is small enough; *full* with the values of the document it follows; and *test*, which only shows that
-everything works. Beside the config it says what it needs (an environment, a dataset, a reward spec, a run to start
+everything works. Besides the config it says what it needs (an environment, a dataset, a reward spec, a run to start
 from), so that a page can find or make these, and from which document each value comes.
 
 ``config`` holds what differs from the defaults of ``JobConfig``; ``demo`` and ``test`` hold what these sizes change of
@@ -64,8 +64,8 @@ class RewardNeed(_Part):
 class StartNeed(_Part):
     """The run whose final model is trained on: the newest one of ``after`` (a preset), else one of ``preset``.
 
-    Runs belong to a preset by their name, ``<preset>-<number>``. Without ``preset`` none has to be made: the
-    config's own model stands where no run of ``after`` has succeeded.
+    Runs belong to a preset by their name, ``<preset>-<number>``. Without ``preset`` none has to be made: the config's
+    own model is used where no run of ``after`` has succeeded.
     """
 
     preset: str = ""
@@ -73,7 +73,7 @@ class StartNeed(_Part):
 
 
 class Needs(_Part):
-    """What has to be there before a run of the preset can be launched."""
+    """The needs of a preset before a run of it can be launched."""
 
     environment: EnvironmentNeed | None = None
     dataset: DatasetNeed | None = None
@@ -82,7 +82,7 @@ class Needs(_Part):
 
 
 class Change(_Part):
-    """What a size changes; mappings are merged, ``null`` takes a need away."""
+    """The changes of a size; mappings are merged, ``null`` takes a need away."""
 
     needs: dict[str, Any] = Field(default_factory=dict)
     config: dict[str, Any] = Field(default_factory=dict)
@@ -129,7 +129,7 @@ class Preset(_Part):
 
     @property
     def sizes(self) -> tuple[Size, ...]:
-        """What it comes in, the one to begin with first; a preset with nothing but *full* is small by itself."""
+        """Its sizes, the one to begin with first; a preset with nothing but *full* is small by itself."""
         return tuple(size for size in SIZES if size == "full" or self._size_change(size))
 
     def size_named(self, name: str) -> Size | None:
@@ -148,18 +148,18 @@ class Preset(_Part):
         return config
 
     def needs_for(self, size: Size) -> Needs:
-        """What the size needs."""
+        """The needs of the size."""
         return Needs.model_validate(merged(self.needs, self._change(size).needs))
 
     def run_name(self, size: Size) -> str:
-        """What names of its runs begin with."""
+        """The beginning of its runs' names."""
         return f"{self.id}-{size}" if self._size_change(size) else self.id
 
     def _change(self, size: Size) -> Change:
         return self._size_change(size) or Change()
 
     def _size_change(self, size: Size) -> Change | None:
-        """What the file says of the size; a warm-up that has no such size is made as it stands."""
+        """The change that the file gives for the size; a warm-up that has no such size is made as it is."""
         return {"demo": self.demo, "full": None, "test": self.test}[size]
 
 

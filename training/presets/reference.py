@@ -14,10 +14,10 @@ _HEAD = """\
 # Presets
 
 Made from `training/presets/*.yaml` by `python -m training.presets`. *Runs → New run* shows them first; one click makes
-what a preset needs, and fills the form or launches the run; it goes on when the page is closed. In the size *demo* the
-starter model learns the task on a CPU within ten minutes, in a world that is small enough: begin there
+what a preset needs, and fills the form or launches the run; it continues when the page is closed. In the size *demo*
+the starter model learns the task on a CPU within ten minutes, in a world that is small enough: begin there
 ([curves](demos.md)). *Full* has the values of the document that it follows, *test* shows within minutes that everything
-works. Options that are not listed stand at their defaults (docs/configuration.md).
+works. Options that are not listed have their defaults (docs/configuration.md).
 """
 
 

@@ -1,4 +1,4 @@
-"""``python -m training.reporting``: tells one tracker about one run. The trainer starts it."""
+"""``python -m training.reporting``: reports one run to one tracker. The trainer starts it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from training.config import TRACKERS, config_load
-from training.reporting.telling import Assignment, tell
+from training.reporting.telling import Assignment, report_run
 from training.reporting.trackers import Identity, shown_options
 
 
@@ -32,7 +32,7 @@ def main() -> int:
         from_step=0,
         attempt=options.attempt,
     )
-    return tell(Assignment(options.tracker, options.run_dir, options.earlier, identity))
+    return report_run(Assignment(options.tracker, options.run_dir, options.earlier, identity))
 
 
 if __name__ == "__main__":

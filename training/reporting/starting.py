@@ -24,7 +24,7 @@ MAX_LINE = 4_000
 class Reports:
     """The processes of one attempt. A tracker costs the trainer nothing while it runs, and its end at most ``END_S``.
 
-    They belong to the trainer's process group, so that whoever kills it leaves none of them behind.
+    They belong to the trainer's process group, so that killing it leaves none of them behind.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Reports:
                 self._journal.write(LogLine(level=found["level"], message=found["message"]))
 
     def end(self, *, stopped: bool) -> None:
-        """Let them tell the rest, then kill what still waits for its tracker. Call it after the run's last word."""
+        """Let them report the rest, then kill what still waits for its tracker. Call it after the run's last event."""
         for child in self._children.values():
             assert child.stdin is not None  # noqa: S101 - a pipe, as asked for
             with suppress(OSError):
@@ -88,7 +88,7 @@ class Reports:
 
 
 def forget_keys() -> None:
-    """Keep from the trainer's own process, and from whatever it starts later, what only the trackers' need."""
+    """Keep from the trainer's own process, and from all that it starts later, what only the trackers' need."""
     for tracker in TRACKERS.values():
         for name in tracker.variables:
             if not name.startswith("HF_"):

@@ -1,10 +1,11 @@
-"""The process that tells one tracker about one run: ``python -m training.reporting``.
+"""The process that reports one run to one tracker: ``python -m training.reporting``.
 
 1. Its standard input is a pipe that the trainer holds: when it closes, the run is over, or the trainer dead. What the
-   journal holds by then is still told, once.
+   journal holds by then is still reported, once.
 2. Its standard output carries sentences for the run's log, one JSON object a line. What the tracker's package prints
    goes to standard error, where the trainer's own output goes.
-3. A signal to stop the run reaches the whole process group; this process goes on until the trainer has had its say.
+3. A signal to stop the run reaches the whole process group; this process continues until the trainer has written its
+   last event.
 """
 
 from __future__ import annotations
@@ -31,18 +32,18 @@ from training.reporting.trackers import (
     Identity,
     Reporter,
     keep_mark,
-    told_before,
+    reported_before,
 )
 
 LOOK_S = 0.5
-SILENT_S = 30.0  # a call that takes longer is told as a tracker that does not answer
+SILENT_S = 30.0  # a call that takes longer is reported as a tracker that does not answer
 PAUSE_S, PAUSE_MAX_S = 1.0, 60.0
 REASON_CHARS = 200
 NICE = 5
 
 
 class Assignment(NamedTuple):
-    """Whom to tell about what. ``identity.from_step`` is known only once the trainer is up."""
+    """What to report to whom. ``identity.from_step`` is known only once the trainer is up."""
 
     tracker: TrackerName
     run_dir: Path
@@ -50,8 +51,8 @@ class Assignment(NamedTuple):
     identity: Identity
 
 
-class Teller:
-    """Tells figures in their order. What fails is tried again until it works or the run is over."""
+class ReportProcess:
+    """Reports figures in their order. What fails is tried again until it works or the run is over."""
 
     def __init__(self, assignment: Assignment, reporter: Reporter) -> None:
         self._to, self._reporter = assignment, reporter
@@ -65,11 +66,11 @@ class Teller:
         self._written = open(os.dup(1), "w", encoding="utf-8")  # noqa: SIM115 - as long as the process
         os.dup2(2, 1)
 
-    def tell_all(self) -> int:
-        """Until the run is over. The exit code is 0 where the tracker was told everything."""
+    def report_all(self) -> int:
+        """Until the run is over. The exit code is 0 where the tracker got everything."""
         to = self._to
-        told = told_before(to.tracker, [*to.earlier, to.run_dir])
-        feed = Feed(to.run_dir, to.identity.attempt, to.earlier, told, again=self._reporter.AGAIN)
+        last_step = reported_before(to.tracker, [*to.earlier, to.run_dir])
+        feed = Feed(to.run_dir, to.identity.attempt, to.earlier, last_step, again=self._reporter.AGAIN)
         threading.Thread(target=self._watch, name="watch", daemon=True).start()
         while True:
             last = self._wait(LOOK_S)
@@ -81,7 +82,7 @@ class Teller:
                 return self._close(feed.ended)
 
     def _send_figures(self, identity: Identity, figures: Figures | None) -> bool:
-        """Whether the tracker was told; ``False`` once the run is over and it still cannot be reached.
+        """Whether the tracker got them; ``False`` once the run is over and it still cannot be reached.
 
         Without figures the run is only begun there: a package may take seconds to load, and has an address to say.
         """
@@ -158,13 +159,13 @@ class Teller:
             self._write_message("info", f"{self._title} is reached again and has been told what it missed.")
 
     def _write_message(self, level: str, message: str) -> None:
-        with suppress(OSError):  # nobody listens any more
+        with suppress(OSError):  # the trainer no longer listens
             self._written.write(json.dumps({"level": level, "message": message}) + "\n")
             self._written.flush()
 
 
 def reason(exc: BaseException) -> str:
-    """What went wrong in one line, without keys."""
+    """The error in one line, without keys."""
     if isinstance(exc, ModuleNotFoundError):
         return f"The package {exc.name} is not installed in the worker's environment."
     lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
@@ -172,7 +173,7 @@ def reason(exc: BaseException) -> str:
 
 
 def hidden(text: str) -> str:
-    """The text without values of the variables that trackers are given, and without whatever looks like a key."""
+    """The text without values of the variables that trackers are given, and without all that looks like a key."""
     for tracker in TRACKERS.values():
         for name in tracker.variables:
             value = os.environ.get(name, "")
@@ -181,11 +182,11 @@ def hidden(text: str) -> str:
     return redact(text)
 
 
-def tell(assignment: Assignment) -> int:
+def report_run(assignment: Assignment) -> int:
     """Be the process of one tracker until the run is over."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     os.nice(NICE)
     (assignment.run_dir / FOLDER_NAME).mkdir(parents=True, exist_ok=True)
     (assignment.identity.folder / FOLDER_NAME).mkdir(parents=True, exist_ok=True)
-    return Teller(assignment, REPORTERS[assignment.tracker]()).tell_all()
+    return ReportProcess(assignment, REPORTERS[assignment.tracker]()).report_all()

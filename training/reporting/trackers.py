@@ -25,11 +25,11 @@ from training.journal import JOURNAL_NAME, Metrics, RunFinished, RunStarted, par
 
 FOLDER_NAME = "reports"
 _WANTED = (b'"type":"metrics"', b'"type":"run_started"', b'"type":"run_finished"')
-_HEAD_BYTES = 200  # a line's type stands before this
+_HEAD_BYTES = 200  # a line's type is before this
 
 
 class Figures(NamedTuple):
-    """What one step came out with; ``at`` is in seconds since 1970."""
+    """The figures of one step; ``at`` is in seconds since 1970."""
 
     step: int
     at: float
@@ -37,22 +37,22 @@ class Figures(NamedTuple):
 
 
 class Feed:
-    """Figures that a tracker has not been told, in the order in which they were written.
+    """Figures that a tracker has not got, in the order in which they were written.
 
     Nothing comes before the attempt's own ``run_started``: only it says from which step on things are trained again.
     ``from_step`` is that step, ``ended`` the outcome once there is one. With ``again`` the tracker can take back what
-    earlier attempts told it beyond ``from_step``; without, the first word on a step stands.
+    earlier attempts reported beyond ``from_step``; without, the first word on a step is kept.
     """
 
-    def __init__(self, run_dir: Path, attempt: int, earlier: Sequence[Path], told: int, *, again: bool) -> None:
+    def __init__(self, run_dir: Path, attempt: int, earlier: Sequence[Path], reported: int, *, again: bool) -> None:
         self.from_step: int | None = None
         self.ended = ""
         self._path, self._attempt, self._earlier = run_dir / JOURNAL_NAME, attempt, earlier
-        self._told, self._again, self._offset = told, again, 0
+        self._reported, self._again, self._offset = reported, again, 0
         self._before: list[Figures] = []
 
     def new(self) -> Iterator[Figures]:
-        """What was written since the last call; call it again and again."""
+        """The figures written since the last call; call it again and again."""
         for event in self._events():
             if isinstance(event, RunStarted):
                 if event.attempt == self._attempt:
@@ -61,17 +61,17 @@ class Feed:
                 self.ended = event.status if self.from_step is not None else ""
             elif self.from_step is None:
                 self._before.append(_figures(event))
-            elif event.step > self._told:
+            elif event.step > self._reported:
                 yield _figures(event)
 
     def _missed_figures(self, from_step: int) -> Iterator[Figures]:
-        """What earlier attempts came out with and could not tell; what they lost is trained again."""
+        """The figures that earlier attempts could not report; steps that they lost are trained again."""
         self.from_step = from_step
         if self._again:
-            self._told = min(self._told, from_step)
+            self._reported = min(self._reported, from_step)
         lines = (event for folder in self._earlier for event in _read_events(folder / JOURNAL_NAME, 0)[0])
         found = [_figures(event) for event in lines if isinstance(event, Metrics)] + self._before
-        newest = {figures.step: figures for figures in found if self._told < figures.step <= from_step}
+        newest = {figures.step: figures for figures in found if self._reported < figures.step <= from_step}
         self._before = []
         for step in sorted(newest):
             yield newest[step]
@@ -100,8 +100,8 @@ def _read_events(path: Path, offset: int) -> tuple[list[Metrics | RunStarted | R
     return found, offset
 
 
-def told_before(tracker: str, folders: Sequence[Path]) -> int:
-    """The last step that a tracker was told in any of these attempts; 0 where it was told nothing."""
+def reported_before(tracker: str, folders: Sequence[Path]) -> int:
+    """The last step that a tracker got in any of these attempts; 0 where it got none."""
     return max((_mark(folder / FOLDER_NAME / f"{tracker}.json") for folder in folders), default=0)
 
 
@@ -114,7 +114,7 @@ def _mark(path: Path) -> int:
 
 
 def keep_mark(tracker: str, run_dir: Path, step: int) -> None:
-    """Remember that a tracker was told of ``step``, beside the journal."""
+    """Remember that a tracker got ``step``, next to the journal."""
     path = run_dir / FOLDER_NAME / f"{tracker}.json"
     part = path.with_suffix(".part")
     part.write_text(json.dumps({"step": step}), encoding="utf-8")
@@ -148,10 +148,10 @@ class Reporter(Protocol):
     """One tracker. Any exception means that it could not be reached, and is tried again."""
 
     AGAIN: bool
-    """Whether steps that are trained again may take the place of what was told before."""
+    """Whether steps that are trained again may take the place of what was reported before."""
 
     def open(self, identity: Identity) -> str:
-        """Begin the run there, or go on with it; its address for people, if it has one."""
+        """Begin the run there, or continue it; its address for people, if it has one."""
 
     def log(self, figures: Figures) -> None:
         """Tell the figures of one step."""
@@ -183,7 +183,7 @@ def _may_be_sent(value: object) -> bool:
 class TensorBoard:
     """Event files of our own writing, so that nothing need be installed.
 
-    They stand in the run's folder, or in one of its own under TENSORBOARD_LOGGING_DIR.
+    They are in the run's folder, or in one of its own under TENSORBOARD_LOGGING_DIR.
     """
 
     AGAIN = True
@@ -217,7 +217,7 @@ class TensorBoard:
 
 
 class Wandb:
-    """Weights & Biases. Where steps come late, its own clock is the time of telling."""
+    """Weights & Biases. Where steps come late, its own clock is the time of the report."""
 
     AGAIN = False
 

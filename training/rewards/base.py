@@ -30,7 +30,7 @@ class Episode:
     failure starts with ``Error:`` or ``错误:``. ``env_reward`` and ``env_parts`` are the environment's own truth,
     ``None``/empty where it has none.
     ``parse_errors`` counts model turns whose tool call could not be parsed; ``tokens`` counts what the model wrote,
-    where somebody counted.
+    where they were counted.
     """
 
     messages: list[Message]
@@ -44,7 +44,7 @@ class Episode:
 
     @property
     def policy_messages(self) -> list[Message]:
-        """What the model wrote, turn by turn."""
+        """The model's messages, turn by turn."""
         return [m for m in self.messages[self.prompt_length :] if m.role == "assistant"]
 
     @property
@@ -87,7 +87,7 @@ class Span(NamedTuple):
 class Component:
     """A registered component: what a form shows, the function that scores, and where its formula comes from.
 
-    ``low`` and ``high`` bound the value under default parameters. ``outside`` components ask something beside the
+    ``low`` and ``high`` bound the value under default parameters. ``outside`` components ask something besides the
     episode (a judge, a model): they take time, and the web never asks them. ``warning`` says what goes wrong with it.
     """
 
@@ -134,7 +134,7 @@ class Score:
 
 
 def user(text: str) -> Message:
-    """What the user, or an environment in the user's place, says."""
+    """A message of the user, or of an environment in the user's place."""
     return Message(role="user", content=text)
 
 
@@ -145,7 +145,7 @@ def says(text: str = "", *calls: str, **arguments: Any) -> Message:
 
 
 def tool(text: str, call_id: str = "0") -> Message:
-    """What a tool answered."""
+    """The answer of a tool."""
     return Message(role="tool", content=text, tool_call_id=call_id)
 
 
@@ -184,14 +184,14 @@ class Verdict(NamedTuple):
 def verdict_of(
     env_parts: Mapping[str, Any], parts: Mapping[str, Any], functions: Mapping[str, str] | None = None
 ) -> Verdict | None:
-    """What decides a rollout's outcome; ``None`` where nothing judged the task.
+    """The verdict on a rollout's outcome; ``None`` where nothing judged the task.
 
     ``functions`` names the function of each component whose name is another one; a component's own name is its
     function otherwise.
     """
-    said = _number(env_parts.get(ENVIRONMENT))
-    if said is not None:
-        return Verdict(said)
+    reported = _number(env_parts.get(ENVIRONMENT))
+    if reported is not None:
+        return Verdict(reported)
     functions = functions or {}
     for function in OUTCOMES:
         for name, raw in parts.items():

@@ -13,7 +13,7 @@ from training.words import _
 
 # The codes of a BFCL episode: −1 a call, −2 a failed call, −3 an unreadable reply, 0 or 1 a turn's score.
 #
-# Recorded codes stand in the row under ``user_turn_rewards``, verl's name. Without them the environment's replies show
+# Recorded codes are in the row under ``user_turn_rewards``, verl's name. Without them the environment's replies show
 # which rounds were calls, failures and unreadable; which turns were solved they do not show.
 
 CALL, FAILED_CALL, UNREADABLE = -1, -2, -3
@@ -35,7 +35,7 @@ def codes_of(episode: Episode) -> Codes:
 
 
 def from_codes(codes: Codes, turns: int | None) -> dict[str, float]:
-    """Every part by name that the codes tell; ``turns`` is how many the whole task has, where that is known."""
+    """Every part by name that the codes give; ``turns`` is how many the whole task has, where that is known."""
     called, failed = codes.count(CALL), codes.count(FAILED_CALL)
     parts = {
         "format_reward": (len(codes) - codes.count(UNREADABLE)) / len(codes) if codes else 0.0,
@@ -101,15 +101,15 @@ def both(episode: Episode, params: Params) -> list[Span]:
 
 
 def _spans(episode: Episode, notes: Mapping[int, str], other: str) -> list[Span]:
-    """One span a round. Recorded codes that are not one a round tell nothing about where they come from."""
+    """One span a round. Recorded codes that are not one a round do not show where they come from."""
     turns, codes = list(placed_turns(episode)), codes_of(episode)
     if len(turns) != len(codes):
         return []
-    said = [
+    noted = [
         (place, other if code is None else notes.get(int(code), other))
         for (place, _turn), code in zip(turns, codes, strict=True)
     ]
-    return [whole(place, note) for place, note in said if note]
+    return [whole(place, note) for place, note in noted if note]
 
 
 SOURCE = "EnvTuning (AWorld-RL), reward manager `bfcl`"
@@ -208,7 +208,7 @@ BFCL = (
         formula="(1 if anything was called, else 0) · (format + tool calls)",
         examples=(
             Example("codes −1 1 −1 1", GOOD, 2.0),
-            Example("`ls` for ever", LOOP, 2.0),
+            Example("`ls` without end", LOOP, 2.0),
             Example("an answer only", played("q", says(f"{_THINK}<answer>b</answer>")), 0.0),
         ),
         warning=_("Calling `ls` without end earns the full 2: this says nothing about the task."),
@@ -224,7 +224,7 @@ BFCL = (
             Example("codes −1 1 −1 1", GOOD, 1.0),
             Example("cut off after one of four turns", CUT, 1.0),
             Example("the environment says so", REPORTED, 0.5),
-            Example("a transcript alone does not tell", SEEN, None),
+            Example("a transcript alone does not show it", SEEN, None),
         ),
         warning=_("An episode cut off after one solved turn scores 1.0. Prefer the progress over all turns."),
     ),
@@ -250,7 +250,7 @@ BFCL = (
         examples=(
             Example("codes −1 1 −1 1", GOOD, 1.0),
             Example("cut off after one of four turns", CUT, 0.0),
-            Example("a transcript alone does not tell", SEEN, None),
+            Example("a transcript alone does not show it", SEEN, None),
         ),
     ),
 )

@@ -105,7 +105,7 @@ SCHEDULES_ENDED = 2**31 - 1
 Aggregation = Literal["sum_then_normalize", "normalize_then_sum"]
 Scale = Literal["group", "batch", "none"]
 Terms = Mapping[str, float] | None
-"""Terms by component; ``None`` stands for an excluded rollout."""
+"""Terms by component; ``None`` for an excluded rollout."""
 
 
 def counts_for(component: RewardComponent, categories: set[str]) -> bool:
@@ -114,7 +114,7 @@ def counts_for(component: RewardComponent, categories: set[str]) -> bool:
 
 
 def factor(schedule: RewardSchedule | None, step: int) -> float:
-    """What a schedule multiplies the weight by at a step; 1 without one."""
+    """The factor of a schedule on the weight at a step; 1 without one."""
     if schedule is None:
         return 1.0
     if step >= schedule.end:
@@ -126,7 +126,7 @@ def factor(schedule: RewardSchedule | None, step: int) -> float:
 
 
 def term_of(item: RewardComponent, parts: Mapping[str, float], step: int = 0) -> float | None:
-    """What a component's raw value becomes before its weight; ``None`` where it has none."""
+    """The shaped value of a component before its weight; ``None`` where it has none."""
     value = parts.get(item.name)
     if value is None:
         return None
@@ -194,7 +194,7 @@ def _summed(rollouts: Sequence[Terms], components: Sequence[RewardComponent], si
 
 
 def normalised(values: Sequence[float | None]) -> list[float]:
-    """Values less their mean over their standard deviation; 0 where one is missing or stands alone."""
+    """Values less their mean over their standard deviation; 0 where one is missing or is alone."""
     known = [value for value in values if value is not None]
     std = reward_std(values)
     if std is None:
@@ -210,12 +210,12 @@ def normalised(values: Sequence[float | None]) -> list[float]:
 # (``group_statistics``). A component that is absent in a rollout adds 0 to its reward, as in ``combining.total_of``.
 # With ``normalize_then_sum`` the terms are those normalised within their group, and mean and ``d`` are the batch's.
 #
-# What a recorded reward has beside the weighted sum (another trainer's components, say) is a share of its own:
+# What a recorded reward has besides the weighted sum (another trainer's components, say) is a share of its own:
 # ``REST``.
 
 REST = ""
 REST_TOLERANCE = 1e-6
-"""Terms by component; ``None`` stands for a rollout without a reward."""
+"""Terms by component; ``None`` for a rollout without a reward."""
 
 
 class Split(NamedTuple):
@@ -254,7 +254,7 @@ def split_group(
 def _added(
     rewards: Sequence[float | None], terms: Sequence[Terms], components: Sequence[RewardComponent]
 ) -> tuple[list[str], list[list[float] | None]]:
-    """What each component adds to each reward, and what the reward has beside that."""
+    """The names of a reward's shares, and the shares of each reward: its components', and the rest if there is any."""
     items = [item for item in components if any(found and item.name in found for found in terms)]
     added: list[list[float] | None] = []
     rests: list[float] = []
@@ -276,7 +276,7 @@ def _columns(rows: Sequence[list[float] | None], width: int) -> list[list[float]
 
 
 def _factor(rewards: Sequence[float | None], scale: AdvantageScale, batch_std: float | None) -> float:
-    """What a difference from the mean is multiplied by: 0 where nothing can be said of the spread."""
+    """The factor of a difference from the mean: 0 where nothing can be said of the spread."""
     known = sum(reward is not None for reward in rewards)
     if scale == "none":
         return 1.0
@@ -327,7 +327,7 @@ def _batch_mean(groups: Sequence[Sequence[Terms]], normal: Sequence[Sequence[flo
 
 
 def is_flat(values: Sequence[float]) -> bool:
-    """Whether values are the same, as far as rewards are told apart."""
+    """Whether values are the same, as far as rewards are distinguished."""
     return not values or max(values) - min(values) <= ZERO_VARIANCE_TOLERANCE
 
 

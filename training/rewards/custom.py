@@ -63,7 +63,7 @@ def _calls(episode: Episode) -> list[dict[str, Any]]:
 
 
 # --- Params ---------------------------------------------------------------------------------------------------------
-# Parameters of custom code. The hash stands beside the code wherever it is stored, and a wrong one is refused.
+# Parameters of custom code. The hash is always stored next to the code, and a wrong one is refused.
 
 MAX_CODE_CHARS = 20_000
 
@@ -180,7 +180,7 @@ CUSTOM_FAMILY = (
         low=float("-inf"),
         high=float("inf"),
         source="Tiltyard; docs/custom-rewards.md",
-        formula="whatever the code says; missing when it fails, is late or leaves its range",
+        formula="what the code says; missing when it fails, is late or leaves its range",
         warning=_("This is code execution. It is off until the operator and an administrator enable it."),
         outside=True,
     ),

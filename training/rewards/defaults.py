@@ -1,7 +1,7 @@
-"""What scores a job that names no reward: whether the task was done, where something tells that, and form after it.
+"""The default score of a job that names no reward: whether the task was done, where that is known, and form after it.
 
-Something tells it where an environment gives verdicts, or where each row has its right answer. Else form alone is paid,
-which says nothing of success, and whoever launches is warned.
+It is known where an environment gives verdicts, or where each row has its right answer. Else form alone is paid,
+which says nothing of success, and the user who launches is warned.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ SAMPLED = 200
 WITH_VERDICT: frozenset[Protocol] = frozenset({"openenv", "openenv-mcp", "openenv-text", "agentgym"})
 """Protocols whose answers carry a reward. MCP and StableToolBench's ``/virtual`` know none."""
 _NO_TASK = frozenset({"messages", "conversation", "conversations", "tools", "id", "index", "source"})
-"""Fields of a row by which nobody can judge an answer."""
+"""Fields of a row by which no answer can be judged."""
 
 
 class Default(NamedTuple):
-    """The components, and what tells whether a task was done: the environment, the rows' answers, or nothing."""
+    """The components, and what decides whether a task was done: the environment, the rows' answers, or nothing."""
 
     components: list[RewardComponent]
     told_by: Literal["environment", "answers", ""]
 
 
 def default_rewards(config: JobConfig) -> Default:
-    """What this job, or a stage's, is scored by where it names no components.
+    """The default reward of this job, or of a stage's, where it names no components.
 
     A row with nothing but a conversation cannot be judged by a server of ours, which reads the criterion from it. Where
-    the rows cannot be read, the environment alone decides; whoever plays them says what is wrong with them.
+    the rows cannot be read, the environment alone decides; the player says what is wrong with them.
     """
     rows = _rows(config)
     if config.environment.url or config.environment.name:
@@ -73,14 +73,14 @@ def with_rewards(config: JobConfig) -> JobConfig:
 
 def said(config: JobConfig) -> str:
     """One line for the log of a job that named no components: what it is scored by instead."""
-    tells = {
+    reasons = {
         "environment": "the environment says whether a task was done",
         "answers": "the rows have the right answers",
         "": "nothing tells whether a task was done, so form alone is paid",
     }
     found = default_rewards(config)
     parts = ", ".join(f"{part.name} × {part.weight:g}" for part in found.components)
-    return f"No reward was chosen. Scored by {parts}: {tells[found.told_by]}."
+    return f"No reward was chosen. Scored by {parts}: {reasons[found.told_by]}."
 
 
 def _part_with(part: L, components: Sequence[RewardComponent]) -> L:

@@ -32,7 +32,7 @@ _MARKS = re.compile(r"[^\w\s]")
 
 
 class AnswerParams(Params):
-    """Which part of the final answer is looked at."""
+    """The part of the final answer that is looked at."""
 
     marker: str = Field(
         "",
@@ -116,8 +116,8 @@ def exact_match(episode: Episode, params: ExactParams) -> float | None:
     truths = [str(value) for value in _truths(episode, params.truth_field)]
     if not truths:
         return None
-    said = _normalised(answer_text(episode, params), params)
-    return float(any(said == _normalised(truth, params) for truth in truths))
+    given = _normalised(answer_text(episode, params), params)
+    return float(any(given == _normalised(truth, params) for truth in truths))
 
 
 def numeric_match(episode: Episode, params: NumericParams) -> float | None:
@@ -125,10 +125,10 @@ def numeric_match(episode: Episode, params: NumericParams) -> float | None:
     known = [number for value in _truths(episode, params.truth_field) if (number := _number(value)) is not None]
     if not known:
         return None
-    said = numbers(answer_text(episode, params))
-    if not said:
+    given = numbers(answer_text(episode, params))
+    if not given:
         return 0.0
-    close = (math.isclose(said[-1], truth, rel_tol=params.relative, abs_tol=params.tolerance) for truth in known)
+    close = (math.isclose(given[-1], truth, rel_tol=params.relative, abs_tol=params.tolerance) for truth in known)
     return float(any(close))
 
 
@@ -137,8 +137,8 @@ def math_answer(episode: Episode, params: MatchParams) -> float | None:
     truths = [str(value) for value in _truths(episode, params.truth_field) if not isinstance(value, bool)]
     if not truths:
         return None
-    said = answer_text(episode, params)
-    return float(any(states(said, truth) for truth in truths))
+    text = answer_text(episode, params)
+    return float(any(states(text, truth) for truth in truths))
 
 
 def regex_match(episode: Episode, params: RegexParams) -> float | None:
@@ -191,7 +191,7 @@ _PIECES = re.compile(
 
 
 class ScopeParams(Params):
-    """Which of the model's texts count."""
+    """The texts of the model that count."""
 
     scope: Literal["final", "all"] = Field(
         "final",
@@ -315,7 +315,7 @@ def number(episode: Episode, params: AnswerParams) -> list[Span]:
 
 
 def pattern(episode: Episode, params: RegexParams) -> list[Span]:
-    """What the pattern matched."""
+    """The text that the pattern matched."""
     found = answer_at(episode, params.marker)
     if found is None or not params.pattern:
         return []

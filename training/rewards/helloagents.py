@@ -24,11 +24,11 @@ MAX_STEPS_SHOWN = 50
 
 
 def found_number(episode: Episode, marks: Sequence[re.Pattern[str]], max_chars: int) -> list[Span]:
-    """What stands behind the first known mark, else the last number of the last line that has any."""
-    said = last_said(episode)
-    if said is None:
+    """The text behind the first known mark, else the last number of the last line that has any."""
+    last = last_said(episode)
+    if last is None:
         return []
-    place, text, note = said[0], said[1].content, _("the number that is compared")
+    place, text, note = last[0], last[1].content, _("the number that is compared")
     skipped = max(0, len(text) - max_chars)
     text = text[skipped:]
     for mark in marks:
@@ -44,10 +44,10 @@ def found_number(episode: Episode, marks: Sequence[re.Pattern[str]], max_chars: 
 
 def steps(episode: Episode, markers: re.Pattern[str] | None, max_chars: int) -> list[Span]:
     """The step marks, or the lines that end in a break where there are no marks to look for."""
-    said = last_said(episode)
-    if said is None:
+    last = last_said(episode)
+    if last is None:
         return []
-    place, text = said[0], said[1].content[:max_chars]
+    place, text = last[0], last[1].content[:max_chars]
     found = _lines(text) if markers is None else ((match.start(), match.end()) for match in markers.finditer(text))
     spans: list[Span] = []
     for start, end in found:
@@ -81,7 +81,7 @@ _STEPS = re.compile(
 
 
 class AccuracyParams(Params):
-    """Where the right answer stands, and how close is right."""
+    """Where the right answer is, and how close is right."""
 
     truth_field: str = Field(
         "",
@@ -195,8 +195,8 @@ def step_spans(episode: Episode, params: StepParams) -> list[Span]:
 
 
 def _text(episode: Episode) -> str:
-    said = episode.policy_messages
-    return said[-1].content if said else ""
+    turns = episode.policy_messages
+    return turns[-1].content if turns else ""
 
 
 def _truth(row: dict[str, Any], path: str) -> float | None:

@@ -99,7 +99,7 @@ class JudgeParams(Params):
         return found
 
     def endpoint(self) -> Endpoint:
-        """How the client is told."""
+        """The judge as the client knows it."""
         return Endpoint(
             self.url, self.model, self.key_variable, self.concurrency, self.timeout_s, self.attempts, self.max_tokens
         )
@@ -136,7 +136,7 @@ class RubricParams(JudgeParams):
 # From an episode to a judge's value: the question, the cache, and the reading of the verdict.
 #
 # A transcript is what a model wrote, and it may speak to the judge. It is therefore sent as one JSON text, and the
-# judge is told that nothing in it is an instruction.
+# prompt says that nothing in it is an instruction.
 
 # --- Cache ----------------------------------------------------------------------------------------------------------
 # Replies of judges, kept by what was asked, so that the same transcript is never paid for twice.
@@ -300,7 +300,7 @@ def judged(
     """The value of a verdict, asked for once for each rubric, model and transcript. Raises typed reward errors.
 
     Those who ask the same at the same time share one request. ``scale`` are the parameters that turn a verdict into
-    its value where the judge is not told them: values are kept, not verdicts.
+    its value where the judge does not get them: values are kept, not verdicts.
     """
     messages = [
         {"role": "system", "content": SYSTEM.replace("{form}", form)},
@@ -330,7 +330,7 @@ def _ask_first(
     read: Callable[[dict[str, Any]], float],
     mine: Future[float],
 ) -> float:
-    """Ask the judge, for oneself and for whoever asks the same meanwhile."""
+    """Ask the judge, for oneself and for all that ask the same meanwhile."""
     try:
         value = _asked(params, messages, read)
         replies.put(key, value)

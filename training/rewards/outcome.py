@@ -9,7 +9,7 @@ from training.words import _
 
 
 class VerdictParams(Params):
-    """What an episode is worth that ran out before the environment gave its verdict."""
+    """The value of an episode that ran out before the environment gave its verdict."""
 
     cut_off: float | None = Field(
         0.0,
@@ -25,7 +25,7 @@ class VerdictParams(Params):
 
 
 def task_success(episode: Episode, params: VerdictParams) -> float | None:
-    """The environment's reward as it stands.
+    """The environment's reward as it is.
 
     ``None`` where an episode that came to its end has none: the environment failed to judge it, which is not 0. An
     episode that the policy did not bring to its end within its budget is worth ``cut_off``.

@@ -26,7 +26,7 @@ from training.words import _, sentence
 # are short, their fixed repetitions small together, and recursion, fuzzy matching and named lists are refused.
 #
 # ``regex`` counts the processor time of the whole process, which on a busy machine is a fraction of what an asker
-# waits. A process that scores for somebody who waits says so (``count_wall_time``), and then a timer ends a match too.
+# waits. A process that scores for a person who waits says so (``count_wall_time``), and then a timer ends a match too.
 
 MAX_PATTERN_CHARS = 500
 MAX_TEXT_CHARS = 100_000
@@ -183,7 +183,7 @@ def _content_problem(value: Any) -> str | None:
         if isinstance(reference, str) and not reference.startswith("#"):
             return "references to outside the schema are not followed"
         if "additionalProperties" in part and "patternProperties" in part:
-            return "additionalProperties beside patternProperties is not supported"
+            return "additionalProperties next to patternProperties is not supported"
         named = part.get("patternProperties")
         for pattern in [part.get("pattern"), *(named if isinstance(named, dict) else ())]:
             if isinstance(pattern, str) and (problem := pattern_problem(pattern)):

@@ -53,7 +53,7 @@ def starting_components(judge: RewardComponent | None = None) -> list[RewardComp
 def form_components() -> list[RewardComponent]:
     """The five components of tool calling with the weights of SEED 2, which sum to 1: they pay for form alone.
 
-    They score where nothing tells whether a task was done, and scored every run without a spec before 0.2.
+    They score where it is not known whether a task was done, and scored every run without a spec before 0.2.
     """
     return [RewardComponent(name=item.name, weight=item.default_weight) for item in TOOL_CALLING]
 
@@ -157,7 +157,7 @@ def validate_components(components: list[RewardComponent]) -> list[str]:
 
 
 def _gate_problem(chosen: RewardComponent, components: list[RewardComponent]) -> str | None:
-    """A gate hangs on another component that counts wherever the gated one does."""
+    """A gate depends on another component that counts wherever the gated one does."""
     if chosen.gate is None:
         return None
     gate = next((item for item in components if item.name == chosen.gate.component), None)

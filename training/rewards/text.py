@@ -19,7 +19,7 @@ from training.rewards.turns import Turn, turns_of
 HEAD_CHARS = 2000
 """Only this much of a tool result's beginning is searched for its key words."""
 KEY_NGRAMS = 12
-"""How many CJK n-grams of a result stand for "its first words": about one short sentence."""
+"""How many CJK n-grams of a result count as "its first words": about one short sentence."""
 
 _HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u3040-\u30ff\U00020000-\U0003ffff"
 _WORD = re.compile(r"\w+")
@@ -49,7 +49,7 @@ def overlap_share(wanted: str, text: str, n: int) -> float:
 def mentions(result: str, answer: str, *, words: int, min_chars: int, n: int, share: float) -> bool:
     """Whether an answer takes up the beginning of a tool result.
 
-    True when one of the first ``words`` words with at least ``min_chars`` characters stands in the answer, or, for
+    True when one of the first ``words`` words with at least ``min_chars`` characters is in the answer, or, for
     results with CJK text, when at least ``share`` of their first ``KEY_NGRAMS`` different n-grams do.
     """
     head, answer = result[:HEAD_CHARS].casefold(), answer.casefold()
@@ -73,7 +73,7 @@ def literal_share(wanted: str, text: str) -> float:
 
 
 def literal_mentions(result: str, answer: str, *, words: int, min_chars: int) -> bool:
-    """The seed's own rule: the result's words as they stand, in the answer in lower case."""
+    """The seed's own rule: the result's words as they are, in the answer in lower case."""
     answer = answer.lower()
     return any(len(word) >= min_chars and word in answer for word in result[:HEAD_CHARS].split()[:words])
 
@@ -95,7 +95,7 @@ def numbers(text: str) -> list[float]:
 
 
 def last_number_at(text: str) -> tuple[int, int] | None:
-    """Where the last of ``numbers`` stands."""
+    """Where the last of ``numbers`` is."""
     skipped = max(0, len(text) - MAX_CHARS)
     found = [match.span() for match in _NUMBER.finditer(text[skipped:]) if math.isfinite(_to_float(match[0]))]
     return (found[-1][0] + skipped, found[-1][1] + skipped) if found else None

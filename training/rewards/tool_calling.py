@@ -28,7 +28,7 @@ from training.words import OptionError, _, sentence
 # - Words are compared without regard to case, and Chinese text by character n-grams (``training/rewards/text.py``);
 #   ``words: literal`` compares them as the seed does.
 # - Surrounding white space never counts as length.
-# - English error wordings stand beside the seed's Chinese ones.
+# - English error wordings are added to the seed's Chinese ones.
 # - A turn whose call could not be parsed counts as a call of its own (``unparsed_score``); the seed overlooked it.
 
 
@@ -48,7 +48,7 @@ def _words(default: list[str], title: str, help: str) -> Any:
 
 
 def holds(words: list[str], text: str) -> bool:
-    """Whether a non-empty word of the list stands in the text."""
+    """Whether a non-empty word of the list is in the text."""
     folded = text.casefold()
     return any(word and word.casefold() in folded for word in words)
 
@@ -296,12 +296,12 @@ def necessity(episode: Episode, params: NecessityParams) -> list[Span]:
 
 def results(episode: Episode, params: ResultUseParams | FinalAnswerParams) -> list[Span]:
     """The results, by whether the final answer takes them up, and that answer."""
-    said, spans = episode.final_answer.strip(), []
+    answer, spans = episode.final_answer.strip(), []
     for place, turn in placed_turns(episode):
         for item in outcomes_of(turn):
             if item.result is None or item.error is not None:
                 continue
-            used = takes_up(said, item.result, params)
+            used = takes_up(answer, item.result, params)
             at = next(i for i in range(place + 1, len(episode.messages)) if episode.messages[i].content == item.result)
             spans.append(whole(at, _("used by the answer") if used else _("not used by the answer")))
     return spans + final(episode, params)
@@ -371,9 +371,9 @@ TOOL_CALLING = (
         0.20,
         spans=results,
         source=f"{SOURCE}; differs: Chinese results are looked for by pieces of their text",
-        formula="mean over results: 1 taken up; else 0.7 for a long answer, 0.3; failed: 0.5 told; 0.5 for none",
+        formula="mean over results: 1 taken up; else 0.7 for a long answer, 0.3; failed: 0.5 reported; 0.5 for none",
         examples=(
-            Example("the result is told", GOOD, 1.0),
+            Example("the result is reported", GOOD, 1.0),
             Example("no result", GUESSED, 0.5),
             Example("Chinese, by pieces", CHINESE, 1.0),
             Example("Chinese, the seed's rule", CHINESE, 0.3, {"words": "literal"}),

@@ -102,13 +102,13 @@ def finish(episode: Episode, params: FinishParams) -> float:
 
 
 def token_bonus(episode: Episode, params: TokenBonusParams) -> float:
-    """A bonus that grows with every token, as soon as one of the two words stands anywhere."""
-    said = episode.policy_messages
-    if not any(turn.tool_calls or "Thought:" in turn.content or "Action:" in turn.content for turn in said):
+    """A bonus that grows with every token, as soon as one of the two words occurs anywhere."""
+    turns = episode.policy_messages
+    if not any(turn.tool_calls or "Thought:" in turn.content or "Action:" in turn.content for turn in turns):
         return 0.0
     if episode.tokens is not None:
         return params.per_token * episode.tokens
-    return params.per_token * sum(len(turn.content) for turn in said) / params.chars_per_token
+    return params.per_token * sum(len(turn.content) for turn in turns) / params.chars_per_token
 
 
 def valid_turns(episode: Episode, params: Params) -> float:
@@ -162,7 +162,7 @@ class PassParams(JudgeParams):
 
 
 def pass_reward(episode: Episode, params: PassParams) -> float:
-    """The judge's verdict. An episode that did not end with an answer is unsolved, and nobody is asked."""
+    """The judge's verdict. An episode that did not end with an answer is unsolved, and no judge is asked."""
     if ending(read(episode)) in (None, "give_up"):
         return 0.0
 
@@ -288,7 +288,7 @@ TOOLBENCH = (
         high=math.inf,
         spans=toolbench_episode.tokens,
         source=f"{SEED}, `format_reward_per_token`",
-        formula="per_token · tokens, if Thought: or Action: stands anywhere, else 0",
+        formula="per_token · tokens, if Thought: or Action: occurs anywhere, else 0",
         examples=(
             Example("500 tokens and one word", played("q", says("Action: " + "x" * 1992)), 5.0),
             Example("counted tokens", played("q", says("Action: a"), tokens=30), 0.3),

@@ -23,10 +23,10 @@ UNREADABLE = ("Please check the Action and Action Input format", "could not be r
 NO_ACTION = ("Please provide Thought, Action, and Action Input", "Nothing was called")
 
 Ending = Literal["answer", "give_up", "other"]
-# Possessive: a line is read once, however it goes on. What stands before it is found, not matched.
+# Possessive: a line is read once, however it continues. What is before it is found, not matched.
 _ACTION = re.compile(r"\nAction:[ \t]*+(?P<action>[^\n]*+)\nAction Input:\s*+")
 BETWEEN = "\n\x1e\n"
-"""What stands between the turns of a response that is read as one text."""
+"""The mark between the turns of a response that is read as one text."""
 _MARKS = ("Thought:", "\nAction:", "\nAction Input:")
 _ERROR_FIELD = re.compile(r"""\s*\{\s*(["'])error\1\s*:\s*(["'])\s*(\2)?""")
 _decoder = json.JSONDecoder()
@@ -76,38 +76,38 @@ def _written(*, broken: bool) -> str:
 
 
 def _text(turn: Turn) -> Reading:
-    said, answer = turn.said.content, turn.answers[0].content if turn.answers else ""
-    thought = said.find("Thought:")
-    found = _ACTION.search(said, thought) if thought >= 0 else None
+    text, answer = turn.said.content, turn.answers[0].content if turn.answers else ""
+    thought = text.find("Thought:")
+    found = _ACTION.search(text, thought) if thought >= 0 else None
     if found is None or not found["action"].strip():
-        return _without_action(said, answer)
-    arguments, sound = _arguments(said[found.end() :])
+        return _without_action(text, answer)
+    arguments, sound = _arguments(text[found.end() :])
     if arguments is None:
-        return Reading(0.5, False, text=said)
+        return Reading(0.5, False, text=text)
     form = 1.0 if sound else 0.5
     if found["action"].strip() == FINISH:
-        return Reading(form, True, ending=_ending(arguments), text=said)
+        return Reading(form, True, ending=_ending(arguments), text=text)
     if not answer:
-        return Reading(form, True, text=said)
+        return Reading(form, True, text=text)
     bad = _says(answer, (*UNREADABLE, *NO_ACTION)) or reports_error(_result(answer))
-    return Reading(form, not _says(answer, UNREADABLE), int(not bad), int(bad), text=said)
+    return Reading(form, not _says(answer, UNREADABLE), int(not bad), int(bad), text=text)
 
 
-def _without_action(said: str, answer: str) -> Reading:
+def _without_action(text: str, answer: str) -> Reading:
     """0.5 for an action whose input was unreadable, 0.2 for half of one, else 0: also mere words that were answered."""
     if _says(answer, UNREADABLE):
-        return Reading(0.5, False, text=said if _ordered(said) else _written(broken=True))
-    return Reading(0.2 if "Thought:" in said or "Action:" in said else 0.0, False, text=said)
+        return Reading(0.5, False, text=text if _ordered(text) else _written(broken=True))
+    return Reading(0.2 if "Thought:" in text or "Action:" in text else 0.0, False, text=text)
 
 
 def _result(answer: str) -> str:
-    """What an Observation holds."""
+    """The content of an Observation."""
     before, mark, after = answer[:MAX_JSON_CHARS].partition("Observation:")
     return before.rstrip() + after.lstrip() if mark else before
 
 
 def _ordered(text: str) -> bool:
-    """Whether the first of each of the three marks stand in their order."""
+    """Whether the first of each of the three marks come in their order."""
     thought, action, given = (text.find(mark) for mark in _MARKS)
     return 0 <= thought < action < given
 

@@ -1,10 +1,10 @@
 """Credit to turns: a turn's advantage is that of what it answers for: the reward less what was paid before the turn.
 
-What is paid before a turn cannot hang on it, so it is only noise in the turn's advantage: reward to go (Williams 1992;
-Baxter and Bartlett 2001), compared within the group at the same number of turn (turn-level advantages: Zeng et al.
-2025, *Reinforcing Multi-Turn Reasoning in LLM Agents via Turn-Level Credit Assignment*; discounted returns of steps:
-Feng et al. 2025, *Group-in-Group Policy Optimization*). With the gains ``g_l`` that came with the answers to turns 1 to
-K - 1 of a rollout of K turns:
+What is paid before a turn cannot depend on it, so it is only noise in the turn's advantage. This is reward to go
+(Williams 1992; Baxter and Bartlett 2001), compared within the group at the same number of turn (turn-level advantages:
+Zeng et al. 2025, *Reinforcing Multi-Turn Reasoning in LLM Agents via Turn-Level Credit Assignment*; discounted returns
+of steps: Feng et al. 2025, *Group-in-Group Policy Optimization*). With the gains ``g_l`` that came with the answers to
+turns 1 to K - 1 of a rollout of K turns:
 
     C_k = sum of g_l over l < k, + sum of (1 - discount^(l - k)) g_l over k < l < K
     M_k = R - weight C_k
@@ -28,7 +28,7 @@ from training.rewards.combining import SCALE_EPSILON, ZERO_VARIANCE_TOLERANCE, m
 
 
 class TurnCredit(NamedTuple):
-    """What is taken off a rollout's advantage at each of its turns."""
+    """The amount that is taken off a rollout's advantage at each of its turns."""
 
     less: list[float]
 
@@ -38,7 +38,7 @@ class TurnCredit(NamedTuple):
 
 
 def gains_of(
-    said: Sequence[float | None],
+    rewards: Sequence[float | None],
     turns: int,
     components: Sequence[RewardComponent],
     parts: Mapping[str, float],
@@ -46,17 +46,17 @@ def gains_of(
 ) -> list[float] | None:
     """What the answer to each turn but the last added to the reward, (turns - 1,).
 
-    ``said`` are the environment's cumulative rewards at the reset and with each answer, ``None`` where it said none: an
-    answer without one leaves what is known as it was, and the next that has one is credited with the difference. A
+    ``rewards`` are the environment's cumulative rewards at the reset and with each answer, ``None`` where it gave none:
+    an answer without one leaves what is known as it was, and the next that has one is credited with the difference. A
     reward that the reset does not mention begins at 0. ``None`` where none of these answers had one: that is not 0.
     """
     if turns < 2:
         return [] if turns else None
-    between = list(said[1:turns]) + [None] * (turns - len(said))
+    between = list(rewards[1:turns]) + [None] * (turns - len(rewards))
     if all(value is None for value in between):
         return None
     items = [item for item in components if item.registered == PAID and item.name in parts]
-    first = said[0] if said[0] is not None else 0.0
+    first = rewards[0] if rewards[0] is not None else 0.0
     gains, known = [], _worth(first, items, parts, step)
     for value in between:
         now = known if value is None else _worth(value, items, parts, step)
@@ -115,7 +115,7 @@ def turn_credit(
 
 
 def _divisor(own: Sequence[float], scale: AdvantageScale, batch_std: float | None) -> float | None:
-    """What the difference from the mean is divided by; ``None`` where the spread is not known."""
+    """The divisor of the difference from the mean; ``None`` where the spread is not known."""
     if scale == "leave_one_out":
         return (len(own) - 1) / len(own)  # so that it is the difference from the mean of the others
     if scale == "none":
@@ -147,7 +147,7 @@ class Turn(NamedTuple):
 
 
 def turns_of(episode: Episode) -> list[Turn]:
-    """The policy's turns in order. What comes before the first of them is nobody's answer."""
+    """The policy's turns in order. What comes before the first of them answers no turn."""
     turns: list[Turn] = []
     for message in episode.messages[episode.prompt_length :]:
         if message.role == "assistant":
@@ -180,7 +180,7 @@ def call_outcomes(episode: Episode) -> list[CallOutcome]:
 
 
 def question(episode: Episode) -> str:
-    """What the user asked: the last user message of the prompt, else the first one of the episode, else ""."""
+    """The user's question: the last user message of the prompt, else the first one of the episode, else ""."""
     prompt = [m.content for m in episode.messages[: episode.prompt_length] if m.role == "user"]
     if prompt:
         return prompt[-1]

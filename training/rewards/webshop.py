@@ -12,7 +12,7 @@ from training.rewards.outcome import VerdictParams
 from training.rewards.text import placed_turns, whole
 from training.words import _
 
-# The purchase, and the page that tells what it is worth.
+# The purchase, and the page that shows its worth.
 
 DONE_MARK = "Thank you for shopping with us!"
 _BUY = "buy now"
@@ -91,7 +91,7 @@ def _part(name: str) -> Callable[[Episode, PartParams], float | None]:
 
 
 def _shown(episode: Episode) -> float | None:
-    """The score that the page after a purchase tells."""
+    """The score that the page after a purchase shows."""
     for message in reversed(episode.messages[episode.prompt_length :]):
         if message.role == "assistant":
             continue
@@ -145,9 +145,9 @@ WEBSHOP = (
             Example("a perfect purchase", PERFECT, 1.0),
             Example("½ · (1 of 2 attributes + price) / 3", HALF, 1 / 3),
             Example("nothing bought", NOTHING, 0.0),
-            Example("told only by the last page", PAGE, 0.75),
+            Example("only the last page shows it", PAGE, 0.75),
             Example("cut off", CUT, 0.0),
-            Example("ended, and nobody knows", played("q", says("a")), None),
+            Example("ended, score unknown", played("q", says("a")), None),
         ),
         warning=_(
             "With the published rule 458 of the 6,910 goals cannot reach 1; with the server's `fixed` rule they can."
@@ -197,7 +197,7 @@ WEBSHOP = (
         examples=(
             Example("a perfect purchase", PERFECT, 1.0),
             Example("half of it right", HALF, 0.0),
-            Example("told only by the last page", PAGE, 0.0),
+            Example("only the last page shows it", PAGE, 0.0),
             Example("cut off", CUT, 0.0),
         ),
     ),

@@ -1,6 +1,6 @@
 """HelloAgents' ``RLTrainingTool``: its calls, parameters, defaults, answers and error texts, over this engine.
 
-Written from its documentation; none of its code is used. What differs on purpose stands in docs/rl-tool.md.
+Written from its documentation; none of its code is used. What differs on purpose is listed in docs/rl-tool.md.
 """
 
 from training.rl_tool.tool import RLTrainingTool

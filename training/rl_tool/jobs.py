@@ -58,7 +58,7 @@ class ToolError(Exception):
 
 
 class Asked(BaseModel):
-    """What all actions share. Numbers are numbers: no text is taken for one, and ``True`` is not 1."""
+    """The parameters that all actions share. Numbers are numbers: no text is taken for one, and ``True`` is not 1."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -95,7 +95,7 @@ class TrainAsked(Asked):
     lora_alpha: int = Field(32, ge=1, le=1024)
     lora_dropout: float = Field(0.05, ge=0, lt=1)
     rewards: list[RewardAsked] = Field(default_factory=lambda: [RewardAsked(reward_type="accuracy")], min_length=1)
-    """What GRPO is rewarded for, as ``create_reward`` takes it. Ours: the documented training cannot be told."""
+    """What GRPO is rewarded for, as ``create_reward`` takes it. Ours: the documented training has no option for it."""
 
     @property
     def rows_of_update(self) -> int:
@@ -265,10 +265,10 @@ def _job(config: dict[str, Any], options: Mapping[str, Any]) -> JobConfig:
 
 
 def job_run(config: JobConfig, run_dir: Path, stop_s: float = STOP_S) -> Ended:
-    """Run a job to its end and say how it ended. What it prints is seen by whoever sees what we print.
+    """Run a job to its end and say how it ended. What it prints appears where our own output does.
 
-    A ``KeyboardInterrupt`` asks it to save and stop. It is raised again here where the job says no last word within
-    ``stop_s`` seconds, or at the second one; else ``interrupted`` tells of it. Raises ``ToolError`` where the job died.
+    A ``KeyboardInterrupt`` asks it to save and stop. It is raised again here where the job writes no last event within
+    ``stop_s`` seconds, or at the second one; else ``interrupted`` says so. Raises ``ToolError`` where the job died.
     """
     run_dir.mkdir(parents=True, exist_ok=True)
     place = run_dir / CONFIG_NAME
@@ -292,7 +292,7 @@ def job_run(config: JobConfig, run_dir: Path, stop_s: float = STOP_S) -> Ended:
 
 
 def _last_word(journal: Path) -> RunFinished | None:
-    """How the job says that it ended: it stands at the end of a journal that may be gigabytes long."""
+    """The job's last event, which says how it ended: at the end of a journal that may be gigabytes long."""
     for line in islice(lines_backwards(journal), LAST_LINES):
         event = parse_event(line)
         if isinstance(event, RunFinished):
@@ -301,7 +301,7 @@ def _last_word(journal: Path) -> RunFinished | None:
 
 
 def _device(journal: Path) -> str:
-    """What it ran on; empty where it did not come so far."""
+    """The device that it ran on; empty where it did not come so far."""
     events = (event for _offset, event in read_events(journal, max_bytes=WHOLE_FILE))
     return next((event.device for event in events if isinstance(event, RunStarted)), "")
 

@@ -59,7 +59,7 @@ _LOADS = (".safetensors", ".json", ".jinja", ".txt", ".model")
 
 
 def new_run(output: Path) -> Path:
-    """A fresh folder for a run; no call goes on with an earlier one. Raises ``OSError``."""
+    """A fresh folder for a run; no call continues an earlier one. Raises ``OSError``."""
     name = stem = f"{datetime.now():%Y%m%d-%H%M%S}"
     number = 1
     while True:
@@ -80,7 +80,7 @@ def model_of(name: str) -> str:
 
 
 def publish(run: Path, output: Path) -> None:
-    """Put the run's model into the output folder, and its adapter beside it, in place of those of an earlier run."""
+    """Put the run's model into the output folder, and its adapter next to it, in place of those of an earlier run."""
     _replace(run / FINAL, output)
     if (run / ADAPTER).is_dir():
         _replace(run / ADAPTER, output / ADAPTER)
@@ -174,7 +174,7 @@ class RLTrainingTool:
     def run(self, parameters: dict[str, Any]) -> str:
         """Do what ``action`` says and answer as JSON with ``status`` ``success`` or ``error``.
 
-        Raises nothing but ``KeyboardInterrupt``: the model that was trained so far then stands in ``output_dir``.
+        Raises nothing but ``KeyboardInterrupt``: the model that was trained so far then is in ``output_dir``.
         """
         try:
             answer = {"status": "success", **self._answer(parameters)}

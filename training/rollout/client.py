@@ -364,8 +364,8 @@ def _reported(data: dict[str, Any]) -> TiltyardError:
         return full
     if code in _PROTOCOL_CODES:
         faults = _faults(data.get("errors"))
-        told = "; ".join(f"{field}: {sentence}" for field, _kind, sentence in faults) or message
-        refused = MessageRefused(f"The environment did not understand us ({code}): {told}")
+        complaints = "; ".join(f"{field}: {sentence}" for field, _kind, sentence in faults) or message
+        refused = MessageRefused(f"The environment did not understand us ({code}): {complaints}")
         refused.faults = faults
         return refused
     lost = SessionLost if code == "SESSION_ERROR" else EnvironmentFault

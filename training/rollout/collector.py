@@ -2,14 +2,14 @@
 
 1. ``collect`` starts one task for each rollout; none waits for another.
 2. A rollout that ends is scored at once, in a thread with a time limit; a failure excludes it.
-3. When the last rollout of a group is scored its advantages are journalled (at the end of the step where they hang
-   on the whole batch: ``batch`` scaling and ``normalize_then_sum``).
+3. When the last rollout of a group is scored its advantages are journalled (at the end of the step where they depend on
+   the whole batch: ``batch`` scaling and ``normalize_then_sum``).
 4. A rollout that lost its environment, or never got it, waits until it is back and begins again with the same seeds
    (``training/rollout/holding.py``). One that loses it ``MAX_LOSSES`` times in mid-episode is excluded.
 5. A watcher looks at the stop flag every ``WATCH_S`` and cancels all tasks; ``StopRequested`` leaves ``collect``.
 6. Too many failures over too many steps in a row pause the run (``training/rollout/holding.py``).
 7. A person may end a rollout, or mark it as failed (``training/rollout/orders.py``).
-8. A step's groups without spread may be played again with other tasks (``rollout.refill_rounds``).
+8. A step's groups of zero variance may be played again with other tasks (``rollout.refill_rounds``).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ WATCH_S = 0.05
 
 
 def _unknown(_version: int) -> None:
-    """Nobody counts the updates of these weights."""
+    """The updates of these weights are not counted."""
 
 
 class Collector:
@@ -117,7 +117,7 @@ class Collector:
         return self.ground_of(row).name
 
     def holds(self, step: int) -> None:
-        """Whoever waits from now on waits in this step."""
+        """Rollouts that wait from now on wait in this step."""
         for hold in self._holds:
             hold.step = step
 
@@ -222,8 +222,9 @@ class Collector:
 
 # An evaluation's rollouts: step after step without a pause between them, each task with seeds of its own.
 #
-# 1. At most ``in_flight`` rollouts are played at once; the next step begins while slow rollouts of the last ones go on.
-# 2. The seeds of a task hang on the task and its try alone, so every contestant meets the same episodes.
+# 1. At most ``in_flight`` rollouts are played at once; the next step begins while slow rollouts of the last ones
+#    continue.
+# 2. The seeds of a task depend on the task and its try alone, so every contestant meets the same episodes.
 # 3. Rollouts that continue from a recorded one (``evaluate.continue_from``) have its episode's seed.
 # 4. A rollout that fails outside the policy is played again, up to ``evaluate.replays`` times, before it is missing.
 
@@ -382,4 +383,4 @@ class HeldOutStep(TaskStep):
         return "all"
 
     def _say_group(self, event: GroupScored) -> None:
-        """No advantages are told."""
+        """No advantages are journalled."""

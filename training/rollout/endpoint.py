@@ -2,11 +2,11 @@
 
 The endpoint is sent the conversation and the tools as they are, and answers with a message. Structured tool calls are
 taken as they come, in the shapes that servers are known to write; a text without any is read by the job's dialect.
-One that knows no tool calls is told of tools in words (``endpoint.tool_format: text``). Turns are counted in the tokens
-that the endpoint reports.
+To one that knows no tool calls, tools are described in words (``endpoint.tool_format: text``). Turns are counted in the
+tokens that the endpoint reports.
 
 An endpoint that is down or too busy is waited for, with growing pauses that all rollouts share; after
-``endpoint.patience_s`` the run pauses. Episodes stand meanwhile where they are.
+``endpoint.patience_s`` the run pauses. Episodes wait meanwhile.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from training.rollout.trajectory import Player, Task, Trajectory
 from training.words import _, sentence
 
 WHO = "The endpoint"
-TELL_EVERY_S = 2.0
+JOURNAL_EVERY_S = 2.0
 RAISE_HINT = _("Raise the limit, then resume. A limit in the run's own options is raised in a clone of it.")
 HELD_HINT = "Start the endpoint again, or ask it less at once, then press Resume."
 TOOLS_TOLD = (
@@ -51,8 +51,8 @@ TOOLS_TOLD = (
 
 @dataclass
 class Budget:
-    """What a run has used of an endpoint and may use; tokens count prompts too. Prices are of a million tokens, in
-    ``currency``; without any nothing is said of money. ``tell`` is called now and then while something is used."""
+    """The use of an endpoint by a run, and its limits; tokens count prompts too. Prices are of a million tokens, in
+    ``currency``; without any nothing is said of money. ``report`` is called now and then while something is used."""
 
     price_in: float = 0.0
     price_out: float = 0.0
@@ -61,8 +61,8 @@ class Budget:
     cost: float = 0.0
     tokens: int = 0
     currency: str = ""
-    tell: Callable[[], None] = field(default=lambda: None, repr=False)
-    _told: float = field(default=-TELL_EVERY_S, repr=False)
+    report: Callable[[], None] = field(default=lambda: None, repr=False)
+    _journalled_at: float = field(default=-JOURNAL_EVERY_S, repr=False)
 
     @property
     def priced(self) -> bool:
@@ -71,7 +71,7 @@ class Budget:
 
     @property
     def figures(self) -> dict[str, float]:
-        """What was used so far, as metrics: a later attempt goes on from there."""
+        """The use so far, as metrics: a later attempt continues from there."""
         used = {"endpoint/tokens": float(self.tokens)}
         return used | {"endpoint/cost": self.cost} if self.priced else used
 
@@ -91,18 +91,18 @@ class Budget:
             raise BudgetSpent(sentence(text, used=self.tokens, limit=self.max_tokens), hint=RAISE_HINT)
 
     def spend(self, prompt_tokens: int, completion_tokens: int) -> float | None:
-        """Count one request; gives what it cost, ``None`` without prices. Told to the journal now and then."""
+        """Count one request; gives what it cost, ``None`` without prices. Journalled now and then."""
         cost = cost_of(prompt_tokens, completion_tokens, self.price_in, self.price_out)
         self.cost += cost
         self.tokens += prompt_tokens + completion_tokens
-        if time.monotonic() - self._told >= TELL_EVERY_S:
-            self._told = time.monotonic()
-            self.tell()
+        if time.monotonic() - self._journalled_at >= JOURNAL_EVERY_S:
+            self._journalled_at = time.monotonic()
+            self.report()
         return cost if self.priced else None
 
 
 class EndpointWait(Wait):
-    """The wait for an endpoint, and how many requests may be at it at once: whoever waits for a place is not late."""
+    """The wait for an endpoint, and the number of requests at once: a request that waits for a place is not late."""
 
     def __init__(self, config: EndpointConfig, write: Callable[[Event], None]) -> None:
         super().__init__(config.patience_s, write)
@@ -139,7 +139,7 @@ class EndpointPlayer(Player):
     endpoint: Endpoint
     budget: Budget
     wait: EndpointWait
-    tells_tools: bool = False
+    tools_in_words: bool = False
 
     async def _sample(self, task: Task, trajectory: Trajectory) -> Sample:
         room = self.rollout.max_completion_tokens - trajectory.episode_ids
@@ -151,7 +151,7 @@ class EndpointPlayer(Player):
             "max_tokens": limit,
             "seed": (task.sample_seed + trajectory.turns) % 2**31,
         }
-        if trajectory.tools and not self.tells_tools:
+        if trajectory.tools and not self.tools_in_words:
             body["tools"] = trajectory.tools
         reply = await self._wait_for_reply(body)
         turn = turn_of(reply, self.parse, f"call_{trajectory.turns}_", trajectory.tools)
@@ -168,7 +168,7 @@ class EndpointPlayer(Player):
         return Answered(ids, [0.0] * size, finished, turn=turn, message=message_of(turn, reply))
 
     def _messages(self, trajectory: Trajectory) -> list[dict[str, Any]]:
-        if not self.tells_tools:
+        if not self.tools_in_words:
             return [written(message) for message in trajectory.messages]
         return in_words(trajectory.messages, trajectory.tools)
 
@@ -263,11 +263,11 @@ def written(message: Message) -> dict[str, Any]:
 
 
 def in_words(messages: list[Message], tools: Tools | None) -> list[dict[str, Any]]:
-    """The conversation without structured calls: tools told in the first message, calls and answers as text."""
+    """The conversation without structured calls: tools described in the first message, calls and answers as text."""
     found: list[dict[str, Any]] = []
     if tools:
-        told = TOOLS_TOLD.format(tools=json.dumps(tools, ensure_ascii=False))
-        found.append({"role": "system", "content": told})
+        text = TOOLS_TOLD.format(tools=json.dumps(tools, ensure_ascii=False))
+        found.append({"role": "system", "content": text})
     for message in messages:
         calls = [{"name": call.name, "arguments": call.arguments} for call in message.tool_calls or []]
         parts = [message.content, *(f"<tool_call>\n{json.dumps(c, ensure_ascii=False)}\n</tool_call>" for c in calls)]
@@ -329,7 +329,7 @@ def endpoint_of(config: EndpointConfig) -> Endpoint:
 
 
 def budget_of(config: EndpointConfig) -> Budget:
-    """What a job may use of its endpoint."""
+    """The budget of a job for its endpoint."""
     return Budget(
         price_in=config.price_in,
         price_out=config.price_out,
@@ -351,5 +351,5 @@ def endpoint_player(config: JobConfig, budget: Budget, write: Callable[[Event], 
         endpoint=endpoint_of(config.endpoint),
         budget=budget,
         wait=EndpointWait(config.endpoint, write),
-        tells_tools=config.endpoint.tool_format == "text",
+        tools_in_words=config.endpoint.tool_format == "text",
     )

@@ -74,9 +74,9 @@ class Style:
 
 @dataclass(frozen=True)
 class Family:
-    """What is known of a chat template. ``dialect`` reads its calls, empty where it writes none that is read.
+    """The properties of a chat template. ``dialect`` reads its calls, empty where it writes none that is read.
 
-    ``lists_tools``, ``shows_results`` and ``parallel``: whether tools, results of tools and two calls of one turn stand
+    ``lists_tools``, ``shows_results`` and ``parallel``: whether tools, results of tools and two calls of one turn are
     in what it renders. ``in_thought``: the prompt ends inside a thought, which each turn closes. ``ends``: texts of the
     tokens that end a turn.
     """
@@ -127,7 +127,7 @@ def render_with_tools(render: Render, rows: Rows, tools: Tools | None, generate:
 
 
 def probe_tools() -> Tools:
-    """Two tools whose names stand in no template by chance."""
+    """Two tools whose names occur in no template by chance."""
     properties = {name: {"type": kind, "description": "A value."} for name, kind in _KINDS.items()}
     schema = {"type": "object", "properties": properties, "required": ["probe_text"]}
     described = {"description": "A probe.", "parameters": schema}
@@ -222,8 +222,8 @@ def _reads(render: Render, style: Style, dialect: str, count: int) -> bool:
 def _reasoning(render: Render, style: Style) -> str:
     """The field of thoughts that the template writes into the last turn."""
     for field in READ_BY_TEMPLATES:
-        said = {"role": "assistant", "content": SAID, field: THOUGHT}
-        for rows in ([_user(), said], [_user(), {**probe_turn(1), field: THOUGHT}]):
+        answer = {"role": "assistant", "content": SAID, field: THOUGHT}
+        for rows in ([_user(), answer], [_user(), {**probe_turn(1), field: THOUGHT}]):
             if THOUGHT in (_rendered(render, rows, None, generate=False) or ""):
                 return field
     return ""
@@ -244,11 +244,11 @@ def _shows_results(render: Render, style: Style) -> bool:
 
 def _ends(render: Render, family: Family, special: Collection[str]) -> Iterator[str]:
     """Texts of the tokens behind a turn with words and behind one with a call."""
-    said = {"role": "assistant", "content": SAID}
+    answer = {"role": "assistant", "content": SAID}
     result = {"role": "tool", "name": NAMES[0], "tool_call_id": "call_0", "content": RESULT}
-    ended = _end_of(render, family, [_user(), said], SAID, special)
+    ended = _end_of(render, family, [_user(), answer], SAID, special)
     # Some templates write the end of a turn with the message behind it.
-    yield from [ended] if ended else filter(None, [_end_of(render, family, [_user(), said, _user()], SAID, special)])
+    yield from [ended] if ended else filter(None, [_end_of(render, family, [_user(), answer, _user()], SAID, special)])
     if family.dialect:
         yield from filter(None, [_end_of(render, family, [_user(), probe_turn(1), result], "probe_text", special)])
 
@@ -312,7 +312,7 @@ PUBLISHED = {
 
 
 def control_marks(template: str) -> set[str]:
-    """Control tokens that stand in the text of a template."""
+    """Control tokens in the text of a template."""
     known = {mark for mark in (*CALL_MARKS, *MARKS, *MARKS.values()) if mark in template and not mark.startswith("to=")}
     marks = {*CONTROL.findall(template), *known}
     return {mark for mark in marks if CONTROL.sub("", mark) in ("", mark)}  # single tokens
@@ -369,8 +369,8 @@ def _of_types() -> Iterator[str]:
     yield "| model type | dialect of its published templates |"
     yield "|---|---|"
     for name, written in PUBLISHED.items():
-        said = ", ".join(f"`{dialect}`" for dialect in written.split(", ")) if written else "writes no calls"
-        yield f"| `{name}` | {said} |"
+        shown = ", ".join(f"`{dialect}`" for dialect in written.split(", ")) if written else "writes no calls"
+        yield f"| `{name}` | {shown} |"
     others = ", ".join(f"`{name}`" for name in sorted(sampled_families()) if name not in PUBLISHED)
     yield f"\nOf these types, which can be sampled too, no template was at hand; their own decides: {others}."
 

@@ -70,7 +70,7 @@ def part_figures(
 
 
 def judge_figures(before: Counter[str], after: Counter[str]) -> dict[str, float]:
-    """What judges were asked between two counts: ``judge/requests``, ``judge/cost`` and so on; empty without judges."""
+    """The use of judges between two counts: ``judge/requests``, ``judge/cost`` and so on; empty without judges."""
     return {f"judge/{name}": float(after[name] - before[name]) for name in after} if after != before else {}
 
 
@@ -85,7 +85,7 @@ def sample_figures(
 ) -> dict[str, float]:
     """What a trainer would add about rewards and lengths, and how often the best of a group is good.
 
-    ``groups/pass_share`` counts groups with at least one success among those whose environment tells of success.
+    ``groups/pass_share`` counts groups with at least one success among those whose environment reports success.
     """
     kept = [rollout for rollout in rollouts if rollout.parts is not None and rollout.reward is not None]
     if not kept:
@@ -127,7 +127,7 @@ def _spread(name: str, values: list[float]) -> dict[str, float]:
 
 
 def teaches(members: Sequence[Rollout], statistics: GroupStatistics, signal: Signal) -> bool:
-    """Whether a group is learned from. Where the environment tells no outcome, its rewards have to differ."""
+    """Whether a group is learned from. Where the environment gives no outcome, its rewards have to differ."""
     if signal == "all":
         return True
     outcomes = outcomes_of(members)
@@ -137,7 +137,7 @@ def teaches(members: Sequence[Rollout], statistics: GroupStatistics, signal: Sig
 
 
 def outcomes_of(members: Sequence[Rollout]) -> list[float]:
-    """What the environment says about the group's rollouts, excluded ones left out; none where it tells no outcome."""
+    """The environment's outcomes of the group's rollouts, excluded ones left out; none where it gives no outcome."""
     kept = [rollout.trajectory.env_parts for rollout in members if rollout.parts is not None]
     return [parts[SUCCESS_PART] for parts in kept if SUCCESS_PART in parts]
 

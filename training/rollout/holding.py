@@ -6,7 +6,7 @@
 2. The first failure begins a hold. Each try that fails too makes the pause longer, up to ``PAUSE_CAP_S``; all rollouts
    that wait share one pause. Each try is journalled as ``Held``.
 3. After a pause the server is asked who it is. Only if it answers are episodes begun again.
-4. An episode that begins ends the hold (``answered``), and the pauses start anew.
+4. An episode that begins ends the hold (``answered``), and the pauses start again.
 5. After ``environment.patience_s`` without that, the typed error leaves: the run pauses.
 """
 
@@ -49,7 +49,7 @@ _sleep = asyncio.sleep
 
 
 def passing(error: TiltyardError) -> bool:
-    """Whether the environment is away, and may be back by itself. A refusal stands until somebody acts."""
+    """Whether the environment is away, and may be back by itself. A refusal lasts until a person acts."""
     if isinstance(error, EnvironmentRefused):
         return False
     return isinstance(error, EnvironmentUnreachable | EnvironmentFull | SessionLost)
@@ -100,7 +100,7 @@ class Wait:
         return error.info.model_copy(update={"message": text, "told": text})
 
     def _spent(self, error: TiltyardError, waited_s: float) -> TiltyardError:
-        """What leaves when the patience is spent."""
+        """The error that is raised when the patience is spent."""
         return error
 
     def _tried(self, waited_s: float) -> str:
@@ -163,7 +163,7 @@ class Hold(Wait):
     async def _is_answering(self, url: str, strictly: bool) -> bool:
         try:
             await ask_server(self._config, url)
-        except TiltyardError as error:  # whoever answers nonsense answers; the episode will say what is wrong
+        except TiltyardError as error:  # nonsense is an answer too; the episode will say what is wrong
             return not (strictly or isinstance(error, EnvironmentTimeout) or passing(error))
         return True
 

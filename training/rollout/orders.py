@@ -1,9 +1,9 @@
 """Orders of people about rollouts in flight: end one, or mark one as failed.
 
-1. Whoever supervises the run appends them to ``orders.jsonl`` beside its journal, one JSON object a line; only whole
+1. The run's supervisor appends them to ``orders.jsonl`` next to its journal, one JSON object a line; only whole
    lines count.
-2. A collector looks every ``LOOK_S`` while it plays. A rollout that an order names stops where it is: whatever it
-   waits for is given up.
+2. A collector looks every ``LOOK_S`` while it plays. A rollout that an order names stops where it is: all that it waits
+   for is given up.
 3. A rollout ends once. One that ended by itself before keeps its end, and of two orders the first counts; the log
    says that the other came too late.
 """
@@ -24,7 +24,7 @@ LOOK_S = 0.25
 
 
 class Order(BaseModel):
-    """What is to become of a rollout, by its name in the journal: ``end`` excludes it, ``fail`` scores it as failed."""
+    """An order about a rollout, by its name in the journal: ``end`` excludes it, ``fail`` scores it as failed."""
 
     rollout: str
     act: Literal["end", "fail"]
@@ -35,9 +35,9 @@ class Orders:
     """The orders of one collector. Not thread-safe: used from the thread of its event loop."""
 
     def __init__(self, path: Path, mark: str, late: Callable[[Order], None]) -> None:
-        """``mark`` tells this collector's rollouts from those of others; ``late`` hears of orders that came too late.
+        """``mark`` sets this collector's rollouts apart from others; ``late`` hears of orders that came too late.
 
-        What stands in the file already is over: it was for collectors before this one.
+        What is in the file already is over: it was for collectors before this one.
         """
         self._path, self._mark, self._late = path, f"-{mark}", late
         self._offset = path.stat().st_size if path.exists() else 0
@@ -51,14 +51,14 @@ class Orders:
             return
         self._looked = now
         for order in self._read_new_orders():
-            told = self._flying.get(order.rollout)
-            if told is not None and not told.done():
-                told.set_result(order)
+            cut = self._flying.get(order.rollout)
+            if cut is not None and not cut.done():
+                cut.set_result(order)
             elif self._mark in order.rollout:
                 self._late(order)
 
     def _read_new_orders(self) -> list[Order]:
-        """The orders of the lines that are new. A line that is no order is passed over: nobody but us writes them."""
+        """The orders of the lines that are new. A line that is no order is passed over: only we write them."""
         try:
             with open(self._path, "rb") as file:
                 file.seek(self._offset)
@@ -76,15 +76,15 @@ class Orders:
         return found
 
     async def unless_ordered(self, rollout: str, playing: Coroutine[Any, Any, T]) -> T | Order:
-        """What ``playing`` gives, or the order that ended it before."""
+        """The result of ``playing``, or the order that ended it before."""
         task = asyncio.create_task(playing)
-        told = self._flying[rollout] = asyncio.get_running_loop().create_future()
+        cut = self._flying[rollout] = asyncio.get_running_loop().create_future()
         try:
-            await asyncio.wait({task, told}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({task, cut}, return_when=asyncio.FIRST_COMPLETED)
             if not task.done():
-                return await self._cut(task, told.result())
-            if told.done():
-                self._late(told.result())
+                return await self._cut(task, cut.result())
+            if cut.done():
+                self._late(cut.result())
             return task.result()
         finally:
             del self._flying[rollout]

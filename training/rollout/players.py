@@ -98,7 +98,7 @@ def make_players(configs: Sequence[JobConfig], engine: Engine, template: ChatTem
 
 def make_player(config: JobConfig, engine: Engine, template: ChatTemplate, servers: Replicas | None = None) -> Player:
     """Who plays the rollouts of a job: the engine, against the job's environment where it has one, on its ``servers``
-    where somebody else plays there too."""
+    where another player uses them too."""
     return Player(
         engine=engine,
         template=template,
@@ -151,7 +151,7 @@ def grounds_of(parts: Sequence[Part], write: Callable[[Event], None]) -> list[Gr
 
 
 # --- Offered --------------------------------------------------------------------------------------------------------
-# Which tools a group's prompts named, told once: the same list comes with thousands of groups.
+# Which tools a group's prompts named, listed once: the same list comes with thousands of groups.
 
 Tools = list[dict[str, Any]]
 
@@ -160,7 +160,7 @@ class Offered:
     """Remembers the lists of tools that an attempt's journal has."""
 
     def __init__(self) -> None:
-        self._told: set[str] = set()
+        self._listed: set[str] = set()
 
     def of(self, members: Sequence[Rollout]) -> dict[str, Any]:
         """Fields of the group's event: the digest of its tools, with the list itself where the digest is new."""
@@ -168,6 +168,6 @@ class Offered:
         if tools is None:
             return {}
         digest = hashlib.blake2b(json.dumps(tools, sort_keys=True).encode(), digest_size=8).hexdigest()
-        fresh = digest not in self._told
-        self._told.add(digest)
+        fresh = digest not in self._listed
+        self._listed.add(digest)
         return {"tools_digest": digest, "tools": tools} if fresh else {"tools_digest": digest}

@@ -6,7 +6,7 @@
    server that says it is full has shown how many it takes, for ``LEARNED_S``.
 3. A replica that is unreachable, or full of others' episodes, rests for a while that grows, and the next one is tried.
 4. When a server is lost in mid-episode and the environment is deterministic, the episode is played again on another
-   replica (or the same one, restarted). It goes on only if every answer is the one that the policy has already seen.
+   replica (or the same one, restarted). It continues only if every answer is the one that the policy has already seen.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Replicas:
         return min(free, key=lambda replica: replica.rests_until, default=None)
 
     def left(self, replica: Replica, *, begun: bool) -> None:
-        """One of our sessions on the replica is over: whoever waits longest may look again."""
+        """One of our sessions on the replica is over: the session that waits longest may look again."""
         replica.in_flight -= 1
         replica.playing -= begun
         while self._waiting:
@@ -168,8 +168,8 @@ class Replicas:
         except TiltyardError as error:
             away = isinstance(error, EnvironmentUnreachable | EnvironmentTimeout)
             if isinstance(error, EnvironmentRefused) or not away:
-                return  # it is there, and just does not tell
-            # Between steps the loop stands still while the model learns; a limit that passed then says nothing.
+                return  # it is there, and just does not say
+            # Between steps the loop is blocked while the model learns; a limit that passed then says nothing.
             if time.monotonic() - began <= self.config.connect_timeout_s + 1:
                 replica.failed(time.monotonic())
             return
@@ -181,7 +181,7 @@ class Replicas:
 
 
 class ReplicaSession:
-    """One episode, on whichever replica plays it now. It remembers what was said, so that it can be said again."""
+    """One episode, on the replica that plays it now. It remembers what was said, so that it can be said again."""
 
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas
@@ -232,7 +232,7 @@ class ReplicaSession:
 
     @contextmanager
     def _named(self) -> Iterator[None]:
-        """Whose failure it is: whoever reads it may have several environments, and each several servers."""
+        """Add whose failure it is: its reader may have several environments, and each several servers."""
         try:
             yield
         except TiltyardError as error:
@@ -318,7 +318,7 @@ class ReplicaSession:
         finally:
             if replica is not None:
                 begun, self._begun = self._begun, False
-                self._replicas.left(replica, begun=begun)  # only now: the server frees the slot as it is told goodbye
+                self._replicas.left(replica, begun=begun)  # only now: the server frees the slot at the goodbye
         return replica.url if replica is not None else ""
 
     async def _recover(self, request: StepRequest, lost: TiltyardError) -> Observation:

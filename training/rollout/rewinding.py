@@ -1,7 +1,7 @@
-"""A recorded rollout played again up to one of its turns, on a session that then stands there for whoever goes on.
+"""A recorded rollout played again up to one of its turns, on a session from which another player then continues.
 
 The same task, seed and calls go to a fresh session, and every answer is held against the recorded one. The first that
-differs is told; the calls after it are made all the same, so that the session stands behind the last of them, unless
+differs is reported; the calls after it are made all the same, so that the session is behind the last of them, unless
 the episode has ended before. Servers whose protocol knows no episode are not called twice: what is recorded of them is
 all that there is.
 """
@@ -73,8 +73,8 @@ class Difference(NamedTuple):
 
 @dataclass
 class Rewound:
-    """What a replay found: the opening and one answer for each turn that was taken again. ``differing`` are the turns
-    whose messages are not the recorded ones, 0 for the opening, ``difference`` is the first difference of all.
+    """The result of a replay: the opening and one answer for each turn that was taken again. ``differing`` are the
+    turns whose messages are not the recorded ones, 0 for the opening, ``difference`` is the first difference of all.
     ``seconds`` it took; ``checked`` is false where nothing was asked again, because the server keeps no episode."""
 
     answers: list[Observation] = field(default_factory=list)
@@ -132,13 +132,13 @@ def _first_difference(turn: int, recorded: Sequence[Message], now: Sequence[Mess
     for at in range(max(len(recorded), len(now))):
         old, new = recorded[at : at + 1], now[at : at + 1]
         if [_seen(message) for message in old] != [_seen(message) for message in new]:
-            tell = _text if _text(old) != _text(new) else _whole
-            return Difference(turn, "messages", tell(old), tell(new))
+            shown = _text if _text(old) != _text(new) else _whole
+            return Difference(turn, "messages", shown(old), shown(new))
     return None
 
 
 def _seen(message: Message) -> tuple[str, str, str, str]:
-    """What a policy sees of an answer."""
+    """The part of an answer that a policy sees."""
     return message.role, message.content, message.name or "", message.tool_call_id or ""
 
 

@@ -1,4 +1,4 @@
-"""What rollouts earned: their scores, and the credit of each turn."""
+"""The earnings of rollouts: their scores, and the credit of each turn."""
 
 from __future__ import annotations
 

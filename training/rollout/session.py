@@ -1,7 +1,7 @@
-"""What every session with an environment is and shares, whatever protocol it speaks.
+"""The base of every session with an environment, whatever its protocol.
 
 Each stage has one deadline over all its reads, so a server that drips bytes is cut off as surely as one that hangs.
-Whatever goes wrong leaves as a typed error of ``training/errors.py``.
+Any failure leaves as a typed error of ``training/errors.py``.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Waits:
 
 
 class BaseSession:
-    """A session of a protocol that is not our own. Subclasses say how an episode begins, goes on and ends.
+    """A session of a protocol that is not our own. Subclasses say how an episode begins, continues and ends.
 
     ``_rewarded`` keeps the environment's reward over the turns: our wire wants cumulative truths.
     """
@@ -182,12 +182,12 @@ def _no_constant(name: str) -> Any:
 
 
 def as_text(value: Any) -> str:
-    """What a model reads of a value: text as it is, anything else as JSON."""
+    """The text of a value for a model: text as it is, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def refusal(status: int) -> TiltyardError:
-    """What an HTTP status other than success means for whoever asked."""
+    """What an HTTP status other than success means for the caller."""
     if status in (401, 403):
         return EnvironmentRefused(
             f"The environment refused us (HTTP {status}).", hint="Check the environment's access token."
@@ -237,7 +237,7 @@ def _refused(exc: BaseException) -> OSError | None:
 
 
 class OutOfTime(BaseException):
-    """The block took longer than it may. No ``Exception``: nothing inside may take it for an error and go on."""
+    """The block took longer than it may. No ``Exception``: nothing inside may take it for an error and continue."""
 
 
 @contextmanager

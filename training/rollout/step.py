@@ -31,11 +31,11 @@ from training.rollout.scoring import give_credit, turn_advantages
 from training.rollout.trajectory import PlayedTurn, Rollout, Task, Trajectory
 from training.words import _, sentence
 
-# Groups without spread, played again with other tasks: DAPO's dynamic sampling (Yu et al. 2025), by whole groups.
+# Groups of zero variance, played again with other tasks: DAPO's dynamic sampling (Yu et al. 2025), by whole groups.
 #
 # A group whose rewards are equal teaches nothing, so a step of many of them learns from few. After a step is played,
 # each such group's place is given to a group of another task, in up to ``rollout.refill_rounds`` rounds; places that
-# are still without spread then keep their first group. The tasks are drawn by seed, so a step that is played again is
+# still have zero variance then keep their first group. The tasks are drawn by seed, so a step that is played again is
 # the same; where the run draws tasks itself (``data.draw``) they come as it drew them. In a mix a place stays its
 # part's.
 
@@ -94,7 +94,7 @@ class Refill:
 
     @property
     def figures(self) -> dict[str, float]:
-        """What was replaced, where that was asked for."""
+        """The figures of replaced groups, where replacement was asked for."""
         if not self._rounds:
             return {}
         extra = len(self._used) - len(self.kept)
@@ -143,7 +143,7 @@ TASK_TEXT_CHARS = 200
 
 
 class Shared(Protocol):
-    """What the steps of a run share: their collector has it."""
+    """The state that the steps of a run share: their collector has it."""
 
     config: JobConfig
     rows: Sequence[Row]
@@ -166,7 +166,7 @@ class Shared(Protocol):
         ...
 
     def trained_of(self, version: int | None) -> int | None:
-        """The steps that the weights of a version were trained for, where somebody counts them."""
+        """The steps that the weights of a version were trained for, where they are counted."""
         ...
 
 
@@ -206,12 +206,12 @@ class Step:
     async def _unless_ordered(
         self, started: RolloutStarted, task: Task, playing: Coroutine[Any, Any, Rollout]
     ) -> Rollout:
-        """What ``playing`` gives, unless a person orders otherwise before."""
+        """The result of ``playing``, unless a person orders otherwise before."""
         done = await self._c.orders.unless_ordered(started.rollout, playing)
         return await self._obey(done, task) if isinstance(done, Order) else done
 
     async def _obey(self, order: Order, task: Task) -> Rollout:
-        """The rollout as it stands, excluded; or scored as failed, where the policy has played a turn of it."""
+        """The rollout as it is, excluded; or scored as failed, where the policy has played a turn of it."""
         self._played(order.rollout)
         by, trajectory = order.by or "–", self._now.get(order.rollout) or Trajectory()
         rollout = Rollout(order.rollout, task.row, trajectory)
@@ -421,7 +421,7 @@ class Step:
 
 
 class _TurnWriter:
-    """Journals the turns of one rollout, numbered from 0 (the prompt). The first one tells that its episode began."""
+    """Journals the turns of one rollout, numbered from 0 (the prompt). The first one says that its episode began."""
 
     def __init__(self, collector: Shared, hold: Hold, name: str) -> None:
         self._collector, self._hold = collector, hold

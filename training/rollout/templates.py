@@ -1,4 +1,4 @@
-"""Which chat template a model is trained with: its own where that keeps earlier turns as they were, else TRL's variant.
+"""The chat template of a trained model: its own where that keeps earlier turns as they were, else TRL's variant.
 
 This is the only door to TRL's templates (``trl.chat_template_utils`` 1.16). A variant is known by what it renders, not
 by the text of the template: files of one family differ in spaces and comments.
@@ -73,7 +73,7 @@ def use_training_template(tokenizer: PreTrainedTokenizerBase) -> str | None:
         check_prefix_preserving(tokenizer)
         return (
             "The model's chat template rewrites earlier turns, so TRL's training variant of it is used. "
-            "Serve the trained model with the template saved beside it."
+            "Serve the trained model with the template saved next to it."
         )
     return None
 
@@ -122,7 +122,7 @@ def _rendered(tokenizer: PreTrainedTokenizerBase) -> Iterator[str]:
 Aspect = Literal["tools", "call", "pair", "result", "thought", "prefix", "stop"]
 LOOKED_AT_ROWS = 1000
 NEEDED: frozenset[Aspect] = frozenset({"call", "result", "prefix", "stop"})
-"""What must hold of a template for a run with tools."""
+"""The checks of a template for a run with tools."""
 WITHOUT_CALLS = _(
     "Choose a model whose chat template writes tool calls, such as Qwen3, Qwen3.5, Llama 3.1, Mistral or gpt-oss; or "
     "set rollout.dialect to what your prompt asks for, text where the environment offers no tools."
@@ -223,9 +223,9 @@ def _comes_back(template: ChatTemplate, count: int) -> bool:
         ToolCall(id=f"call_{place}", name=call["function"]["name"], arguments=call["function"]["arguments"])
         for place, call in enumerate(probe_calls(count))
     ]
-    asked, said = Message(role="user", content=ASKED), Message(role="assistant", tool_calls=made)
+    asked, call = Message(role="user", content=ASKED), Message(role="assistant", tool_calls=made)
     try:
-        turn = next(piece.text for piece in pieces_of(template, [asked, said], probe_tools()) if piece.turn is not None)
+        turn = next(piece.text for piece in pieces_of(template, [asked, call], probe_tools()) if piece.turn is not None)
     except TemplateError:
         return False
     read = DIALECTS[template.family.dialect](template.decode(template.encode(turn)), "call_", probe_tools())
@@ -244,12 +244,12 @@ def _thought(template: ChatTemplate) -> Fact:
 def _growth(template: ChatTemplate) -> Iterator[Fact]:
     """Whether a conversation grows by what follows a turn, and whether the end of that turn is learned."""
     asked = Message(role="user", content=ASKED)
-    said = Message(role="assistant", content=SAID, reasoning=THOUGHT)
+    answer = Message(role="assistant", content=SAID, reasoning=THOUGHT)
     try:
         suffix = template.suffix_text([asked])
         if template.family.dialect:
             suffix += template.suffix_text([Message(role="tool", name="probe", tool_call_id="call_0", content=RESULT)])
-        turn = next(piece.text for piece in pieces_of(template, [asked, said], None) if piece.turn is not None)
+        turn = next(piece.text for piece in pieces_of(template, [asked, answer], None) if piece.turn is not None)
     except TemplateError as error:
         yield Fact("prefix", False, Sentence.of(error.message))
         return

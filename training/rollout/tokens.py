@@ -264,7 +264,7 @@ def _defuse(text: str, special: tuple[str, ...]) -> str:
 
 @lru_cache
 def _any_of(special: tuple[str, ...]) -> re.Pattern[str]:
-    """One look at a text for all of them: some tokenizers have a thousand. Whichever of two matches, its first sign is
+    """One look at a text for all of them: some tokenizers have a thousand. Of any two that match, the first sign is
     parted from the rest, and so is that of the other."""
     return re.compile("|".join(map(re.escape, special)))
 
@@ -327,7 +327,7 @@ def _context(
     end = turn_end(prompt, len(stem), template.control) if begin is not None and prompt.startswith(stem) else None
     if begin is not None and end is not None and end[0] == len(stem):
         return prompt[end[1] :], begin
-    # The template writes the past in another way now: a rollout would go on with what it has.
+    # The template writes the past in another way now: a rollout would continue with what it has.
     suffix = template.suffix_text(between, tools) if between is not None else ""
     at = alone.rfind(suffix) if suffix else -1
     if at < 0:
@@ -336,10 +336,10 @@ def _context(
 
 
 def _behind(context: str, rendered: str, turn: str, thought: str) -> str:
-    """A turn as it goes on behind a prompt whose thought the template writes in another way once it is said.
+    """A turn as it continues a prompt whose thought the template writes in another way once it is said.
 
     DeepSeek's templates leave a thought out and Nemotron's write an empty one without a line break, so that what comes
-    before the turn (``rendered``) ends in front of it. What is sampled goes on inside the thought, and closes it.
+    before the turn (``rendered``) ends in front of it. What is sampled continues inside the thought, and closes it.
     """
     opened = open_thought(context)
     if not opened or opens_thought(rendered):

@@ -62,7 +62,7 @@ OnTurn = Callable[[PlayedTurn], None]
 
 @dataclass(frozen=True)
 class Task:
-    """What one rollout plays: a row of the dataset and the seed of its group; ``policy`` names a scripted player.
+    """The task of one rollout: a row of the dataset and the seed of its group; ``policy`` names a scripted player.
     ``past`` are turns that were played before it."""
 
     row: int
@@ -82,8 +82,8 @@ class Trajectory:
 
     ``completion_ids``, ``mask`` and ``logprobs`` have one entry for each token after the prompt; ``mask`` is 1 on
     tokens that the model sampled and 0 on the environment's, whose log-probability is 0.0. ``latencies`` are seconds of
-    environment waits, ``cost`` is money, where somebody is paid. ``version`` is that of the oldest weights that sampled
-    a turn. Of a rollout that continues from a recorded one, the recorded turns stand in ``prompt_ids``: ``past_ids`` of
+    environment waits, ``cost`` is money, where it costs any. ``version`` is that of the oldest weights that sampled
+    a turn. Of a rollout that continues from a recorded one, the recorded turns are in ``prompt_ids``: ``past_ids`` of
     them are behind the episode's opening, and ``past_tokens`` were written by the recorded policy.
 
     ``turn_rewards`` are the rewards as the environment said them: first at the reset, then with each turn's answer,
@@ -120,14 +120,14 @@ class Trajectory:
 
     @property
     def episode_ids(self) -> int:
-        """Tokens behind the opening, whoever's: what ``rollout.max_completion_tokens`` is a limit of."""
+        """Tokens behind the opening, of all parties: what ``rollout.max_completion_tokens`` is a limit of."""
         return self.past_ids + len(self.completion_ids)
 
     @property
     def rewards_by_turn(self) -> list[float | None] | None:
         """``turn_rewards`` with a place for each turn; ``None`` where no environment was there to say any."""
-        said = self.turn_rewards
-        return [*said, *[None] * (self.turns + 1 - len(said))] if said else None
+        rewards = self.turn_rewards
+        return [*rewards, *[None] * (self.turns + 1 - len(rewards))] if rewards else None
 
     def tool_calls(self) -> tuple[int, int]:
         """Tool calls of the policy, and how many of them were answered by an error."""
@@ -160,7 +160,7 @@ class Trajectory:
 
 @dataclass(frozen=True)
 class Player:
-    """What all rollouts of a run share; ``play`` runs one of them."""
+    """The state that all rollouts of a run share; ``play`` runs one of them."""
 
     engine: Engine
     template: Template
@@ -285,8 +285,8 @@ class Player:
         began = time.monotonic()
         sample = await self._sample(task, trajectory)
         parsed = self._hear(trajectory, sample)
-        said, took = [trajectory.messages[-1]], time.monotonic() - began
-        on_turn(PlayedTurn(said, len(sample.ids), took, sample.version, parsed.parse_error, parsed.wrote))
+        messages, took = [trajectory.messages[-1]], time.monotonic() - began
+        on_turn(PlayedTurn(messages, len(sample.ids), took, sample.version, parsed.parse_error, parsed.wrote))
         if not sample.finished or not self.template.ends(sample.ids[-1]):
             trajectory.status = "truncated"
         if session is None:
@@ -295,7 +295,7 @@ class Player:
             await self._give_up(trajectory, session)
             return True
         began = time.monotonic()
-        answer = await session.step(StepRequest.of(said[0], parsed.parse_error))
+        answer = await session.step(StepRequest.of(messages[0], parsed.parse_error))
         _take_rewards(trajectory, answer)
         if parsed.parse_error is None and answer.info.get("parse_error"):
             trajectory.parse_errors += 1  # readable to us, and not to the environment
@@ -343,11 +343,11 @@ class Player:
         return parsed
 
     def _recorded_message(self, sample: Sample, parsed: ParsedTurn) -> Message:
-        """What was sampled as it is recorded."""
+        """The sampled turn as it is recorded."""
         return parsed.message()
 
     def _parse_sample(self, sample: Sample, prefix: str, tools: Tools | None) -> ParsedTurn:
-        """What was sampled as a message; the ids of its calls begin with ``prefix``."""
+        """The sampled turn as a message; the ids of its calls begin with ``prefix``."""
         text = self.template.decode(sample.ids)
         return self.parse(text, prefix, tools).read_from(text)
 
@@ -368,10 +368,10 @@ class Player:
 
 def _take_rewards(trajectory: Trajectory, answer: Observation) -> None:
     """Rewards are cumulative truths of the environment: a later answer replaces what an earlier one said."""
-    said = trajectory.turn_rewards
-    said += [None] * (trajectory.turns + 1 - len(said))
+    rewards = trajectory.turn_rewards
+    rewards += [None] * (trajectory.turns + 1 - len(rewards))
     if answer.reward is not None:
-        trajectory.env_reward = said[trajectory.turns] = answer.reward
+        trajectory.env_reward = rewards[trajectory.turns] = answer.reward
     trajectory.env_parts.update(answer.reward_parts)
 
 
@@ -384,7 +384,7 @@ class Rollout:
     """A finished rollout with its raw reward parts by component; both are ``None`` when it is excluded.
 
     ``gains`` are what the environment paid with the answer to each turn but the last; ``None`` where it said nothing
-    before the end, or nobody asked. ``credit`` makes the turns' advantages of the rollout's.
+    before the end, or was not asked. ``credit`` makes the turns' advantages of the rollout's.
     """
 
     name: str

@@ -104,7 +104,7 @@ class Unavailable(Exception):
 
 
 def confine(memory_bytes: int) -> list[str]:
-    """Give everything up, for good. Returns what was given up; raises ``Unavailable`` when the wall cannot stand."""
+    """Give everything up, for good. Returns what was given up; raises ``Unavailable`` when the wall cannot be built."""
     machine = platform.machine()
     if sys.platform != "linux" or machine not in MACHINES or sys.byteorder != "little":
         raise Unavailable(f"there is no filter of system calls for {sys.platform} on {machine}")

@@ -1,4 +1,4 @@
-"""Which modules a custom reward may import. They are loaded before the process is confined; nothing is after it."""
+"""The modules that a custom reward may import. They are loaded before the process is confined; nothing is after it."""
 
 from __future__ import annotations
 

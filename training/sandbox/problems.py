@@ -1,4 +1,4 @@
-"""What may go wrong with confined code, one sentence each.
+"""The faults of confined code, one sentence each.
 
 ``text`` and ``line`` come out of the sandbox: they are shortened and cleaned, and are never more than text.
 """
@@ -48,7 +48,7 @@ class Problem(NamedTuple):
 
     @property
     def sentence(self) -> Sentence:
-        """What went wrong."""
+        """The fault."""
         return sentence(SENTENCES[self.kind], text=self.text)
 
     def __str__(self) -> str:

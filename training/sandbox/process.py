@@ -33,7 +33,7 @@ ENVIRONMENT = {"PYTHONHASHSEED": "0"}
 
 
 class Limits(NamedTuple):
-    """What one call may take."""
+    """The limits of one call."""
 
     seconds: float = 2.0
     memory_mb: int = 256

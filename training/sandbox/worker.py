@@ -4,7 +4,7 @@ Requests and answers are JSON lines on descriptors 0 and 1. Nothing here guards 
 this interpreter, the kernel lets it do no more than this program needs. The audit hook and the list of modules are
 there to say early, and in a sentence, what was tried.
 
-The code's top level runs anew for each episode, so that no episode sees what another one left in a global variable.
+The code's top level runs again for each episode, so that no episode sees what another one left in a global variable.
 """
 
 from __future__ import annotations

@@ -320,7 +320,7 @@ def preview(path: Path, options: ReadOptions | None = None, rows: int = 10, look
 
 
 def safe_preview(path: Path, options: ReadOptions | None = None, rows: int = ROWS_SHOWN) -> Preview:
-    """As ``preview``, but what cannot be read at all is told in ``message``."""
+    """As ``preview``, but what cannot be read at all is reported in ``message``."""
     try:
         return preview(path, options, rows, LOOKED_AT_ROWS)
     except DataError as exc:

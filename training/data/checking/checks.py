@@ -1,4 +1,4 @@
-"""What is remarkable about a row that can be used: each check yields codes of ``problems.PROBLEMS``."""
+"""Remarks on a row that can be used: each check yields codes of ``problems.PROBLEMS``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from training.words import _, sentence
 
 # Whether a call's arguments keep to the schema of its tool: types, required ones, choices. No patterns, no references.
 #
-# A schema comes from a file that somebody uploaded, so nothing of it is fetched and no expression of it is run.
+# A schema comes from a file that a user uploaded, so nothing of it is fetched and no expression of it is run.
 
 MAX_DEPTH = 16
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -177,13 +177,13 @@ NAMES = frozenset(
 
 
 def content_hash(row: Row) -> int:
-    """What a row is: messages, tools, and every field that does more than name it. Good within one process."""
+    """The identity of a row: messages, tools, and every field that does more than name it. Good within one process."""
     if not row.messages:
         return hash(repr(row.extra))
-    said = tuple([(m.role, m.content, m.reasoning, repr(m.tool_calls) if m.tool_calls else "") for m in row.messages])
+    spoken = tuple([(m.role, m.content, m.reasoning, repr(m.tool_calls) if m.tool_calls else "") for m in row.messages])
     if row.tools is None and not row.extra.keys() - NAMES:
-        return hash(said)
-    return hash((said, repr(row.tools), repr(_essence(row.extra))))
+        return hash(spoken)
+    return hash((spoken, repr(row.tools), repr(_essence(row.extra))))
 
 
 def _essence(extra: dict[str, Any]) -> list[tuple[str, Any]]:
@@ -195,7 +195,7 @@ def _essence(extra: dict[str, Any]) -> list[tuple[str, Any]]:
 
 
 def task_hash(row: Row) -> int:
-    """What a row asks: everything before the first assistant turn."""
+    """The question of a row: everything before the first assistant turn."""
     if not row.messages:
         return hash(repr(row.extra))
     asked = []
@@ -270,7 +270,7 @@ def tool_remarks(row: Row) -> Iterator[Remark]:
 
 
 def text_remarks(row: Row) -> Iterator[Remark]:
-    """Calls that stand in an assistant's text and were not read as calls, and marks of chat templates."""
+    """Calls that are in an assistant's text and were not read as calls, and marks of chat templates."""
     for number, message in enumerate(row.messages, 1):
         content = message.content
         if not any(mark in content for mark in ("<", "[", "{", "Action:", "(")):  # nearly all texts

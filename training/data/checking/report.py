@@ -52,7 +52,7 @@ class Lengths(BaseModel):
 
 
 class FormatFound(BaseModel):
-    """What the file was read as, and why."""
+    """The format that the file was read as, and why."""
 
     name: Literal["jsonl", "json", "csv", "parquet", "unknown"] = "unknown"
     rows: str = ""
@@ -69,7 +69,7 @@ class FormatFound(BaseModel):
 
 
 class IgnoredColumn(BaseModel):
-    """A column, or values of one, that stand in no row, and in how many rows of the file they stood."""
+    """A column, or values of one, that no row has, and how many rows of the file had them."""
 
     column: str
     code: str
@@ -262,7 +262,7 @@ def _by_number(counts: Counter[int]) -> dict[str, int]:
 
 
 def _language(row: Row) -> str:
-    """What the first user turn is written in: `latin`, `cjk`, `both` or `other`; `none` without one."""
+    """The script of the first user turn: `latin`, `cjk`, `both` or `other`; `none` without one."""
     text = next((message.content for message in row.messages if message.role == "user"), "")[:LANGUAGE_CHARS]
     if not text:
         return "none"

@@ -48,7 +48,7 @@ def run_check(
     checking: CheckOptions | None = None,
     ask: Ask = "never",
 ) -> dict[str, Any]:
-    """Check ``source``; returns the report (fields of ``report.Report``), which also stands in ``report.json``.
+    """Check ``source``; returns the report (fields of ``report.Report``), which is also in ``report.json``.
 
     ``on_progress`` runs in this thread; an exception from it stops the child and passes on. Raises ``OSError`` when
     ``output_dir`` cannot be written.
@@ -150,7 +150,7 @@ def _command(source: Path, output_dir: Path, limits: CheckLimits, tokenizer: Pat
 
 
 def _choices(reading: ReadOptions | None, checking: CheckOptions | None) -> list[str]:
-    """What was chosen, as JSON, which the child validates again."""
+    """The choices, as JSON, which the child validates again."""
     words = []
     for flag, options in (("--reading", reading), ("--checking", checking)):
         if options is not None:

@@ -116,7 +116,7 @@ def _checked(value: dict[str, Any]) -> tuple[dict[str, Any], tuple[Ignored, ...]
 
 
 def json_columns(metadata: dict[bytes, bytes]) -> list[list[str]]:
-    """Which fields our own writer stored as JSON text, as paths of names."""
+    """The fields that our own writer stored as JSON text, as paths of names."""
     try:
         paths = json.loads(metadata.get(JSON_COLUMNS, b"[]"))
     except ValueError:
@@ -149,7 +149,7 @@ def _opened(path: Path) -> Iterator[ParquetFile]:
         except pa.ArrowMemoryError as exc:
             raise MemoryError from exc
         except (pa.ArrowException, OSError, ValueError, OverflowError) as exc:
-            # pyarrow's own texts can echo data, so only their kind is told
+            # pyarrow's own texts can echo data, so only their kind is given
             raise DataError(
                 sentence(
                     _("The parquet file is damaged: {error} while reading it."),
@@ -222,7 +222,7 @@ def _holds_json(shape: Shape) -> bool:
 
 
 def json_paths(shape: Shape, path: Path_ = ()) -> list[list[str]]:
-    """Where JSON text stands."""
+    """The paths of JSON texts."""
     if shape == JSON:
         return [list(path)]
     if isinstance(shape, dict):

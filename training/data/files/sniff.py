@@ -1,4 +1,4 @@
-"""What a file is and which encoding its text is in, both read from its bytes and never from its name."""
+"""The kind of a file and the encoding of its text, both read from its bytes and never from its name."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ ALONE = frozenset(
     {"text", "prompt", "question", "query", "instruction", "problem", "input"}
     | {"messages", "conversation", "conversations", "completion"}
 )
-"""Names of columns that make a header also where they stand alone."""
+"""Names of columns that make a header also where they are alone."""
 _ALONE_BYTES = frozenset(name.encode() for name in ALONE)
 WRAPPER = re.compile(
     r'\{\s*((?:"[^"\\]{1,100}"\s*:\s*(?:"[^"\\]{0,1000}"|[-+.\deE]{1,40}|true|false|null)\s*,\s*){0,20})'
@@ -67,7 +67,7 @@ _UTF = (
 
 
 class Format(NamedTuple):
-    """What a file is, and the sentences that say why."""
+    """The kind of a file, and the sentences that say why."""
 
     name: Literal["jsonl", "json", "csv", "parquet"]
     evidence: list[str]
@@ -139,7 +139,7 @@ def _text_container(head: bytes, evidence: list[str]) -> Format:
 
 
 def delimiter_of(header: str) -> str | None:
-    """What separates the names of a CSV header; a comma for one name of ``ALONE``; ``None`` when the line is none."""
+    """The separator of the names of a CSV header; a comma for one name of ``ALONE``; ``None`` when the line is none."""
     if header.strip().strip('"').lower() in ALONE:
         return ","
     for delimiter in (",", "\t", ";"):

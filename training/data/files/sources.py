@@ -170,7 +170,7 @@ class Bundle(NamedTuple):
 
 
 class _Folder:
-    """A folder for unpacked files that goes when nobody holds it any more."""
+    """A folder for unpacked files that is removed when it is no longer held."""
 
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="tiltyard-unpacked-"))
@@ -253,7 +253,7 @@ def _is_data(name: str) -> bool:
 
 
 def part_of(name: str) -> str:
-    """The part of a dataset that a name tells: its last word such as train or test; empty where it tells none."""
+    """The part of a dataset that a name gives: its last word such as train or test; empty where it gives none."""
     found = _PARTS.findall(name.lower())
     return found[-1] if found else ""
 

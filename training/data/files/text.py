@@ -73,8 +73,8 @@ def decoded(line: bytes, start: int) -> str:
 # 1. Bytes become text chunk by chunk; what is not UTF-8 becomes a lone surrogate, which no row may hold.
 # 2. An item is decoded where it begins in the buffer; one that does not end there waits for the next chunk.
 # 3. An item that can never be decoded is skipped by counting brackets outside of texts, so that the next one is found.
-# 4. An object such as ``{"version": 1, "data": [{…}, …]}`` is a wrapper: its items are the rows, what stands beside
-#    them is told as ignored.
+# 4. An object such as ``{"version": 1, "data": [{…}, …]}`` is a wrapper: its items are the rows, its other keys are
+#    reported as ignored.
 
 CHUNK_BYTES = 1 << 18
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -85,7 +85,7 @@ _ESCAPED = re.compile("[\udc80-\udcff]")
 
 
 class _Buffer:
-    """The text that has been read and not yet used, and where it stands in the file."""
+    """The text that has been read and not yet used, and its place in the file."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -165,8 +165,8 @@ def _objects(buffer: _Buffer) -> Iterator[Raw]:
 
 
 def _wrapped(buffer: _Buffer, found: re.Match[str]) -> Iterator[Raw]:
-    """The items under the wrapper's list. Its other keys are told with the last of them."""
-    beside = [Ignored(key, "beside") for key in _KEY.findall(found[1])]
+    """The items under the wrapper's list. Its other keys are reported with the last of them."""
+    ignored = [Ignored(key, "beside") for key in _KEY.findall(found[1])]
     buffer.at = found.end()
     last: Raw | None = None
     for item in _items(buffer):
@@ -177,21 +177,21 @@ def _wrapped(buffer: _Buffer, found: re.Match[str]) -> Iterator[Raw]:
         while buffer.peek() == ",":
             buffer.at += 1
             buffer.peek()
-            beside.append(Ignored(str(_decode(buffer, DECODER)[0])[:200], "beside"))
+            ignored.append(Ignored(str(_decode(buffer, DECODER)[0])[:200], "beside"))
             if buffer.peek() == ":":
                 buffer.at += 1
                 buffer.peek()
                 _decode(buffer, LENIENT)
     except RowError:
-        pass  # what cannot be read is told as the rest
+        pass  # what cannot be read is reported as the rest
     if buffer.peek() == "}":
         buffer.at += 1
     if last is not None:
-        yield last._replace(ignored=(*last.ignored, *beside))
+        yield last._replace(ignored=(*last.ignored, *ignored))
 
 
 def _items(buffer: _Buffer) -> Iterator[Raw]:
-    """The items of a list, behind whose opening bracket the buffer stands; afterwards it stands behind the list."""
+    """The items of a list, behind whose opening bracket the buffer is; afterwards it is behind the list."""
     if buffer.peek() == "]":
         buffer.at += 1
         return
@@ -220,7 +220,7 @@ def _items(buffer: _Buffer) -> Iterator[Raw]:
 
 
 def _item(buffer: _Buffer, skip: Callable[[_Buffer], bool]) -> Raw:
-    """The item that begins next; afterwards the buffer stands behind it. ``skip`` goes behind one that is broken."""
+    """The item that begins next; afterwards the buffer is behind it. ``skip`` goes behind one that is broken."""
     buffer.items += 1
     number = buffer.items
     if not buffer.peek():
@@ -262,7 +262,7 @@ def _checked(value: Any, text: str, error: RowError | None) -> tuple[Any, tuple[
 
 
 def _decode(buffer: _Buffer, decoder: json.JSONDecoder) -> tuple[Any, str]:
-    """The value at the buffer's place and its text; the buffer then stands behind it.
+    """The value at the buffer's place and its text; the buffer then is behind it.
 
     Raises ``RowError`` and then stays before it.
     """
@@ -276,7 +276,7 @@ def _decode(buffer: _Buffer, decoder: json.JSONDecoder) -> tuple[Any, str]:
             if size > MAX_LINE_BYTES:
                 raise RowError("row_long", limit=MAX_LINE_BYTES >> 20) from None
             line, column = buffer.place(exc.pos)
-            if _may_go_on(buffer, exc) and buffer.more():
+            if _may_continue(buffer, exc) and buffer.more():
                 continue
             raise RowError(
                 "json",
@@ -292,14 +292,14 @@ def _decode(buffer: _Buffer, decoder: json.JSONDecoder) -> tuple[Any, str]:
         except ValueError:
             raise RowError("digits") from None
         if end == len(buffer.text) and buffer.more():
-            continue  # a number could go on
+            continue  # a number could continue
         text = buffer.text[buffer.at : end]
         buffer.at = end
         return value, text
 
 
-def _may_go_on(buffer: _Buffer, exc: json.JSONDecodeError) -> bool:
-    """Whether the error may only mean that the item goes on in the next chunk."""
+def _may_continue(buffer: _Buffer, exc: json.JSONDecodeError) -> bool:
+    """Whether the error may only mean that the item continues in the next chunk."""
     return not buffer.ended and (len(buffer.text) - exc.pos < 16 or exc.msg.startswith("Unterminated string"))
 
 
@@ -317,7 +317,7 @@ def _skip_object(buffer: _Buffer) -> bool:
 
 
 def _skip(buffer: _Buffer, alone: bool = False) -> bool:
-    """Go to the comma or bracket that ends the item here, or behind it where it stands ``alone``.
+    """Go to the comma or bracket that ends the item here, or behind it where it is ``alone``.
 
     ``False`` when the file ends first.
     """

@@ -32,7 +32,7 @@ ENOUGH = 0.25
 
 
 def recognise(sample: Sample) -> list[Evidence]:
-    """What the file can be, the surest first."""
+    """The possible formats of the file, the surest first."""
     found = [evidence for each in FORMATS.values() if (evidence := each.evidence(sample)) is not None]
     return sorted(found, key=lambda evidence: -evidence.certainty)
 

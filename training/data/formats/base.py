@@ -1,4 +1,4 @@
-"""What a format is: how it is recognised, read and, where it can be, written."""
+"""A format: how it is recognised, read and, where it can be, written."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from training.data.native import may_hold_calls, read_native
 from training.data.nulls import without_nulls
 from training.data.options import ReadOptions
 from training.data.problems import RowError, kind
-from training.data.schema import Message, Raw, Record, Row, Sample, beside, others_of
+from training.data.schema import Message, Raw, Record, Row, Sample, other_fields, others_of
 from training.words import _, sentence
 
 Value = dict[str, Any]
@@ -99,7 +99,7 @@ def converted(raws: Iterable[Raw], convert: Callable[[Value], Row]) -> Iterator[
 
 
 def _as_meant(row: Row, raw: Raw) -> Row:
-    """The row with calls that stand in texts as calls, and without Arrow's nulls; most texts can have neither."""
+    """The row with calls in texts read as calls, and without Arrow's nulls; most texts can have neither."""
     text = raw.text
     if not text or may_hold_calls(text):
         row = read_native(row)
@@ -130,10 +130,10 @@ def call_texts(message: Message) -> list[str]:
 
 
 def written_messages(row: Row, role_key: str, content_key: str, roles: dict[str, str]) -> list[Value]:
-    """The messages in another spelling: their roles as they stood, or as ``roles`` says."""
-    stood = row.spelling.roles
-    spelled = stood if len(stood) == len(row.messages) else [roles.get(m.role, m.role) for m in row.messages]
+    """The messages in another spelling: their roles as in the file, or as ``roles`` says."""
+    written = row.spelling.roles
+    spelled = written if len(written) == len(row.messages) else [roles.get(m.role, m.role) for m in row.messages]
     return [
-        {role_key: role, content_key: message.content} | beside(message, other)
+        {role_key: role, content_key: message.content} | other_fields(message, other)
         for role, message, other in zip(spelled, row.messages, others_of(row), strict=True)
     ]

@@ -1,6 +1,6 @@
 """BFCL: questions, their answers and the documents of their functions, of v3 or of v4 and never of both.
 
-Multi-turn questions name classes, whose functions stand in documents; single-turn ones bring their functions.
+Multi-turn questions name classes, whose functions are in documents; single-turn ones bring their functions.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _versions() -> dict[str, str]:
 
 
 def digest(*parts: Any) -> str:
-    """What the table knows a thing by."""
+    """The key of an entry in the table."""
     text = json.dumps(parts, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:8]
 
@@ -67,7 +67,7 @@ class Watch:
         self.version = self.version or found
 
     def see_row(self, entry_id: Any, config: Any, truth: Any, tagged: Any = None) -> None:
-        """All that tells the version of a row. Raises ``RowError``."""
+        """Note all that shows the version of a row. Raises ``RowError``."""
         if isinstance(tagged, str):
             self.see(f"v{tagged.lower().lstrip('v')[:1]}")
         if isinstance(config, str):
@@ -77,7 +77,7 @@ class Watch:
             self.see(version_of_answer(entry_id, truth))
 
     def see_verl_row(self, value: dict[str, Any]) -> None:
-        """The version of a row whose BFCL entry stands in verl's interaction arguments. Raises ``RowError``."""
+        """The version of a row whose BFCL entry is in verl's interaction arguments. Raises ``RowError``."""
         info = value.get("extra_info")
         kwargs = info.get("interaction_kwargs") if isinstance(info, dict) else None
         if isinstance(kwargs, dict) and kwargs.get("involved_classes") is not None:

@@ -109,7 +109,7 @@ def mapped_row(value: Value, mapping: ColumnMapping, shape: str) -> Row:
 
 
 def _asked(value: Value, mapping: ColumnMapping) -> str:
-    """The user's text: the prompt, and below it what stands under ``input``."""
+    """The user's text: the prompt, and below it the text under ``input``."""
     text = _text(value, mapping.prompt or "")
     below = value.get(mapping.input) if mapping.input else ""
     return f"{text}\n{_text(value, mapping.input or '')}" if below else text

@@ -32,10 +32,10 @@ from training.data.schema import (
     Sample,
     Spelling,
     as_it_stood,
-    beside,
     conversation_key,
     make_row,
     message_dict,
+    other_fields,
     others_of,
     row_from_dict,
     written,
@@ -54,10 +54,10 @@ def _recognise_conversation(sample: Sample) -> tuple[int, str] | None:
 def write_conversation(row: Row) -> Value:
     """A row with its conversation under the key and with the roles that it had."""
     row = as_it_stood(row)
-    stood = row.spelling.roles
+    roles = row.spelling.roles
     messages = written(row)
-    if len(stood) == len(messages):
-        for message, role, own in zip(messages, stood, row.messages, strict=True):
+    if len(roles) == len(messages):
+        for message, role, own in zip(messages, roles, row.messages, strict=True):
             message["role"] = role if own.tool_calls is None else own.role
     tools = {row.spelling.tools: row.tools} if row.tools is not None else {}
     return {row.spelling.key: messages, **tools, **row.extra}
@@ -148,11 +148,11 @@ def _recognise_sharegpt(sample: Sample) -> tuple[int, str] | None:
 def write_sharegpt(row: Row) -> Value:
     """Calls become messages of their own, from `function_call`."""
     row = as_it_stood(row)
-    stood = row.spelling.roles
-    kept = stood if len(stood) == len(row.messages) and row.spelling.key == "conversations" else None
+    roles = row.spelling.roles
+    kept = roles if len(roles) == len(row.messages) and row.spelling.key == "conversations" else None
     items: list[Value] = []
     for number, (message, other) in enumerate(zip(row.messages, others_of(row), strict=True)):
-        other = beside(message, other)
+        other = other_fields(message, other)
         if message.content or not message.tool_calls:
             role = kept[number] if kept and not message.tool_calls else ROLES.get(message.role, message.role)
             items.append({"from": role, "value": message.content} | other)
@@ -194,8 +194,8 @@ def _recognise_swift(sample: Sample) -> tuple[int, str] | None:
 
 def write_swift(row: Row) -> Value:
     """Each call a message of its own, JSON as text, tools as text."""
-    stood = row.spelling.roles
-    kept = stood if len(stood) == len(row.messages) else None
+    roles = row.spelling.roles
+    kept = roles if len(roles) == len(row.messages) else None
     items: list[Value] = []
     for number, (message, other) in enumerate(zip(row.messages, others_of(row), strict=True)):
         if message.content or not message.tool_calls:
@@ -204,7 +204,7 @@ def write_swift(row: Row) -> Value:
             shown = message_dict(message, other) | {"role": role}
             items.append({name: value for name, value in shown.items() if name != "tool_calls"})
         for text in call_texts(message):
-            fields = {} if message.content else beside(message, other)
+            fields = {} if message.content else other_fields(message, other)
             items.append({"role": "tool_call", "content": text} | fields)
     tools = {"tools": json.dumps(row.tools, ensure_ascii=False)} if row.tools is not None else {}
     return {**tools, "messages": items, **row.extra}
@@ -310,7 +310,7 @@ def _read_records_alpaca(raws: Iterator[Raw], options: ReadOptions) -> Iterator[
 
 
 def write_alpaca(row: Row) -> Value:
-    """The columns as they stood. Raises ``RowError`` for a row that never had them."""
+    """The columns as in the file. Raises ``RowError`` for a row that never had them."""
     if not isinstance(row.extra.get("instruction"), str) or "output" not in row.extra:
         raise RowError("shape", format=ALPACA_NAME, detail=sentence(_("it has no `instruction` with an `output`")))
     return without(row.extra, *row.spelling.added)
@@ -400,7 +400,7 @@ AGENTGYM_FORMAT = DataFormat(
 PREFERENCE_NAME = _("pairs of `chosen` and `rejected`")
 _TURN = "\n\nAssistant:"
 _ASKED = ("prompt", "messages", "conversations", "conversation")
-"""Where the question of a pair stands: with TRL, and with LLaMA-Factory."""
+"""The columns with the question of a pair: with TRL, and with LLaMA-Factory."""
 
 
 def _recognise_preference(sample: Sample) -> tuple[int, str] | None:
@@ -426,7 +426,7 @@ def _convert_preference(value: Value) -> Row:
 
 
 def _asked(value: Value) -> tuple[list[Message], list[Value], list[str]]:
-    """What stands before both answers. Raises ``RowError``."""
+    """The messages before both answers. Raises ``RowError``."""
     source = value["input"] if isinstance(value.get("input"), dict) else value
     prompt = next((source[name] for name in _ASKED if source.get(name)), None)
     if isinstance(prompt, str) and prompt:
@@ -458,7 +458,7 @@ def _nothing_common() -> RowError:
 
 
 def write_preference(row: Row) -> Value:
-    """The columns as they stood. Raises ``RowError`` for a row without a pair."""
+    """The columns as in the file. Raises ``RowError`` for a row without a pair."""
     if not all(name in row.extra for name in pair_keys(row.extra)):
         raise RowError("shape", format=PREFERENCE_NAME, detail=sentence(_("it has no `chosen` and `rejected`")))
     return dict(row.extra) | ({row.spelling.tools: row.tools} if row.tools is not None else {})

@@ -14,14 +14,14 @@ from training.data.schema import Raw, Record, Row, Sample, Spelling, make_row, r
 from training.plain import REASONING
 from training.words import _, sentence
 
-# verl's rows: prompt, data_source, ability, reward_model and extra_info, where an interaction's arguments stand.
+# verl's rows: prompt, data_source, ability, reward_model and extra_info, with an interaction's arguments.
 #
 # EnvTuning, WebShop, verl's own GSM8K scripts and ToolBench's converter use it, each with its own extra_info.
 
 COLUMNS = ("data_source", "prompt", "ability", "reward_model", "extra_info")
 TOOLBENCH = "toolbench"
 TOOLBENCH_CATEGORY = "G1_category"
-"""What ToolBench's converter writes for every row. It is no category of ToolBench's."""
+"""The category that ToolBench's converter writes for every row. It is no category of ToolBench's."""
 
 
 def _recognise_verl(sample: Sample) -> tuple[int, str] | None:
@@ -80,20 +80,20 @@ def _placed(row: Row) -> Value:
 
 def prompt_of(row: Row) -> list[Value]:
     """The messages with the roles that they had."""
-    stood = row.spelling.roles
-    spelled = stood if len(stood) == len(row.messages) else [message.role for message in row.messages]
+    roles = row.spelling.roles
+    spelled = roles if len(roles) == len(row.messages) else [message.role for message in row.messages]
     prompt = written(row)
-    for role, message, said in zip(spelled, row.messages, prompt, strict=True):
+    for role, message, item in zip(spelled, row.messages, prompt, strict=True):
         if message.tool_calls is None:
-            said["role"] = role
+            item["role"] = role
     return prompt
 
 
 def toolbench_row(row: Row, index: int, number: int) -> Value | None:
-    """What ToolBench's converter writes; ``None`` where it leaves a row out. ``index`` counts within its output."""
-    stood = row.spelling.roles
-    is_ours = row.spelling.key == "messages" or len(stood) != len(row.messages)
-    named = ["function" if item.role == "tool" else item.role for item in row.messages] if is_ours else stood
+    """The row of ToolBench's converter; ``None`` where it leaves a row out. ``index`` counts within its output."""
+    roles = row.spelling.roles
+    is_ours = row.spelling.key == "messages" or len(roles) != len(row.messages)
+    named = ["function" if item.role == "tool" else item.role for item in row.messages] if is_ours else roles
     prompt = [
         {"role": role, "from": role, "content": message.content}
         for role, message in zip(named, row.messages, strict=True)
@@ -132,7 +132,7 @@ VERL_FORMAT = DataFormat(
 )
 
 
-# NeMo Gym: ``responses_create_params`` of OpenAI's Responses API, with whatever its verifier reads beside it.
+# NeMo Gym: ``responses_create_params`` of OpenAI's Responses API, with all that its verifier reads next to it.
 
 NAME = _("NeMo Gym's rows")
 PARAMS = "responses_create_params"
@@ -172,7 +172,7 @@ def _convert(value: Value, shape: str) -> Row:
 
 
 def _played(value: Value) -> list[Value] | None:
-    """What a policy answered, where the row is a recorded rollout."""
+    """The answer of a policy, where the row is a recorded rollout."""
     response = value.get("response")
     output = response.get("output") if isinstance(response, dict) else None
     return output if isinstance(output, list) and output and all(isinstance(item, dict) for item in output) else None
@@ -240,7 +240,7 @@ def _turn(item: Value, what: Any) -> Value:
 
 
 def write_nemo_gym(row: Row) -> Value:
-    """The row as it stood. Raises ``RowError`` for one that never was of NeMo Gym."""
+    """The row as in the file. Raises ``RowError`` for one that never was of NeMo Gym."""
     if not isinstance(row.extra.get(PARAMS), dict):
         raise RowError("shape", format=NAME, detail=sentence(_("it has no `responses_create_params`")))
     return {name: value for name, value in row.extra.items() if name not in row.spelling.added}

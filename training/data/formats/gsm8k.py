@@ -28,7 +28,7 @@ def _recognise(sample: Sample) -> tuple[int, str] | None:
 
 
 def prompt_of(question: str) -> str:
-    """What HelloAgents asks the model."""
+    """HelloAgents' instruction to the model."""
     return f"Question: {question}\n\nLet's solve this step by step:"
 
 
@@ -161,7 +161,7 @@ def word_problems(
     answer and calculate nothing.
     """
     for index in range(count):
-        # A text as seed: numbers that stand close together would give streams that resemble each other.
+        # A text as seed: numbers that are close together would give streams that resemble each other.
         rng = random.Random(f"word-problem:{seed}:{language}:{steps}:{index}")  # noqa: S311
         row = _problem(rng, language, steps, largest)
         if shape == "sft" and rng.random() < careless:
@@ -174,17 +174,17 @@ def _problem(rng: random.Random, language: Language, steps: int, largest: int) -
     chinese = language == "zh" or (language == "both" and rng.random() < 0.5)
     name, things = rng.choice(NAMES)[chinese], rng.choice(THINGS)[chinese]
     value = rng.randint(2, largest)
-    told = [f"{name}有{value}个{things}。" if chinese else f"{name} has {value} {things}."]
+    sentences = [f"{name}有{value}个{things}。" if chinese else f"{name} has {value} {things}."]
     lines = []
     for _step in range(steps):
         change, number = _draw(rng, value, largest)
         after = _apply(value, change.sign, number)
-        said = (change.chinese if chinese else change.english).format(n=number)
-        told.append(f"{name}{said}。" if chinese else f"{name} {said}.")
+        clause = (change.chinese if chinese else change.english).format(n=number)
+        sentences.append(f"{name}{clause}。" if chinese else f"{name} {clause}.")
         lines.append(f"{value} {change.sign} {number} = {after}")
         value = after
     asked = f"{name}现在有多少个{things}？" if chinese else f"How many {things} does {name} have now?"
-    question = "".join([*told, asked]) if chinese else " ".join([*told, asked])
+    question = "".join([*sentences, asked]) if chinese else " ".join([*sentences, asked])
     return {"question": question, "answer": "\n".join([*lines, f"#### {value}"])}
 
 

@@ -137,7 +137,7 @@ def _read_records_answers(raws: Iterator[Raw], options: ReadOptions) -> Iterator
 
 
 def _left(value: Value) -> list[Ignored]:
-    """What of the search stands in no row."""
+    """The parts of the search that no row has."""
     answer = value.get(ANSWER)
     whole = value | ({"chain": answer.get("chain")} if isinstance(answer, dict) else {})
     return [Ignored(name, "search") for name in _SEARCH if whole.get(name)]
@@ -245,7 +245,7 @@ def read_ids(path: Path) -> set[int]:
 
 
 def write_queries(row: Row) -> Value:
-    """The query as it stood; an id alone has none."""
+    """The query as in the file; an id alone has none."""
     if "query" in row.extra:
         return dict(row.extra)
     text = next((message.content for message in row.messages if message.role == "user"), None)

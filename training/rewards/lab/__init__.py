@@ -1,4 +1,4 @@
-"""What a reward does to a frozen set of rollouts, computed for all of them at once.
+"""The effect of a reward on a frozen set of rollouts, computed for all of them at once.
 
 A set is a folder (``writing`` makes it, ``table`` reads it): episodes and rows as JSON lines, and columns of numbers.
 ``table`` also keeps the raw values of components, so that moved weights never score again; ``scoring`` computes what is

@@ -1,4 +1,4 @@
-"""What goes wrong with rewards most often, found in a set and shown by its rollouts.
+"""The most frequent faults of rewards, found in a set and shown by its rollouts.
 
 Every alarm has a rule with a threshold, figures that made it speak, and up to five rollouts as evidence. A rule that
 has too little to go by says nothing.
@@ -72,7 +72,7 @@ class Alarm:
 
 
 class _Case(NamedTuple):
-    """What all rules look at."""
+    """The data that all rules look at."""
 
     table: Table
     found: Scored
@@ -92,7 +92,7 @@ def alarms_of(table: Table, found: Scored, outcome: Outcome | None) -> list[Alar
     value = np.full(table.size, np.nan) if outcome is None else outcome.value
     best = float(np.nanmax(value)) if np.isfinite(value).any() else math.nan
     known = found.included & np.isfinite(value)
-    # Full marks, where somebody has them: a set in which nobody did the task has no success.
+    # Full marks, where a rollout has them: a set in which none did the task has no success.
     success = known & (value >= max(best, 1.0) - 1e-9)
     case = _Case(table, found, outcome, statistics(found.reward, of, table.groups), success, known & ~success)
     rules = (

@@ -29,7 +29,7 @@ def number(value: float) -> float | None:
 
 
 def correlation(one: Floats, other: Floats) -> float | None:
-    """Pearson's r where both are known; ``None`` with few pairs or without spread."""
+    """Pearson's r where both are known; ``None`` with few pairs or zero variance."""
     both = np.isfinite(one) & np.isfinite(other)
     if int(both.sum()) < MIN_PAIRS:
         return None
@@ -76,7 +76,7 @@ def within(values: Floats, by: Floats) -> Floats:
 
 
 def histogram(values: Floats) -> dict[str, list[Any]]:
-    """Edges and counts of the values that exist; equal values stand in one bin."""
+    """Edges and counts of the values that exist; equal values are in one bin."""
     known = values[np.isfinite(values)]
     if not len(known):
         return {"edges": [], "counts": []}
@@ -298,7 +298,7 @@ def statistics(values: Floats, of: Longs, groups: int) -> Statistics:
     low, high = np.full(groups, np.inf), np.full(groups, -np.inf)
     np.minimum.at(low, held, kept)
     np.maximum.at(high, held, kept)
-    # Sums of differences from one of the group's own values: equal values give exactly no spread.
+    # Sums of differences from one of the group's own values: equal values give exactly zero variance.
     base = np.where(count > 0, low, 0.0)
     mean = base + np.bincount(held, kept - base[held], groups) / np.maximum(count, 1)
     squares = np.bincount(held, (kept - mean[held]) ** 2, groups)
@@ -326,7 +326,7 @@ def advantages(table: Table, found: Scored, aggregation: Aggregation, scale: Sca
 
 
 def _compared(values: Floats, of: Longs, groups: int) -> Floats:
-    """Values less their group's mean over its spread; 0 where they stand alone."""
+    """Values less their group's mean over its spread; 0 where they are alone."""
     within = statistics(values, of, groups)
     return _over(values - within.mean[of], within.std[of])
 
@@ -445,13 +445,13 @@ def turns_of(table: Table, found: Scored) -> Turns | None:
     if table.said is None or not kept.any():
         return None
     mine = np.repeat(kept, lengths)
-    said, of = table.said[mine], np.repeat(np.arange(table.size), np.where(kept, lengths, 0))
+    reported, of = table.said[mine], np.repeat(np.arange(table.size), np.where(kept, lengths, 0))
     counts = lengths[kept]
     starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
-    said[starts] = np.nan_to_num(said[starts], nan=0.0)  # a reward that the reset does not mention begins at 0
-    seen = np.maximum.accumulate(np.where(np.isfinite(said), np.arange(len(said)), 0))
-    worth = _worth(table, found, said[seen], of)
-    place = np.arange(len(said)) - np.repeat(starts, counts)
+    reported[starts] = np.nan_to_num(reported[starts], nan=0.0)  # a reward that the reset does not mention begins at 0
+    seen = np.maximum.accumulate(np.where(np.isfinite(reported), np.arange(len(reported)), 0))
+    worth = _worth(table, found, reported[seen], of)
+    place = np.arange(len(reported)) - np.repeat(starts, counts)
     last = place == np.repeat(counts - 1, counts)
     before, first = np.roll(worth, 1), np.repeat(worth[starts], counts)
     total = np.repeat(worth[starts + counts - 2], counts) - first  # all gains but the last turn's
@@ -461,12 +461,12 @@ def turns_of(table: Table, found: Scored) -> Turns | None:
     return Turns(of[turn], place[turn], gain[turn], (before - first)[turn], others[turn])
 
 
-def _worth(table: Table, found: Scored, said: Floats, of: Longs) -> Floats:
+def _worth(table: Table, found: Scored, reported: Floats, of: Longs) -> Floats:
     """What the components that pay the environment's reward make of it, in units of the rollout's reward."""
-    worth = np.zeros(len(said))
+    worth = np.zeros(len(reported))
     for item in found.components:
         if item.registered == PAID:
-            term = np.where(np.isfinite(found.parts[item.name])[of], _turn_term(table, found, item, said, of), 0.0)
+            term = np.where(np.isfinite(found.parts[item.name])[of], _turn_term(table, found, item, reported, of), 0.0)
             worth += item.weight * term
     return worth
 

@@ -1,4 +1,4 @@
-"""Computes the values that nobody recorded, in one pass over a set's episodes: ``python -m training.rewards.lab DIR``.
+"""Computes unrecorded values in one pass over a set's episodes: ``python -m training.rewards.lab DIR``.
 
 The components come as JSON on standard input. Progress is printed, one JSON object a line; the values are kept in the
 set's folder every ``KEEP_EVERY_S`` and at the end, so that a process that is ended early has not worked for nothing.
@@ -46,7 +46,7 @@ PROGRESS_EVERY_S = 0.2
 MAX_AT_ONCE = 32
 GIVE_UP_AFTER = 20
 SANDBOXED = frozenset({"custom_python"})
-"""Functions that are slow and run apart, but need nobody else: they are computed for old rollouts too."""
+"""Functions that are slow and run apart, but ask no one: they are computed for old rollouts too."""
 ASK = "--ask"
 Progress = Callable[[int, int], None]
 
@@ -62,7 +62,7 @@ class _Chosen(NamedTuple):
 
 
 def wanted(table: Table, component: RewardComponent, column: Column) -> Bools:
-    """The places that a component counts for and whose value nobody knows yet."""
+    """The places that a component counts for and whose value is not known yet."""
     return needed(column, counted(table, component) & ~table.excluded)
 
 
@@ -86,13 +86,13 @@ def score_set(
     asked = [item for item in components if is_asked(item) or (ask and asks_others(item))]
     chosen = [_chosen(table, item, fillings) for item in asked]
     places = np.flatnonzero(np.any([each.mask for each in chosen], axis=0)) if chosen else np.array([], np.int64)
-    kept = told = time.monotonic()
+    kept = reported = time.monotonic()
     for done, (place, values) in enumerate(_valued(_episodes(table, places), chosen), 1):
         for each, value in values:
             each.filling.take(place, value)
         now = time.monotonic()
-        if on_progress and now - told > PROGRESS_EVERY_S:
-            told = now
+        if on_progress and now - reported > PROGRESS_EVERY_S:
+            reported = now
             on_progress(done, len(places))
         if now - kept > KEEP_EVERY_S:
             kept = now
@@ -153,7 +153,7 @@ def _value_or_error(each: _Chosen, episode: Episode) -> _Value:
 
 
 class _Filling:
-    """A column that is being computed; nobody is asked any more after ``give_up_after`` failures in a row (0: never
+    """A column that is being computed; no more is asked after ``give_up_after`` failures in a row (0: never
     given up)."""
 
     def __init__(self, start: Column, give_up_after: int) -> None:
@@ -163,7 +163,7 @@ class _Filling:
         self._give_up_after, self._failures = give_up_after, 0
 
     def take(self, place: int, value: _Value) -> None:
-        """What was said of an episode."""
+        """Take in the value of an episode, or the error in its place."""
         if not isinstance(value, TiltyardError):
             self.column.value[place], self.column.code[place], self._failures = value, KNOWN, 0
             return
@@ -203,7 +203,7 @@ def _json_line_at(file: Any, offsets: Any, place: int) -> Any:
 
 
 def main(argv: list[str]) -> int:
-    """One folder, and whether others are asked; the components stand on standard input."""
+    """One folder, and whether others are asked; the components come on standard input."""
 
     def report(done: int, total: int) -> None:
         print(json.dumps({"done": done, "total": total}), flush=True)

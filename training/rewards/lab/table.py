@@ -94,12 +94,12 @@ class Table:
         return str(uuid.UUID(bytes=self.ids[place].tobytes()))
 
     def place_of(self, rollout: uuid.UUID) -> int | None:
-        """Where the rollout with this id stands."""
+        """The place of the rollout with this id."""
         found = np.flatnonzero((self.ids == np.frombuffer(rollout.bytes, np.uint8)).all(axis=1))
         return int(found[0]) if len(found) else None
 
     def task_of(self, group: int) -> str:
-        """What the group's task says."""
+        """The text of the group's task."""
         begin = int(self.task_ends[group - 1]) if group else 0
         return self.tasks[begin : int(self.task_ends[group])].tobytes().decode("utf-8", "replace")
 
@@ -182,11 +182,11 @@ class Column:
 
 
 def component_key(component: RewardComponent) -> str:
-    """What a column is known by: the function with all of its parameters, defaults included."""
+    """The key of a column: the function with all of its parameters, defaults included."""
     known = COMPONENTS.get(component.registered)
     params = component.params
     if known is not None:
-        with suppress(ValidationError):  # wrong ones are told elsewhere
+        with suppress(ValidationError):  # wrong ones are reported elsewhere
             params = known.params.model_validate(params).model_dump(mode="json")
     text = json.dumps([component.registered, params], sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
@@ -246,5 +246,5 @@ def _forget_oldest(folder: Path) -> None:
 
 
 def needed(column: Column, wanted: Bools) -> Bools:
-    """The wanted places that nobody has computed yet."""
+    """The wanted places that are not computed yet."""
     return wanted & (column.code == UNKNOWN)

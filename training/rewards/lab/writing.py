@@ -33,10 +33,10 @@ from training.rewards.lab.table import (
 from training.rows import categories_of
 from training.words import _
 
-# What the alarms ask of an episode beside its reward: how long it is, what it repeats, whether it was cut.
+# What the alarms ask of an episode besides its reward: how long it is, what it repeats, whether it was cut.
 
 CHARS_PER_TOKEN = 4.0
-"""How long a token is taken to be where nobody counted them."""
+"""How long a token is taken to be where they were not counted."""
 MAX_ACTION_CHARS = 4000
 _BEGINS = re.compile(r"<tool_call>|Action:|(?:search|click)\[")
 _WHOLE = re.compile(r"\s*\[\w+\(.*\)\]\s*", re.DOTALL)
@@ -80,7 +80,7 @@ def _arguments(turn: Message) -> int:
 
 
 def _actions(turn: Message) -> Iterator[str]:
-    """The calls of a turn, also those that stand in its text."""
+    """The calls of a turn, also those in its text."""
     if turn.tool_calls:
         for call in turn.tool_calls:
             yield f"{call.name} {json.dumps(call.arguments, sort_keys=True)}"[:MAX_ACTION_CHARS]
@@ -116,7 +116,7 @@ def _written(text: str) -> Iterator[str]:
 
 
 class _Ends:
-    """Where the next end of something stands. Places are asked for in rising order, so each is looked for once."""
+    """Where the next end of something is. Places are asked for in rising order, so each is looked for once."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -140,14 +140,14 @@ MAX_ROLLOUTS = 200_000
 MAX_SET_BYTES = 8 << 30
 MAX_TASK_CHARS = 200
 MAX_KINDS = 1000
-"""Most different policies and sentences of errors; what comes after them is not told apart."""
+"""Most different policies and sentences of errors; what comes after them is not distinguished."""
 MAX_PARTS = 100
 UNSEEN = Behaviour(0.0, 0, 0, False)
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """What is known of a rollout beside its episode. ``error`` says why it was excluded outside the policy;
+    """What is known of a rollout besides its episode. ``error`` says why it was excluded outside the policy;
     ``turn_rewards`` are the environment's rewards so far at the reset and after each turn, where they were recorded."""
 
     id: uuid.UUID
@@ -205,7 +205,7 @@ class SetWriter:
         self._rows.close()
 
     def add(self, record: Recorded, episode: Episode | None) -> None:
-        """One more rollout; ``None`` where nobody ever answered, so that there is nothing to score."""
+        """One more rollout; ``None`` where no turn was ever answered, so that there is nothing to score."""
         if self.rollouts >= MAX_ROLLOUTS or self._episodes.tell() + self._rows.tell() > MAX_SET_BYTES:
             raise DataError(
                 f"A rollout set holds at most {MAX_ROLLOUTS:,} rollouts and {MAX_SET_BYTES >> 30} GB.",
@@ -246,8 +246,8 @@ class SetWriter:
         }
         for name, value in values.items():
             self._numbers[name].append(np.nan if value is None else value)
-        said = record.turn_rewards or ()
-        self._numbers["said"].extend(np.nan if value is None else value for value in said)
+        rewards = record.turn_rewards or ()
+        self._numbers["said"].extend(np.nan if value is None else value for value in rewards)
         self._numbers["said_ends"].append(len(self._numbers["said"]))
         for name in record.parts:
             if name not in self._parts and len(self._parts) < MAX_PARTS:

@@ -37,7 +37,7 @@ NEGATION = re.compile(
     r"|\bno (?:es|son|é)\b|\bnicht\b|\bkeine?\b|\bne\b.*\bpas\b|\bn['’]est\b|\bnão\b|\bне\b|ない|ありません|아니",
     re.I,
 )
-"""Words that deny what stands beside them, or leave it open, in the languages that models answer in most."""
+"""Words that deny what is next to them, or leave it open, in the languages that models answer in most."""
 _DENIED = re.compile(
     r"(?:\bnot|n['’]t|\bnever)\s+(?:\w+\s+){0,2}(?:true|case|correct|right|think|believe|say|claim|mean)\b"
     r"|\b(?:doubt|deny|wrong|false|incorrect)\b[^.]*\bthat\b|\b(?:opposite|contrary) of\b|不(?:认为|觉得|能说)"
@@ -81,7 +81,7 @@ def claims_of(text: str) -> list[Claim]:
 
 
 def answer_in(truth: str) -> str:
-    """What a row's answer comes to: all of it, its boxes where it is a solution, what stands behind `####`."""
+    """What a row's answer comes to: all of it, its boxes where it is a solution, the text behind `####`."""
     truth = truth[-MAX_CHARS:].rpartition("####")[2]
     boxes = boxes_in(truth)
     return ", ".join(_inner(truth, *box) for box in boxes) if boxes else truth
@@ -93,14 +93,14 @@ def is_denied(claim: Claim) -> bool:
 
 
 def _spoken(text: str) -> str:
-    """The text without its thoughts; what stands in answer tags, where there are any."""
+    """The text without its thoughts; the text in answer tags, where there are any."""
     text = _THOUGHT_END.sub("", _THOUGHT.sub(" ", text))
     tagged = _TAGGED.findall(text)
     return str(tagged[-1]) if tagged else text
 
 
 def _boxed_claim(body: str) -> Claim | None:
-    """What the last boxes hold; boxes that only commas and `or` part are one list."""
+    """The text in the last boxes; boxes that only commas and `or` part are one list."""
     boxes = boxes_in(body)
     if not boxes:
         return None
@@ -150,8 +150,8 @@ def _marked_claim(body: str) -> Claim | None:
     if stop is not None and stop[0] in "?？":
         return Claim("")
     end = stop.start() if stop else len(body)
-    said = _REASON.split(body[begin:end])[0]
-    return _unless_taken_back(Claim(said, _sentence_before(body, last.start())), body[end:])
+    claim = _REASON.split(body[begin:end])[0]
+    return _unless_taken_back(Claim(claim, _sentence_before(body, last.start())), body[end:])
 
 
 def _unless_taken_back(claim: Claim, after: str) -> Claim | None:
@@ -166,14 +166,14 @@ def _unless_taken_back(claim: Claim, after: str) -> Claim | None:
 
 def _prose(body: str) -> list[Claim]:
     """The last sentence that says something: all of it, what it sets equal, what it says that something is."""
-    said = [asserted for asserted in _sentences(body) if re.search(r"[\w\\]", asserted)]
-    claims = [Claim(said[0].rstrip("."))] if len(said) == 1 and "\n" not in body.strip() else []
-    with_value = [asserted for asserted in said if re.search(r"\d|\\[a-z]|\*\*", asserted)]
-    for asserted in (with_value or said)[-1:]:
+    sentences = [asserted for asserted in _sentences(body) if re.search(r"[\w\\]", asserted)]
+    claims = [Claim(sentences[0].rstrip("."))] if len(sentences) == 1 and "\n" not in body.strip() else []
+    with_value = [asserted for asserted in sentences if re.search(r"\d|\\[a-z]|\*\*", asserted)]
+    for asserted in (with_value or sentences)[-1:]:
         if asserted.rstrip().endswith(("?", "？")):
             return []
-        if said.index(asserted) < len(said) - 1 and any(
-            _TAKEN_BACK.search(later) for later in said[said.index(asserted) :]
+        if sentences.index(asserted) < len(sentences) - 1 and any(
+            _TAKEN_BACK.search(later) for later in sentences[sentences.index(asserted) :]
         ):
             return []
         claims += _pieces(asserted.rstrip().rstrip(".!。！"))
@@ -296,25 +296,25 @@ def _decimal(found: re.Match[str]) -> Fraction | None:
     return -number if found[1] == "-" else number
 
 
-def same_value(said: Value, truth: Value) -> bool:
+def same_value(answer: Value, truth: Value) -> bool:
     """Whether two numbers are one: 50% is 0.5 and 50; 5 m is 500 cm and 5, and not 5 feet."""
     factor = Fraction(1)
-    if said.unit is not None and truth.unit is not None:
-        if said.unit.kind != truth.unit.kind:
+    if answer.unit is not None and truth.unit is not None:
+        if answer.unit.kind != truth.unit.kind:
             return False
-        factor = said.unit.factor / truth.unit.factor
-    numbers = [said.number * factor]
-    if said.percent != truth.percent:
-        numbers.append(numbers[0] / 100 if said.percent else numbers[0] * 100)
-    return any(_close(number, truth.number, decimal=said.decimal or truth.decimal) for number in numbers)
+        factor = answer.unit.factor / truth.unit.factor
+    numbers = [answer.number * factor]
+    if answer.percent != truth.percent:
+        numbers.append(numbers[0] / 100 if answer.percent else numbers[0] * 100)
+    return any(_close(number, truth.number, decimal=answer.decimal or truth.decimal) for number in numbers)
 
 
-def _close(said: Fraction, truth: Fraction, *, decimal: bool) -> bool:
+def _close(answer: Fraction, truth: Fraction, *, decimal: bool) -> bool:
     """Equal; or, of a decimal and a number that no decimal reaches, nearly so."""
-    if said == truth:
+    if answer == truth:
         return True
-    endless = any(_is_endless(number) for number in (said, truth))
-    return decimal and endless and abs(said - truth) <= TOLERANCE * abs(truth)
+    endless = any(_is_endless(number) for number in (answer, truth))
+    return decimal and endless and abs(answer - truth) <= TOLERANCE * abs(truth)
 
 
 def _is_endless(number: Fraction) -> bool:
@@ -371,19 +371,19 @@ def states(text: str, truth: str) -> bool:
     return False
 
 
-def same(said: str, gold: str) -> bool:
+def same(claimed: str, gold: str) -> bool:
     """Whether two bare answers are one."""
-    if not said or said.casefold() == gold.casefold():
-        return bool(said)
-    if (answer := value_of(said)) is not None and (number := value_of(gold)) is not None:
+    if not claimed or claimed.casefold() == gold.casefold():
+        return bool(claimed)
+    if (answer := value_of(claimed)) is not None and (number := value_of(gold)) is not None:
         return same_value(answer, number)
-    named = _by_name(said), _by_name(gold)
+    named = _by_name(claimed), _by_name(gold)
     if all(len(each) > 1 for each in named):
         return named[0].keys() == named[1].keys() and all(
             same(bare(named[0][name]), bare(named[1][name])) for name in named[0]
         )
-    said, gold = as_list(said), as_list(gold)
-    return is_expression(said) and is_expression(gold) and _computed(said, gold)
+    claimed, gold = as_list(claimed), as_list(gold)
+    return is_expression(claimed) and is_expression(gold) and _computed(claimed, gold)
 
 
 def _by_name(text: str) -> dict[str, str]:
@@ -427,9 +427,9 @@ def _values_in(text: str, gold: str) -> set[str]:
 
 
 @lru_cache(REMEMBERED)
-def _computed(said: str, gold: str) -> bool:
+def _computed(claimed: str, gold: str) -> bool:
     try:
-        return pool.call(CODE, LIMITS, {"said": said, "truth": gold}, LIBRARY).value == 1.0
+        return pool.call(CODE, LIMITS, {"said": claimed, "truth": gold}, LIBRARY).value == 1.0
     except SandboxProblem as exc:
         if exc.problem.kind in _OUTSIDE:
             raise RewardFault(

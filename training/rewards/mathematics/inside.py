@@ -55,7 +55,7 @@ WARM = (
 
 
 def same(said: str, truth: str) -> bool:
-    """Whether two expressions have one value. May take for ever, and all memory: only the sandbox calls it."""
+    """Whether two expressions have one value. May never end, and take all memory: only the sandbox calls it."""
     answer, gold = (parse(f"${_latex(text)}$", _CONFIG, "no_fallback", parsing_timeout=None) for text in (said, truth))
     return bool(answer and gold) and _verified(gold, answer)
 

@@ -1,4 +1,4 @@
-"""What a scoring process is asked, one JSON line a job, and what it says: a line for each component of each episode."""
+"""Requests to a scoring process, one JSON line a job, and its replies: a line for each component of each episode."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ READY = b"ready"
 
 class Asked(BaseModel):
     """Components asked about one episode, each by itself: for their values, and for at most ``spans`` pieces of text
-    that these come from. ``known`` are those whose values nobody needs."""
+    that these come from. ``known`` are those whose values are not needed."""
 
     episode: Episode
     components: list[RewardComponent]
@@ -37,8 +37,8 @@ class Job(BaseModel):
 
 
 class Said(BaseModel):
-    """What a component says of an episode. Without a ``value`` that was asked for, ``why`` and the error's ``code``
-    tell what happened."""
+    """What a component says of an episode. Without a ``value`` that was asked for, ``why`` and the error's ``code`` say
+    what happened."""
 
     value: float | None = None
     why: Sentence | None = None
@@ -63,9 +63,9 @@ def _asked_data(asked: Asked) -> dict[str, Any]:
     return {**whole, "episode": {**vars(asked.episode), "messages": messages}}
 
 
-def said_line(said: Said) -> bytes:
+def said_line(reply: Said) -> bytes:
     """An answer as a line."""
-    return _json_line(said.model_dump(mode="json"))
+    return _json_line(reply.model_dump(mode="json"))
 
 
 def job_of(line: bytes) -> Job:

@@ -21,7 +21,7 @@ from training.rewards.scorer.wire import READY, Asked, Job, Said, job_of, said_l
 from training.rewards.scoring import not_here, raw_value, resolve, summed
 from training.words import Sentence
 
-NICE = 5  # below the web server, which answers everybody
+NICE = 5  # below the web server, which answers all users
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """Protocols: how an environment server is spoken to. ``open_session`` is the one entry for episodes.
 
-Adding one is a module beside ``agentgym.py`` with ``Options``, ``open_session`` and ``ask_facts``, its name in
+Adding one is a module next to ``agentgym.py`` with ``Options``, ``open_session`` and ``ask_facts``, its name in
 ``training.config.Protocol`` and a line in ``_MODULES``. Every session offers reset, step and close in the models of
 ``envs/wire.py`` and raises only typed errors.
 """
@@ -82,7 +82,7 @@ def check_environment(config: EnvironmentConfig) -> list[ServerFacts | TiltyardE
 
 
 def probe_slots(config: EnvironmentConfig) -> int | None:
-    """How many sessions a server takes that tells only when it refuses one; ``None`` where two are no problem.
+    """How many sessions a server takes that shows it only when it refuses one; ``None`` where two are no problem.
 
     Two connections are enough to find OpenEnv's default of one session. Raises nothing.
     """

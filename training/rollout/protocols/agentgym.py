@@ -167,7 +167,7 @@ def task_number(row: dict[str, Any], field: str = "") -> int | str:
 
 
 def action_text(request: StepRequest) -> str:
-    """What a client of AgentGym sends of a turn: the text after the last ``Action:``, or all of it.
+    """The text of a turn that a client of AgentGym sends: the text after the last ``Action:``, or all of it.
 
     Calls that a dialect has read are written back as ``name[argument]``.
     """
@@ -215,12 +215,12 @@ async def ask_facts(config: EnvironmentConfig, url: str) -> ServerFacts:
         await link.close()
     if answer.status != 200:
         raise http_failure(answer.status, "GET /")
-    told = _greeting(answer.body)
-    if options.identity and told != options.identity:
+    greeting = _greeting(answer.body)
+    if options.identity and greeting != options.identity:
         raise EnvironmentProtocolError(
-            f"The server at this address says “{told[:100]}”, not “{options.identity}”.", hint="Fix the URL."
+            f"The server at this address says “{greeting[:100]}”, not “{options.identity}”.", hint="Fix the URL."
         )
-    named = _NAMED.fullmatch(told)
+    named = _NAMED.fullmatch(greeting)
     if named is None:  # WebShop's says "ok"
         return ServerFacts(config.name or "AgentGym")
     if config.name and config.name != named[1]:

@@ -1,4 +1,4 @@
-"""What the protocols share: their options, facts about a server, tools and messages in our wire."""
+"""The parts that the protocols share: their options, facts about a server, tools and messages in our wire."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Options = TypeVar("Options", bound=Group)
 
 
 class NoOptions(Group):
-    """For protocols that need nothing beside the address."""
+    """For protocols that need nothing besides the address."""
 
 
 class ServerFacts(NamedTuple):
-    """What a server tells of itself; ``None`` where its protocol has no way to tell."""
+    """A server's facts about itself; ``None`` where its protocol has no way to give them."""
 
     name: str
     version: str | None = None

@@ -16,7 +16,7 @@ async def open_session(config: EnvironmentConfig, url: str) -> Session:
 
 
 async def ask_facts(config: EnvironmentConfig, url: str) -> ServerFacts:
-    """Our servers tell everything."""
+    """Our servers report everything."""
     health = await ask_health(config, url)
     free = max(0, health.slots - health.sessions)
     return ServerFacts(health.name, health.version, health.slots, free, health.deterministic)

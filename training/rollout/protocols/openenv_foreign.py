@@ -1,4 +1,4 @@
-"""What OpenEnv servers with other actions than ours share: frames over ``/ws``, ``GET /health`` and ``/metadata``."""
+"""Shared parts for OpenEnv servers with other actions: frames over ``/ws``, ``GET /health`` and ``/metadata``."""
 
 from __future__ import annotations
 
@@ -83,15 +83,15 @@ async def ask_facts(config: EnvironmentConfig, url: str) -> ServerFacts:
         async with asyncio.timeout(config.connect_timeout_s):
             health = await link.ask_json("GET", "/health")
             metadata = await link.ask("GET", "/metadata")
-            told = metadata.json() if metadata.status == 200 else {}
+            named = metadata.json() if metadata.status == 200 else {}
     except TimeoutError as exc:
         raise EnvironmentTimeout(f"No health answer within {config.connect_timeout_s:g} s.") from exc
     finally:
         await link.close()
     if not isinstance(health, dict) or health.get("status") not in ("healthy", "degraded"):
         raise EnvironmentProtocolError("The health answer is not the one of an OpenEnv server.")
-    told = told if isinstance(told, dict) else {}
-    name, version = told.get("name"), told.get("version")
+    named = named if isinstance(named, dict) else {}
+    name, version = named.get("name"), named.get("version")
     if isinstance(name, str) and name:
         require_name(config, name)
     return ServerFacts(str(name or "OpenEnv")[:200], str(version)[:80] if version else None)

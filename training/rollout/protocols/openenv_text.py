@@ -85,13 +85,13 @@ class TextSession(OpenEnvSession):
         )
 
     def _not_understood(self, refused: MessageRefused) -> Observation:
-        """The policy is told what was wrong with its action. Raises the refusal where the message, not the text, is."""
+        """The policy gets what was wrong with its action. Raises the refusal where the message, not the text, is."""
         complaints = [sentence for field, kind, sentence in refused.faults if field == self._action_field]
         shape = any(kind in _SHAPE_FAULTS or field != self._action_field for field, kind, _ in refused.faults)
         if shape or not complaints:
             raise refused
-        told = Message(role="user", content=f"Error: the action was not understood: {' '.join(complaints)}")
-        return Observation(messages=[told], reward=self._reward, info={"parse_error": complaints[0]})
+        message = Message(role="user", content=f"Error: the action was not understood: {' '.join(complaints)}")
+        return Observation(messages=[message], reward=self._reward, info={"parse_error": complaints[0]})
 
 
 def _has_question(task: dict[str, Any]) -> bool:
@@ -101,7 +101,7 @@ def _has_question(task: dict[str, Any]) -> bool:
 
 
 def _unread(body: dict[str, Any]) -> list[str]:
-    """Fields with a text that nobody named."""
+    """Fields with a text that have no known name."""
     return [name for name, value in body.items() if isinstance(value, str) and value and name not in TEXT_FIELDS]
 
 
