@@ -24,7 +24,7 @@ LIMIT_S = 120
 
 
 def fill(data: Path) -> tuple[Any, str]:
-    """A chat with an untrained starter, and the cookie of whoever looks at it."""
+    """A chat with an untrained starter, and the cookie of the person who looks at it."""
     import django
 
     os.environ["DJANGO_SETTINGS_MODULE"] = "webapp.settings"

@@ -34,7 +34,7 @@ COMPUTED = ("coherence", "length_budget", "repetition")
 
 
 def fill(origin: str) -> tuple[str, str]:
-    """Write the evaluations; the address of their comparison and the cookie of somebody who may look."""
+    """Write the evaluations; the address of their comparison and the cookie of a person who may look."""
     import django
 
     os.environ["DJANGO_SETTINGS_MODULE"] = "webapp.settings"
@@ -106,7 +106,7 @@ def evaluation(project: Any, dataset: Any, number: int) -> uuid.UUID:
 
 
 def _computed(project: Any) -> None:
-    """A spec with components that nobody recorded, and what was computed of them: once in a hundred not possible."""
+    """A spec with components that no run recorded, and their computed values: one in a hundred cannot be computed."""
     from training.config import RewardComponent
     from training.words import Sentence
     from webapp.evaluation.rescoring.columns import Mark, column_merge

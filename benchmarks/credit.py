@@ -37,7 +37,7 @@ RATE = 1e-3
 
 
 def ask(turn: int) -> str:
-    """What the environment says before a turn, from 0."""
+    """The environment's text before a turn, from 0."""
     return f"Turn {turn + 1}: pick a word."
 
 

@@ -40,20 +40,20 @@ print(json.dumps([report.rows, checked - began, done.rows, converted - checked, 
 
 
 def _row(number: int) -> str:
-    said = f"Row {number}: what is the weather in the town by the river, and should I take an umbrella? "
+    question = f"Row {number}: what is the weather in the town by the river, and should I take an umbrella? "
     answer = "It rains in the morning and clears up by noon, so take one if you leave before ten o'clock. "
     messages = [
         {"role": "system", "content": "You are a helpful assistant. " * 5},
-        {"role": "user", "content": said * 2},
+        {"role": "user", "content": question * 2},
         {"role": "assistant", "content": answer * 2},
-        {"role": "user", "content": said},
+        {"role": "user", "content": question},
         {"role": "assistant", "content": answer * 3},
     ]
     return json.dumps({"messages": messages, "id": number})
 
 
 def _round(path: Path, folder: str) -> list[Any]:
-    """What one process measured, and the seconds of ``json.loads`` alone right after it."""
+    """The figures of one process, and the seconds of ``json.loads`` alone right after it."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(path), folder], cwd=ROOT, capture_output=True, text=True, check=True
     )

@@ -4,7 +4,7 @@ Starts a PostgreSQL and a Redis of its own, fills them (``database_rows.py``; a 
 size), asks every address that answers to GET with several objects in turn, and some with filters, orders and late
 pages. Prints JSON: the 95th percentile of the milliseconds and the most queries of each, the slowest first; ``busy`` is
 processor time of Python and PostgreSQL together, which other work on the machine disturbs little. Tables that are sent
-while they are made count whole, with the time until their first row beside it.
+while they are made count whole, with the time until their first row.
 ``--share 0.1`` makes a tenth of the rows, ``--folder F`` keeps them there for the next time, ``--only text`` asks the
 addresses that contain it.
 """
@@ -55,7 +55,7 @@ TABLES = ("runs_run", "rollouts_rollout", "rollouts_turn", "metrics_metricpoint"
 
 
 def addresses(made: dict[str, Any]) -> dict[str, list[str]]:
-    """Every address to ask, by the name under which it is told, each for several objects."""
+    """Every address to ask, by the name under which it is reported, each for several objects."""
     from tests.security.routes import TABLE, Who
 
     found = {}
@@ -167,7 +167,7 @@ def objects() -> dict[str, Any]:
 
 
 def ask(client: Any, asked: list[str]) -> dict[str, Any]:
-    """What one kind of page takes: the first answer apart, then each of its addresses in turn."""
+    """The times of one kind of page: the first answer apart, then each of its addresses in turn."""
     from django.db import connection
     from django.test.utils import CaptureQueriesContext
 
@@ -183,10 +183,10 @@ def ask(client: Any, asked: list[str]) -> dict[str, Any]:
         _status(client, asked[turn % len(asked)])
         wall.append((time.perf_counter() - began) * 1000)
         busy.append((time.process_time() + backend() - worked) * 1000)
-    told = {"p95_ms": _rank(wall, 0.95), "p50_ms": _rank(wall, 0.5), "busy_p95_ms": _rank(busy, 0.95)}
+    times = {"p95_ms": _rank(wall, 0.95), "p50_ms": _rank(wall, 0.5), "busy_p95_ms": _rank(busy, 0.95)}
     first = [taken for address in asked for _ in range(5) if (taken := _first_row(client, address)) is not None]
     streamed = {"first_row_p95_ms": _rank(first, 0.95)} if first else {}
-    return told | streamed | {"queries": queries, "status": sorted(statuses)}
+    return times | streamed | {"queries": queries, "status": sorted(statuses)}
 
 
 def _first_row(client: Any, address: str) -> float | None:
@@ -240,9 +240,9 @@ def measure(only: str) -> dict[str, Any]:
     worst = dict(sorted(found.items(), key=lambda item: -item[1]["p95_ms"]))
     return {
         "addresses": len(found),
-        "above_150_ms": [name for name, told in worst.items() if told["p95_ms"] > BAR_MS],
-        "above_15_queries": [name for name, told in worst.items() if told["queries"] > BAR_QUERIES],
-        "not_200": {name: told["status"] for name, told in worst.items() if told["status"] != [200]},
+        "above_150_ms": [name for name, figures in worst.items() if figures["p95_ms"] > BAR_MS],
+        "above_15_queries": [name for name, figures in worst.items() if figures["queries"] > BAR_QUERIES],
+        "not_200": {name: figures["status"] for name, figures in worst.items() if figures["status"] != [200]},
         "pages": worst,
     }
 
@@ -253,11 +253,11 @@ def rows() -> dict[str, Any]:
 
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_database_size(current_database())")
-        told: dict[str, Any] = {"gib": round(cursor.fetchone()[0] / 2**30, 1)}
+        found: dict[str, Any] = {"gib": round(cursor.fetchone()[0] / 2**30, 1)}
         for table in TABLES:
             cursor.execute("SELECT reltuples::bigint FROM pg_class WHERE oid = %s::regclass", [table])
-            told[table] = cursor.fetchone()[0]
-    return told
+            found[table] = cursor.fetchone()[0]
+    return found
 
 
 def main() -> int:
@@ -268,7 +268,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="ask addresses that contain this")
     options = parser.parse_args()
     with kept_services(options.folder) as folder:
-        print(json.dumps({"database": _told(folder, options)}))
+        print(json.dumps({"database": _measured(folder, options)}))
     return 0
 
 
@@ -289,7 +289,7 @@ def filled(folder: Path, share: float) -> float:
     return time.monotonic() - began
 
 
-def _told(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+def _measured(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     took = filled(folder, options.share)
     return {"share": options.share, "filled_s": round(took), "rows": rows(), **measure(options.only)}
 

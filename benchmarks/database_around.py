@@ -22,7 +22,7 @@ from webapp.people.notifications.models import Event, Notification
 from webapp.people.teams.models import Project, User
 from webapp.runs.models import Run
 
-CHATS, TURNS, TOLD, COMMENTS, BALLOTS, VOTERS = 300, 40, 5_000, 200, 200, 5
+CHATS, TURNS, NOTIFICATIONS, COMMENTS, BALLOTS, VOTERS = 300, 40, 5_000, 200, 200, 5
 
 
 def around(project: Project, user: User, compared: list[str]) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def around(project: Project, user: User, compared: list[str]) -> dict[str, Any]:
         "chat_id": [chat.pk],
         "endpoints": [endpoint.pk],
         "endpoint_id": [endpoint.pk],
-        "notifications": [_told(project, user)],
+        "notifications": [_notification(project, user)],
         "model_name": [project.models.values_list("name", flat=True)[0]],  # type: ignore[attr-defined]
     }
 
@@ -104,8 +104,8 @@ def _chat(project: Project, user: User) -> Chat:
         turns = Turn.objects.bulk_create(
             Turn(chat=chats[-1], number=number, text="What is 9 * 5?", said_by=user) for number in range(TURNS)
         )
-        said = [{"role": "assistant", "content": "Let me look at this step by step. " * 20}]
-        Answer.objects.bulk_create(Answer(turn=turn, contestant=0, state="done", messages=said) for turn in turns)
+        reply = [{"role": "assistant", "content": "Let me look at this step by step. " * 20}]
+        Answer.objects.bulk_create(Answer(turn=turn, contestant=0, state="done", messages=reply) for turn in turns)
     return Chat.objects.filter(project=project, turns__number=TURNS - 1).order_by("pk")[0]
 
 
@@ -114,16 +114,16 @@ def _endpoint(project: Project) -> Endpoint:
     return Endpoint.objects.get_or_create(project=project, name="gpt", defaults=fields)[0]
 
 
-def _told(project: Project, user: User) -> int:
+def _notification(project: Project, user: User) -> int:
     """Notifications of every kind of run; one of them."""
     if not Notification.objects.filter(user=user).exists():
-        runs = list(Run.objects.filter(project=project).values_list("pk", "name")[:TOLD])
+        runs = list(Run.objects.filter(project=project).values_list("pk", "name")[:NOTIFICATIONS])
         events = Event.objects.bulk_create(
             Event(
                 project=project, kind="run_failed", key=f"bench:{number}", object_kind="runs.run", state="done",
                 object_id=str(runs[number % len(runs)][0]), subject=runs[number % len(runs)][1],
             )
-            for number in range(TOLD)
+            for number in range(NOTIFICATIONS)
         )  # fmt: skip
         Notification.objects.bulk_create(Notification(event=event, user=user) for event in events)
     return Notification.objects.filter(user=user).order_by("pk").values_list("pk", flat=True)[0]

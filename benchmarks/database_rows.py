@@ -216,14 +216,14 @@ def _played(rows: str) -> None:
         advantage="(hashint4(i + 7) & 255) / 128.0 - 1", turns="1 + (i % 5 > 2)::int", tokens="60 + i % 400",
         calls="i % 3", failed_calls="0", seconds="1.5", started_at=when, finished_at=when, seq="1000 + i * 5",
     )  # fmt: skip
-    said = "repeat('Then the second factor is looked at, and the product is carried on. ', 2 + i % 3)"
+    text = "repeat('Then the second factor is looked at, and the product is carried on. ', 2 + i % 3)"
     insert(
         Turn, f"FROM {plan} JOIN rollouts_rollout AS played ON played.run_id = plan.id,"
         " LATERAL generate_series(0, 2 * played.turns - 1) AS i",
         rollout_id="played.id", run_id="plan.id", number="i", seq="played.seq + i", tokens="played.tokens / 2",
         seconds="0.7", messages="jsonb_build_array(jsonb_build_object("
         "'role', (ARRAY['user', 'assistant', 'tool', 'assistant'])[i + 1], 'content',"
-        f" CASE WHEN i = 0 THEN played.task ELSE {said} END))",
+        f" CASE WHEN i = 0 THEN played.task ELSE {text} END))",
     )  # fmt: skip
     insert(
         RolloutGroup, f"FROM {plan}, generate_series(0, rollouts / {GROUP} - 1) AS i", run_id="plan.id", attempt="1",

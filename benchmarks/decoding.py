@@ -73,7 +73,7 @@ def measure(model: Any, device: torch.device, rows: int, columns: int, steps: in
 
 
 def _kernels(step: Any) -> dict[str, Any]:
-    """What the GPU does in one step, and its longest kinds of kernel."""
+    """The GPU's work in one step, and its longest kinds of kernel."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:

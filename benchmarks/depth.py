@@ -1,8 +1,9 @@
-"""Is the memory of a step, told from two depths, that of the whole model? ``python benchmarks/depth.py [--rank N]``.
+"""Does the memory of two depths predict that of the whole model? ``python benchmarks/depth.py [--rank N]``.
 
 Twelve models × four lengths × with and without checkpointing, one row, float32 weights under bfloat16's autocast as on
-a GPU (with ``--rank`` an adapter over bfloat16 weights). Each is told as the table of memory tells it, and traced at
-its full depth; both on tensors without content. Prints JSON: the largest relative difference, and the five largest.
+a GPU (with ``--rank`` an adapter over bfloat16 weights). Each is predicted as the table of memory predicts it, and
+traced at its full depth; both on tensors without content. Prints JSON: the largest relative difference, and the five
+largest.
 """
 
 from __future__ import annotations
@@ -49,23 +50,23 @@ def main() -> int:
 
         precision = Precision(torch.bfloat16, torch.bfloat16)
         lora = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")
-    found, told_s, full_s = [], 0.0, 0.0
+    found, predicted_s, full_s = [], 0.0, 0.0
     for name in MODELS:
         for length in LENGTHS:
             for recompute in (False, True):
                 config, shape = KNOWN[name].config(), Shape(1, length // 2, length - length // 2)
                 began = time.process_time()
-                told = step_bytes(config, shape, precision, How(lora, recompute)).whole
+                predicted = step_bytes(config, shape, precision, How(lora, recompute)).whole
                 middle = time.process_time()
                 full = max(tracing._any_most(config, shape, precision, How(lora, recompute)))
-                told_s, full_s = told_s + middle - began, full_s + time.process_time() - middle
-                found.append((abs(told / full - 1), name, length, recompute, round(told / full, 4)))
+                predicted_s, full_s = predicted_s + middle - began, full_s + time.process_time() - middle
+                found.append((abs(predicted / full - 1), name, length, recompute, round(predicted / full, 4)))
     worst = sorted(found, reverse=True)[:5]
     figures = {
         "cases": len(found),
         "largest_difference": round(worst[0][0], 5),
         "worst": [case[1:] for case in worst],
-        "cpu_s_told": round(told_s, 1),
+        "cpu_s_told": round(predicted_s, 1),
         "cpu_s_full": round(full_s, 1),
     }
     print(json.dumps({"depth": figures}))

@@ -4,8 +4,8 @@ A planted set of 80 tasks, of which 8 can be learned: they are solved by one of 
 gives about equally often. Of the others half are solved and half are failed by any answer. The model is trained by GRPO
 for as many steps of 8 groups of 8 rollouts, with the tasks in order and drawn by pass rate, from the same weights and
 seeds. Measured is the success on 24 held-out tasks of the kind that can be learned, 8 tries each, after the last step,
-and the share of groups that had spread. On the whole set, where one task in ten can be learned and 45% are solved
-anyway, success is 0.45 + 0.1 × that. Prints JSON.
+and the share of groups with non-zero variance. On the whole set, where one task in ten can be learned and 45% are
+solved anyway, success is 0.45 + 0.1 × that. Prints JSON.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def rows_of(kind: str, numbers: range, answer: str = "") -> list[Any]:
     from envs.wire import Message
     from training.data.schema import Row
 
-    said = [Message(role="assistant", content=answer)] if answer else []
-    return [Row(messages=[Message(role="user", content=f"{kind} {number}"), *said]) for number in numbers]
+    answers = [Message(role="assistant", content=answer)] if answer else []
+    return [Row(messages=[Message(role="user", content=f"{kind} {number}"), *answers]) for number in numbers]
 
 
 def solved(task: str, answer: str) -> float:

@@ -37,14 +37,14 @@ TARGETS = {"tools": 2500, "toolbench": 1000, "bfcl": 1000, "webshop": 800}  # st
 ASIN = re.compile(r"\b(?=[A-Z]*[0-9])[A-Z0-9]{10}\b")
 
 
-class Told:
+class Seen:
     """The last answer of a session, for episodes that act on what they see."""
 
     def __init__(self) -> None:
         self.answer = ""
 
 
-def tools_episode(number: int, told: Told) -> Iterator[dict[str, Any]]:
+def tools_episode(number: int, seen: Seen) -> Iterator[dict[str, Any]]:
     """A drawn task and ten calls of the calculator."""
     yield {"task": {}, "seed": 1}
     call = {"id": "1", "name": "calculator", "arguments": {"expression": "37 + 48"}}
@@ -52,7 +52,7 @@ def tools_episode(number: int, told: Told) -> Iterator[dict[str, Any]]:
         yield {"tool_calls": [call]}
 
 
-def toolbench_episode(number: int, told: Told) -> Iterator[dict[str, Any]]:
+def toolbench_episode(number: int, seen: Seen) -> Iterator[dict[str, Any]]:
     """The gold calls of one query of the own world, each twice, all of them recorded; the last one is Finish."""
     yield {"task": {"index": number}, "seed": 0}
     *calls, finish = _planned(number)
@@ -67,7 +67,7 @@ def _planned(number: int) -> list[dict[str, Any]]:
     return [{"id": "1", "name": call.function, "arguments": call.arguments} for call in gold_calls(draw_task(number))]
 
 
-def bfcl_episode(number: int, told: Told) -> Iterator[dict[str, Any]]:
+def bfcl_episode(number: int, seen: Seen) -> Iterator[dict[str, Any]]:
     """The gold calls of one entry."""
     names = list(_gold())
     name = names[number * 7 % len(names)]
@@ -87,20 +87,20 @@ def _gold() -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def webshop_episode(number: int, told: Told) -> Iterator[dict[str, Any]]:
+def webshop_episode(number: int, seen: Seen) -> Iterator[dict[str, Any]]:
     """Look for what the instruction wants, look at the first hit, buy it."""
     yield {"task": {"session_id": number % 3000}, "seed": 0}
-    wanted = told.answer.partition("Instruction: [SEP] ")[2][:120]
+    wanted = seen.answer.partition("Instruction: [SEP] ")[2][:120]
     for _ in range(2):
         yield {"message": f"search[{re.sub(r'[^a-zA-Z ]', ' ', wanted)}]"}
-        found = ASIN.search(told.answer)
+        found = ASIN.search(seen.answer)
         yield {"message": f"click[{found[0] if found else 'next >'}]"}
         yield {"message": "click[description]"}
         yield {"message": "click[< prev]"}
     yield {"message": "click[buy now]"}
 
 
-EPISODES: dict[str, Callable[[int, Told], Iterator[dict[str, Any]]]] = {
+EPISODES: dict[str, Callable[[int, Seen], Iterator[dict[str, Any]]]] = {
     "tools": tools_episode,
     "toolbench": toolbench_episode,
     "bfcl": bfcl_episode,
@@ -111,10 +111,10 @@ EPISODES: dict[str, Callable[[int, Told], Iterator[dict[str, Any]]]] = {
 async def _session(name: str, number: int, url: str, ends_at: float, latencies: list[float]) -> None:
     async with connect(url, compression=None, ping_interval=None, max_size=None) as websocket:
         while time.perf_counter() < ends_at:
-            told, kind = Told(), "reset"
-            for data in EPISODES[name](number, told):
+            seen, kind = Seen(), "reset"
+            for data in EPISODES[name](number, seen):
                 started = time.perf_counter()
-                told.answer = await _ask(websocket, json.dumps({"type": kind, "data": data}))
+                seen.answer = await _ask(websocket, json.dumps({"type": kind, "data": data}))
                 if kind == "step":
                     latencies.append(time.perf_counter() - started)
                 kind = "step"
@@ -138,12 +138,12 @@ async def _episode(name: str, number: int, url: str, everyone: asyncio.Barrier, 
         return False
     async with connection as websocket:
         await everyone.wait()
-        told, kind = Told(), "reset"
+        seen, kind = Seen(), "reset"
         try:
-            for data in EPISODES[name](number, told):
+            for data in EPISODES[name](number, seen):
                 started = time.perf_counter()
                 async with asyncio.timeout(ANSWER_LIMIT_S):
-                    told.answer = await _ask(websocket, json.dumps({"type": kind, "data": data}))
+                    seen.answer = await _ask(websocket, json.dumps({"type": kind, "data": data}))
                 latencies.append(time.perf_counter() - started)
                 kind = "step"
         except (OSError, TimeoutError, RuntimeError, WebSocketException):

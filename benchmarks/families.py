@@ -104,9 +104,9 @@ def read_back(template: ChatTemplate, count: int) -> float:
     dice, right = random.Random(11), 0
     for _ in range(count):
         name, arguments = random_call(dice)
-        said = Message(role="assistant", tool_calls=[ToolCall(id="call_0", name=name, arguments=arguments)])
+        message = Message(role="assistant", tool_calls=[ToolCall(id="call_0", name=name, arguments=arguments)])
         tools = [tool_for(name, arguments)]
-        turn = pieces_of(template, [Message(role="user", content="x"), said], tools)[-1]
+        turn = pieces_of(template, [Message(role="user", content="x"), message], tools)[-1]
         read = DIALECTS[template.family.dialect](template.decode(template.encode(turn.text)), "c", tools)
         right += [(call.name, call.arguments) for call in read.tool_calls] == [(name, arguments)]
     return right / count

@@ -39,7 +39,7 @@ SAMPLE_EVERY_S = 3.0
 
 
 class Shape(NamedTuple):
-    """What tells one Qwen3 model from another."""
+    """The sizes in which Qwen3 models differ."""
 
     hidden: int
     layers: int
@@ -187,7 +187,7 @@ def _figures(journal: Path) -> dict[str, Any]:
 
 
 def _device(kind: str) -> str:
-    """What the device calls itself."""
+    """The device's name."""
     if kind == "cpu" or not shutil.which("nvidia-smi"):
         return kind
     argv = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]

@@ -1,4 +1,4 @@
-"""How many bytes the indexes of the large tables take beside their rows: ``python benchmarks/indexes.py``.
+"""How many bytes the indexes of the large tables take next to their rows: ``python benchmarks/indexes.py``.
 
 Starts a PostgreSQL of its own and fills it as ``benchmarks/database.py`` does (``--share`` of ten thousand runs and
 five million rollouts, at least 400 runs) with 78 figures a step, gives the turns of a share of the runs (``--words``)

@@ -3,7 +3,7 @@
 Starts a PostgreSQL of its own that syncs, writes the journal of a run (rollouts of 20 turns by default, 40 messages of
 300 characters of mixed words each, groups of eight, a step's metrics), and projects it as a supervisor does: from the
 first line to the last commit, words for the search and outcomes included. Prints JSON: rollouts and events for each
-second of this process's processor time, that of PostgreSQL's process beside it, and the seconds on the clock.
+second of this process's processor time, that of PostgreSQL's process, and the seconds on the clock.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def write_journal(folder: Path, rollouts: int, turns: int) -> int:
             for index, name in enumerate(names):
                 write(run_events.RolloutStarted(rollout=name, step=step, group=group, index=index, row=group, task="t"))
                 for turn in range(turns):
-                    said = [Message(role="assistant", content=text(dice)), Message(role="user", content=text(dice))]
-                    write(run_events.TurnAdded(rollout=name, turn=turn, messages=said, tokens=80, seconds=0.2))
+                    exchange = [Message(role="assistant", content=text(dice)), Message(role="user", content=text(dice))]
+                    write(run_events.TurnAdded(rollout=name, turn=turn, messages=exchange, tokens=80, seconds=0.2))
                 reward = dice.random()
                 ended = {"reward": reward, "parts": {"task_success": reward}, "turns": turns, "tokens": 80 * turns}
                 write(run_events.RolloutFinished(rollout=name, status="completed", seconds=4.0, **ended))

@@ -1,9 +1,9 @@
 """How fast the rollout inspector answers on one run of a million turns: ``python benchmarks/inspector.py``.
 
 Starts a PostgreSQL of its own, writes the run (``inspector_rows.py``; six minutes at full size), and times what a
-person does: filter, sort, search and page (``find``), the bars beside it (``spread``), the whole page over HTTP
-(``page``), the rollouts beside one that was found (``beside``), and any group (``group``). Prints JSON: the median and
-the 95th percentile of the milliseconds of each, and what the words of turns cost: bytes, and milliseconds of the
+person does: filter, sort, search and page (``find``), the bars next to it (``spread``), the whole page over HTTP
+(``page``), the rollouts next to one that was found (``neighbours``), and any group (``group``). Prints JSON: the median
+and the 95th percentile of the milliseconds of each, and what the words of turns cost: bytes, and milliseconds of the
 projection for a thousand turns with and without them.
 ``--turns 100000`` writes fewer, ``--folder F`` keeps the database for the next time.
 """
@@ -80,7 +80,7 @@ def measure() -> dict[str, Any]:
     find: dict[str, Any] = {}
     spread: dict[str, Any] = {}
     page: dict[str, Any] = {}
-    beside: dict[str, Any] = {}
+    neighbours: dict[str, Any] = {}
     for query in QUERIES:
 
         def view(query: str = query) -> View:
@@ -97,15 +97,15 @@ def measure() -> dict[str, Any]:
         page[query] = milliseconds(lambda query=query: client.get(f"/p/bench/runs/{run.pk}/rollouts/?{query}"), 5)  # type: ignore[misc]
         if listed := known.page("", 50)[0]:
             carried = f"/p/bench/rollouts/{listed[len(listed) // 2].pk}/found/?{urlencode({'found': query})}"
-            beside[query] = milliseconds(lambda carried=carried: client.get(carried))  # type: ignore[misc]
-    return {"find": find, "spread": spread, "page": page, "beside": beside, "group": groups(client, run)} | {
+            neighbours[query] = milliseconds(lambda carried=carried: client.get(carried))  # type: ignore[misc]
+    return {"find": find, "spread": spread, "page": page, "neighbours": neighbours, "group": groups(client, run)} | {
         f"{name}_worst_p95_ms": max(each["p95_ms"] for each in listed.values())
-        for name, listed in (("find", find), ("spread", spread), ("page", page), ("beside", beside))
+        for name, listed in (("find", find), ("spread", spread), ("page", page), ("neighbours", neighbours))
     }
 
 
 def groups(client: Any, run: Any) -> dict[str, float]:
-    """Pages of groups that nobody has asked for before, side by side."""
+    """Pages of groups that were not asked for before, side by side."""
     from webapp.runs.rollouts.models import Rollout
 
     places = Rollout.objects.filter(run=run).values_list("step", "group").distinct().order_by("step", "group")
@@ -129,26 +129,26 @@ def sizes() -> dict[str, Any]:
             "SELECT relname, pg_relation_size(oid), reltuples::bigint FROM pg_class"
             " WHERE relname IN ('rollouts_turn', 'rollouts_rollout', 'turn_words')"
         )
-        told = {name: {"mib": round(size / 2**20, 1), "rows": rows} for name, size, rows in cursor.fetchall()}
+        found = {name: {"mib": round(size / 2**20, 1), "rows": rows} for name, size, rows in cursor.fetchall()}
         cursor.execute("SELECT avg(pg_column_size(words)) FROM (SELECT words FROM rollouts_turn LIMIT 20000) AS looked")
-        return told | {"words_bytes_each": round(float(cursor.fetchone()[0]), 1)}
+        return found | {"words_bytes_each": round(float(cursor.fetchone()[0]), 1)}
 
 
 def projection() -> dict[str, Any]:
-    """What a thousand turns cost to write, with and without their words."""
+    """The milliseconds to write a thousand turns, with and without their words."""
     from unittest import mock
 
     from benchmarks.inspector_rows import turns_projected
 
-    told = {}
+    times = {}
     for name, words in (("with", True), ("without", False), ("with again", True), ("without again", False)):
         without = mock.patch("webapp.engine.batch.numbers_of", lambda run, messages: None)
         if words:
-            told[f"{name}_ms"] = round(turns_projected(), 1)
+            times[f"{name}_ms"] = round(turns_projected(), 1)
         else:
             with without:
-                told[f"{name}_ms"] = round(turns_projected(), 1)
-    return told
+                times[f"{name}_ms"] = round(turns_projected(), 1)
+    return times
 
 
 def main() -> int:
@@ -158,11 +158,11 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help="where the database is kept for the next time")
     options = parser.parse_args()
     with kept_services(options.folder):
-        print(json.dumps(_told(options.turns), ensure_ascii=False, indent=1))
+        print(json.dumps(_measured(options.turns), ensure_ascii=False, indent=1))
     return 0
 
 
-def _told(turns: int) -> dict[str, Any]:
+def _measured(turns: int) -> dict[str, Any]:
     import django
 
     django.setup()
@@ -175,8 +175,8 @@ def _told(turns: int) -> dict[str, Any]:
     began = time.perf_counter()
     if not Run.objects.filter(name="large").exists():
         fill(turns)
-    told = {"fill_s": round(time.perf_counter() - began, 1), "sizes": sizes()}
-    return told | measure() | {"projection_of_1000_turns": projection()}
+    figures = {"fill_s": round(time.perf_counter() - began, 1), "sizes": sizes()}
+    return figures | measure() | {"projection_of_1000_turns": projection()}
 
 
 if __name__ == "__main__":

@@ -92,7 +92,7 @@ COMPONENTS = [
 
 
 class Made(NamedTuple):
-    """What was written."""
+    """The rows that were written."""
 
     run: Run
     user: User
@@ -173,13 +173,13 @@ def _turns(rng: random.Random, rollout: Rollout) -> Iterator[Turn]:
     a, b = rng.randrange(1, 99), rng.randrange(1, 99)
     tool = rng.choice(TOOLS)
     call = {"id": "c", "name": tool, "arguments": {"expression": f"{a} * {b}", "city": rng.choice(CITIES)}}
-    said = [
+    turns = [
         [{"role": "system", "content": SYSTEM}, {"role": "user", "content": f"What is {a} * {b}? {rollout.task}"}],
         [{"role": "assistant", "content": _sentence(rng, 40), "tool_calls": [call]}],
         [{"role": "tool", "name": tool, "content": f"{tool} returned {a * b}. {_sentence(rng, 20)}"}],
         [{"role": "assistant", "content": f"{_sentence(rng, 25)} It is {a * b}."}],
     ]
-    for number, messages in enumerate(said):
+    for number, messages in enumerate(turns):
         yield Turn(
             rollout=rollout, run_id=rollout.run_id, number=number, messages=messages, tokens=30,
             seconds=1.5, policy_step=rollout.step, words=numbers_of(rollout.run_id, messages), seq=rollout.step,

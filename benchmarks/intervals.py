@@ -1,9 +1,9 @@
-"""Do the statistics of comparisons tell the truth? ``python benchmarks/intervals.py [--rounds 4000]``.
+"""Are the statistics of comparisons true? ``python benchmarks/intervals.py [--rounds 4000]``.
 
 ``gap``: the largest difference of pass@k, pass^k and McNemar's p from exact fractions, and of Wilson's ends from the
 roots of the score equation, over 1,000 random cases each. ``coverage``: how often the 95% interval holds the planted
 truth: of a success rate, of a skewed reward, of a difference between two contestants and of a suite's score, by tasks
-and tries. ``called_better``: how often two equal contestants are told apart at 5%, and two that differ by a planted
+and tries. ``called_better``: how often two equal contestants differ at 5%, and two that differ by a planted
 gain over as many tasks as ``tasks_needed`` asks for (a power of 80%). Prints JSON.
 """
 

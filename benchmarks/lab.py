@@ -1,7 +1,7 @@
 """How long does the reward lab take? ``python benchmarks/lab.py [--rollouts 10000]``.
 
 On a whole site a run gets so many recorded rollouts, a worker makes a set of them, and the page's request is sent over
-HTTP: with moved weights, with a component that nobody has computed yet, with a page of groups in another order. Prints
+HTTP: with moved weights, with a component that was not computed yet, with a page of groups in another order. Prints
 JSON: seconds of the building, p50 and p95 of the answers in milliseconds, and the size of the set.
 """
 
@@ -104,8 +104,8 @@ def _record(run: Any, rollouts: int) -> None:
                 )
             )
             turns += [
-                Turn(rollout=rows[-1], run=run, number=place, messages=said, seq=number)
-                for place, said in enumerate(_turns(rng, words))
+                Turn(rollout=rows[-1], run=run, number=place, messages=turn_messages, seq=number)
+                for place, turn_messages in enumerate(_turns(rng, words))
             ]
         Rollout.objects.bulk_create(rows)
         Turn.objects.bulk_create(turns)
@@ -115,16 +115,16 @@ def _turns(rng: Any, words: list[str]) -> list[list[dict[str, Any]]]:
     def text(count: int) -> str:
         return " ".join(rng.choices(words, k=count))
 
-    said: list[list[dict[str, Any]]] = [
+    turns: list[list[dict[str, Any]]] = [
         [{"role": "system", "content": text(60)}, {"role": "user", "content": text(25)}]
     ]
     for number in range(2):
         call = {"id": str(number), "name": "search", "arguments": {"q": text(3)}}
-        said += [
+        turns += [
             [{"role": "assistant", "content": text(20), "tool_calls": [call]}],
             [{"role": "tool", "content": text(60), "tool_call_id": str(number)}],
         ]
-    return [*said, [{"role": "assistant", "content": text(50)}]]
+    return [*turns, [{"role": "assistant", "content": text(50)}]]
 
 
 class Lab:

@@ -63,7 +63,7 @@ OTHERS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("qwen2, deep", {"lora_rank": 16, "recompute": True}),
     ("llama", {"lora_rank": 16, "recompute": True}),
 )
-"""Beside the plain ones: a value head, a reference, other optimisers, other micro batches."""
+"""Besides the plain ones: a value head, a reference, other optimisers, other micro batches."""
 
 
 def cases(device: str) -> list[dict[str, Any]]:
@@ -137,7 +137,7 @@ class Longest:
         return nullcontext()
 
     def weights_changed(self) -> int:
-        """Nothing hangs on them."""
+        """Nothing depends on them."""
         self.version += 1
         return self.version
 
@@ -236,13 +236,19 @@ def measure(case: dict[str, Any]) -> dict[str, Any]:
             assert model is not None, "its folder was just written"
             need = memory_of(JobConfig.model_validate(job_of(folder, case)), model, device)
     found = json.loads(done.stdout.splitlines()[-1])
-    told, measured = need.learning, found["most"]
+    predicted, measured = need.learning, found["most"]
     if "tensors" in found:
         program = next(term.bytes for term in need.terms if term.key == "program")
-        found["ratio_of_tensors"] = round((told - program) / found["tensors"], 3)
-    print(f"{case}: told {told >> 20} MiB, measured {measured >> 20} MiB", file=sys.stderr, flush=True)
+        found["ratio_of_tensors"] = round((predicted - program) / found["tensors"], 3)
+    print(f"{case}: predicted {predicted >> 20} MiB, measured {measured >> 20} MiB", file=sys.stderr, flush=True)
     terms = {term.key: term.bytes for term in need.terms}
-    return {**case, "told": told, "measured": measured, "ratio": round(told / measured, 3), "terms": terms} | found
+    return {
+        **case,
+        "told": predicted,
+        "measured": measured,
+        "ratio": round(predicted / measured, 3),
+        "terms": terms,
+    } | found
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ SHAPES = {"north": ("circle", "square"), "south": ("star", "cross")}
 
 
 class Colouring(ToolEnvironment):
-    """Which colour a shape has is nowhere said: a policy can only find out by what is paid."""
+    """No text names the colour of a shape: a policy can only learn it from the reward."""
 
     shape = ""
 

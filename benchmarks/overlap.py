@@ -1,10 +1,10 @@
 """What does playing ahead save, and what does it cost? ``python benchmarks/overlap.py [--steps N] [--seeds 42 43 44]``.
 
 *time*: a GRPO run whose turns come from a sampler that only waits (latency without computation, as one on other
-devices), with the trainer's real updates; step seconds without and with ``rollout.max_staleness`` 1, beside those of
+devices), with the trainer's real updates; step seconds without and with ``rollout.max_staleness`` 1, next to those of
 sampling and training alone. Sampling takes half of, as much as, and twice what training takes. The sampler has weights
 of its own: each handover waits for a write, a load and the turns of the proof, and the proof's forward is the trainer's
-real one. *step_ahead_s* is with the handover beside training, *step_in_series_s* the same run with the handover and its
+real one. *step_ahead_s* is with the handover during training, *step_in_series_s* the same run with the handover and its
 proof before the next sampling begins, as it was. What the trainer itself spends on them is *handover_s*.
 
 *learning*: the demo's chain (SFT, then GRPO on the tools task) sampled from a copy of the weights that is brought up to
@@ -76,7 +76,7 @@ class Waits:
         self._written = False
 
     async def generate(self, prompt_ids: list[int], *, max_tokens: int, seed: int, episode: str = "") -> Sample:
-        """Ids that hang on the seed, with log-probabilities of the weights' version, so that a proof sees new ones."""
+        """Ids that depend on the seed, with log-probabilities of the weights' version, for the proof."""
         await asyncio.sleep(self._seconds)
         self._turns += 1
         ids = [10 + (seed >> place) % 90 for place in range(max_tokens - 1)]
@@ -167,7 +167,7 @@ class InSeries(Rollouts):
 
 
 class Copied(TransformersEngine):
-    """Samples from a copy of the weights, brought up to date when it is told of new ones."""
+    """Samples from a copy of the weights, brought up to date when it is notified of new ones."""
 
     def __init__(self, trained: Any, engine: TransformersEngine, own: Any) -> None:
         super().__init__(own, stop_ids=engine._stop_ids, params=engine._params, parks=engine._parks)

@@ -2,8 +2,8 @@
 
 One GRPO step of a long-tailed sampling: 4 prompts of 527, 29, 30 and 30 tokens × 8 rollouts, of which one has 240
 tokens and seven have 16. Counted are the ids that enter the model: in the forward of the loss, and in the two without
-a gradient (old log-probabilities, because a step has two mini batches, and the reference, because β is not 0). Beside
-micro batches of rows the same with a limit of tokens, and packed (there with the 208 cells of the trial before the
+a gradient (old log-probabilities, because a step has two mini batches, and the reference, because β is not 0). Besides
+micro batches of rows, the same with a limit of tokens, and packed (there with the 208 cells of the trial before the
 run). ``untrimmed`` is what TRL's one width for all would be. Prints JSON.
 """
 

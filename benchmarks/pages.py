@@ -32,7 +32,7 @@ def floor(request: Any, slug: str) -> Any:
 
 
 def addresses() -> dict[str, str]:
-    """The pages, by the name under which they are told."""
+    """The pages, by the name under which they are reported."""
     from webapp.runs.models import Run
 
     of = Run.objects.filter(project__slug="project-00", kind="grpo", name__startswith="run-").order_by("-created_at")
@@ -72,23 +72,23 @@ def measure(rounds: int, only: str) -> dict[str, Any]:
     client = Client()
     client.force_login(User.objects.get(username="person-00"))
     asked = {name: address for name, address in addresses().items() if only in name or name == "floor"}
-    told: dict[str, dict[str, Any]] = {}
+    figures: dict[str, dict[str, Any]] = {}
     for name, address in asked.items():
         with CaptureQueriesContext(connection) as caught:
             answer = _get(client, name, address)
-        told[name] = {"status": answer.status_code, "bytes": len(answer.content), "queries": len(caught)}
+        figures[name] = {"status": answer.status_code, "bytes": len(answer.content), "queries": len(caught)}
     taken = _rounds(client, asked, rounds, backend_clock())
     standard = _standard()
     base = statistics.median(own for own, _database in taken["floor"])
     for name, found in taken.items():
         own, database = (statistics.median(column) for column in zip(*found, strict=True))
-        told[name] |= {
+        figures[name] |= {
             "python_ms": round(own, 1),
             "above_floor_ms": round(own - base, 1),
             "postgres_ms": round(database, 1),
             "a_second": round(CORES * 1000 / (own + database)),
         }
-    return {"standard_ms": standard, "pages": told}
+    return {"standard_ms": standard, "pages": figures}
 
 
 def _standard() -> float:

@@ -111,14 +111,14 @@ PEERS = {
 
 def written(python: str, peer: Peer, folder: Path) -> tuple[str, float]:
     """Write the points unless they are there; what the writer printed, and its seconds."""
-    told = folder / "told.json"
-    if not told.exists():
+    record = folder / "written.json"
+    if not record.exists():
         folder.mkdir(parents=True, exist_ok=True)
         began = time.monotonic()
         code = f"FOLDER = {str(folder)!r}\n{POINTS}{peer.write}"
-        said = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-        told.write_text(json.dumps([said[-1] if said else "", time.monotonic() - began]), encoding="utf-8")
-    run, seconds = json.loads(told.read_text(encoding="utf-8"))
+        printed = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+        record.write_text(json.dumps([printed[-1] if printed else "", time.monotonic() - began]), encoding="utf-8")
+    run, seconds = json.loads(record.read_text(encoding="utf-8"))
     return run, seconds
 
 

@@ -135,7 +135,7 @@ def main() -> int:
         path, name, cookie, points = site.shell(FILL, timeout=300).splitlines()[-1].split()
         doctor_s = seen_by_the_doctor(site)
         origin = f"http://127.0.0.1:{site.port}"
-        # A profile on disk, as a person has: a private window would compile Plotly anew each time.
+        # A profile on disk, as a person has: a private window would compile Plotly again each time.
         context = playwright.chromium.launch_persistent_context(
             site.data / "profile",
             executable_path=shutil.which("chromium"),

@@ -2,8 +2,8 @@
 
 Each native environment plays episodes as a run does (the player, its journal), by the calls of ``benchmarks/envs.py``
 with mistakes between them, up to 20 turns: texts that are no call, tools that do not exist. What the journal has is
-then played again on a server that was started anew, and every answer is compared. ``turn_by_turn`` does that once more
-for each turn of every tenth rollout by itself, as somebody does who opens it there. Seconds are those of a whole
+then played again on a new server, and every answer is compared. ``turn_by_turn`` does that once more
+for each turn of every tenth rollout by itself, as a person does who opens it there. Seconds are those of a whole
 rollout with its connection, for 20 turns where it has fewer. Prints JSON.
 """
 
@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.environment import environment_server  # noqa: E402
-from benchmarks.envs import EPISODES, Told  # noqa: E402
+from benchmarks.envs import EPISODES, Seen  # noqa: E402
 from envs.wire import Message, ResetRequest, ToolCall  # noqa: E402
 from training.config import EnvironmentConfig, RolloutConfig  # noqa: E402
 from training.dialects import ParsedTurn  # noqa: E402
@@ -55,10 +55,10 @@ class Actor(Player):
     """Plays what a benchmark's episode says, with mistakes before its turns."""
 
     scripts: dict[str, Iterator[ParsedTurn]] = field(default_factory=dict)
-    told: dict[str, Told] = field(default_factory=dict)
+    seen: dict[str, Seen] = field(default_factory=dict)
 
     async def _sample(self, task: Task, trajectory: Trajectory) -> Sample:
-        self.told[task.episode_id].answer = "\n".join(message.content for message in trajectory.messages[-2:])
+        self.seen[task.episode_id].answer = "\n".join(message.content for message in trajectory.messages[-2:])
         turn = next(self.scripts[task.episode_id], ParsedTurn("That is all."))
         return Answered([END], [0.0], True, turn=turn, message=Message(role="assistant", content=turn.text))
 
@@ -96,11 +96,11 @@ async def record(name: str, url: str, count: int, folder: Path) -> dict[str, Rec
     journal = Journal(folder / name)
     resets, rewards = {}, {}
     for number in range(count):
-        key, told = f"a1-s1-g{number}-i0", Told()
-        episode = EPISODES[name](number, told)
+        key, seen = f"a1-s1-g{number}-i0", Seen()
+        episode = EPISODES[name](number, seen)
         begin = next(episode)
         resets[key] = ResetRequest(task=begin["task"], seed=begin["seed"], episode_id=key)
-        actor.scripts[key], actor.told[key] = script(episode, number), told
+        actor.scripts[key], actor.seen[key] = script(episode, number), seen
         task = Task(number, [], None, begin["task"], begin["seed"], 0, key)
         trajectory = await actor.play(task, Writer(journal, key))
         if trajectory.error is not None:
@@ -121,13 +121,13 @@ class Writer:
         self._journal, self._name, self._count = journal, name, 0
 
     def __call__(self, played: PlayedTurn) -> None:
-        told = {"messages": played.messages, "parse_error": played.parse_error, "wrote": played.wrote}
-        self._journal.write(TurnAdded.model_validate({"rollout": self._name, "turn": self._count, **told}))
+        turn = {"messages": played.messages, "parse_error": played.parse_error, "wrote": played.wrote}
+        self._journal.write(TurnAdded.model_validate({"rollout": self._name, "turn": self._count, **turn}))
         self._count += 1
 
 
 def recording(reset: ResetRequest, events: list[TurnAdded], reward: float | None) -> Recording:
-    """What a journal has of a rollout."""
+    """A rollout as a journal has it."""
     first, *rest = events
     turns: list[Taken] = []
     for event in rest:

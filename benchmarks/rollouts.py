@@ -66,7 +66,7 @@ def _train_model(folder: Path) -> Path:
 
 
 def measure_ours(model_folder: Path, folder: Path, url: str, rounds: int) -> dict[str, Any]:
-    """Seconds of a step's rollout phase, of its rollouts, and of one rollout with nothing beside it (medians)."""
+    """Seconds of a step's rollout phase, of its rollouts, and of one rollout alone (medians)."""
     from training.rollout.step import Step
 
     collector, engine = make_collector(model_folder, folder, url)
@@ -77,7 +77,7 @@ def measure_ours(model_folder: Path, folder: Path, url: str, rounds: int) -> dic
             began = time.monotonic()
             rollouts = collector.collect(number + 1, indices).rollouts
             phase = time.monotonic() - began
-            # The one that ended last again, with nothing beside it (the same seed, so the same turns): the phase
+            # The one that ended last again, alone (the same seed, so the same turns): the phase
             # could not have been shorter than that.
             longest = max(range(len(indices)), key=lambda i: rollouts[i].trajectory.seconds)
             single = collector._runner.run(Step(collector, number + 1, indices).run_one(longest))

@@ -1,4 +1,4 @@
-"""Tokens that a CPU second samples: ours beside ``generate`` of transformers. ``python benchmarks/sampler.py``.
+"""Tokens that a CPU second samples: ours against ``generate`` of transformers. ``python benchmarks/sampler.py``.
 
 64 rollouts of three turns on the starter's shape, rows of different lengths, words of an environment between the turns;
 both sample at temperature 1 and return the log-probability of each token, both up to the same number of tokens a turn.

@@ -20,7 +20,7 @@ START_LIMIT_S, STOP_LIMIT_S = 900, 90
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
+    """A port that no process listens on now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -99,7 +99,7 @@ class Site:
         return done.stdout
 
     def shell(self, code: str, timeout: float = 60) -> str:
-        """What a few lines of Python print inside this site's Django."""
+        """The output of a few lines of Python inside this site's Django."""
         return self.manage("shell", "--no-imports", "-v", "0", "-c", code, timeout=timeout).strip()
 
     def _read(self) -> None:

@@ -66,7 +66,7 @@ class Soak:
 
     # --- Before ---------------------------------------------------------------------------------------------------
     def fill(self) -> dict[str, Any]:
-        """Runs, an evaluation, and people; what the lookers are told. Only now Django knows its database."""
+        """Runs, an evaluation, and people; the orders for the lookers. Only now Django knows its database."""
         import django
 
         django.setup()
@@ -312,7 +312,7 @@ def soak(minutes: float, tabs: int, people: int, *, calm: bool) -> dict[str, Any
 
 
 def wrong_in(figures: dict[str, Any]) -> list[str]:
-    """What may not be, in words."""
+    """Sentences on figures that are not allowed."""
     found = [f"{what}: {n}" for what, n in figures["wrong"].items() if " 503 " not in what or what.endswith(" 503 ")]
     refused = figures["tabs"]["not_opened"].items()
     found += [f"sockets, {what}: {n}" for what, n in refused if what.startswith("HTTP ") and what != "HTTP 503"]

@@ -36,7 +36,7 @@ class Acts:
 
     @property
     def all(self) -> list[Callable[[], None]]:
-        """What each of them does."""
+        """The action of each of them."""
         return [
             lambda: self._go_on("upload", self._upload),
             lambda: self._go_on("import", self._import),
@@ -44,7 +44,7 @@ class Acts:
         ]
 
     def report(self) -> dict[str, Any]:
-        """What was done, and what was not as it must be."""
+        """The counts of actions, and their faults."""
         return {
             "done": dict(self.done),
             "statuses": {str(status): n for status, n in sorted(self.statuses.items())},

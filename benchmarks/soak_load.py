@@ -28,8 +28,8 @@ _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}")
 class Load:
     """Tabs that stay open and people who ask for something once a second."""
 
-    def __init__(self, told: dict[str, Any]) -> None:
-        self.told = told
+    def __init__(self, orders: dict[str, Any]) -> None:
+        self.orders = orders
         self.statuses: Counter[str] = Counter()
         self.wrong: Counter[str] = Counter()
         self.took: list[float] = []
@@ -44,8 +44,8 @@ class Load:
         """All at once until the input closes; the figures."""
         began = time.monotonic()
         door = asyncio.Semaphore(DOOR)
-        jobs = [asyncio.create_task(self._tab(tab, door)) for tab in self.told["tabs"]]
-        jobs += [asyncio.create_task(self._person(place, cookie)) for place, cookie in enumerate(self.told["people"])]
+        jobs = [asyncio.create_task(self._tab(tab, door)) for tab in self.orders["tabs"]]
+        jobs += [asyncio.create_task(self._person(place, cookie)) for place, cookie in enumerate(self.orders["people"])]
         await asyncio.to_thread(sys.stdin.read)
         self.ended.set()
         for job in jobs:
@@ -79,7 +79,7 @@ class Load:
                     line = await websockets.connect(
                         tab["socket"],
                         additional_headers={"Cookie": tab["cookie"]},
-                        origin=self.told["origin"],
+                        origin=self.orders["origin"],
                         max_size=None,
                         open_timeout=ANSWER_LIMIT_S,
                     )
@@ -108,12 +108,12 @@ class Load:
             await line.close()
 
     async def _person(self, place: int, cookie: str) -> None:
-        """Ask for one address after another, a second apart; whoever waits longer asks more rarely."""
-        addresses = self.told["addresses"]
+        """Ask for one address after another, a second apart; a person who waits longer asks more rarely."""
+        addresses = self.orders["addresses"]
         turn = cycle([*addresses[place % len(addresses) :], *addresses[: place % len(addresses)]])
-        await asyncio.sleep(place / max(1, len(self.told["people"])))
+        await asyncio.sleep(place / max(1, len(self.orders["people"])))
         async with httpx.AsyncClient(
-            base_url=self.told["origin"], headers={"Cookie": cookie}, timeout=ANSWER_LIMIT_S
+            base_url=self.orders["origin"], headers={"Cookie": cookie}, timeout=ANSWER_LIMIT_S
         ) as browser:
             for address in turn:
                 began = time.monotonic()
@@ -121,7 +121,7 @@ class Load:
                 await asyncio.sleep(max(0.0, 1 - (time.monotonic() - began)))
 
     async def _ask(self, browser: httpx.AsyncClient, address: str) -> None:
-        began, all_open = time.monotonic(), self.open_now == len(self.told["tabs"])
+        began, all_open = time.monotonic(), self.open_now == len(self.orders["tabs"])
         try:
             answer = await browser.get(address)
         except httpx.TimeoutException:
@@ -168,8 +168,8 @@ def _why(exc: BaseException) -> str:
 
 def main() -> int:
     """Read the orders, look until the input closes, and print what was seen."""
-    told = json.loads(sys.stdin.readline())
-    print(json.dumps(asyncio.run(Load(told).run())))
+    orders = json.loads(sys.stdin.readline())
+    print(json.dumps(asyncio.run(Load(orders).run())))
     return 0
 
 

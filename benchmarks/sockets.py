@@ -73,8 +73,8 @@ async def watch(jobs: list[dict[str, str]], origin: str, seconds: float) -> dict
 
 
 def clients() -> int:
-    told = json.load(sys.stdin)
-    print(json.dumps(asyncio.run(watch(told["jobs"], told["origin"], told["seconds"]))))
+    orders = json.load(sys.stdin)
+    print(json.dumps(asyncio.run(watch(orders["jobs"], orders["origin"], orders["seconds"]))))
     return 0
 
 
@@ -95,12 +95,12 @@ class Talker(threading.Thread):
         )
         lease = claim(self.run_row.pk)
         if lease is None:
-            raise RuntimeError("Somebody else claimed the run.")
+            raise RuntimeError("Another worker claimed the run.")
         self.lease, self.pause, self.text = lease, 1 / turns_a_second, "x" * size
         self.journal = Journal(attempt_dir(lease.run_id, lease.attempt))
         self.projector = Projector(lease)
         self.ended = threading.Event()
-        self.said = 0
+        self.written = 0
 
     def run(self) -> None:
         from django.db import close_old_connections
@@ -118,8 +118,8 @@ class Talker(threading.Thread):
             if now >= due:
                 due += self.pause
                 message = Message(role="assistant", content=f"{time.time()} {self.text}")
-                self.journal.write(TurnAdded(rollout="r", turn=self.said, messages=[message], tokens=5))
-                self.said += 1
+                self.journal.write(TurnAdded(rollout="r", turn=self.written, messages=[message], tokens=5))
+                self.written += 1
             if now >= projected:
                 self.projector.drain()
                 projected = now + GATHER_S
@@ -158,9 +158,9 @@ def web_process(pid: int) -> Any:
 
 
 def run_clients(jobs: list[dict[str, str]], origin: str, seconds: float) -> dict[str, Any]:
-    told = json.dumps({"jobs": jobs, "origin": origin, "seconds": seconds})
+    orders = json.dumps({"jobs": jobs, "origin": origin, "seconds": seconds})
     argv = [sys.executable, __file__, "--clients"]
-    done = subprocess.run(argv, input=told, capture_output=True, text=True, timeout=seconds + 120)
+    done = subprocess.run(argv, input=orders, capture_output=True, text=True, timeout=seconds + 120)
     if done.returncode:
         raise RuntimeError(done.stderr[-2000:])
     return dict(json.loads(done.stdout))
@@ -235,13 +235,13 @@ def main() -> int:
                 "cores": os.cpu_count(),
                 "load": round(os.getloadavg()[0], 1),
                 "runs": RUNS,
-                "events_a_second": round(sum(talker.said for talker in talkers) / took, 1),
+                "events_a_second": round(sum(talker.written for talker in talkers) / took, 1),
                 **found,
                 "turns_seen": len(late),
                 "late_s": {"p50": round(median(late), 3), "p95": round(cuts[94], 3), "p99": round(cuts[98], 3)},
                 "web_cpu_share": round((after.user + after.system - used.user - used.system) / took, 2),
                 "silent_tabs": SILENT,
-                "silent_bytes_offered": loud.said * LOUD_TURN_BYTES,
+                "silent_bytes_offered": loud.written * LOUD_TURN_BYTES,
                 "silent_mib_each": round((max(weights) - weights[0]) / SILENT / 2**20, 2),
             }
         )

@@ -1,4 +1,4 @@
-"""What `manage.py up` takes until somebody can click: ``python benchmarks/start.py [--clone]``.
+"""What `manage.py up` takes until a person can click: ``python benchmarks/start.py [--clone]``.
 
 Starts a Tiltyard in an empty folder, ends it, and starts it again in the same folder, which is migrated then. Each time
 it asks for the login page until that answers 200, and sums the processor time of `up`, of all that descend from it, and
@@ -44,7 +44,7 @@ def cpu_seconds() -> float:
 
 
 def memory_mib() -> float:
-    """What our descendants hold: proportional set sizes, in MiB."""
+    """The memory of our descendants: proportional set sizes, in MiB."""
     total = 0
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):

@@ -1,4 +1,4 @@
-"""CPU seconds of a GRPO step: ours beside TRL's own trainer. ``python benchmarks/step.py [--steps N]``.
+"""CPU seconds of a GRPO step: ours against TRL's own trainer. ``python benchmarks/step.py [--steps N]``.
 
 The same starter, prompts and sizes (8 prompts × 8 generations of at most 64 tokens, one turn, no environment); ours
 writes its journal and every figure as in a run, TRL logs nothing. The first steps are left out. Time is the

@@ -79,7 +79,7 @@ def _rollouts(run: Any) -> None:
     from webapp.runs.rollouts.models import Rollout, RolloutGroup, Turn
 
     now = timezone.now()
-    said = [{"role": "assistant", "content": "I look for a table for two. " * 40}]
+    reply = [{"role": "assistant", "content": "I look for a table for two. " * 40}]
     for first in range(0, ROLLOUTS, 2_000):
         rows = [
             Rollout(
@@ -100,7 +100,7 @@ def _rollouts(run: Any) -> None:
         ]
         Rollout.objects.bulk_create(rows)
         Turn.objects.bulk_create(
-            [Turn(run=run, rollout=row, number=n, messages=said, seq=row.seq) for row in rows for n in range(TURNS)]
+            [Turn(run=run, rollout=row, number=n, messages=reply, seq=row.seq) for row in rows for n in range(TURNS)]
         )
     groups = [RolloutGroup(run=run, attempt=1, step=STEPS, group=n, zero_variance=False, seq=1) for n in range(8)]
     RolloutGroup.objects.bulk_create(groups)
@@ -163,7 +163,7 @@ def fetch(url: str, cookie: str = "") -> tuple[bytes, int, HTTPResponse]:
 
 
 def page_bytes(url: str, cookie: str) -> dict[str, Any]:
-    """What the run page weighs on the wire, its scripts followed through their imports; Plotly by itself."""
+    """The bytes of the run page on the wire, its scripts followed through their imports; Plotly by itself."""
     page, size, _answer = fetch(url, cookie)
     html = page.decode()
     plotly = re.search(r'"(/static/vendor/plotly[^"]+)"', html)

@@ -176,13 +176,13 @@ def tokens(tab: Any, address: str) -> dict[str, Any]:
         page.locator("#tokens .token[data-at]").nth(TOKENS - 1).wait_for(state="attached")
         complete.append(page.evaluate("performance.now()") - timing[1])
         page.close()
-    told = {
+    figures = {
         "answer_ms": spread(served),
         "paint_ms": spread(painted),
         "all_ms": spread(complete),
         "page_ms": spread(whole),
     }
-    return {"tokens": TOKENS, **told}
+    return {"tokens": TOKENS, **figures}
 
 
 def spread(values: list[float]) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 On a whole site a viewer posts so many tries at once of a spec whose pattern runs into its limit, and again when all are
 answered, while a stranger of another team tries a small spec once a second. Prints JSON: how long the stranger waits
-(p50 and the largest; alone; and for the very first answer, which starts a process) beside an answer that needs no
+(p50 and the largest; alone; and for the very first answer, which starts a process) next to an answer that needs no
 scoring, and what becomes of the viewer.
 """
 
@@ -59,7 +59,7 @@ def make() -> None:
 
 
 class Person:
-    """Somebody who tries their spec."""
+    """A person who tries their spec."""
 
     def __init__(self, site: Site, made: dict[str, str], text: str) -> None:
         token = "c" * 32

@@ -33,7 +33,7 @@ class Foreign(Unknown):
 
 
 class TrustedOrigins(OriginValidator):
-    """Lets in pages of the trusted origins; a header that is no origin is a foreign one."""
+    """Lets in pages of the trusted origins; a header that is not an origin counts as a foreign one."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> Any:
         """Pass on, or refuse."""

@@ -1,1 +1,1 @@
-"""Our environments and rewards beside the published code of the systems they follow. See ``__main__``."""
+"""Our environments and rewards compared with the published code of the systems they follow. See ``__main__``."""

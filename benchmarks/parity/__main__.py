@@ -1,4 +1,6 @@
-"""Does what stands still stand? ``python -m benchmarks.parity --upstream FOLDER --data FOLDER [--only NAME]``.
+"""Do we still match published code? ``python -m benchmarks.parity --upstream FOLDER --data FOLDER``.
+
+``--only NAME`` runs one comparison.
 
 ``--upstream`` holds working copies of published repositories, each under its own name; none is needed for the others:
 
@@ -81,7 +83,7 @@ def _measured(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def _any(value: Any, key: str) -> bool:
-    """Whether something is said under the key anywhere."""
+    """Whether the key has a value anywhere."""
     if not isinstance(value, dict):
         return False
     return bool(value.get(key)) or any(_any(item, key) for item in value.values())

@@ -79,7 +79,7 @@ def official_checker() -> dict[str, Any]:
             with pristine():
                 theirs = _official(checker.multi_turn_checker, name, plan, f"m{number}v{variant}")
             for made in set(vars(utils)) - before:
-                delattr(utils, made)  # upstream keeps every instance for ever
+                delattr(utils, made)  # upstream never frees an instance
             solved += theirs
             tally.add(ours == theirs, {"id": name, "ours": ours, "official": theirs, "plan": str(plan)[:600]})
     return tally.report(solved_by_the_official_checker=solved)
@@ -87,8 +87,8 @@ def official_checker() -> dict[str, Any]:
 
 def _official(check: Callable[..., dict[str, Any]], name: str, plan: Plan, model: str) -> bool:
     entry = copy.deepcopy(entries()[name])
-    said = [[[written(call) for call in message] for message in turn] for turn in plan]
-    return bool(check(said, entry["ground_truth"], entry, entry["split"], model)["valid"])
+    calls = [[[written(call) for call in message] for message in turn] for turn in plan]
+    return bool(check(calls, entry["ground_truth"], entry, entry["split"], model)["valid"])
 
 
 def _steps(plan: Plan) -> Iterator[StepRequest]:

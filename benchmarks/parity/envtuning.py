@@ -1,4 +1,4 @@
-"""EnvTuning's own parser and its own interaction, beside ours in ``compat`` mode, over random messages and episodes."""
+"""EnvTuning's own parser and interaction against ours in ``compat`` mode, over random messages and episodes."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class _Base:
 
 
 def random_messages(parser: ModuleType, count: int) -> Tally:
-    """What a message is: its calls as text, an answer, or the sentence that the model reads."""
+    """The kind of a message: its calls as text, an answer, or the sentence that the model reads."""
     rng, tally = random.Random(SEED), Tally()
     for _ in range(count):
         text = _message(rng)
@@ -103,12 +103,12 @@ def random_episodes(interaction: ModuleType, rewards: list[ModuleType], passes: 
         for name in entries():
             task = resolve(read_row({"id": name}), 0)
             for number in range(passes):
-                said = list(_said(task, random.Random(rng.random())))
+                texts = list(_said(task, random.Random(rng.random())))
                 with pristine(sources):
-                    theirs = asyncio.run(_upstream(server, task, f"{name}_{number}", said))
-                ours, parts = _own(name, said, errors)
-                if errors == "augmented":  # the hints are written anew, so they read otherwise
-                    ours, theirs = _untold(ours), _untold(theirs)
+                    theirs = asyncio.run(_upstream(server, task, f"{name}_{number}", texts))
+                ours, parts = _own(name, texts, errors)
+                if errors == "augmented":  # the hints are our own texts, so they differ
+                    ours, theirs = _without_hints(ours), _without_hints(theirs)
                 tally.add(*_compared(name, ours, parts, theirs, rewards))
     return tally
 
@@ -133,7 +133,7 @@ Step = tuple[str, int, bool]
 """What was answered, the code, and whether the episode is over."""
 
 
-async def _upstream(server: Any, task: Task, instance: str, said: list[str]) -> list[Step]:
+async def _upstream(server: Any, task: Task, instance: str, texts: list[str]) -> list[Step]:
     entry = copy.deepcopy(entries()[task.id])
     kwargs = {
         "id": task.id,
@@ -145,7 +145,7 @@ async def _upstream(server: Any, task: Task, instance: str, said: list[str]) -> 
     }
     await server.start_interaction(instance, **kwargs)
     steps: list[Step] = []
-    for text in said:
+    for text in texts:
         over, content, score, _ = await server.generate_response(
             instance, [{"role": "assistant", "content": text}], id=task.id
         )
@@ -155,12 +155,12 @@ async def _upstream(server: Any, task: Task, instance: str, said: list[str]) -> 
     return steps
 
 
-def _own(name: str, said: list[str], errors: Errors) -> tuple[list[Step], dict[str, float]]:
+def _own(name: str, texts: list[str], errors: Errors) -> tuple[list[Step], dict[str, float]]:
     environment = BfclEnvironment()
     environment.reset({"id": name, "speech": "text", "compat": True, "errors": errors}, 0, "parity")
     steps: list[Step] = []
     parts: dict[str, float] = {}
-    for text in said:
+    for text in texts:
         seen = environment.step(StepRequest(message=text))
         steps.append(("".join(message.content for message in seen.messages), seen.info["code"], seen.done))
         if seen.done:
@@ -169,7 +169,7 @@ def _own(name: str, said: list[str], errors: Errors) -> tuple[list[Step], dict[s
     return steps, parts
 
 
-def _untold(steps: list[Step]) -> list[Step]:
+def _without_hints(steps: list[Step]) -> list[Step]:
     return [("", code, over) for _, code, over in steps]
 
 

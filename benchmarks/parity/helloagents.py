@@ -1,4 +1,4 @@
-"""``RLTrainingTool`` beside its documentation: every row of GSM8K in both forms, answers, and texts of errors.
+"""``RLTrainingTool`` against its documentation: every row of GSM8K in both forms, answers, and texts of errors.
 
 Its code is under a licence that this project keeps away from, so the other side is written here a second time from its
 documents. What trains is measured by ``tests/training/rl_tool/``, which runs every example of them.
@@ -46,7 +46,7 @@ def measure(data: Path) -> dict[str, Any]:
 
 
 def rows(place: Path) -> Tally:
-    """Each row as we write it for SFT and for RL, beside the document's."""
+    """Each row as we write it for SFT and for RL, against the document's."""
     tally = Tally()
     for split, count in ROWS.items():
         source = place / f"gsm8k_{split}.jsonl"
@@ -85,10 +85,10 @@ def _documented(form: str, row: dict[str, str]) -> dict[str, str]:
 
 
 def answers(place: Path) -> Tally:
-    """What the documentation answers to calls that train nothing."""
+    """The documented answers to calls that train nothing."""
     tool, tally = RLTrainingTool(str(place)), Tally()
 
-    def told(given: dict[str, Any]) -> dict[str, Any]:
+    def answer_of(given: dict[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(tool.run(given))
         return found
 
@@ -98,14 +98,14 @@ def answers(place: Path) -> Tally:
                 given = {"action": "load_dataset", "format": form, "split": split, "max_samples": most}
                 size = min(count, most or count)
                 expected = {"status": "success", "format": form, "split": split, "dataset_size": size}
-                answer = told({**given, "model_name": "starter"})
+                answer = answer_of({**given, "model_name": "starter"})
                 tally.add(answer == {**expected, "sample_keys": keys}, {"given": given, "ours": answer})
-    answer = told({"action": "create_reward", "reward_type": "accuracy"})
+    answer = answer_of({"action": "create_reward", "reward_type": "accuracy"})
     tally.add(answer == ACCURACY, answer)
     for given, text in ERRORS:
-        tally.add(told(given) == {"status": "error", "message": text}, {"given": given, "ours": told(given)})
+        tally.add(answer_of(given) == {"status": "error", "message": text}, {"given": given, "ours": answer_of(given)})
     for given, text in BEGINNINGS:
-        answer = told(given)
+        answer = answer_of(given)
         same = answer["status"] == "error" and answer["message"].startswith(text)
         tally.add(same and len(answer) == 2, {"given": given, "ours": answer})
     return tally

@@ -1,4 +1,4 @@
-"""Reward components over random episodes, beside the published reward code or, where that may not be used, its text.
+"""Reward components over random episodes, against the published reward code or, where that may not be used, its text.
 
 HelloAgents' code is under a licence that this project keeps away from: its formulas are written here a second time from
 its documents. Advantages are TRL's own lines.
@@ -131,8 +131,8 @@ def _conversation(asked: str, turns: list[tuple[str, list[dict[str, Any]]]]) -> 
         calls = [ToolCall(id=f"{number}.{place}", name="tool") for place, _ in enumerate(results)]
         messages.append(Message(role="assistant", content=text, tool_calls=calls or None))
         for call, result in zip(calls, results, strict=True):
-            told = result["result"] if result["success"] else f"错误: {result['error']}"
-            messages.append(Message(role="tool", content=told, tool_call_id=call.id))
+            reply = result["result"] if result["success"] else f"错误: {result['error']}"
+            messages.append(Message(role="tool", content=reply, tool_call_id=call.id))
     return Episode(messages, 1)
 
 
@@ -150,7 +150,7 @@ def toolbench_seed(upstream: Path | None) -> Tally:
         )
 
     def theirs(turns: list[Turn]) -> float:
-        text = "".join(said + answer for said, answer, _ in turns)
+        text = "".join(text_of_turn + answer for text_of_turn, answer, _ in turns)
         kinds = [kind for _, _, kind in turns]
         meta = {
             "api_errors": {0: [kind == "bad" for kind in kinds if kind in ("ok", "bad")]},
@@ -214,7 +214,7 @@ def bfcl(upstream: Path | None) -> Tally:
 
 
 def webshop(upstream: Path | None, data: Path) -> Tally:
-    """Components over what the environment says of purchases, beside upstream's reward of the same."""
+    """Components over the environment's reports of purchases, against upstream's reward of the same."""
     catalogue = folder(data, *CATALOGUE)
     shop, engine = Shop(load_catalogue(catalogue)), open_engine(upstream, catalogue)
     names = {"webshop_type": "r_type", "webshop_attributes": "r_att", "webshop_options": "r_option"}

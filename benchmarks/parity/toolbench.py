@@ -1,4 +1,4 @@
-"""StableToolBench's own server beside ours, where its answer is decided: what is recorded, and what is refused.
+"""StableToolBench's own server against ours, where its answer is decided: what is recorded, and what is refused.
 
 Everything else upstream asks of an API on the internet or of a model; here neither answers it, and such a request is
 left out of the count.
@@ -122,7 +122,7 @@ def _spellings(category: str, tool: str, api: str, given: Any) -> Iterator[tuple
 
 
 def _refused() -> Iterator[Request]:
-    """Arguments that nobody can read, and bodies with a field missing or of another type."""
+    """Arguments that cannot be parsed, and bodies with a field missing or of another type."""
     whole: Request = {**dict.fromkeys(FIELDS, ""), "category": "Data", "tool_name": "a_tool", "api_name": "an_api"}
     for text in REFUSED:
         yield {**whole, "tool_input": text}

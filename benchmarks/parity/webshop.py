@@ -1,6 +1,6 @@
-"""WebShop: goals, purchases and the rule baseline beside Princeton's own engine.
+"""WebShop: goals, purchases and the rule baseline against Princeton's own engine.
 
-Of upstream's requirements spaCy's model is on no registry: our list of nouns stands in for it on both sides, so the
+Of upstream's requirements spaCy's model is on no registry: our list of nouns replaces it on both sides, so the
 title score is compared as a formula and not word by word.
 """
 
@@ -90,7 +90,7 @@ def _loaded(engine: ModuleType, goal: ModuleType, data: Path) -> tuple[dict[str,
 
 
 def goals(shop: Shop, engine: Engine) -> Tally:
-    """Session by session; upstream draws the cap anew at each start, so it and its words are left out."""
+    """Session by session; upstream draws the cap again at each start, so it and its words are left out."""
     tally = Tally()
     tally.add(len(shop.goals) == len(engine.goals), "number of goals")
     for number, theirs in enumerate(engine.goals):

@@ -53,7 +53,7 @@ def unpack(archive: Path, target: Path) -> list[Path]:
 
 
 def _remove(files: Iterable[Path]) -> None:
-    """What did not arrive whole must not be taken for a model."""
+    """Remove files that did not arrive whole: they must not be taken for a model."""
     for path in files:
         path.unlink(missing_ok=True)
 
@@ -69,7 +69,7 @@ class Tiltyard(Connection):
     """One site, as one token sees it. ``project`` is the slug that calls about a project mean."""
 
     def me(self) -> Json:
-        """Who the token acts as, and what it may do."""
+        """The person that the token acts as, and its rights."""
         return self.call("GET", "/me")
 
     def projects(self) -> list[Json]:
@@ -101,11 +101,11 @@ class Tiltyard(Connection):
         return self.once(path) if act == "resume" else self.call("POST", path)
 
     def branch(self, run_id: str, step: int, *, name: str, config: Mapping[str, Any]) -> Json:
-        """A child that goes on from the checkpoint of a step, with the options of ``config`` changed."""
+        """A child that continues from the checkpoint of a step, with the options of ``config`` changed."""
         return self.once(f"/runs/{run_id}/clone", json={"step": step, "name": name, "config": config})
 
     def summary(self, run_id: str) -> Json:
-        """What came of a run: from where to where, best step, held out, cost, model, what to try next."""
+        """The result of a run: first and last figures, best step, held out, cost, model, what to try next."""
         return self.call("GET", f"/runs/{run_id}/summary")
 
     def advisories(self, run_id: str) -> list[Json]:
@@ -118,7 +118,7 @@ class Tiltyard(Connection):
 
     def batch(self, act: str, runs: Sequence[str], *, add: Sequence[str] = (), remove: Sequence[str] = ()) -> Json:
         """``tag`` (``add``, ``remove``), ``archive``, ``restore`` or ``delete`` up to 200 runs by their ids; ``items``
-        has what came of each."""
+        has the outcome of each."""
         body = {"act": act, "runs": list(runs), "add": list(add), "remove": list(remove)}
         return self.once(self.in_project("runs/batch"), json=body)
 
@@ -220,7 +220,7 @@ class Tiltyard(Connection):
         return self.call("PATCH", f"/models/{model_id}", json=changes)
 
     def model_push(self, model_id: str, repository: str, *, private: bool = True) -> Json:
-        """Have the files of a model sent to the site's hub as ``owner/name``; whoever calls it lets them leave."""
+        """Have the files of a model sent to the site's hub as ``owner/name``: the call lets them leave the site."""
         body = {"repository": repository, "private": private, "confirm": True}
         return self.once(f"/models/{model_id}/pushes", json=body)
 
@@ -275,7 +275,7 @@ class Tiltyard(Connection):
         return self.once(self.in_project("compare/rescore"), json=body)
 
     def watch_rescoring(self, rescoring_id: str, *, every_s: float | None = None) -> Iterator[Json]:
-        """How far that is, until it ends."""
+        """Its progress, until it ends."""
         for found in self._asked(f"/rescorings/{rescoring_id}", LOOK_S if every_s is None else every_s):
             yield found
             if found["state"] not in ("waiting", "scoring"):
@@ -314,7 +314,7 @@ class Tiltyard(Connection):
     def rollout_continue(
         self, rollout_id: str, turn: int, contestant: str, times: int, temperature: float | None = None
     ) -> Json:
-        """The run that goes on from a turn of a rollout; its rollouts are branches."""
+        """The run that continues from a turn of a rollout; its rollouts are branches."""
         body = {"turn": turn, "contestant": contestant, "times": times, "temperature": temperature}
         return self.once(f"/rollouts/{rollout_id}/continue", json=body)
 
@@ -370,7 +370,7 @@ class Tiltyard(Connection):
         return self.call("PATCH", f"/channels/{channel_id}", json=changes)
 
     def channel_test(self, channel_id: str) -> Json:
-        """Post a test message now: ``ok``, and what came of it in ``text``."""
+        """Post a test message now: ``ok``, and the result in ``text``."""
         return self.call("POST", f"/channels/{channel_id}/test")
 
     def channel_resume(self, channel_id: str) -> Json:
@@ -403,7 +403,7 @@ class Tiltyard(Connection):
         return self.call("POST", f"/chats/{chat_id}/stop")
 
     def chat_delete(self, chat_id: str) -> Json:
-        """Delete a chat with all that was said."""
+        """Delete a chat with all its messages."""
         return self.call("DELETE", f"/chats/{chat_id}")
 
     def notifications(self, *, project: str = "", unread: bool = False, most: int = 50) -> list[Json]:

@@ -64,10 +64,10 @@ def site_of(project: str = "") -> Iterator[Tiltyard]:
     except Refused as exc:
         named = [item for item in exc.detail if item.get("path") and item.get("message")]
         for item in named:
-            said = escape(f"{item['message']} {item.get('hint') or ''}".strip())
-            errors.print(f"[bold]{escape(item['path'])}[/]: {said}")
-        told = {text for item in named for text in (item["message"], f"{item['path']}: {item['message']}")}
-        leaving = leave if exc.message in told else end
+            problem = escape(f"{item['message']} {item.get('hint') or ''}".strip())
+            errors.print(f"[bold]{escape(item['path'])}[/]: {problem}")
+        shown = {text for item in named for text in (item["message"], f"{item['path']}: {item['message']}")}
+        leaving = leave if exc.message in shown else end
         leaving(exc.message or exc.code, REFUSED, exc.code, exc.detail)
     except Unreachable as exc:
         end(str(exc), UNREACHABLE)
@@ -91,14 +91,14 @@ def end(text: str, exit_code: int, code: str = "", detail: list[Json] | None = N
 
 
 def leave(text: str, exit_code: int, code: str = "", detail: list[Json] | None = None) -> NoReturn:
-    """Leave. Whoever asked for JSON gets the error as JSON, as the API writes it, unless the answer was printed."""
+    """Leave. With ``--json`` the error is printed as JSON, as the API writes it, unless the answer was printed."""
     if _json_due.get():
         print_json({"ok": False, "code": code or CODES.get(exit_code, "refused"), "message": text, "detail": detail})
     raise typer.Exit(exit_code)
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Go on only if the person says so, or said so with ``--yes``; a script must say it."""
+    """Continue only if the person confirms it, now or with ``--yes``; a script must give the option."""
     if yes:
         return
     if not sys.stdin.isatty():
@@ -120,7 +120,7 @@ def progress_bar(*, quiet: bool) -> Progress:
 
 
 def print_json(found: Any) -> None:
-    """What the server answered, for programs."""
+    """Print the server's answer, for programs."""
     _json_due.set(False)
     print(json.dumps(found, ensure_ascii=False, indent=1))
 

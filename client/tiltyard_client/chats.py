@@ -38,16 +38,16 @@ def chat(
     as_json: AsJson = False,
 ) -> None:
     """Ask a model one thing and print its answer. Exit code 5 where it could not answer."""
-    said = sys.stdin.read() if text == "-" else text
+    question = sys.stdin.read() if text == "-" else text
     source = model if ":" in model or "/" in model else f"model:{model}"
     given = {"system": system or None, "temperature": temperature, "max_tokens": max_tokens, "seed": seed}
     with site_of(project) as site:
         parameters = {name: value for name, value in given.items() if value is not None}
         made = site.chat(source, environment=environment, **parameters)
         try:
-            site.say(made["id"], said)
+            site.say(made["id"], question)
         except Refused:
-            site.chat_delete(made["id"])  # nothing was said in it
+            site.chat_delete(made["id"])  # it is empty
             raise
         try:
             found = _waited(site, made["id"], wait_s, quiet=as_json or not errors.is_terminal)
@@ -61,7 +61,7 @@ def chat(
 
 
 def _waited(site: Tiltyard, chat_id: str, wait_s: float, *, quiet: bool) -> Json:
-    """The chat once it was answered. Whoever stops waiting stops the answer too: nobody else reads it."""
+    """The chat once it was answered. Who stops waiting stops the answer too: no one else reads it."""
     until = time.monotonic() + wait_s
     found: Json = {}
     with contextlib.nullcontext() if quiet else Status(_("waiting"), console=errors) as status:
@@ -79,7 +79,7 @@ def _waited(site: Tiltyard, chat_id: str, wait_s: float, *, quiet: bool) -> Json
 
 
 def _waits(chat: Json) -> str:
-    """What an answer waits for."""
+    """The reason why an answer waits."""
     writes = chat["answers"][-1]
     waits = (chat.get("waits") or {}).get(writes["id"])
     if waits is None:
@@ -95,7 +95,7 @@ def _waits(chat: Json) -> str:
 
 
 def _printed(answer: Json) -> None:
-    """What was said, as plain text: of each message its text, its calls, and what the tools answered."""
+    """The messages as plain text: of each its text, its calls, and the tools' answers."""
     for message in answer["messages"]:
         if message.get("content"):
             print(message["content"] if message["role"] == "assistant" else f"< {message['content']}")
@@ -113,8 +113,8 @@ def _printed(answer: Json) -> None:
 def _why(answer: Json) -> str:
     """Why there is no whole answer."""
     error = answer.get("error") or {}
-    told = {
+    reasons = {
         "stopped": _("It was stopped before the answer was complete; --wait-s waits longer."),
         "cut": _("The answer was cut off: a run took the device, or the worker was lost. Ask again."),
     }
-    return str(error.get("message") or told.get(answer["state"]) or _("It did not answer."))
+    return str(error.get("message") or reasons.get(answer["state"]) or _("It did not answer."))

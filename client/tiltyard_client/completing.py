@@ -1,4 +1,4 @@
-"""Names of the site for the shell's completion. A shell that is being typed in never hears of an error."""
+"""Names of the site for the shell's completion. Errors are never shown while a person types."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ FOLDER_VARIABLE = "XDG_CONFIG_HOME"
 
 
 class Place(NamedTuple):
-    """Where commands go."""
+    """The site that commands go to."""
 
     url: str
     token: str
@@ -33,7 +33,7 @@ def path() -> Path:
 
 
 def stored() -> Place:
-    """What the file says; empty where there is none or it cannot be read."""
+    """The content of the file; empty where there is none or it cannot be read."""
     try:
         found = json.loads(path().read_text(encoding="utf-8"))
         return Place(*(str(found.get(name, "")) for name in Place._fields))
@@ -42,7 +42,7 @@ def stored() -> Place:
 
 
 def place(project: str = "") -> Place:
-    """Where this command goes; ``project`` is what its option said."""
+    """The site that this command goes to; ``project`` is the value of its option."""
     kept, here = stored(), os.environ
     url = here.get("TILTYARD_URL") or kept.url
     token = here.get("TILTYARD_TOKEN") or (kept.token if url == kept.url else "")
@@ -70,7 +70,7 @@ Json = dict[str, Any]
 
 
 class Refused(Exception):
-    """The server said no. ``code`` is one of docs/errors.md, ``detail`` names the option that it is about, and
+    """The server refused. ``code`` is one of docs/errors.md, ``detail`` names the option that it is about, and
     ``wait_s`` says after how many seconds to ask again, where that may help."""
 
     def __init__(
@@ -82,11 +82,11 @@ class Refused(Exception):
 
 
 class LoginNeeded(Refused):
-    """There is no token, or it does not hold (any more)."""
+    """There is no token, or it is not valid (any more)."""
 
 
 class Unreachable(Exception):
-    """Nobody answered, or something that is no Tiltyard did."""
+    """There was no answer, or it is not from a Tiltyard."""
 
 
 class Connection:
@@ -136,7 +136,7 @@ class Connection:
         return list(self.call("GET", path, params=query)["items"])
 
     def text(self, path: str) -> str:
-        """One request whose answer is no JSON."""
+        """One request whose answer is not JSON."""
         answer = self._sent("GET", path)
         if not answer.is_success:
             self._read(answer)

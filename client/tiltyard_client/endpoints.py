@@ -18,7 +18,7 @@ EndpointName = Annotated[str, typer.Argument(help="The endpoint's name.", autoco
 
 
 class ToolFormat(StrEnum):
-    """How the server is told of tools."""
+    """How tools are described to the server."""
 
     native = "native"
     text = "text"
@@ -119,7 +119,7 @@ def endpoint_delete(
 
 
 def money(row: Json) -> str | None:
-    """What an endpoint cost in all; nothing where it has no price."""
+    """The total cost of an endpoint; nothing where it has no price."""
     cost = row["used"]["cost"]
     return None if cost is None else f"{cost:.4g} {row['currency']}".rstrip()
 

@@ -30,7 +30,7 @@ app = typer.Typer(no_args_is_help=True, help="Models.")
 
 
 class Mark(StrEnum):
-    """What the team thinks of a model."""
+    """The team's mark on a model."""
 
     candidate = "candidate"
     production = "production"
@@ -130,10 +130,10 @@ def model_download(
     if as_json:
         print_json({"folder": str(target), "files": [str(path) for path in files]})
     else:
-        told = ngettext(
+        sentence = ngettext(
             "{n} file in {folder}, as it was sent.", "{n} files in {folder}, each as it was sent.", len(files)
         )
-        print(told.format(n=len(files), folder=target))
+        print(sentence.format(n=len(files), folder=target))
 
 
 @app.command("push")

@@ -21,7 +21,7 @@ ChannelName = Annotated[str, typer.Argument(help="The channel's name.", autocomp
 
 
 class Service(StrEnum):
-    """Whose form the webhook has."""
+    """The service whose format the webhook has."""
 
     slack = "slack"
     feishu = "feishu"
@@ -31,7 +31,7 @@ class Service(StrEnum):
 
 
 class Event(StrEnum):
-    """What may be posted."""
+    """The events that may be posted."""
 
     run_succeeded = "run_succeeded"
     run_failed = "run_failed"

@@ -143,7 +143,7 @@ def run_resume(run: RunName, project: Project = "", as_json: AsJson = False) -> 
 
 
 class Format(StrEnum):
-    """What metrics are written as."""
+    """The file formats of metrics."""
 
     csv = "csv"
     csv_wide = "csv_wide"

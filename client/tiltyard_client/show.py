@@ -161,7 +161,7 @@ def _time(found: Json | None) -> dict[str, str]:
 
 
 def summary(found: Json) -> None:
-    """What came of a run that has ended, and what to try next."""
+    """Print the result of a run that has ended, and the suggestions."""
     cost, held, best, model = (found[name] for name in ("cost", "held_out", "best", "model"))
     lines: dict[str, str | None] = {gain["title"]: _gain(gain) for gain in found["gains"]}
     if best is not None:
@@ -228,7 +228,7 @@ def comparison(found: Json) -> None:
 
 
 def _lacking(found: Json) -> list[str]:
-    """What has no value under the spec, and how it gets one."""
+    """The components without a value under the spec, and how they get one."""
     names = {item["id"]: item["name"] for item in found["items"]}
     lines = []
     for item in found.get("lacking", []):
@@ -243,7 +243,7 @@ def _lacking(found: Json) -> list[str]:
 
 
 def advisories(found: Sequence[Json]) -> None:
-    """What the run doctor found: each with what to do, and where one can go back to."""
+    """Print the advisories: each with its remedy, and the checkpoint to go back to."""
     if not found:
         console.print(_("nothing found"))
     for each in found:
@@ -257,7 +257,7 @@ def advisories(found: Sequence[Json]) -> None:
 
 
 def notes(lines: Sequence[str]) -> None:
-    """What the figures above leave out."""
+    """Print what the figures above leave out."""
     for line in lines:
         console.print(line, style="dim", markup=False)
 
@@ -275,7 +275,7 @@ def interval(name: str, figure: Json | None) -> str:
 
 
 def pause() -> None:
-    """Between two looks at something that goes on."""
+    """Wait between two looks at something that still runs."""
     time.sleep(0.5)
 
 

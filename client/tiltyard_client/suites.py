@@ -89,7 +89,7 @@ def suite_evaluate(
 
 
 def suite_of(file: Path) -> Json:
-    """What a file says of a suite, as the API takes it. Raises ``Refused`` where it is no YAML, or no suite."""
+    """The suite of a file, as the API takes it. Raises ``Refused`` where it is not YAML, or not a suite."""
     try:
         found = yaml.safe_load(file.read_text(encoding="utf-8"))
         found = json.loads(json.dumps(found, allow_nan=False, default=str))

@@ -1,5 +1,5 @@
 // @ts-check
-/** What every page does: menus, the rail on phones, dialogs, copying, theme, toasts, fresh times, HTMX errors. */
+/** Common to all pages: menus, the rail on phones, dialogs, copying, theme, toasts, fresh times, HTMX errors. */
 import { h, icon, setText, t } from "./lib/dom.js";
 import { ago } from "./lib/format.js";
 

@@ -107,7 +107,7 @@ class StorableText(Parser):
     """Bodies whose texts the database can store; others are refused with the field's name, like a form."""
 
     def parse_body(self, request: HttpRequest) -> dict[str, Any]:
-        """The JSON. Raises ``ValidationError``, and ``ValueError`` or ``RecursionError`` for what is none."""
+        """The JSON. Raises ``ValidationError``, and ``ValueError`` or ``RecursionError`` for what is not JSON."""
         return self._require_storable(super().parse_body(request))
 
     def parse_querydict(self, data: Any, list_fields: list[str], request: HttpRequest) -> dict[str, Any]:
@@ -158,7 +158,7 @@ def as_response(request: HttpRequest, view: Callable[..., Any], made: Any) -> Ht
 
 
 def _shape_of(view: Callable[..., Any], status: int) -> Any:
-    """What the operation says that it answers with this status."""
+    """The answer that the operation declares for this status."""
     models = view._ninja_operation.response_models  # type: ignore[attr-defined]
     return models[status].model_fields["response"].annotation
 

@@ -162,9 +162,9 @@ def _project_of_call(request: HttpRequest, sent: dict[str, Any]) -> Project:
 
 def _call_digest(request: HttpRequest, sent: dict[str, Any]) -> str:
     """A keyed hash: a plain one of a body with a short secret could be found by trying."""
-    said = {name: _json_value(value) for name, value in sent.items() if name not in request.FILES}
+    values = {name: _json_value(value) for name, value in sent.items() if name not in request.FILES}
     files = {name: [_name_and_hash(file) for file in request.FILES.getlist(name)] for name in request.FILES}
-    text = json.dumps([said, files], sort_keys=True, default=str)
+    text = json.dumps([values, files], sort_keys=True, default=str)
     return salted_hmac(__name__, text, algorithm="sha256").hexdigest()
 
 

@@ -163,9 +163,9 @@ class Key(NamedTuple):
 
 def _order_keys(rows: QuerySet[Any]) -> list[Key]:
     """The order of the rows, with their id at its end."""
-    told = rows.query.order_by or (rows.model._meta.ordering or () if rows.query.default_ordering else ())
+    ordering = rows.query.order_by or (rows.model._meta.ordering or () if rows.query.default_ordering else ())
     keys, whole = [], False
-    for number, item in enumerate(told):
+    for number, item in enumerate(ordering):
         name = f"key_{number}"
         if isinstance(item, OrderBy):
             keys.append(Key(name, item.expression, item.descending, bool(item.nulls_last)))
@@ -214,10 +214,10 @@ def _place_of_cursor(request: HttpRequest, asked: Paging, count: int) -> tuple[i
 
 
 def _list_of(request: HttpRequest) -> str:
-    """What a cursor holds for: the address and all that chooses among its rows and orders them."""
+    """The list that a cursor belongs to: the address and all that chooses among its rows and orders them."""
     chosen = sorted((name, sorted(filter(None, all))) for name, all in request.GET.lists() if name not in PLACES)
-    told = repr((request.path, [pair for pair in chosen if pair[1]]))
-    return hashlib.sha256(told.encode()).hexdigest()[:16]
+    identity = repr((request.path, [pair for pair in chosen if pair[1]]))
+    return hashlib.sha256(identity.encode()).hexdigest()[:16]
 
 
 READ: dict[str, Callable[[Any], Any]] = {

@@ -1,4 +1,4 @@
-"""Who calls, over the API."""
+"""The caller, over the API."""
 
 from __future__ import annotations
 

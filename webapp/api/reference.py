@@ -69,7 +69,7 @@ class FieldRow(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What comes back with a status: fields, or ``kind`` alone where it is no JSON object."""
+    """The answer of a status: fields, or ``kind`` alone where it is not a JSON object."""
 
     status: int
     kind: str
@@ -122,15 +122,17 @@ def subjects() -> list[Subject]:
     for path, methods in schema["paths"].items():
         for method in METHODS:
             if method in methods:
-                said = methods[method]
-                found.setdefault(said["tags"][0], []).append(_operation_of(method.upper(), path, said, shapes))
+                operation = methods[method]
+                found.setdefault(operation["tags"][0], []).append(
+                    _operation_of(method.upper(), path, operation, shapes)
+                )
     order = [*(name for name in SUBJECTS if name in found), *sorted(set(found) - set(SUBJECTS))]
     return [Subject(name.replace(" ", "-"), name.capitalize(), found[name]) for name in order]
 
 
-def _operation_of(method: str, path: str, said: Schema, shapes: Schema) -> Operation:
-    summary, _dot, about = re.sub(r"\s+", " ", said.get("description", "")).partition(". ")
-    content = said.get("requestBody", {}).get("content", {})
+def _operation_of(method: str, path: str, operation: Schema, shapes: Schema) -> Operation:
+    summary, _dot, about = re.sub(r"\s+", " ", operation.get("description", "")).partition(". ")
+    content = operation.get("requestBody", {}).get("content", {})
     kind = next(iter(content), "")
     body = list(_field_rows(content[kind]["schema"], shapes)) if kind else []
     parameters = [
@@ -140,10 +142,10 @@ def _operation_of(method: str, path: str, said: Schema, shapes: Schema) -> Opera
             bool(item.get("required")),
             _field_notes(item["schema"], item),
         )
-        for item in said.get("parameters", [])
+        for item in operation.get("parameters", [])
         if item["in"] in ("path", "query")
     ]
-    shown, answers = "/" + path.removeprefix(PREFIX), said["responses"]
+    shown, answers = "/" + path.removeprefix(PREFIX), operation["responses"]
     return Operation(
         id=f"{method.lower()}{re.sub(r'[^a-z0-9]+', '-', shown.lower())}".rstrip("-"),
         method=method,
@@ -156,7 +158,7 @@ def _operation_of(method: str, path: str, said: Schema, shapes: Schema) -> Opera
         answers=[_answer_of(int(status), answer, shapes) for status, answer in answers.items() if int(status) < 400],
         errors=sorted(int(status) for status in answers if int(status) >= 400),
         example=_example_call(method, path, content, shapes),
-        words=" ".join([method, shown, said.get("description", ""), *said["tags"]]).lower(),
+        words=" ".join([method, shown, operation.get("description", ""), *operation["tags"]]).lower(),
     )
 
 
@@ -205,8 +207,8 @@ def _field_notes(whole: Schema, shape: Schema) -> list[Piece]:
     default = shape.get("default", whole.get("default"))
     if default not in (None, "", [], {}):
         limits.append(f"default `{json.dumps(default)}`")
-    told = shape.get("description") or ("" if "properties" in whole else whole.get("description", ""))
-    return pieces("; ".join(part for part in (told, ", ".join(limits)) if part))
+    description = shape.get("description") or ("" if "properties" in whole else whole.get("description", ""))
+    return pieces("; ".join(part for part in (description, ", ".join(limits)) if part))
 
 
 def _field_rows(shape: Schema, shapes: Schema, depth: int = 0) -> Iterator[FieldRow]:

@@ -70,12 +70,12 @@ def _found_page(request: HttpRequest, scope: Scope, after: str, per_page: int) -
     if view.searched is not None and view.searched.problem:
         raise ValidationError({"q": view.searched.problem})
     rows, following = view.page(after, max(1, min(per_page, MAX_PAGE_ROWS)))
-    said = snippets(rows, view.filters.text)
+    found_texts = snippets(rows, view.filters.text)
     query = QueryDict(mutable=True)
     for name, value in view.filters.pairs():
         query.appendlist(name, value)
     return {
-        "items": [Extended(row, snippet=said.get(row.pk)) for row in rows],
+        "items": [Extended(row, snippet=found_texts.get(row.pk)) for row in rows],
         "next": following or None,
         "total": view.count.number,
         "more": view.count.more,

@@ -44,7 +44,7 @@ class BatchIn(Body):
 
 
 class Result(NamedTuple):
-    """What became of one run."""
+    """The outcome for one run."""
 
     ok: bool = True
     code: str | None = None
@@ -55,7 +55,7 @@ class Result(NamedTuple):
 @once
 def runs_batch(request: HttpRequest, slug: str, body: BatchIn) -> dict[str, Any]:
     """Tag, archive, restore or delete (owners) up to 200 runs. Each has its result in `items`, in the order of `runs`:
-    `not_found` for what is no run of the project, `conflict` for one whose state or use forbids it."""
+    `not_found` for an id that is not a run of the project, `conflict` for one whose state or use forbids it."""
     deletes = body.act == "delete"
     project = project_for(caller(request), slug, need=Role.OWNER if deletes else Role.EDITOR)
     _require_tags(body)

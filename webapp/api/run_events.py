@@ -54,8 +54,8 @@ def run_events(
     size, streamed = max(1, min(limit, MAX_PAGE_ROWS)), SSE in request.headers.get("Accept", "")
     since = last_event_id if streamed and last_event_id is not None else after
     found = run_events_after(run, since, size)
-    told = found["items"] or found["ended"] or step not in (None, run.step)
-    if not isinstance(request, ASGIRequest) or not (streamed or (wait and not told)):
+    has_news = found["items"] or found["ended"] or step not in (None, run.step)
+    if not isinstance(request, ASGIRequest) or not (streamed or (wait and not has_news)):
         return found
     place = max(-1, min(since, run.seq))
     known = None if streamed else step  # a stream has events alone

@@ -81,35 +81,37 @@ class DocumentedAPI(NinjaAPI):
         """The schema with the errors of every operation."""
         schema = super().get_openapi_schema(**options)
         for path, methods in schema["paths"].items():
-            for method, said in methods.items():
-                said["responses"] |= {status: _error_response(status) for status in error_statuses(method, path, said)}
+            for method, operation in methods.items():
+                operation["responses"] |= {
+                    status: _error_response(status) for status in error_statuses(method, path, operation)
+                }
         schema["components"]["schemas"]["Error"] = ERROR
         schema["servers"] = [{"url": "/", "description": "this server"}]
         return schema
 
 
-def error_statuses(method: str, path: str, said: Schema) -> list[int]:
+def error_statuses(method: str, path: str, operation: Schema) -> list[int]:
     """The errors that an operation can give."""
-    found = {401, 403, 429, 500, 503, *MORE.get(said["operationId"], ())}
+    found = {401, 403, 429, 500, 503, *MORE.get(operation["operationId"], ())}
     if "{" in path:
         found.add(404)
-    if any(item["in"] == "query" for item in said.get("parameters", ())):
+    if any(item["in"] == "query" for item in operation.get("parameters", ())):
         found.add(422)
-    if any(item["name"] == "If-Match" for item in said.get("parameters", ())):
+    if any(item["name"] == "If-Match" for item in operation.get("parameters", ())):
         found.add(412)
     if method != "get":
         found |= {409, 422, 507}
-    if "requestBody" in said:
+    if "requestBody" in operation:
         found |= {400, 413}
     return sorted(found)
 
 
 def _error_response(status: int) -> Schema:
-    said: Schema = {
+    response: Schema = {
         "description": MESSAGES[CODES[status]],
         "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
     }
     if status in WAITS:
         about = "seconds after which to ask again"
-        said["headers"] = {"Retry-After": {"description": about, "schema": {"type": "integer"}}}
-    return said
+        response["headers"] = {"Retry-After": {"description": about, "schema": {"type": "integer"}}}
+    return response

@@ -144,8 +144,8 @@ def ballot_next(request: HttpRequest, round_id: UUID) -> Extended:
     ballot.round = made
     shown = selectors.shown(ballot, left_first=services.first_left(made, ballot, user))
     expected = ballot.expected if made.show_expected else None
-    turns = [{"left": said[0], "right": said[1]} for said, _same in shown.rows]
-    return _with_standing(made, user, ballot=Extended(ballot, expected=expected, told=shown.told, turns=turns))
+    turns = [{"left": sides[0], "right": sides[1]} for sides, _same in shown.rows]
+    return _with_standing(made, user, ballot=Extended(ballot, expected=expected, told=shown.opening, turns=turns))
 
 
 @router.post("/vote-rounds/{uuid:round_id}/ballots/{uuid:ballot_id}/vote", response=comparing_answers.VoteCast)

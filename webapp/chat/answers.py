@@ -27,7 +27,7 @@ class ChatLine(Answer):
 
 
 class ChatContestant(Answer):
-    """Who answers."""
+    """A contestant that answers."""
 
     title: str
     source: str

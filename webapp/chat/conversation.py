@@ -189,7 +189,7 @@ def answered(answer: Answer) -> list[Message]:
 
 
 def conversation(chat: Chat, contestant: int, *, before: Answer | None = None, system: str = "") -> list[Message]:
-    """The messages that one contestant saw and said; ``before``: up to the turn that this answer answers.
+    """The messages that one contestant read and wrote; ``before``: up to the turn that this answer answers.
 
     Two turns of a person with nothing between them are joined: many chat templates refuse two user turns in a row.
     """

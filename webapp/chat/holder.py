@@ -82,7 +82,7 @@ def hint(pool: str) -> None:
 # It leads a process group of its own and holds the read end of a pipe whose write end only we have, as a trainer does:
 # it ends when we do, in any way. A thread reads its lines into the holder's queue.
 
-Told = Ready | Text | Said | Ended | Failed
+Report = Ready | Text | Said | Ended | Failed
 END_LIMIT_S = 5.0
 
 
@@ -90,7 +90,7 @@ class Child:
     """One process with one model, or that asks one endpoint. ``lines`` gets its lines, and ``None`` once it has
     ended; ``access`` has the endpoint's key."""
 
-    def __init__(self, opened: Open, lines: Queue[tuple[Child, Told | None]], access: Mapping[str, str]) -> None:
+    def __init__(self, opened: Open, lines: Queue[tuple[Child, Report | None]], access: Mapping[str, str]) -> None:
         command = getattr(settings, "CHAT_COMMAND", [sys.executable, "-m", "training", "chat"])
         self._ended = False
         read_fd, self._alive_fd = os.pipe()
@@ -237,7 +237,7 @@ class Desk:
     def __init__(self, pool: str) -> None:
         self.pool = pool
         self.owner = new_owner("chat:")
-        self._lines: Queue[tuple[Child, Told | None]] = Queue()
+        self._lines: Queue[tuple[Child, Report | None]] = Queue()
         self._children: dict[str, Child] = {}
         self._titles: dict[str, str] = {}
         self._live: dict[str, Live] = {}
@@ -390,7 +390,7 @@ class Desk:
         except Empty:
             return
 
-    def _handle_line(self, child: Child, line: Told | None) -> None:
+    def _handle_line(self, child: Child, line: Report | None) -> None:
         if line is None or (isinstance(line, Failed) and not line.id):
             self._handle_end(child, line.error if line is not None else None)
             return
@@ -450,9 +450,9 @@ class Desk:
 
     def _end_answer(self, live: Live, state: AnswerState, error: ErrorInfo | None = None, ending: Any = None) -> None:
         self._forget_answer(live)
-        told = error.model_dump(mode="json") if error is not None else None
+        failure = error.model_dump(mode="json") if error is not None else None
         ending = ending or {"why": str(state), "seconds": time.monotonic() - live.began}
-        columns = {"messages": live.messages, "partial": live.text, "error": told, "ending": ending}
+        columns = {"messages": live.messages, "partial": live.text, "error": failure, "ending": ending}
         try:
             answer_finish(live.claim, live.chat_id, state=state, **columns)
         except Lost:

@@ -129,7 +129,7 @@ class Answer(UuidModel, Work):
 
     @property
     def phase(self) -> str:
-        """What its worker does before the first token; empty where it said nothing."""
+        """Its worker's phase before the first token; empty where none was reported."""
         return str(self.progress.get("phase", ""))
 
 

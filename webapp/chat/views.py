@@ -57,7 +57,7 @@ class Beginning(NamedTuple):
 
 
 def beginning_of(user: User, project: Project, asked: QueryDict) -> Beginning | None:
-    """What ``?dataset=<id>&row=<from 1>`` or ``?rollout=<id>`` of an address; ``None`` where it names neither.
+    """The beginning that ``?dataset=<id>&row=<from 1>`` or ``?rollout=<id>`` names; ``None`` without either.
 
     Raises ``Http404`` for what is not in this project, ``ValidationError`` for a row that is not there.
     """
@@ -112,9 +112,9 @@ def _beginning_of_rollout(project: Project, pk: str) -> Beginning:
 
 def _system_and_question(messages: list[dict[str, Any]]) -> tuple[str, str]:
     """The system message and the first user message; imported runs may have recorded odd ones."""
-    said = [(message.get("role"), str(message.get("content") or "")) for message in messages]
-    system = said[0][1] if said and said[0][0] == "system" else ""
-    return system, next((text for role, text in said if role == "user"), "")
+    contents = [(message.get("role"), str(message.get("content") or "")) for message in messages]
+    system = contents[0][1] if contents and contents[0][0] == "system" else ""
+    return system, next((text for role, text in contents if role == "user"), "")
 
 
 def _environment_of(run: Run) -> str:

@@ -168,7 +168,7 @@ class Page(Numbered[T], Generic[T]):
 
 
 class Deleted(Answer):
-    """What was deleted, by its name, reference or id."""
+    """The deleted object, by its name, reference or id."""
 
     deleted: str
 

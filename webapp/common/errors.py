@@ -51,7 +51,7 @@ closes its connection."""
 
 
 def outage(exc: BaseException | None) -> tuple[int, str] | None:
-    """Status and code of an outage that is no fault of ours: the database is away, or the disk cannot be written."""
+    """Status and code of an outage that is not our fault: the database is away, or the disk cannot be written."""
     if isinstance(exc, DATABASE_AWAY):
         return 503, "unavailable"
     if isinstance(exc, OSError) and exc.errno in DISK_FAULTS:

@@ -169,7 +169,7 @@ def _init_cluster(folder: Path, data: Path, user: str, durable: bool) -> None:
 
 
 def _forget_stale_pid(data: Path) -> None:
-    """Remove ``postmaster.pid`` when its process is no PostgreSQL: a pid used again would block every start."""
+    """Remove ``postmaster.pid`` when its process is not PostgreSQL: a pid used again would block every start."""
     import psutil
 
     file = data / "postmaster.pid"
@@ -276,8 +276,8 @@ def redis_version(binary: str) -> tuple[int, ...]:
         done = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=10, env=known)
     except (OSError, subprocess.TimeoutExpired):
         return ()
-    told = re.search(r"\bv=(\d+)\.(\d+)\.(\d+)", done.stdout)
-    return tuple(int(part) for part in told.groups()) if told else ()
+    version = re.search(r"\bv=(\d+)\.(\d+)\.(\d+)", done.stdout)
+    return tuple(int(part) for part in version.groups()) if version else ()
 
 
 def redis_prepare(folder: Path) -> Service:

@@ -94,7 +94,7 @@ class KeyOfFields(Operation):
             )
 
     def describe(self) -> str:
-        """What the log of a migration says."""
+        """The line in the log of a migration."""
         return f"Make {', '.join(self.fields)} the primary key of {self.model_name}"
 
     def _table_and_columns(self, model: Any) -> tuple[str, str]:

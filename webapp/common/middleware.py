@@ -33,7 +33,7 @@ class CleanAddressMiddleware:
     """Give views an address of text that can be stored and searched: ``clean_text`` for its path and query.
 
     A parameter that reached the database with a NUL would be an error there, and there are hundreds of parameters.
-    Half a surrogate pair is no UTF-8: decoding the query has replaced it already.
+    Half a surrogate pair is not UTF-8: decoding the query has replaced it already.
     """
 
     def __init__(self, get_response: GetResponse) -> None:

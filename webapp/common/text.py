@@ -116,8 +116,8 @@ def place(text: str) -> str:
 
 def message_of(report: dict[str, Any]) -> str:
     """A report's sentence on the whole file."""
-    told = report.get("told")
-    return " ".join(in_words(found) for found in told) if told else str(report.get("message", ""))
+    sentences = report.get("told")
+    return " ".join(in_words(found) for found in sentences) if sentences else str(report.get("message", ""))
 
 
 def os_words(error: OSError) -> str:

@@ -35,7 +35,7 @@ from webapp.people.teams.models import Project
 from webapp.runs.registry.models import ModelKind, RegisteredModel
 
 UPLOADED = "file"
-BESIDE = ("answers", "documents", "ids")
+COMPANIONS = ("answers", "documents", "ids")
 MAX_REFERENCE_CHARS = 200
 _TYPES = {"answers": "bfcl", "documents": "bfcl", "ids": "toolbench_queries"}
 TOKENIZER = "tokenizer.json"
@@ -66,7 +66,7 @@ def choices_clean(project: Project, choices: Choices, uploaded: Iterable[str] = 
     ``uploaded`` are companions that the dataset has already.
     """
     for kind, files in list(choices.companions.items()):
-        if kind not in BESIDE or not files:
+        if kind not in COMPANIONS or not files:
             del choices.companions[kind]
         elif kind in ("answers", "ids") and len(files) > 1:
             raise ValidationError({kind: _("One file is needed here.")})
@@ -75,12 +75,12 @@ def choices_clean(project: Project, choices: Choices, uploaded: Iterable[str] = 
     if "documents" in choices.companions:
         documents_named(choices.companions["documents"])
     present = {*uploaded, *choices.companions}
-    beside = {name: choices.reading.pop(name) for name in BESIDE if choices.reading.get(name)}
+    references = {name: choices.reading.pop(name) for name in COMPANIONS if choices.reading.get(name)}
     others = {name: choices.checking.pop(name) for name in ("other", "model") if choices.checking.get(name)}
     choices.reading = _validate_options(ReadOptions, choices.reading)
     choices.checking = _validate_options(CheckOptions, choices.checking)
     _require_known(choices)
-    for name, reference in beside.items():
+    for name, reference in references.items():
         if reference == UPLOADED and name not in present:
             raise ValidationError({name: _("No such file was uploaded with this dataset.")})
         if reference != UPLOADED:
@@ -91,13 +91,13 @@ def choices_clean(project: Project, choices: Choices, uploaded: Iterable[str] = 
         dataset_named(project, "other", others["other"])
     if "model" in others:
         tokenizer_folder(project, others["model"])
-    choices.reading |= beside
+    choices.reading |= references
     choices.checking |= others
 
 
 def _validate_options(model: type[BaseModel], given: dict[str, Any]) -> dict[str, Any]:
-    if not isinstance(given, dict) or set(given) & {*BESIDE, "other"}:
-        given = {name: value for name, value in dict(given).items() if name not in (*BESIDE, "other")}
+    if not isinstance(given, dict) or set(given) & {*COMPANIONS, "other"}:
+        given = {name: value for name, value in dict(given).items() if name not in (*COMPANIONS, "other")}
     try:
         return model.model_validate(given).model_dump(mode="json", exclude_defaults=True)
     except ShapeError as exc:
@@ -177,7 +177,7 @@ def countable_models(project: Project) -> list[RegisteredModel]:
 
 def companions_of(dataset: Dataset) -> list[str]:
     """Which companions were uploaded with a dataset."""
-    return [kind for kind in BESIDE if companion(dataset.pk, kind).exists()]
+    return [kind for kind in COMPANIONS if companion(dataset.pk, kind).exists()]
 
 
 def resolved(dataset: Dataset, reading: dict[str, Any] | None = None) -> Resolved:
@@ -187,7 +187,7 @@ def resolved(dataset: Dataset, reading: dict[str, Any] | None = None) -> Resolve
     """
     read = dict(dataset.reading if reading is None else reading)
     check = dict(dataset.checking)
-    for kind in BESIDE:
+    for kind in COMPANIONS:
         if reference := read.get(kind):
             read[kind] = _companion_path(dataset, kind, reference)
     other, model = check.pop("other", None), check.pop("model", None)
@@ -347,7 +347,7 @@ class ReadForm(ChoicesForm):
             self.fields[f"map_{part}"] = forms.ChoiceField(
                 choices=[("", "–"), *columns], required=False, label=words[part], help_text=help_text(info.description)
             )
-        for kind in BESIDE:
+        for kind in COMPANIONS:
             if kind != "documents":
                 self.fields[f"{kind}_from"] = forms.ChoiceField(choices=self._sources(kind), required=False)
 
@@ -381,7 +381,7 @@ class ReadForm(ChoicesForm):
 
 def companions_sent(files: MultiValueDict[str, UploadedFile]) -> dict[str, list[File[bytes]]]:
     """The companion files that were sent with the one to read."""
-    return {kind: [file for file in files.getlist(kind) if file] for kind in BESIDE if files.getlist(kind)}
+    return {kind: [file for file in files.getlist(kind) if file] for kind in COMPANIONS if files.getlist(kind)}
 
 
 def form_of(request: HttpRequest, dataset: Dataset) -> ReadForm:
@@ -402,7 +402,7 @@ def _initial_values(dataset: Dataset, recognised: dict[str, Any]) -> dict[str, A
         **read,
         **check,
         **{f"map_{part}": column for part, column in mapping.items()},
-        **{f"{kind}_from": read.get(kind, "") for kind in BESIDE},
+        **{f"{kind}_from": read.get(kind, "") for kind in COMPANIONS},
     }
 
 

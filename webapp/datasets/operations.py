@@ -171,28 +171,28 @@ def _rollouts_words(options: dict[str, Any]) -> str:
         text = ngettext("The tasks of %(n)s rollout of %(runs)s.", "The tasks of %(n)s rollouts of %(runs)s.", number)
     else:
         text = ngettext("%(n)s rollout of %(runs)s.", "%(n)s rollouts of %(runs)s.", number)
-    said = text % {"n": number, **values}
+    shown = text % {"n": number, **values}
     if view := options.get("view"):
-        said = f"{said} {_('Found by: %(view)s') % {'view': view}}"
-    return said
+        shown = f"{shown} {_('Found by: %(view)s') % {'view': view}}"
+    return shown
 
 
 def _pairs_words(options: dict[str, Any]) -> str:
     values = {"run": options.get("run", ""), "gap": f"{float(options.get('min_gap') or 0):g}"}
-    said = _("Best against worst rollout of each group of the run %(run)s, at least %(gap)s apart.") % values
+    shown = _("Best against worst rollout of each group of the run %(run)s, at least %(gap)s apart.") % values
     if options.get("chosen"):
         chosen = int(options["chosen"])
-        said += " " + ngettext("Of %(n)s group.", "Of %(n)s groups.", chosen) % {"n": chosen}
-        said += f" {_('Found by: %(view)s') % {'view': options['view']}}" if options.get("view") else ""
+        shown += " " + ngettext("Of %(n)s group.", "Of %(n)s groups.", chosen) % {"n": chosen}
+        shown += f" {_('Found by: %(view)s') % {'view': options['view']}}" if options.get("view") else ""
     unread = int(options.get("unread") or 0)
     if not unread:
-        return said
+        return shown
     text = ngettext(
         "%(n)s rollout with unreadable calls was skipped.",
         "%(n)s rollouts with unreadable calls were skipped.",
         unread,
     )
-    return f"{said} {text % {'n': unread}}"
+    return f"{shown} {text % {'n': unread}}"
 
 
 def rule_words(rule: FilterRule) -> str:

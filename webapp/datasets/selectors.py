@@ -130,7 +130,7 @@ def _call_text(call: dict[str, Any]) -> str:
 
 
 def percent_of(dataset: Dataset) -> int:
-    """How far the check has come, 0 to 100."""
+    """The progress of the check, 0 to 100."""
     total = int(dataset.progress.get("total") or 0)
     return min(100, round(100 * int(dataset.progress.get("bytes") or 0) / total)) if total else 0
 

@@ -310,7 +310,7 @@ def dataset_create(
     choices_clean(project, choices)
     if not file.size:
         raise ValidationError({"file": _("The file is empty.")})
-    size = int(file.size) + sum(int(beside.size or 0) for files in choices.companions.values() for beside in files)
+    size = int(file.size) + sum(int(sent.size or 0) for files in choices.companions.values() for sent in files)
     if size > settings.MAX_UPLOAD_BYTES:
         raise ValidationError({"file": too_large_sentence()}, code="too_large")
     if shutil.disk_usage(settings.DATA_DIR).free < size * 2 + KEEP_FREE_BYTES:

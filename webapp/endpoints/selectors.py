@@ -144,7 +144,7 @@ def _cost_bar(title: str, endpoint: Endpoint, used: Used, limit: float | None) -
 
 
 def run_spend(run: Run) -> RunSpend | None:
-    """What the run's page shows of the endpoint that plays; ``None`` where none does, or none of the project."""
+    """The figures of the endpoint that plays, for the run's page; ``None`` where none does, or none of the project."""
     config = config_of(run)
     if config is None or not config.asks_endpoint or not config.endpoint.name:
         return None

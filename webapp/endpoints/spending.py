@@ -116,8 +116,8 @@ def _day_over(endpoint: Endpoint, used: Used) -> BudgetSpent | None:
     if endpoint.max_day_cost and (used.cost or 0.0) >= endpoint.max_day_cost:
         return BudgetSpent(_spent_sentence(DAY_COST, endpoint, used, endpoint.max_day_cost), hint=DAY_HINT)
     if endpoint.max_day_tokens and used.tokens >= endpoint.max_day_tokens:
-        told = sentence(DAY_TOKENS, name=endpoint.name, used=used.tokens, limit=endpoint.max_day_tokens)
-        return BudgetSpent(told, hint=DAY_HINT)
+        message = sentence(DAY_TOKENS, name=endpoint.name, used=used.tokens, limit=endpoint.max_day_tokens)
+        return BudgetSpent(message, hint=DAY_HINT)
     return None
 
 
@@ -127,8 +127,8 @@ def _chat_over(endpoint: Endpoint, used: Used) -> BudgetSpent | None:
         return BudgetSpent(_spent_sentence(text, endpoint, used, endpoint.max_run_cost), hint=CHAT_HINT)
     if endpoint.max_run_tokens and used.tokens >= endpoint.max_run_tokens:
         text = _("This chat has used {used} tokens of the endpoint {name}, and may use {limit}.")
-        told = sentence(text, name=endpoint.name, used=used.tokens, limit=endpoint.max_run_tokens)
-        return BudgetSpent(told, hint=CHAT_HINT)
+        message = sentence(text, name=endpoint.name, used=used.tokens, limit=endpoint.max_run_tokens)
+        return BudgetSpent(message, hint=CHAT_HINT)
     return None
 
 

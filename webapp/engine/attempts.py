@@ -1,4 +1,4 @@
-"""An attempt at a run: which worker holds its lease, and what becomes of the run when it ends."""
+"""An attempt at a run: which worker holds its lease, and the run's next state when it ends."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def _leased_run(lease: Lease) -> QuerySet[Run]:
     ).order_by()
 
 
-# How an attempt ends, and what becomes of its run: decided in one place for the supervisor, the reaper and the import.
+# How an attempt ends, and its run's next state: decided in one place for the supervisor, the reaper and the import.
 #
 # 1. Lock the run under the lease; a stale lease changes nothing (``LeaseLost``).
 # 2. Seal the attempt: ``ended_at`` is set, so no later reader projects more of its journal.

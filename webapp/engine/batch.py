@@ -47,7 +47,7 @@ def time_used(values: Mapping[str, float], config: Mapping[str, Any], health: Ma
 
 
 def time_over(event: RunFinished, health: Mapping[str, Any]) -> dict[str, Any]:
-    """The same of a run that ended because its time was over: how many hours its last step said, and its step."""
+    """The same of a run that ended because its time was over: the hours that its last step reported, and its step."""
     if event.hours is None:
         return {}
     used = (health.get("time") or {}).get("hours", event.hours)
@@ -299,17 +299,17 @@ class Batch:
 
     def _tasks_held_out(self, event: run_events.TasksHeldOut) -> None:
         counts = {name: checked_int(getattr(event, name), name) for name in ("groups", "leaked", "alike", "looked_at")}
-        said: dict[str, Any] = {"source": event.source, "tasks": len(event.rows), **counts}
+        chosen: dict[str, Any] = {"source": event.source, "tasks": len(event.rows), **counts}
         part = clean_text(event.part)[:PART_MAX]
-        self.events.append(("tasks_held_out", said | ({"part": part} if part else {}), checked_time(event.t)))
+        self.events.append(("tasks_held_out", chosen | ({"part": part} if part else {}), checked_time(event.t)))
         known = self._present_value("health").get("held_out", {})
         if part:  # each part reports its own, and the run keeps them all
-            parts = known.get("parts", {}) | {part: {"tasks": said["tasks"], **counts}}
-            said |= {
+            parts = known.get("parts", {}) | {part: {"tasks": chosen["tasks"], **counts}}
+            chosen |= {
                 "parts": parts,
                 **{name: sum(each[name] for each in parts.values()) for name in ("tasks", *counts)},
             }
-        self._report("held_out", {**known, **said})
+        self._report("held_out", {**known, **chosen})
 
     def _held_out_evaluated(self, event: run_events.HeldOutEvaluated) -> None:
         step = checked_int(event.step, "step")
@@ -317,8 +317,8 @@ class Batch:
             report = Report.model_validate(event.report)
         except ValidationError as exc:
             raise BadEvent("the report of the held-out tasks cannot be read") from exc
-        said = {"step": step, "best": event.best, "report": clean_json(report.model_dump(mode="json"))}
-        self.events.append(("held_out_evaluated", said, checked_time(event.t)))
+        payload = {"step": step, "best": event.best, "report": clean_json(report.model_dump(mode="json"))}
+        self.events.append(("held_out_evaluated", payload, checked_time(event.t)))
         success = report.figures.get("success")
         if success is None or success.value is None:
             return

@@ -54,7 +54,7 @@ class Rules(NamedTuple):
     resumes: bool = True
 
     def reaction(self, code: str) -> Reaction:
-        """What follows from an advisory."""
+        """The project's reaction to an advisory."""
         return self.reactions.get(code, Reaction.NOTIFY)
 
 
@@ -170,15 +170,15 @@ def _rollout_facts_by_step(run: Run, after: int, upto: int) -> dict[int, list[Ro
     newest = dict(rows.values_list("step").annotate(newest=Max("attempt")).values_list("step", "newest"))
     ended = rows.exclude(status=RolloutStatus.RUNNING).defer("task").order_by("step", "group", "index")
     counted = [row for row in ended if row.attempt == newest[row.step]]
-    said = _policy_messages([row.pk for row in counted if row.status != RolloutStatus.EXCLUDED])
+    messages = _policy_messages([row.pk for row in counted if row.status != RolloutStatus.EXCLUDED])
     return {
-        step: [_rollout_fact(row, said.get(row.pk)) for row in found]
+        step: [_rollout_fact(row, messages.get(row.pk)) for row in found]
         for step, found in groupby(counted, attrgetter("step"))
     }
 
 
 def _policy_messages(ids: Sequence[UUID]) -> dict[UUID, list[Message]]:
-    """What the policy wrote, by rollout."""
+    """The policy's messages, by rollout."""
     found: dict[UUID, list[Message]] = {}
     turns = Turn.objects.filter(rollout_id__in=ids, number__gt=0).order_by("rollout_id", "number")
     for rollout, messages in turns.values_list("rollout_id", "messages").iterator(chunk_size=500):
@@ -187,8 +187,8 @@ def _policy_messages(ids: Sequence[UUID]) -> dict[UUID, list[Message]]:
     return found
 
 
-def _rollout_fact(row: Rollout, said: Sequence[Message] | None) -> RolloutFact:
-    repeats, loops = manner_of(said) if said else (None, None)
+def _rollout_fact(row: Rollout, messages: Sequence[Message] | None) -> RolloutFact:
+    repeats, loops = manner_of(messages) if messages else (None, None)
     return RolloutFact(
         name=str(row.pk),
         group=row.group,
@@ -253,7 +253,7 @@ LOOK_S = 2.0
 """The doctor's memory is read and written once a look: 230 KB after 20,000 steps."""
 SILENT_S, NEW_STEPS = 60, 10
 NEWS = timedelta(minutes=10)
-TOLD = ("stop", "warn")
+NOTIFIED = ("stop", "warn")
 LEARNS = [kind for kind, method in METHODS.items() if method.plays and method.trains]
 
 
@@ -284,11 +284,11 @@ def waiting() -> QuerySet[Run, UUID]:
         seen=Coalesce("examination__step", 0), of=Coalesce("examination__attempt", 0)
     )
     whole = Q(step__gt=F("seen") + 1) | Q(step__gt=F("seen")) & ~Q(state=RunState.RUNNING)
-    anew = Exists(_attempts_with_steps().filter(run=OuterRef("pk"), number__gt=OuterRef("of")))
+    later_attempt = Exists(_attempts_with_steps().filter(run=OuterRef("pk"), number__gt=OuterRef("of")))
     silent = Q(state=RunState.RUNNING, last_step_at__lt=since, examination__looked_at__lt=since)
     at_work = Case(When(state=RunState.RUNNING, then=0), default=1)
     longest_ago = F("examination__looked_at").asc(nulls_first=True)
-    found = rows.filter(whole | anew | silent).order_by(at_work, longest_ago, "pk")
+    found = rows.filter(whole | later_attempt | silent).order_by(at_work, longest_ago, "pk")
     return found.values_list("pk", flat=True)
 
 
@@ -371,7 +371,7 @@ def _save_advisories(run: Run, changed: list[Found], rules: Rules) -> None:
         reaction = rules.reaction(found.code)
         if found.open and run.step - found.last <= NEW_STEPS:  # not to advisories that were over before the first look
             react(run, row, reaction)
-        if RULES[found.code].severity in TOLD or reaction != Reaction.NOTIFY:
+        if RULES[found.code].severity in NOTIFIED or reaction != Reaction.NOTIFY:
             _notify_advisory(run, row, found)
 
 

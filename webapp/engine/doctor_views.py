@@ -91,12 +91,12 @@ class RulesForm(forms.Form):
 
     @property
     def thresholds(self) -> dict[str, float | None]:
-        """What was entered; ``None`` is the default."""
+        """The thresholds as entered; ``None`` is the default."""
         return {name: self.cleaned_data[name] for name in DoctorOptions.model_fields}
 
     @property
     def reactions(self) -> dict[str, str]:
-        """What was chosen, by the advisory's code."""
+        """The chosen reactions, by the advisory's code."""
         return {code: self.cleaned_data[REACTION + code] or Reaction.NOTIFY for code in RULES}
 
     def common(self) -> list[Threshold]:

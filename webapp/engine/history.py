@@ -34,7 +34,7 @@ MESSAGE_EXPIRES_S = 300  # the reaper nudges again, so a message that no worker 
 
 
 def add(run: Run) -> None:
-    """Add a row so that workers hear of this run, and send their message once the transaction is committed."""
+    """Add a row so that workers are notified of this run, and send their message once the transaction is committed."""
     row = Outbox.objects.create(run=run)
     transaction.on_commit(lambda: _send_message(row), robust=True)
 

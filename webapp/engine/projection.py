@@ -8,7 +8,7 @@
    nothing, after it everything; either way the next reader continues at the offset.
 4. After the commit, nudge the viewers.
 
-A line that is no event, or one that the database refuses, becomes a warning event that names its number, and is
+A line that is not an event, or one that the database refuses, becomes a warning event that names its number, and is
 skipped.
 """
 
@@ -208,7 +208,7 @@ class Projector:
 
 
 def _write_used(batch: Batch) -> None:
-    """What the run used of its endpoint; the config says which, since a worker resolved it."""
+    """Write the run's use of its endpoint; the config says which one, since a worker resolved it."""
     run, name = batch.run, str(batch.run.resolved.get("endpoint", {}).get("name") or "")
     for tokens, cost, at in batch.used.values() if name else ():
         run_used(

@@ -90,8 +90,8 @@ def _environments_answer(paused: Paused) -> Sentence | None:
 
 def _may_spend(paused: Paused) -> Sentence | None:
     """Only a day's limit ends by itself; a run's own limit stays."""
-    told = (paused.run.error or {}).get("told") or {}
-    if told.get("template") not in BY_DAY:
+    message = (paused.run.error or {}).get("told") or {}
+    if message.get("template") not in BY_DAY:
         return None
     name = name_in("endpoint", (paused.run.config.get("endpoint") or {}).get("name", ""))
     return None if day_over(paused.run.project_id, name) is not None else sentence(BUDGET_AGAIN)

@@ -189,7 +189,7 @@ def _resolve_model(project: Project, config: JobConfig) -> Run | None:
         config.model.source, revision = _source_and_revision(option, found)
         config.model.revision = revision or config.model.revision
         return None
-    # A name that is a folder in the trainer's working folder would be read as one, so it is no Hugging Face id for us.
+    # A name that is a folder in the trainer's working folder would be read as one, so it is not a Hugging Face id here.
     if not HUB_ID.match(source) or (Path(settings.BASE_DIR) / source).exists():
         _refuse(option, _("choose a registered model, `starter` or a Hugging Face id; paths are not taken here."))
     return None
@@ -257,7 +257,7 @@ def _resolve_environment(project: Project, config: JobConfig) -> Environment | N
     found = Environment.objects.filter(project=project, name=asked.name).first()
     if found is None:
         _refuse(option, _("there is no environment “%s” in this project.") % asked.name[:120])
-    # Every registered value replaces what the config said: an address that was only typed was never checked.
+    # Every registered value replaces that of the config: an address that was only typed was never checked.
     config.environment = config.environment.model_copy(update=found.job_values())
     return found
 
@@ -289,7 +289,7 @@ def _resolve_rewards(project: Project, config: JobConfig) -> None:
 
 
 def environments_of(config: JobConfig) -> list[str]:
-    """What the job, and each of its stages or parts, names as its environment."""
+    """The environments that the job, and each of its stages or parts, names."""
     return list(dict.fromkeys(each.environment.name for each in [config, *config.courses]))
 
 

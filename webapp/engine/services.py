@@ -360,7 +360,7 @@ def run_create(
 
 
 def run_change(*, run: Run, name: str, config: JobConfig) -> bool:
-    """Give a draft another name and config; false when it is no draft any more. Raises ``ConfigError``."""
+    """Give a draft another name and config; false when it is not a draft any more. Raises ``ConfigError``."""
     _check_name(name)
     if run.resume_checkpoint is not None:
         check_child(run.project, config, run.resume_checkpoint)
@@ -378,7 +378,7 @@ def run_change(*, run: Run, name: str, config: JobConfig) -> bool:
 
 
 def run_launch(*, run: Run, user: User | None = None, audited: bool = False) -> Run:
-    """Queue a draft. Raises ``ConfigError`` as ``run_create`` does; a run that is no draft is left as it is.
+    """Queue a draft. Raises ``ConfigError`` as ``run_create`` does; a run that is not a draft stays as it is.
 
     ``audited``: the person's act has its row already.
     """

@@ -215,7 +215,7 @@ class Supervisor:
         self._log = logging.LoggerAdapter(logger, {"run_id": lease.run_id, "attempt": lease.attempt})
 
     def run(self) -> None:
-        """Run the attempt to its end; in no case a trainer is left behind."""
+        """Run the attempt to its end; no trainer is ever left running."""
         self.beater.start()
         try:
             error = self._attempt()
@@ -396,7 +396,7 @@ class Supervisor:
                 connection.close()
                 if pause == RETRY_S:
                     what = {"action": "wait", "error": repr(exc)[:200]}
-                    self._log.warning("database away; training goes on", extra=what)
+                    self._log.warning("database away; training continues", extra=what)
             if self.beater.lost.wait(pause * random.uniform(0.5, 1)):  # noqa: S311 (jitter)
                 raise LeaseLost("The lease was not renewed.")
             if self.trainer is not None:
@@ -406,10 +406,10 @@ class Supervisor:
 
 def named_there(config: JobConfig, run: Run) -> ReportConfig:
     """The names that other trackers get: the run's own and its project's, where the config gives no others."""
-    told = config.report
-    if not told.to:
-        return told
-    return told.model_copy(update={"name": told.name or run.name, "project": told.project or run.project.slug})
+    report = config.report
+    if not report.to:
+        return report
+    return report.model_copy(update={"name": report.name or run.name, "project": report.project or run.project.slug})
 
 
 def grace_of(run: Run) -> float:

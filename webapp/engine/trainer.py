@@ -105,7 +105,7 @@ class Trainer:
         return self._exit
 
     def death(self, code: int) -> ErrorInfo:
-        """What the exit code means of a trainer that reported no result."""
+        """The error for the exit code of a trainer that reported no result."""
         before, now = self._oom_kills, oom_kills()
         return death(code, None if before is None or now is None else now > before)
 
@@ -138,7 +138,7 @@ class Trainer:
 
 
 def oom_kills() -> int | None:
-    """How many processes this machine's kernel has killed for lack of memory; None where it does not say."""
+    """How many processes this machine's kernel has killed for lack of memory; None where it does not report it."""
     try:
         words = Path("/proc/vmstat").read_text().split()
         return int(words[words.index("oom_kill") + 1])
@@ -147,7 +147,7 @@ def oom_kills() -> int | None:
 
 
 def death(code: int, out_of_memory: bool | None) -> ErrorInfo:
-    """What an exit code without a reported result means; ``out_of_memory``: the kernel killed a process for lack of
+    """The error for an exit code without a reported result; ``out_of_memory``: the kernel killed a process for lack of
     memory while this one ran (None: not known).
 
     A kill from outside (``trainer_killed``) says nothing about the run; every other death may be the run's own.

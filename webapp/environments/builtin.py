@@ -180,7 +180,7 @@ class Option(BaseModel):
 
 
 def arguments_clean(options: Sequence[Option], given: Mapping[str, Any], *, prefix: str = "") -> dict[str, Any]:
-    """What was chosen, without what equals a default. Raises ``ValidationError`` by ``prefix`` and option."""
+    """The chosen options, without those that equal a default. Raises ``ValidationError`` by ``prefix`` and option."""
     known = {option.name: option for option in options}
     errors: dict[str, str] = {}
     chosen: dict[str, Any] = {}
@@ -264,7 +264,7 @@ def place_find(kind: str, relative: Any) -> Path:
 
 
 def places_offered(kind: str) -> list[str]:
-    """What a form offers: the first folders or files of the data folder, by name."""
+    """The choices of a form: the first folders or files of the data folder, by name."""
     found: list[str] = []
     _add_places(kind, environment_data_root(), "", found)
     return sorted(found)[:MAX_OFFERED]
@@ -331,7 +331,7 @@ class OptionsForm(forms.Form):
         return Group(name, options, fields, needs_data=bool(places))
 
     def read_options(self, group: Group | None) -> dict[str, Any]:
-        """What was chosen in a group, errors at its fields; faults in other groups are forgotten."""
+        """The options chosen in a group, with errors at its fields; faults in other groups are forgotten."""
         prefix = f"{group.name}-" if group else "-"
         for name in [name for name in self.errors if "-" in name and not name.startswith(prefix)]:
             del self.errors[name]

@@ -151,8 +151,8 @@ def examine(server: Server, *, wanted: str = "") -> Examination:
         require_identity(answer, wanted)
     except TiltyardError as exc:
         return Examination([*findings, Finding(title, False, exc.message, exc.hint)])
-    said = _("This is environment %(name)s, version %(version)s.")
-    findings.append(Finding(title, True, said % {"name": answer.name, "version": answer.version or "–"}))
+    message = _("This is environment %(name)s, version %(version)s.")
+    findings.append(Finding(title, True, message % {"name": answer.name, "version": answer.version or "–"}))
     findings.append(_capacity_finding(answer))
     if answer.doubts:
         sentence = _("The server's counts of its own work are out of range and left out: %(names)s.")

@@ -53,7 +53,7 @@ Outcome = Answer | TiltyardError
 
 
 class Watch:
-    """Asks each replica when its time has come, one question at a time for each."""
+    """Asks each replica when it is due, one question at a time for each."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="health")
@@ -208,7 +208,7 @@ ERROR_LINES = 20
 
 @dataclass
 class Memory:
-    """What is remembered of a replica between looks; a new keeper begins without."""
+    """The state of a replica between looks; a new keeper begins without."""
 
     deaths: int = 0
     not_before: float = 0.0

@@ -117,7 +117,7 @@ class Environment(UuidModel):
         return str(self.health.get("version") or "")[:80]
 
     def baselines(self) -> list[dict[str, Any]]:
-        """What simple policies reach here, as the server last said (``envs.wire.Baseline``)."""
+        """The rewards of simple policies here, as the server last reported them (``envs.wire.Baseline``)."""
         return list(self.health.get("baselines") or [])
 
 

@@ -73,8 +73,8 @@ def health_view(environment: Environment) -> HealthView:
     """An environment in the words of the list: sums over the replicas that answer."""
     replicas = list(environment.replicas.all())
     healthy = [item for item in replicas if item.state == ReplicaState.HEALTHY]
-    said = [item.health for item in healthy]
-    loads = [item.get("load") or {} for item in said]
+    reported = [item.health for item in healthy]
+    loads = [item.get("load") or {} for item in reported]
     error = _shown_error(environment, replicas) if not healthy else {}
     checked_s = None
     if environment.checked_at:
@@ -82,8 +82,8 @@ def health_view(environment: Environment) -> HealthView:
     return HealthView(
         state=_health_state(environment, replicas, healthy),
         version=str(environment.health.get("version", ""))[:80],
-        sessions=total(item.get("sessions") for item in said),
-        slots=total(item.get("slots") for item in said),
+        sessions=total(item.get("sessions") for item in reported),
+        slots=total(item.get("slots") for item in reported),
         steps_per_s=total(load.get("steps_per_s") for load in loads),
         p50_ms=largest(load.get("p50_ms") for load in loads),
         p95_ms=largest(load.get("p95_ms") for load in loads),
@@ -203,16 +203,16 @@ def replica_rows(environment: Environment) -> list[ReplicaRow]:
 
 
 def _replica_row(item: Replica) -> ReplicaRow:
-    said = item.health if item.state == ReplicaState.HEALTHY else {}
-    load, error = said.get("load") or {}, item.error or {}
+    health = item.health if item.state == ReplicaState.HEALTHY else {}
+    load, error = health.get("load") or {}, item.error or {}
     return ReplicaRow(
         item.number,
         item.url,
         item.state,
         str(ReplicaState(item.state).label),
         BADGES[item.state],
-        said.get("sessions"),
-        said.get("slots"),
+        health.get("sessions"),
+        health.get("slots"),
         load.get("steps_per_s"),
         load.get("p95_ms"),
         item.started_at,

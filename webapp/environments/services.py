@@ -302,7 +302,7 @@ def environment_change(
         return False
     require_unused(environment)
     with transaction.atomic():
-        # What another server proved is no proof of this one.
+        # The proof of another server does not hold for this one.
         Environment.objects.filter(pk=environment.pk).update(**values, validation=None)
         audit(AuditAction.ENVIRONMENT_CHANGED, environment)
         environment_restart(environment=environment)

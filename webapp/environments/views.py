@@ -83,7 +83,7 @@ def program_choices() -> list[tuple[str, str]]:
 
 
 class LimitsForm(OptionsForm):
-    """What each replica is started with."""
+    """The limits that each replica is started with."""
 
     slots = forms.IntegerField(
         label=gettext_lazy("Slots"),
@@ -226,7 +226,7 @@ class EnvironmentForm(LimitsForm):
         return next((group for group in self.groups if program and group.name == program.name), None)
 
     def chosen(self) -> dict[str, Any]:
-        """What the service of the chosen way takes."""
+        """The arguments of the service for the chosen way."""
         data = self.cleaned_data
         common = ("name", "protocol", "options")
         names = {
@@ -257,7 +257,7 @@ class EnvironmentEditForm(LimitsForm):
         return data
 
     def chosen(self, environment: Environment) -> dict[str, Any]:
-        """What the service takes."""
+        """The arguments of the service."""
         data = self.cleaned_data
         return {"pids": environment.pids} | {
             name: data[name] for name in (*LimitsForm.base_fields, "arguments") if name in data
@@ -516,11 +516,11 @@ class OrderForm(OptionsForm):
         return data
 
     def chosen(self) -> dict[str, Any]:
-        """What the service takes."""
+        """The arguments of the service."""
         return {name: self.cleaned_data[name] for name in ("name", "command", "arguments")}
 
     def helps(self) -> list[OptionText]:
-        """What each command is for."""
+        """The purpose of each command."""
         return [command_text(name) for name in self.program.datasets]
 
     def shared_texts(self) -> list[tuple[str, str]]:

@@ -1,1 +1,1 @@
-"""Who is better: comparisons, suites, sharing, votes, rescoring."""
+"""Which model is better: comparisons, suites, sharing, votes, rescoring."""

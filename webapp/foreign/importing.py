@@ -366,7 +366,7 @@ def imports_of(project: Project) -> QuerySet[RunImport]:
 
 
 def percent_of(item: RunImport) -> int:
-    """How far the reading has come, 0 to 100."""
+    """The progress of the reading, 0 to 100."""
     if item.progress.get("stage") == "storing":
         return 100
     total = int(item.progress.get("total") or 0)
@@ -400,9 +400,9 @@ def import_view(report: dict[str, Any]) -> dict[str, Any]:
         for column, why in item.get("left_out", {}).items()
     ]
     notes = [*dict.fromkeys(note for item in files for note in _file_notes(item))]
-    told = {"message": message_of(report), "tool": translated(report.get("tool"))}
+    texts = {"message": message_of(report), "tool": translated(report.get("tool"))}
     listed = {name: [_with_reason(item) for item in report.get(name, [])] for name in ("bad", "remarks")}
-    return report | told | listed | {"files": files, "bad_rows": bad, "columns": left_out[:200], "notes": notes[:50]}
+    return report | texts | listed | {"files": files, "bad_rows": bad, "columns": left_out[:200], "notes": notes[:50]}
 
 
 def _file_notes(item: dict[str, Any]) -> list[str]:

@@ -94,7 +94,7 @@ def launch_checked(
 
 
 def check_begin(*, run: Run, user: User, anyway: bool = False) -> LaunchCheck | None:
-    """Have a draft checked and queued; ``None`` when it is no draft. A check that is under way is joined."""
+    """Have a draft checked and queued; ``None`` when it is not a draft. A check that is under way is joined."""
     with transaction.atomic():
         # Locked: the second of two clicks finds the check of the first.
         draft = Run.objects.select_for_update(no_key=True).filter(pk=run.pk, state=RunState.DRAFT).first()
@@ -209,7 +209,7 @@ def _check_as_json(check: Check) -> dict[str, Any]:
 
 
 def findings_of(item: LaunchCheck) -> list[Check]:
-    """What was found so far."""
+    """The findings so far."""
     return [Check(**(raw | {"offer": raw["offer"] and Offer(**raw["offer"])})) for raw in item.findings]
 
 

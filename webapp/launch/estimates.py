@@ -53,7 +53,7 @@ LOOK_S = 0.5  # how often it is checked whether the answer is still wanted
 WAIT_S = 1.0  # while an older one is worked out
 MAX_ANSWER_BYTES = 256 * 1024
 CPU = "cpu"
-BESIDE = (
+UNRELATED = (
     "mix",
     "data",
     "environment",
@@ -99,7 +99,7 @@ def other_devices() -> list[Choice]:
 def device_default(
     config: JobConfig | None = None, preset: Preset | None = None, own: Sequence[Choice] | None = None
 ) -> str:
-    """What a job is judged by before a person chooses: the processor where the job asks for it, the preset's device,
+    """The device for an estimate before a person chooses: the processor where the job asks for it, the preset's device,
     the first of ``own`` (by default what is here: the largest GPU of the workers, else the processor)."""
     if config is not None and config.run.device == CPU:
         return CPU
@@ -148,7 +148,7 @@ def decisive(config: JobConfig, source: str) -> JobConfig:
     Stages are laid over the other groups, so with stages these stay.
     """
     plain, fresh = config.model_copy(deep=True), JobConfig()
-    for group in ("report",) if config.stages else BESIDE:
+    for group in ("report",) if config.stages else UNRELATED:
         setattr(plain, group, getattr(fresh, group))
     plain.model.source, plain.model.revision = source, ""
     return plain
@@ -260,7 +260,7 @@ class DiskForecast(NamedTuple):
 
 
 def disk_forecast(config: JobConfig) -> DiskForecast | None:
-    """What a resolved config will write; ``None`` where the model's size is not known."""
+    """The bytes that a resolved config will write; ``None`` where the model's size is not known."""
     records = _record_bytes(config)
     if not config.method.trains:
         return DiskForecast(0, 0, 0, records, True)

@@ -21,7 +21,7 @@ from webapp.common.text import in_words, translated
 
 
 class Offer(NamedTuple):
-    """What a person may do about a finding: start ``more`` more replicas of this environment."""
+    """An action on a finding: start ``more`` more replicas of this environment."""
 
     environment_id: str
     more: int
@@ -132,7 +132,7 @@ def config_from_text(text: str) -> JobConfig:
 
 
 def options_of(text: str) -> dict[str, int | bool | str]:
-    """Options by path, as a page sends them in JSON. Raises ``YamlProblem`` for what is no option."""
+    """Options by path, as a page sends them in JSON. Raises ``YamlProblem`` for a name that is not an option."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):

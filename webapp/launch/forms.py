@@ -318,7 +318,7 @@ def _leave_out(raw: dict[str, Any], place: tuple[int | str, ...]) -> bool:
 
 
 def reference_choices(project: Project) -> dict[str, list[tuple[str, str]]]:
-    """What each reference option may name in a project, as (value, label)."""
+    """The choices of each reference option in a project, as (value, label)."""
     datasets = [
         (item.reference, _("%(name)s · %(rows)s rows") % {"name": item, "rows": item.rows})
         for item in _option_rows(ready_datasets(project), "name", "version", "rows")

@@ -34,7 +34,7 @@ class Stage(NamedTuple):
     """A run on the way to a model, up to ``step``, and the weights that it gave on (``None``: no longer known).
 
     ``dataset``, ``spec`` and ``environment`` are the rows that it was trained on, where they are still there;
-    ``started`` is what the trainer said of itself when it began.
+    ``started`` holds what the trainer reported when it began.
     """
 
     run: Run
@@ -136,7 +136,7 @@ class Overlap(NamedTuple):
 
     @property
     def words(self) -> str:
-        """What a page says of it; empty where no task was learned from, as far as that is known."""
+        """The sentence on pages; empty where no task was learned from, as far as that is known."""
         names = {"where": ", ".join(self.where), "seen": self.seen, "tasks": self.tasks}
         if self.seen is None:
             return _("these tasks are in %(where)s, which it learned from") % names
@@ -223,7 +223,7 @@ def _overlap_with_runs(
 
 
 def sources_of(run: Run) -> list[Source]:
-    """What a run learned from, with all its stages and parts; nothing is learned from a part of weight 0."""
+    """The data that a run learned from, with all its stages and parts; nothing is learned from a part of weight 0."""
     config = config_of(run)
     if config is None:  # of another version: what it held out is not known
         path = str(run.resolved.get("data", {}).get("train") or "")

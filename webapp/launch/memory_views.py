@@ -24,10 +24,10 @@ from webapp.common.text import in_words, translated
 from webapp.common.words import failure
 from webapp.engine.resolve import components_meant, resolve
 from webapp.launch.estimates import (
-    BESIDE,
     DONE,
     FAILED,
     OPEN,
+    UNRELATED,
     Asked,
     device_default,
     device_known,
@@ -91,9 +91,11 @@ class Table(NamedTuple):
 
 
 class MemoryView(NamedTuple):
-    """What the card says. ``state``: open, done, failed, dropped, none, unknown or invalid. ``sentence`` and ``hint``
-    replace the table; ``problems`` are what the form has wrong. While it is ``open`` the table may be the
-    one of before."""
+    """The content of the card. ``state``: open, done, failed, dropped, none, unknown or invalid.
+
+    ``sentence`` and ``hint`` replace the table; ``problems`` are the errors of the form. While it is ``open`` the table
+    may be the earlier one.
+    """
 
     state: str
     row: MemoryEstimate | None = None
@@ -129,7 +131,7 @@ def job_of(data: QueryDict, project: Project) -> JobConfig:
     raw: dict[str, Any] = {"kind": form.cleaned_data.get("kind", form.kind)}
     for path, value in form.cleaned_data.items():
         group, dot, option = path.partition(".")
-        if dot and group not in BESIDE:
+        if dot and group not in UNRELATED:
             raw.setdefault(group, {})[option] = value
     wrong = [path for path in form.errors if (path.partition(".")[0] in raw and "." in path) or path == "kind"]
     if wrong:
@@ -162,7 +164,7 @@ def _problem_line(option: str, sentence: str) -> str:
 
 # --- To what is shown -----------------------------------------------------------------------------------------------
 def view_of(asked: Asked, shown: MemoryEstimate | None = None) -> MemoryView:
-    """What is known of a job. ``shown`` is the estimate that the page has, for as long as there is no other."""
+    """The card for a job. ``shown`` is the estimate that the page has, for as long as there is no other."""
     if asked.nothing:
         sentence = _("Nothing is held on a device: no model of this job is loaded here.")
         return MemoryView("none", sentence=sentence)
@@ -198,11 +200,11 @@ def _unknown_shape_view(source: str) -> MemoryView:
 
 
 def _failed_view(row: MemoryEstimate) -> MemoryView:
-    told = failure(row.answer.get("error"))
-    if told is None:
+    shown = failure(row.answer.get("error"))
+    if shown is None:
         return MemoryView(row.state, row)
-    hint = " ".join(part for part in (told.detail, told.hint) if part)
-    return MemoryView(row.state, row, sentence=told.title, hint=hint)
+    hint = " ".join(part for part in (shown.detail, shown.hint) if part)
+    return MemoryView(row.state, row, sentence=shown.title, hint=hint)
 
 
 def _memory_table(row: MemoryEstimate) -> Table:
@@ -210,11 +212,11 @@ def _memory_table(row: MemoryEstimate) -> Table:
     whole, device = int(answer["whole"]), int(answer["device"]["bytes"])
     scale = max(whole, device)
     level = "short" if not answer["fits"] else "close" if whole > CLOSE * device else "ok"
-    said = answer["told"]
+    sentences = answer["told"]
     return Table(
         level=level,
-        verdict=in_words(said["verdict"]),
-        hint=in_words(said["hint"]),
+        verdict=in_words(sentences["verdict"]),
+        hint=in_words(sentences["hint"]),
         used=WIDE * whole / scale,
         edge=WIDE * device / scale,
         parts=[part for key in PARTS if (part := _table_part(key, answer, whole)).lines],
@@ -268,7 +270,7 @@ def device_context(request: HttpRequest, config: JobConfig | None, chosen: Chose
 @login_required
 @require_POST
 def run_memory(request: HttpRequest, slug: str) -> HttpResponse:
-    """What the job of a form, or of a YAML text, needs: known already, or being worked out."""
+    """The memory card for the job of a form or a YAML text: with its table, or while it is computed."""
     project = project_for(request.user, slug)
     device, paid = request.POST.get(DEVICE, ""), None
     try:
@@ -292,7 +294,7 @@ def run_memory(request: HttpRequest, slug: str) -> HttpResponse:
 @login_required
 @require_GET
 def run_memory_part(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """How far an estimate is; the card asks for this until it is done."""
+    """The progress of an estimate; the card asks for this until it is done."""
     project, row = own(request, slug, MemoryEstimate, pk)
     return _render_card(request, project, row_view(row, _shown_estimate(project, request.GET.get("shown", ""))))
 

@@ -119,7 +119,7 @@ def problems_find(project: Project, need: DatasetNeed) -> Dataset | None:
 
 
 def problem_options(need: DatasetNeed) -> dict[str, Any]:
-    """What the generator is asked for."""
+    """The options of the generator."""
     return {**need.arguments, "shape": need.command}
 
 
@@ -213,7 +213,7 @@ class Situation(NamedTuple):
 
 
 def situation(project: Project, preset: Preset, size: Size) -> Situation:
-    """What a preset needs here, in the order in which it is made."""
+    """The needs of a preset here, in the order in which they are made."""
     wanted = preset.needs_for(size)
     environment = environment_find(project, wanted.environment)
     found = [

@@ -1,4 +1,4 @@
-"""Preflight: what would go wrong with a run, found before it is launched and said in plain words.
+"""Preflight: finds the problems of a run before it is launched, and explains them in plain words.
 
 Cheap checks run here; what needs the trainer's libraries runs as ``python -m training preflight`` in its own process
 with a wall limit. A *hard* problem (the config, an address that may not be reached) always blocks the launch; any other
@@ -155,9 +155,9 @@ def _check_overlap(project: Project, resolved: JobConfig) -> Iterator[Check]:
     """An evaluation on tasks that the model learned from is one that says little about others."""
     found = overlap_of(project, resolved)
     if found.learned:
-        said = _("%(learned)s: success on these tasks says little about others.")
+        message = _("%(learned)s: success on these tasks says little about others.")
         hint = _("Choose a dataset that the model did not learn from.")
-        yield Check(_("Tasks"), False, said % {"learned": found.words}, hint, path="data.train", remark=True)
+        yield Check(_("Tasks"), False, message % {"learned": found.words}, hint, path="data.train", remark=True)
 
 
 def _slow_checks(project: Project, config: JobConfig, resolved: JobConfig, limit_s: float) -> Iterator[Check]:
@@ -202,7 +202,7 @@ def _played_environments(
 
 
 def _check_pull(project: Project, config: JobConfig) -> list[Check]:
-    """A model that was fine-tuned has something to lose. The starter's chain has not, so nothing is said of it."""
+    """A model that was fine-tuned has something to lose. The starter's chain has not, so it gets no remark."""
     run = Run.objects.filter(project=project, name=name_in("run", config.model.source)).first()
     if (
         config.gradient.beta
@@ -362,7 +362,7 @@ def _no_trainer() -> Check:
 
 
 def child_environment(access: Mapping[str, str]) -> dict[str, str]:
-    """What such a child may know, ``access`` to what it has to reach included."""
+    """The environment variables of such a child, with ``access`` to the servers that it has to reach."""
     threads = {"OMP_NUM_THREADS": "2", "TOKENIZERS_PARALLELISM": "false", "LANG": "C.UTF-8"}
     return child_env(PLACES, MODELS, CERTIFICATES, _OWN_PLACES, **threads, **access_env(access))
 
@@ -400,7 +400,7 @@ def _finding_check(item: dict[str, Any]) -> Check:
 
 
 def _finding_of(line: bytes) -> Iterator[Check]:
-    """The finding in one line of the trainer's list, unless it was said here before."""
+    """The finding in one line of the trainer's list, unless it was shown here before."""
     if not line.startswith(b"{"):
         return
     try:

@@ -111,7 +111,7 @@ class Chosen(NamedTuple):
 
     @property
     def about(self) -> str:
-        """What it trains."""
+        """The preset's description: what it trains."""
         return in_language(self.preset.about)
 
     @property
@@ -126,7 +126,7 @@ class Chosen(NamedTuple):
 
     @property
     def size_help(self) -> str:
-        """What the chosen size means, where there is a choice."""
+        """The meaning of the chosen size, where there is a choice."""
         words = size_words(self.preset, self.size)[1] if len(self.preset.sizes) > 1 else ""
         return f"{words} {_('Chosen because no worker here has a GPU.')}" if self.no_gpu else words
 
@@ -155,7 +155,7 @@ class Card(NamedTuple):
 
     @property
     def promise(self) -> str:
-        """What the demo is good for, for a reader who does not know the presets yet."""
+        """The use of the demo, for a reader who does not know the presets yet."""
         return _demo_words(self.minutes) if self.minutes else ""
 
 
@@ -180,7 +180,7 @@ def size_words(preset: Preset, size: Size) -> tuple[str, str]:
 
 
 def start_of(request: HttpRequest, project: Project) -> Start:
-    """What the request asks for. Raises ``Http404`` for a run that is not there."""
+    """The start that the request asks for. Raises ``Http404`` for a run that is not there."""
     if request.GET.get("resume"):
         return _child_start(request, project)
     if request.GET.get("edit"):

@@ -280,7 +280,7 @@ MAX_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class View:
-    """What the page shows: rows and counts, or one sentence why not."""
+    """The content of the page: rows and counts, or one sentence why there are none."""
 
     found: Rendered | None = None
     problem: str = ""
@@ -320,13 +320,15 @@ def _render_in_child(rows: Path, model: str, first: int) -> View:
             printed = child.output(MAX_BYTES)
             in_time = child.wait()
         err.seek(0)
-        said = err.read(2000).decode("utf-8", "replace").strip()
+        stderr_text = err.read(2000).decode("utf-8", "replace").strip()
     if not in_time:
         return View(problem=_("Rendering took longer than %(s)g seconds.") % {"s": WALL_LIMIT_S})
     try:
         return _view_of_rendered(Rendered.model_validate_json(printed or b""))
     except pydantic.ValidationError:
-        return View(problem=said.splitlines()[-1] if said else _("The rows could not be rendered on this server."))
+        return View(
+            problem=stderr_text.splitlines()[-1] if stderr_text else _("The rows could not be rendered on this server.")
+        )
 
 
 def _view_of_rendered(found: Rendered) -> View:

@@ -40,7 +40,7 @@ class Refused(Exception):
 
 
 class Question(NamedTuple):
-    """What a client waits for: events of a run after ``after``, or another step than ``step``.
+    """A client's question: events of a run after ``after``, or another step than ``step``.
 
     ``refusal`` checks in the database whether ``person`` may still see the run: ``None``, or the answer that says no.
     """

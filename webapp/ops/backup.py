@@ -50,7 +50,7 @@ MODES = 0o755  # no mode in an archive lets other users write
 
 
 class ArchiveError(Exception):
-    """The archive is no complete backup; the message says why."""
+    """The archive is not a complete backup; the message says why."""
 
 
 class _Content:

@@ -70,7 +70,7 @@ class Console:
         self.line(f"  {self.paint('32', '✓')} {title}{padding}{time.monotonic() - started:6.1f} s")
 
     def error(self, error: UpError) -> None:
-        """What happened, the end of the log, what to do."""
+        """Print what happened, the end of the log, and what to do."""
         self.line()
         self.line(self.paint("31", str(error)))
         if error.log is not None and error.log.exists():

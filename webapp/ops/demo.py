@@ -145,7 +145,7 @@ def _first_and_last_reward(run: Run, share: float = 0.1) -> tuple[float, float] 
 
 @dataclass
 class _Shown:
-    """What the console shows already."""
+    """The lines that the console has shown."""
 
     lines: dict[object, str] = field(default_factory=dict)
     at: float = 0.0

@@ -169,7 +169,7 @@ def web_program(host: str, port: int, *, behind_proxy: bool) -> Program:
         "false",
         "--workers",
         str(settings.WEB_PROCESSES),
-        # One that is busy is no hung one: uvicorn would end it, with all that it answers, after five seconds.
+        # A busy one does not hang: uvicorn would end it, with all that it answers, after five seconds.
         "--timeout-worker-healthcheck",
         str(WEB_HUNG_S),
         "--limit-concurrency",

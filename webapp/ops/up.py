@@ -122,10 +122,10 @@ def old_redis(binary: str) -> list[str]:
     version = redis_version(binary)
     if version >= REDIS_SUPPORTED:
         return []
-    told = ".".join(map(str, version)) or "?"
+    shown = ".".join(map(str, version)) or "?"
     return [
         _("Redis %(version)s gets no security fixes any more. Only this machine reaches it, with a password.")
-        % {"version": told},
+        % {"version": shown},
         _("Put redis-server 7 or newer on the PATH: the next start uses it."),
     ]
 
@@ -147,7 +147,7 @@ def disk_error(exc: OSError, data: Path) -> UpError:
 class Progress:
     """Whether a program that does not answer yet makes progress: its processor time grows, however slowly.
 
-    On a machine that is busy with something else a start takes minutes, and is no fault.
+    On a machine that is busy with something else a start takes minutes, which is not a fault.
     """
 
     def __init__(self, limit_s: float, say_after_s: float) -> None:

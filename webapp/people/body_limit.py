@@ -94,8 +94,8 @@ async def _allowed_bytes(scope: Message, headers: dict[bytes, bytes]) -> int:
         return small
     slug = _upload_slug(str(scope.get("path", "")))
     key = parse_cookie(headers.get(b"cookie", b"").decode("latin-1")).get(settings.SESSION_COOKIE_NAME, "")
-    said = headers.get(b"authorization", b"").decode("latin-1")
-    token = said[len(BEARER) :].strip() if said.lower().startswith(BEARER) else ""
+    header = headers.get(b"authorization", b"").decode("latin-1")
+    token = header[len(BEARER) :].strip() if header.lower().startswith(BEARER) else ""
     if slug is None or not (key or token) or not await in_database(_may_upload, key, token, slug):
         return small
     return int(settings.MAX_UPLOAD_BYTES) + OVERHEAD_BYTES

@@ -402,8 +402,8 @@ MOST_SEARCHED = 480
 
 
 class Row(NamedTuple):
-    """A turn of several rollouts. ``same``: all of them said the same; ``first``: the first turn of all in which they
-    did not. A rollout that had ended before has no messages."""
+    """A turn of several rollouts. ``same``: they are equal in all of them; ``first``: the first turn of all in which
+    they are not. A rollout that had ended before has no messages."""
 
     number: int
     messages: list[list[Message]]
@@ -411,7 +411,7 @@ class Row(NamedTuple):
     first: bool
 
 
-class Beside(NamedTuple):
+class Sides(NamedTuple):
     """The rollouts that are shown, their turns from ``first`` on, and where the parts before and after begin."""
 
     shown: list[Member]
@@ -436,21 +436,23 @@ def chosen_of(members: Sequence[Member], asked: Sequence[str]) -> list[Member]:
     return [best, worst]
 
 
-def beside(shown: Sequence[Member], first: int) -> Beside:
+def beside(shown: Sequence[Member], first: int) -> Sides:
     """The turns of these rollouts from number ``first`` on, ``ROWS`` of them."""
     ids = [member.rollout.pk for member in shown]
     found = _turn_messages(ids, first, first + ROWS)
     differs = _first_difference(ids)
     rows = []
     for number in range(first, first + ROWS):
-        said = [found.get((pk, number), []) for pk in ids]
-        if any(said):
-            same = len(ids) < 2 or all(messages == said[0] for messages in said)
-            drawn = [[message_of(raw, at, TEXT_CHARS) for at, raw in enumerate(messages)] for messages in said]
+        messages_of_each = [found.get((pk, number), []) for pk in ids]
+        if any(messages_of_each):
+            same = len(ids) < 2 or all(messages == messages_of_each[0] for messages in messages_of_each)
+            drawn = [
+                [message_of(raw, at, TEXT_CHARS) for at, raw in enumerate(messages)] for messages in messages_of_each
+            ]
             rows.append(Row(number, drawn, same, number == differs))
     more = Turn.objects.filter(rollout__in=ids, number__gte=first + ROWS).exists()
     before = max(0, first - ROWS) if first else None
-    return Beside(list(shown), rows, first, before, first + ROWS if more else None, differs)
+    return Sides(list(shown), rows, first, before, first + ROWS if more else None, differs)
 
 
 def _turn_messages(ids: Sequence[UUID], first: int, end: int) -> dict[tuple[UUID, int], list[dict[str, Any]]]:
@@ -467,7 +469,7 @@ def _first_difference(ids: Sequence[UUID]) -> int | None:
         if not found:
             return None
         for number in range(start, start + ROWS):
-            said = [found.get((pk, number)) for pk in ids]
-            if any(messages != said[0] for messages in said):
+            messages_of_each = [found.get((pk, number)) for pk in ids]
+            if any(messages != messages_of_each[0] for messages in messages_of_each):
                 return number
     return None

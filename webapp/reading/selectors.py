@@ -95,10 +95,10 @@ def phases_of(rollout: Rollout) -> Phases | None:
     """Where its time went; ``None`` where that was not measured."""
     model = Case(When(messages__0__role="assistant", then=F("seconds")), default=Value(0.0), output_field=FloatField())
     found = Turn.objects.filter(rollout=rollout).aggregate(all=Sum("seconds"), model=Sum(model))
-    turns, said = found["all"] or 0.0, found["model"] or 0.0
+    turns, sampling = found["all"] or 0.0, found["model"] or 0.0
     if not turns:
         return None
-    return Phases(said, turns - said, max(0.0, rollout.seconds - turns))
+    return Phases(sampling, turns - sampling, max(0.0, rollout.seconds - turns))
 
 
 def seeds_of(rollout: Rollout, config: JobConfig | None) -> Seeds | None:
@@ -129,7 +129,7 @@ def _sampling_seed(seed: int, rollout: Rollout) -> int:
     return mix_seed(seed, rollout.step, rollout.group, rollout.index)
 
 
-def beside(rollout: Rollout) -> QuerySet[Rollout]:
+def same_step(rollout: Rollout) -> QuerySet[Rollout]:
     """The rollouts of its step, as the same attempt played it."""
     names = ("run_id", "attempt", "step", "held_out")
     return Rollout.objects.filter(**{name: getattr(rollout, name) for name in names})
@@ -137,7 +137,7 @@ def beside(rollout: Rollout) -> QuerySet[Rollout]:
 
 def siblings_of(rollout: Rollout) -> list[Rollout]:
     """Its group, by index."""
-    return list(beside(rollout).filter(group=rollout.group).order_by("index"))
+    return list(same_step(rollout).filter(group=rollout.group).order_by("index"))
 
 
 def neighbours_of(rollout: Rollout, siblings: Sequence[Rollout]) -> Neighbours:
@@ -146,7 +146,7 @@ def neighbours_of(rollout: Rollout, siblings: Sequence[Rollout]) -> Neighbours:
     at = places.index(rollout.pk)
     before = siblings[at - 1] if at else None
     after = siblings[at + 1] if at + 1 < len(siblings) else None
-    step = beside(rollout)
+    step = same_step(rollout)
     earlier = before or step.filter(group__lt=rollout.group).order_by("-group", "-index").first()
     later = after or step.filter(group__gt=rollout.group).order_by("group", "index").first()
     return Neighbours(before, after, earlier, later)
@@ -208,12 +208,12 @@ def _ask_components(
 ) -> list[PartWords]:
     reasons = {part.name: _skip_reason(chosen.get(part.name)) for part in parts}
     components = [chosen[name] for name, reason in reasons.items() if not reason]
-    said: dict[str, Said] = {}
+    by_name: dict[str, Said] = {}
     if components:
         asked = Asked(episode=episode, components=components, values=False, spans=MAX_SPANS)
         late = _("Looking for the words took longer than %(s)g seconds.") % {"s": WORDS_LIMIT_S}
-        (said,) = scorers.ask(user.pk, [asked], WORDS_LIMIT_S, late=late)
-    found = [(part, said.get(part.name) or Said(why=Sentence.of(reasons[part.name]))) for part in parts]
+        (by_name,) = scorers.ask(user.pk, [asked], WORDS_LIMIT_S, late=late)
+    found = [(part, by_name.get(part.name) or Said(why=Sentence.of(reasons[part.name]))) for part in parts]
     return [PartWords(part, answer.spans, in_words(answer.why), places) for part, answer in found]
 
 

@@ -120,7 +120,7 @@ stepped AS (
     SELECT dataset, row, step, solved, counted, solved::float / counted AS share, 2 * solved > counted AS ok,
         lag(2 * solved > counted) OVER of_task AS before, lead(step) OVER of_task AS later
     FROM visits WHERE counted > 0 WINDOW of_task AS (PARTITION BY dataset, row ORDER BY step)
-), told AS (
+), summed AS (
     SELECT dataset, row, count(*) AS visits, sum(solved)::int AS solved, sum(counted)::int AS counted,
         bool_or(ok) FILTER (WHERE before IS NULL) AS first_ok, bool_or(ok) FILTER (WHERE later IS NULL) AS last_ok,
         max(share) FILTER (WHERE before IS NULL) AS first_share, max(share) FILTER (WHERE later IS NULL) AS last_share,
@@ -138,10 +138,10 @@ marks AS (
         %(solved)s::int[], %(counted)s::int[], %(mark)s::text[])
         AS m(first_hits, first_tries, last_hits, last_tries, solved, counted, mark)
 ), tasks AS (
-    SELECT told.*, CASE WHEN visits = 1 THEN 'once' WHEN mark IS NOT NULL THEN mark
+    SELECT summed.*, CASE WHEN visits = 1 THEN 'once' WHEN mark IS NOT NULL THEN mark
         WHEN first_solved IS NULL THEN 'never' WHEN changes >= %(flickers)s THEN 'flickering'
         WHEN first_ok AND last_ok THEN 'kept' ELSE 'unclear' END AS kind
-    FROM told LEFT JOIN marks USING (first_hits, first_tries, last_hits, last_tries, solved, counted)
+    FROM summed LEFT JOIN marks USING (first_hits, first_tries, last_hits, last_tries, solved, counted)
 )"""
 _MARKED = ("first_hits", "first_tries", "last_hits", "last_tries", "solved", "counted")
 _ORDERS: dict[str, str] = {
@@ -297,7 +297,7 @@ def _change_marks(run: Run, courses: Courses) -> tuple[dict[str, list[Any]], dic
     """
     names = ", ".join(_MARKED)
     visits = _visits_sql(run, courses)
-    sql = f"WITH {visits}, {_TASKS} SELECT {names}, count(*) FROM told WHERE visits > 1 GROUP BY {names}"  # noqa: S608
+    sql = f"WITH {visits}, {_TASKS} SELECT {names}, count(*) FROM summed WHERE visits > 1 GROUP BY {names}"  # noqa: S608
     rows = np.array(_fetch_rows(sql, _query_values(run, courses)), np.int64).reshape(-1, len(_MARKED) + 1)
     first, last, whole, tasks = rows[:, 0:2], rows[:, 2:4], rows[:, 4:6], rows[:, 6]
     forgotten, learned = changes(whole - last, last, LEVEL), changes(first, last, LEVEL)

@@ -35,7 +35,7 @@ LONG_LINES, LONG_CHARS = 14, 1_200
 class Message(NamedTuple):
     """One message as a page shows it. ``place`` is its number in the whole conversation, from 0; ``tree`` is its text
     read as JSON where that is an object or a list; ``raw`` is the message as it was recorded, as JSON; ``cut`` are the
-    characters that are left out. ``reasoning`` and ``refusal`` are no part of the answer; ``finish`` is why it ended
+    characters that are left out. ``reasoning`` and ``refusal`` are not part of the answer; ``finish`` is why it ended
     where that was not its own end."""
 
     place: int
@@ -103,13 +103,13 @@ def turn_page(rollout: Rollout, first: int = 0, *, whole: bool = False) -> TurnP
     for turn in found:
         if shown and chars > PAGE_CHARS:
             break
-        ordinal += (said := _is_model(turn))
+        ordinal += (is_model := _is_model(turn))
         limit = CONTENT_MAX if whole else TEXT_CHARS
         made = [message_of(raw, messages + at, limit) for at, raw in enumerate(turn.messages)]
         messages += len(made)
         wrote = turn.wrote if len(turn.wrote) <= limit else f"{turn.wrote[:limit]} … (+{len(turn.wrote) - limit})"
         chars += sum(_message_size(message) for message in made) + len(wrote)
-        number = ordinal if said else 0
+        number = ordinal if is_model else 0
         shown.append(
             ShownTurn(
                 turn.number,
@@ -238,7 +238,7 @@ def tokens_view(rollout: Rollout) -> dict[str, Any]:
     return {
         "why": "",
         **_column_lists(found),
-        "spelling": {str(key): list(told) for key, told in spelled(folder, wanted).items()},
+        "spelling": {str(key): list(spellings) for key, spellings in spelled(folder, wanted).items()},
     }
 
 

@@ -217,7 +217,7 @@ def _rollout_page(
 
 
 def _transcript_context(request: HttpRequest, project: Project, rollout: Rollout) -> dict[str, Any]:
-    """What the turns' fragment needs."""
+    """The context of the turns' fragment."""
     whole = request.GET.get("whole") == "1"
     view = request.GET.get("view", "")
     return {
@@ -255,7 +255,7 @@ def _curl_command(request: HttpRequest, rollout: Rollout) -> str:
 
 
 def _script_facts(rollout: Rollout, shown: str) -> dict[str, Any]:
-    """What the page's script asks. Words are marked in rendered text alone."""
+    """The data for the page's script. Words are marked in rendered text alone."""
     return {"api": f"/api/v1/rollouts/{rollout.pk}", "words": shown == VIEWS[0]}
 
 
@@ -357,14 +357,14 @@ def run_group(request: HttpRequest, slug: str, pk: UUID, step: int, group: int) 
         "group": group,
         "found": found,
         "lines": [_table_line(request, found, member.rollout, shown) for member in found.members],
-        "beside": beside(shown, _parse_place(request.GET.get("first"))),
+        "sides": beside(shown, _parse_place(request.GET.get("first"))),
         "most": MOST_COLUMNS,
         "task": task_row(first, config, components),
         "text": first.task,
         "titles": [(title, curves.get(name)) for name, title in component_titles(components).items()],
         "visits": visits[-VISITS_SHOWN:],
         "visits_all": len(visits),
-        "told": _visit_sentences(visits),
+        "sentences": _visit_sentences(visits),
         "spark": spark_of([visit.share for visit in visits], _visit_place(visits, step)),
         "before": _next_group(run, first, after=False),
         "after": _next_group(run, first, after=True),
@@ -382,11 +382,11 @@ def _table_line(request: HttpRequest, found: Group, rollout: Rollout, shown: lis
     indices = [item.rollout.index for item in shown]
     on = rollout.index in indices
     wanted = [index for index in indices if index != rollout.index] if on else [*indices, rollout.index][-MOST_COLUMNS:]
-    said = [bar for bar in member.bars if abs(bar.value) > NOISE * found.extent]
+    earning = [bar for bar in member.bars if abs(bar.value) > NOISE * found.extent]
     return {
         "member": member,
-        "said": said,
-        "zeros": len(member.bars) - len(said),
+        "said": earning,
+        "zeros": len(member.bars) - len(earning),
         "stack": stack_of([(bar.curve, bar.value) for bar in member.bars], found.extent),
         "shown": on,
         "address": "?" + urlencode([("show", index) for index in wanted]) if wanted else "?",
@@ -394,7 +394,7 @@ def _table_line(request: HttpRequest, found: Group, rollout: Rollout, shown: lis
 
 
 def _visits_of_rollout(run: Run, rollout: Rollout) -> list[Visit]:
-    """The visits to its task over all steps; none where it is no row of a dataset, or the run does not train."""
+    """The visits to its task over all steps; none where it is not a row of a dataset, or the run does not train."""
     if rollout.row is None or not run.method.trains:
         return []
     courses = courses_of(run)
@@ -413,11 +413,11 @@ def _visit_sentences(visits: list[Visit]) -> list[str]:
         return []
     if not solved:
         return [_("In no step did more than half of its rollouts solve it.")]
-    said = [_("First solved by more than half of its rollouts at step %(step)s.") % {"step": solved[0].step}]
+    sentences = [_("First solved by more than half of its rollouts at step %(step)s.") % {"step": solved[0].step}]
     if solved[-1] is not known[-1]:
         text = _("Forgotten: last solved at step %(step)s, and not since.")
-        said.append(text % {"step": solved[-1].step})
-    return said
+        sentences.append(text % {"step": solved[-1].step})
+    return sentences
 
 
 def _next_group(run: Run, first: Rollout, *, after: bool) -> int | None:

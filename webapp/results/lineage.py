@@ -224,8 +224,8 @@ def revision_of(origins: Origins) -> str:
     """The commit of the base model that was trained; empty where it has none, or none is recorded."""
     if not origins.stages or origins.base is None or origins.base.kind != ModelKind.HUB:
         return origins.base.at if origins.base is not None and origins.base.kind == ModelKind.HUB else ""
-    told = origins.stages[-1].started.get("resolved", {})
-    return str(told.get("model.revision") or "") or origins.base.at
+    resolved = origins.stages[-1].started.get("resolved", {})
+    return str(resolved.get("model.revision") or "") or origins.base.at
 
 
 def _base_node(origins: Origins) -> Node:

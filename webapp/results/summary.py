@@ -250,9 +250,12 @@ class Advice(NamedTuple):
 
 @dataclass(frozen=True)
 class Seen:
-    """What the rules read. ``clone`` and ``branch`` are the addresses of a new run with this one's options and of a
-    child that continues it, ``evaluate`` that of an evaluation, ``model`` how a config names what the run left;
-    empty where the reader may not, or nothing is there."""
+    """The facts that the rules read.
+
+    ``clone`` and ``branch`` are the addresses of a new run with this one's options and of a child that continues it,
+    ``evaluate`` that of an evaluation, ``model`` the name of the run's model in a config; empty where the reader may
+    not, or nothing is there.
+    """
 
     run: Run
     ways: dict[str, Ends]
@@ -343,8 +346,8 @@ def _advice_on_figures(seen: Seen) -> Iterator[Advice]:
         url = reverse("run-rollouts", args=[seen.run.project.slug, seen.run.pk])
         why = _("%(share)s of the last rollouts did not solve their task: read why.")
         query = f"{url}?outcome=failed&outcome=partly&step_from={last}"
-        said = why % {"share": percent(round(1 - seen.success.after, 3))}
-        yield Advice("failed", said, _("Why did these fail?"), query)
+        sentence = why % {"share": percent(round(1 - seen.success.after, 3))}
+        yield Advice("failed", sentence, _("Why did these fail?"), query)
 
 
 def _advice_on_success(seen: Seen) -> Iterator[Advice]:
@@ -372,8 +375,8 @@ def _advice_on_rise(seen: Seen, way: Ends) -> Iterator[Advice]:
         "95%%: ± %(chance)s)."
     )
     chance = percent(_chance_gap(way.late, way.after, tries))
-    said = why % {"late": percent(way.late), "after": percent(way.after), "n": f"{tries:,}", "chance": chance}
-    yield Advice("longer", said, _("Train on from its end"), seen.branch)
+    sentence = why % {"late": percent(way.late), "after": percent(way.after), "n": f"{tries:,}", "chance": chance}
+    yield Advice("longer", sentence, _("Train on from its end"), seen.branch)
 
 
 def _chance_gap(before: float, after: float, tries: int) -> float:
@@ -392,9 +395,9 @@ def _advice_on_best_step(seen: Seen) -> Iterator[Advice]:
     if worse and seen.branch and not (seen.success and _by_chance(best, way)):
         shown = percent if seen.success else figure
         why = _("The end is worse than step %(step)s: %(best)s, then %(after)s. Go back, with half the learning rate.")
-        said = why % {"step": best.step, "best": shown(best.value), "after": shown(way.after)}
+        sentence = why % {"step": best.step, "best": shown(best.value), "after": shown(way.after)}
         url = f"{seen.branch}&{urlencode({'checkpoint': best.checkpoint.pk, 'change': 'slower'})}"
-        yield Advice("back", said, _("Roll back to step %(step)s") % {"step": best.checkpoint.step}, url)
+        yield Advice("back", sentence, _("Roll back to step %(step)s") % {"step": best.checkpoint.step}, url)
 
 
 def _by_chance(best: Best, way: Ends) -> bool:

@@ -121,11 +121,11 @@ def ways(model: RegisteredModel, origins: Origins, address: str) -> list[Way]:
     if (folder / ADAPTER_CONFIG).is_file():
         return [*found, *_adapter_ways(_base_of(origins), name, folder)]
     found += [_vllm_way(f"./{name}", _template_option(name, folder)), _transformers_way(f"./{name}")]
-    beside = model.adapter
-    if beside is not None and (beside / ADAPTER_CONFIG).is_file():
+    adapter = model.adapter
+    if adapter is not None and (adapter / ADAPTER_CONFIG).is_file():
         words = {"base": _base_of(origins)}
         about = _("its adapter alone, downloaded with ?part=adapter, on its base model: %(base)s") % words
-        found.append(_lora_way(_base_of(origins), f"./{name}", beside, about))
+        found.append(_lora_way(_base_of(origins), f"./{name}", adapter, about))
     return found
 
 

@@ -71,16 +71,16 @@ def paid_for(project: Project, components: Sequence[RewardComponent]) -> Paid | 
     """The warning about these components; ``None`` where they pay most for solving the task, or may."""
     found = worth_of(components)
     if found.unpaid:
-        said = _("Nothing here pays for solving the task.")
+        verdict = _("Nothing here pays for solving the task.")
     elif found.outranked:
-        said = _(
+        verdict = _(
             "A failed task can earn more than a solved one: all other components are worth up to %(others)s, solving "
             "it %(outcome)s."
         ) % {"others": f"{found.others:.3g}", "outcome": f"{found.outcome:.3g}"}
     else:
         return None
     hint = _("Give a component that judges the task, such as Task success, the largest weight.")
-    return Paid(said, _ranked_words(failures_first(project, components)), hint)
+    return Paid(verdict, _ranked_words(failures_first(project, components)), hint)
 
 
 def _ranked_words(found: Ranked) -> str:
@@ -264,8 +264,8 @@ def _score_cases(cases: list[RewardCase], components: list[RewardComponent], use
         answers = scorers.ask(user.pk, asked, SCORE_LIMIT_S)
     except TooMany as exc:  # the page also has other parts to show
         answers = unscored(asked, str(exc))
-    for case, said in zip(read, answers, strict=True):
-        found[case.pk] = {name: (one.value, in_words(one.why)) for name, one in said.items()}
+    for case, values in zip(read, answers, strict=True):
+        found[case.pk] = {name: (one.value, in_words(one.why)) for name, one in values.items()}
     return found
 
 

@@ -241,7 +241,7 @@ class Tested(NamedTuple):
 
     @property
     def constant(self) -> bool:
-        """Whether it returned the same value for all episodes, which is no learning signal."""
+        """Whether it returned the same value for all episodes, which gives no learning signal."""
         return len(self.values) > 1 and len(set(self.values)) == 1
 
 

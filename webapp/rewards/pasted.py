@@ -207,5 +207,5 @@ def grouped(pasted: list[Pasted], make_id: uuid.UUID) -> Iterator[tuple[Recorded
 
 
 def _prompt_hash(episode: Episode) -> str:
-    said = [[message.role, message.content] for message in episode.messages[: episode.prompt_length]]
-    return hashlib.sha256(json.dumps([said, episode.row.get("id")]).encode()).hexdigest()
+    prompt = [[message.role, message.content] for message in episode.messages[: episode.prompt_length]]
+    return hashlib.sha256(json.dumps([prompt, episode.row.get("id")]).encode()).hexdigest()

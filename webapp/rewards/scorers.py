@@ -5,7 +5,7 @@
 2. Further jobs of a person wait behind it, a few of them; the next one is refused (``TooMany``, 429).
 3. A job ends at its time limit, or when its asker goes away: its child is killed and a fresh one is started.
 4. One child more than runs is kept loaded, so that the next person does not wait for a start.
-5. A child that dies by itself costs its own job alone; what it had said before is kept.
+5. A child that dies by itself costs its own job alone; its earlier answers are kept.
 """
 
 from __future__ import annotations
@@ -196,8 +196,8 @@ class Scorers:
         with self._places.taken(person, turn, time.monotonic() + limit_s) as took:
             if not took:
                 return unscored(asked, late)
-            said, rest = self._score(turn, line, wanted, limit_s)
-            return _answers_by_name(asked, said, rest or Said(why=Sentence.of(late), code=RewardTimeout.code))
+            answers, rest = self._score(turn, line, wanted, limit_s)
+            return _answers_by_name(asked, answers, rest or Said(why=Sentence.of(late), code=RewardTimeout.code))
 
     def _score(self, turn: Turn, line: bytes, wanted: int, limit_s: float) -> tuple[list[Said], Said | None]:
         """The answers that came, and why the rest did not, unless the time was over."""
@@ -207,19 +207,19 @@ class Scorers:
             logger.exception("no scoring process started")
             return [], _dead_scorer_answer(ScorerDied(NOT_STARTED))
         turn.ends_by(child.stop)
-        said: list[Said] = []
+        answers: list[Said] = []
         rest: Said | None = None
         try:
             ready = child.ready()
             deadline = time.monotonic() + limit_s
             if ready:
-                said.extend(islice(child.answers(line, deadline), wanted))
-            if len(said) < wanted and not turn.gone.is_set() and not (ready and time.monotonic() >= deadline):
+                answers.extend(islice(child.answers(line, deadline), wanted))
+            if len(answers) < wanted and not turn.gone.is_set() and not (ready and time.monotonic() >= deadline):
                 rest = _end_of(child)
         finally:
             turn.ends_by(None)
-            self._put_back(child, whole=len(said) == wanted and not turn.gone.is_set())
-        return said, rest
+            self._put_back(child, whole=len(answers) == wanted and not turn.gone.is_set())
+        return answers, rest
 
     def _take_child(self) -> Child:
         """A process that waits, or a new one. Raises ``OSError``."""
@@ -282,9 +282,9 @@ def _dead_scorer_answer(error: ScorerDied) -> Said:
     return Said(why=Sentence.of(error.message), code=error.code)
 
 
-def _answers_by_name(asked: Sequence[Asked], said: Sequence[Said], rest: Said) -> Answers:
+def _answers_by_name(asked: Sequence[Asked], answers: Sequence[Said], rest: Said) -> Answers:
     """The answers in order, by the component's name; missing ones are ``rest``."""
-    left = iter(said)
+    left = iter(answers)
     return [{item.name: next(left, rest) for item in one.components} for one in asked]
 
 

@@ -254,7 +254,7 @@ class Change(NamedTuple):
 
 
 def changes_between(older: RewardSpec, newer: RewardSpec) -> list[Change]:
-    """What the newer version changed, one line a weight, parameter or shape; empty text means "not there"."""
+    """The changes in the newer version, one line a weight, parameter or shape; empty text means "not there"."""
     before, after = _flat_spec(older), _flat_spec(newer)
     keys = list(dict.fromkeys([*before, *after]))
     return [Change(key, before.get(key, ""), after.get(key, "")) for key in keys if before.get(key) != after.get(key)]
@@ -270,7 +270,7 @@ def _flat_spec(spec: RewardSpec) -> dict[str, str]:
         for key, value in chosen.params.items():
             info = known.params.model_fields.get(key) if known else None
             if key == "code" and is_code(info):
-                continue  # its hash stands for it
+                continue  # its hash is shown instead
             label = _(info.title) if info and info.title else key
             flat[f"{title} · {label}"] = ", ".join(map(str, value)) if isinstance(value, list) else f"{value}"
         flat |= {f"{title} · {line.what}": line.words for line in shape_lines(chosen, titles)}

@@ -152,10 +152,10 @@ def reward_try(*, user: User, components: list[RewardComponent], text: str) -> T
     ``ScorerDied`` where the process that scored it did, and ``TooMany``."""
     episode = pasted_episode(text)
     counted = [part for part in components if counts_for(part, categories_of(episode.row))]
-    (said,) = scorers.ask(user.pk, [Asked(episode=episode, components=counted)], TRY_LIMIT_S)
+    (by_name,) = scorers.ask(user.pk, [Asked(episode=episode, components=counted)], TRY_LIMIT_S)
     values: dict[str, float] = {}
     for part in counted:
-        answer = said[part.name]
+        answer = by_name[part.name]
         if answer.value is None:
             if answer.code == ScorerDied.code:
                 raise ScorerDied(in_words(answer.why))

@@ -48,7 +48,7 @@ class RunView(Answer):
     eta_seconds: Finite
     error: Object | None = Field(description="why it failed or paused: code, message, hint")
     held: Object | None = Field(description="what it waits for")
-    health: Object = Field(description="what its trainer last said of sampler, skipped updates and saving")
+    health: Object = Field(description="the trainer's last report on sampler, skipped updates and saving")
     beat_age_seconds: float | None = Field(description="since its worker was last heard")
     progress_age_seconds: float | None = Field(description="since its trainer was last heard")
     waiting_for: str | None = Field(description="name of the run that must end first")

@@ -59,12 +59,12 @@ def scored_components(run: Run) -> list[RewardComponent]:
 
 
 def _scored_by(config: JobConfig | None) -> list[list[RewardComponent]]:
-    """What each stage of a job is scored by, or the job itself; the default components included."""
+    """The components of each stage of a job, or of the job itself, with the default ones."""
     return [course.rewards.components or form_components() for course in (config.courses if config else [])]
 
 
 def stack_weights(config: JobConfig | None) -> dict[str, float] | None:
-    """What each component's mean is multiplied by so that they add up to the reward; ``None`` where no one number says
+    """The factor of each component's mean, so that they add up to the reward; ``None`` where no one number says
     it: a schedule, a scale, stages that weigh it differently, or parts of a mix that do not all have it."""
     scored = _scored_by(config)
     if config is not None and config.mix.parts and any(other != scored[0] for other in scored):
@@ -82,7 +82,7 @@ def component_curves(run: Run) -> dict[str, int]:
 
 
 def common_components(config: JobConfig | None) -> list[RewardComponent]:
-    """What every rollout of a job was scored by: the components that are the same in all of its stages."""
+    """The components of every rollout of a job: those that are the same in all of its stages."""
     courses = _scored_by(config)
     return [part for part in courses[0] if all(part in course for course in courses)] if courses else []
 
@@ -119,7 +119,7 @@ class Changed(NamedTuple):
 
 
 def differences(before: dict[str, Any], after: dict[str, Any]) -> list[Changed]:
-    """What differs, as the two were written: references, not what they meant."""
+    """The options that differ, as the two were written: references, not their targets."""
     old, new = flat(before), flat(after)
     paths = [path for path in new if old.get(path) != new[path]]
     return [Changed(path, plain(old.get(path)), plain(new[path])) for path in paths]

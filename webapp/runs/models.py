@@ -148,7 +148,7 @@ class Run(UuidModel):
 
     @property
     def method(self) -> Method:
-        """What the run's kind means: whether it plays, trains, its tiles and curves."""
+        """The method of the run's kind: whether it plays, trains, its tiles and curves."""
         return method_of(self.kind)
 
     @property

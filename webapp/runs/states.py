@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy as _
 
 
 class RunState(models.TextChoices):
-    """What a run is doing, as a person sees it."""
+    """The state of a run, as a person sees it."""
 
     DRAFT = "draft", _("draft")
     QUEUED = "queued", _("queued")

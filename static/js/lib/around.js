@@ -1,5 +1,5 @@
 // @ts-check
-/** What stands around the lines of a chart: the band of a spread, and marks at steps. Pure. */
+/** What is drawn around the lines of a chart: the band of a spread, and marks at steps. Pure. */
 import { placeOn } from "./axis.js";
 import { valueAt } from "./series.js";
 

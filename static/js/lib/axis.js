@@ -6,7 +6,7 @@
 export const AXES = ["step", "time", "rollouts", "tokens"];
 
 /**
- * Where a step stands. Before the first known one the axis begins at zero; after the last it goes on as on average.
+ * The place of a step. Before the first known one the axis begins at zero; after the last it continues at the average rate.
  * @param {Axis | undefined} axis none: steps
  * @param {number} step
  */
@@ -15,7 +15,7 @@ export function placeOn(axis, step) {
 }
 
 /**
- * The step that stands at a place, which may lie between two.
+ * The step at a place, which may lie between two.
  * @param {Axis | undefined} axis
  * @param {number} place
  */

@@ -1,5 +1,5 @@
 // @ts-check
-/** What can be done with one chart: a picture, its figures as a table, a stack or lines, a pin. */
+/** The menu of one chart: a picture, its figures as a table, a stack or lines, a pin. */
 import { h, icon, setAttr, t } from "./dom.js";
 import { styles } from "./plot.js";
 
@@ -47,7 +47,7 @@ export function menuOf(chart) {
 }
 
 /**
- * The chart as it stands, with its title and the names of its lines, as a file.
+ * The chart as it is shown, with its title and the names of its lines, as a file.
  * @param {Chart} chart
  * @param {"png" | "svg"} format
  */

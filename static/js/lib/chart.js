@@ -69,7 +69,7 @@ export class Chart {
     this.lines = readLines(this.spec, this.all);
   }
 
-  /** The heading of a chart that nobody has looked at yet. */
+  /** The heading of a chart that was not shown yet. */
   name() {
     if (this.legend.children.length) return;
     this.read();
@@ -81,7 +81,7 @@ export class Chart {
     this.dirty = false;
     const colour = styles();
     const { log } = this.all.view;
-    const range = this.all.range ?? this.all.span; // of all charts: the same step stands at the same place in each
+    const range = this.all.range ?? this.all.span; // of all charts: the same step has the same place in each
     const baselines = this.all.options.baselines[this.spec.key] ?? [];
     const { traces, values } = tracesOf(this.spec, this.all, this.lines, colour);
     const tiny = this.spec.names.every((name) => TINY.has(name));
@@ -91,7 +91,7 @@ export class Chart {
       ...(traces.some((trace) => trace.yaxis) && { yaxis2: MARK_AXIS }),
       // The arrays grow in place as points arrive; Plotly only looks at them again when this changes.
       datarevision: (this.revision += 1),
-      ...this.beside(range, baselines, colour),
+      ...this.around(range, baselines, colour),
     };
     const quiet = { ...BARE, responsive: false, doubleClick: false };
     this.all.options.plotly.react(this.plot, traces, layout, quiet);
@@ -101,12 +101,12 @@ export class Chart {
   }
 
   /**
-   * What stands beside the lines: simple policies, stages, advisories.
+   * What is drawn around the lines: simple policies, stages, advisories.
    * @param {[number, number] | null} range
    * @param {import("./shapes.js").Baseline[]} baselines
    * @param {(name: string) => string} colour
    */
-  beside(range, baselines, colour) {
+  around(range, baselines, colour) {
     const ink = colour("--ink-3");
     const steps = this.all.stepsOf(range);
     const tone = (/** @type {string} */ severity) => colour(TONES[severity] ?? "--ink-3");

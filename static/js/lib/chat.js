@@ -46,13 +46,13 @@ export class ChatState {
     return true;
   }
 
-  /** The conversation as it stands, in order. */
+  /** The current conversation, in order. */
   current() {
     return [...this.turns.values()].filter((turn) => !turn.replaced).sort((a, b) => a.number - b.number);
   }
 
   /**
-   * What stood in a turn's place before it was edited, oldest first.
+   * The earlier versions of an edited turn, oldest first.
    * @param {Row} turn
    */
   earlier(turn) {
@@ -76,7 +76,7 @@ export class ChatState {
     return [...this.answers.values()].some((answer) => turns.has(answer.turn) && OPEN.has(answer.state));
   }
 
-  /** Whether any contestant has said anything. */
+  /** Whether any contestant has written anything. */
   get said() {
     return [...this.answers.values()].some((answer) => answer.messages.length || answer.partial);
   }

@@ -6,7 +6,7 @@
 /** @typedef {[number, number]} Range of steps that is shown */
 
 const WIDER = 1; // of the shown width on both sides: smoothing begins there, and the line reaches the edges
-const COARSE = 5; // so many times wider than what is shown, a thinned part is asked for anew
+const COARSE = 5; // so many times wider than what is shown, a thinned part is asked for again
 
 /**
  * The steps to ask for when these are shown.
@@ -44,7 +44,7 @@ export function lacksPoints(curve, part, range) {
 }
 
 /**
- * What to draw: the part while it holds all that is shown, else the whole curve.
+ * The curve to draw: the part while it holds all that is shown, else the whole curve.
  * @param {Curve} curve
  * @param {Part | undefined} part
  * @param {Range | null} range

@@ -14,7 +14,7 @@ import { marksFor } from "./specs.js";
 /** @typedef {import("./specs.js").Spec} Spec */
 /** @typedef {{smooth: number, log: boolean, x: string, stack: boolean}} View */
 /**
- * A run whose curves are drawn: the page's own, with number 0, or one beside it. `alike`: its rewards were made in the
+ * A run whose curves are drawn: the page's own, with number 0, or another one. `alike`: its rewards were made in the
  * same way; else they must not be compared.
  * @typedef {object} Source
  * @property {number} number which gives its colour
@@ -64,7 +64,7 @@ export class Curves {
    * @param {State} state
    * @param {Spec[]} specs
    * @param {View} view
-   * @param {Source[]} sources the page's own run, then those beside it
+   * @param {Source[]} sources the page's own run, then the others
    */
   update(state, specs, view, sources) {
     if (view.x !== this.view.x) this.range = null; // of another axis
@@ -114,7 +114,7 @@ export class Curves {
   }
 
   /**
-   * What is folded away, in a line: which charts, and at what they stand.
+   * The line of folded charts: their names and their values.
    * @param {Spec[]} folded
    */
   stillText(folded) {
@@ -171,7 +171,7 @@ export class Curves {
   /**
    * All charts take their lines at once, so that they show the same steps, and are then drawn a few a turn of the
    * event loop, so that rollouts which arrive meanwhile are not held up. What changes meanwhile waits for the next
-   * round: beginning anew would leave the last charts behind for as long as figures arrive.
+   * round: beginning again would leave the last charts behind for as long as figures arrive.
    */
   draw() {
     if (this.drawing) return void (this.again = true);

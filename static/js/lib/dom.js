@@ -22,7 +22,7 @@ export function t(key, values = {}) {
 }
 
 /**
- * The element with this id, which the page's template has; `type` tells which kind where its own properties are used.
+ * The element with this id, which the page's template has; `type` is its kind where its own properties are used.
  * @template {HTMLElement} [T=HTMLElement]
  * @param {string} id
  * @param {new () => T} [type]

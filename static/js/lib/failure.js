@@ -8,9 +8,9 @@ import { plain } from "./format.js";
  * @returns {{code: string, title: string, hint: string, detail: string}}
  */
 export function failureWords(error) {
-  const [code, said, advice] = ["code", "message", "hint"].map((part) => plain(String(error[part] ?? "")));
-  if (!has(`error.${code}`)) return { code, title: said, hint: advice, detail: "" };
+  const [code, message, advice] = ["code", "message", "hint"].map((part) => plain(String(error[part] ?? "")));
+  if (!has(`error.${code}`)) return { code, title: message, hint: advice, detail: "" };
   const [title, hint] = [t(`error.${code}`), t(`error.${code}.hint`)];
-  const detail = [said, advice].filter((part) => part && part !== title && part !== hint).join(" ");
+  const detail = [message, advice].filter((part) => part && part !== title && part !== hint).join(" ");
   return { code, title, hint, detail };
 }

@@ -2,7 +2,7 @@
 /** Finding by words. */
 
 /**
- * Whether every word of what was typed stands somewhere in a text.
+ * Whether a text contains every word that was typed.
  * @param {string} text in lower case
  * @param {string} typed
  */

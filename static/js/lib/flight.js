@@ -9,7 +9,7 @@ import { modelTurns } from "./rollouts.js";
 /** @typedef {{group: number, index: number, row: Row | null}} Cell */
 
 export const SLOWEST = 3;
-/** What came of it, where a dot is large enough to say so: the colour is the reward's. */
+/** The outcome, where a dot is large enough to show it: the colour is the reward's. */
 const MARKS = { solved: "✓", partly: "~", failed: "✗" };
 
 /**
@@ -49,7 +49,7 @@ export function slowest(rollouts) {
 }
 
 /**
- * What a dot is drawn as. Once all are played, those that have not ended are being scored.
+ * The state in which a dot is drawn. Once all are played, those that have not ended are being scored.
  * @param {Row | null} row
  * @param {string} phase of the run
  */
@@ -75,7 +75,7 @@ export function turnOf(row, turns) {
 }
 
 /**
- * What a rollout in flight waits for since its last turn.
+ * The part that a rollout in flight waits for since its last turn.
  * @param {Row[]} turns
  * @param {string} phase
  */
@@ -89,7 +89,7 @@ export function waitsFor(turns, phase) {
 }
 
 /**
- * What a dot is, in words: its label, its tooltip, and the line below the grid.
+ * A dot in words: its label, its tooltip, and the line below the grid.
  * @param {Cell} cell
  * @param {Row[]} turns
  * @param {string} phase
@@ -105,7 +105,7 @@ export function cellWords(cell, turns, phase) {
 }
 
 /**
- * What stands inside a dot.
+ * The mark inside a dot.
  * @param {Row | null} row
  * @param {Row[]} turns
  * @param {string} state

@@ -87,7 +87,7 @@ export class FlightGrid {
   }
 
   /**
-   * Make a box's dots anew where they are not those that it has.
+   * Replace a box's dots if its groups have changed.
    * @param {HTMLElement} box
    * @param {Cell[][]} groups
    */
@@ -132,7 +132,7 @@ export class FlightGrid {
     const turns = row ? now.turns.get(row.id) || [] : [];
     const sign = row ? `${row.id}:${row.seq}:${turns.length}:${state}:${span.low}:${span.high}` : "none";
     if (node.dataset.sign === sign) return;
-    if (row && row.id === node.dataset.rollout && unheard(row, now)) return; // the server said more of it already
+    if (row && row.id === node.dataset.rollout && unheard(row, now)) return; // the server has written more of it already
     node.dataset.sign = sign;
     setAttr(node, "data-status", state);
     setAttr(node, "data-outcome", row && row.status !== "running" ? row.outcome : null);
@@ -210,7 +210,7 @@ export function askOrder(button) {
 }
 
 /**
- * Whether its turns were never told to this page.
+ * Whether this page never received its turns.
  * @param {Row} row
  * @param {Now} now
  */

@@ -5,7 +5,7 @@ import { isFlat } from "./series.js";
 /** @typedef {import("./curves.js").Spec} Spec */
 /** @typedef {import("./state.js").Curve} Curve */
 
-export const FEW_POINTS = 5; // of which nobody can tell yet whether they move
+export const FEW_POINTS = 5; // too few to know whether they move
 
 /**
  * Whether none of a chart's curves moves: each is constant, or has no finite figure.
@@ -24,8 +24,8 @@ export function isStill(spec, curves, ended) {
 }
 
 /**
- * What is folded is decided when a chart is first seen. One that begins to move later comes after all others: what
- * somebody reads must not jump.
+ * Whether a chart is folded is decided when it is first seen. One that begins to move later comes after all others:
+ * what a person reads must not jump.
  */
 export class Folding {
   constructor() {

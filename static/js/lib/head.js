@@ -21,7 +21,7 @@ const CAN = {
 /**
  * @param {Row} run
  * @param {Row[]} rollouts of the current step
- * @param {Row} page what the server told the page's script
+ * @param {Row} page what the server gave the page's script
  */
 export function drawHead(run, rollouts, page) {
   setAttr(maybe("run"), "data-state", run.state);
@@ -54,7 +54,7 @@ export function drawHead(run, rollouts, page) {
 const asked = { state: "", at: -Infinity };
 
 /**
- * Buttons and the trainer's output are the server's: they come anew when they were made for another state.
+ * Buttons and the trainer's output are the server's: they are fetched again when they were made for another state.
  * @param {string} state
  */
 function renewParts(state) {
@@ -94,7 +94,7 @@ function phaseText(run, rollouts, perStep) {
 }
 
 /**
- * What is waited for, with its countdown: call it once a second.
+ * The reason of a wait, with its countdown: call it once a second.
  * @param {Row | null} run
  * @param {number} now milliseconds, by the server's clock
  */

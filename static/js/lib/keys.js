@@ -16,7 +16,7 @@ const ACTIONS = {
 };
 
 /**
- * What a key asks for; empty where it is somebody else's: with a modifier, or typed into a field.
+ * The action of a key; empty where it is not for us: with a modifier, or typed into a field.
  * @param {{key: string, ctrlKey: boolean, metaKey: boolean, altKey: boolean}} event
  * @param {boolean} busy whether the focus is on something that uses keys itself
  */
@@ -25,5 +25,5 @@ export function actionOf(event, busy) {
   return ACTIONS[event.key] ?? "";
 }
 
-/** What uses keys itself: fields, dialogs, text that scrolls, grids of buttons. */
+/** Elements that use keys themselves: fields, dialogs, text that scrolls, grids of buttons. */
 export const BUSY = "input, textarea, select, dialog, [contenteditable], [role=group][tabindex], [data-grid]";

@@ -6,7 +6,7 @@
 export class Problem extends Error {
   /**
    * @param {string} kind why there is no answer: offline, late, or the server's status
-   * @param {Row} [body] what the server said
+   * @param {Row} [body] the server's answer
    * @param {number} [status]
    */
   constructor(kind, body = {}, status = 0) {
@@ -37,9 +37,9 @@ export async function post(address, body, options) {
       signal: stop.signal,
       redirect: "manual", // to the login page: no answer to a question
     });
-    const said = await answer.json();
-    if (answer.ok) return said;
-    throw new Problem("refused", said, answer.status);
+    const reply = await answer.json();
+    if (answer.ok) return reply;
+    throw new Problem("refused", reply, answer.status);
   } catch (error) {
     if (error instanceof Problem) throw error;
     if (stop.signal.aborted) throw new Problem(String(stop.signal.reason));

@@ -1,5 +1,5 @@
 // @ts-check
-/** Components of a reward spec as the lab edits them: reading fields, telling changes, naming new ones. Pure. */
+/** Components of a reward spec as the lab edits them: reading fields, finding changes, naming new ones. Pure. */
 
 /** @typedef {{component: string, above: number}} Gate */
 /** @typedef {{kind: string, begin: number, end: number, first: number, last: number}} Schedule */
@@ -12,7 +12,7 @@ const NAME_CHARS = 64;
 export const registered = (part) => part.function || part.name;
 
 /**
- * What was typed into one field, as the value that a component takes. An error is the key of a sentence.
+ * The text of one field, as the value that a component takes. An error is the key of a sentence.
  * @param {string} kind
  * @param {string | boolean} raw
  * @param {boolean} [optional] whether empty means "none"
@@ -106,7 +106,7 @@ export function changedNames(before, after) {
 }
 
 /**
- * How the spec stands: which components differ from the saved one, how many are wrong, what the weights sum to.
+ * The state of the spec: which components differ from the saved one, how many are wrong, what the weights sum to.
  * @param {Component[]} base canonical
  * @param {{name: string, part: Component | null}[]} fields every component, `null` where one of its fields is wrong
  * @returns {{changed: string[], wrong: number, sum: number | null}} no sum while a weight may be unknown

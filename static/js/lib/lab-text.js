@@ -49,11 +49,11 @@ export function segments(text, spans) {
   return found;
 }
 
-/** Whether a span stands for a whole message. @param {{start: number, end: number}} span */
+/** Whether a span means a whole message. @param {{start: number, end: number}} span */
 export const isWhole = (span) => span.start === 0 && span.end === 0;
 
 /**
- * What is said of spans, each sentence once with the messages it is about.
+ * The sentences on spans, each once with the messages that it is about.
  * @param {{message: number, note: string}[]} spans
  * @returns {{note: string, messages: number[]}[]}
  */

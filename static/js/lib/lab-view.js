@@ -1,5 +1,5 @@
 // @ts-check
-/** What the lab shows, kept in the address so that it can be sent to someone. Pure. */
+/** The lab's view, kept in the address so that it can be sent to someone. Pure. */
 
 /** @typedef {{spec: string, against: string, aggregation: string, scale: string, step: number | null, sort: string,
  *   only: string, offset: number, rollout: string | null, component: string}} LabView */

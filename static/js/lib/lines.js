@@ -100,7 +100,7 @@ function placeOf(part, at, components) {
 }
 
 /**
- * What Plotly draws of a chart's lines, and the values that its scale must hold.
+ * The traces of a chart's lines for Plotly, and the values that its scale must hold.
  * @param {Spec} spec
  * @param {Curves} all
  * @param {Line[]} lines

@@ -3,7 +3,7 @@
  * The socket of a run: connects, comes back after a loss, and says truthfully how fresh the page is.
  *
  * 1. `after=<seq>` on every reconnect: the server sends what was missed, or a snapshot when that is too much.
- * 2. No frame for STALE_MS is shown as stale; no frame for DEAD_MS and the socket is given up and opened anew.
+ * 2. No frame for STALE_MS is shown as stale; no frame for DEAD_MS and the socket is given up and opened again.
  * 3. Waking up (tab shown again, network back) tries at once instead of waiting for the pause to end.
  */
 

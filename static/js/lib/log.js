@@ -1,5 +1,5 @@
 // @ts-check
-/** The log (what the trainer said and printed), the list of events, and the checkpoints. */
+/** The log (the trainer's messages and output), the list of events, and the checkpoints. */
 import { failureWords } from "./failure.js";
 import { h, has, keyed, setText, t } from "./dom.js";
 import { bytes, clock, plain } from "./format.js";
@@ -7,12 +7,12 @@ import { eventText, inWords, REPORT_KINDS } from "./reports.js";
 
 /** @typedef {Record<string, any>} Row */
 
-/** What changed the run's course: the tab of events has it, and the log does not say it again. */
+/** The kinds that changed the run's course: the tab of events has it, and the log does not say it again. */
 const EVENT_KINDS = new Set(["state", "attempt", "warning", ...REPORT_KINDS]);
 export const LOG_SHOWN = 2000;
 
 /**
- * What an event says, without its time and kind; the server's `event_words` says the same.
+ * The text of an event, without its time and kind; the server's `event_words` says the same.
  * @param {Row} event
  * @returns {string}
  */
@@ -20,21 +20,21 @@ export function words(event) {
   const payload = event.payload || {};
   if (REPORT_KINDS.includes(event.kind)) return plain(eventText(event, t));
   /** @type {any[]} */
-  let said;
+  let parts;
   if (event.kind === "state") {
     const names = [payload.from, payload.to].filter(Boolean).map((name) => t(`state.${name}`));
-    said = [
+    parts = [
       [names.join(" → "), inWords(payload.reason ?? "", t), errorWords(payload.error)].filter(Boolean).join(" · "),
     ];
   } else if (event.kind === "attempt") {
-    said = [
+    parts = [
       t(payload.owner ? "event.worker" : "event.device", {
         name: payload.owner || payload.device || "–",
       }),
     ];
-  } else if (event.kind === "warning") said = [errorWords(payload)];
-  else said = [payload.level, payload.message];
-  return plain(said.filter((word) => word !== null && word !== undefined && word !== "").join(" "));
+  } else if (event.kind === "warning") parts = [errorWords(payload)];
+  else parts = [payload.level, payload.message];
+  return plain(parts.filter((word) => word !== null && word !== undefined && word !== "").join(" "));
 }
 
 /** @param {Row | null | undefined} error */

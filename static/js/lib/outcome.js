@@ -1,5 +1,5 @@
 // @ts-check
-/** What came of a rollout, in the words of every page. */
+/** The outcome of a rollout, in the words of every page. */
 import { failureWords } from "./failure.js";
 import { t } from "./dom.js";
 
@@ -9,7 +9,7 @@ import { t } from "./dom.js";
 export const OUTCOMES = /** @type {const} */ (["in_flight", "solved", "partly", "failed", "no_verdict", "excluded"]);
 
 /**
- * The outcome, and beside it whether the rollout was cut off.
+ * The outcome, and next to it whether the rollout was cut off.
  * @param {Row} row
  */
 export function outcomeWords(row) {

@@ -1,5 +1,5 @@
 // @ts-check
-/** What Plotly gets for a chart: traces of its lines, axes, and the line that a curve becomes. Pure but for `styles`. */
+/** The input of Plotly for a chart: traces of its lines, axes, and the line that a curve becomes. Pure but for `styles`. */
 import { placeOn } from "./axis.js";
 import { decimate, isFlat, positive, smooth, valueAt } from "./series.js";
 
@@ -131,7 +131,7 @@ export function starTrace(points, steps, ends, log, tone) {
   };
 }
 
-/** What every chart shows of Plotly's own: nothing but what was drawn. */
+/** Plotly's own parts are off in every chart. */
 export const BARE = { displayModeBar: false, responsive: true, showTips: false };
 
 /** The style sheet's colours and fonts as they are now, by the name of a variable. */
@@ -141,7 +141,7 @@ export function styles() {
 }
 
 /**
- * What the axes of all charts look like.
+ * The look of the axes of all charts.
  * @param {(name: string) => string} colour
  */
 export function axisLook(colour) {
@@ -155,7 +155,7 @@ export function axisLook(colour) {
 }
 
 /**
- * What all charts are drawn on.
+ * The ground of all charts.
  * @param {(name: string) => string} colour
  */
 export function ground(colour) {
@@ -170,7 +170,7 @@ export function ground(colour) {
 }
 
 /**
- * All of a chart but its lines and what stands beside them.
+ * All of a chart but its lines and what is drawn around them.
  * @param {{range: [number, number] | null, values: [number, number] | null, log: boolean, axis: string, colour: (name: string) => string}} how
  */
 export function frameOf({ range, values, log, axis: kind, colour }) {
@@ -205,7 +205,7 @@ export function frameOf({ range, values, log, axis: kind, colour }) {
 }
 
 /**
- * The points of a line that are seen in a range, and the next one on either side, to which the line goes on.
+ * The points of a line that are seen in a range, and the next one on either side, to which the line continues.
  * @param {Points} points
  * @param {[number, number] | null} range
  * @returns {Points}

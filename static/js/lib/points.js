@@ -39,7 +39,7 @@ export function addPoint(state, point) {
   if (!curve) {
     const begins = !state.names.has(point.name);
     state.names.set(point.name, point.value);
-    if (!begins) return true; // its earlier points are not here: the whole curve comes when somebody asks for it
+    if (!begins) return true; // its earlier points are not here: the whole curve comes when it is asked for
     state.curves.set(point.name, (curve = { steps: [], values: [], attempts: [] }));
   }
   if (point.step >= (curve.steps[curve.steps.length - 1] ?? 0)) state.names.set(point.name, point.value);
@@ -49,7 +49,7 @@ export function addPoint(state, point) {
 }
 
 /**
- * Put a point in its place, or in that of an older attempt's; tells whether that changed anything.
+ * Put a point in its place, or in that of an older attempt's; returns whether that changed anything.
  * @param {import("./state.js").Curve} curve
  * @param {Row} point
  */
@@ -87,17 +87,17 @@ function begin(state, attempt, step) {
 }
 
 /**
- * Drop what attempts before this one had trained from `step` on; tells whether there was any.
+ * Drop what attempts before this one had trained from `step` on; returns whether there was any.
  * @param {import("./state.js").Curve} curve
  * @param {number} attempt
  * @param {number} step
  */
 function cut(curve, attempt, step) {
-  const stands = curve.steps.map((known, at) => known < step || curve.attempts[at] >= attempt);
-  if (stands.every(Boolean)) return false;
-  curve.values = curve.values.filter((_value, at) => stands[at]);
-  curve.steps = curve.steps.filter((_step, at) => stands[at]);
-  curve.attempts = curve.attempts.filter((_attempt, at) => stands[at]);
+  const kept = curve.steps.map((known, at) => known < step || curve.attempts[at] >= attempt);
+  if (kept.every(Boolean)) return false;
+  curve.values = curve.values.filter((_value, at) => kept[at]);
+  curve.steps = curve.steps.filter((_step, at) => kept[at]);
+  curve.attempts = curve.attempts.filter((_attempt, at) => kept[at]);
   const means = curve.means;
   if (means) {
     const keep = means.steps.findIndex((known) => known >= step);

@@ -4,7 +4,7 @@ import { duration, figure, percent } from "./format.js";
 
 /** @typedef {Record<string, any>} Row */
 /** @typedef {import("./format.js").Translate} Translate */
-/** @typedef {{ template: string, values: Record<string, string | number> }} Told */
+/** @typedef {{ template: string, values: Record<string, string | number> }} Sentence */
 
 export const REPORT_KINDS = [
   "stage_started",
@@ -19,7 +19,7 @@ export const REPORT_KINDS = [
 ];
 
 /**
- * What the step waits for, when it is tried again and when the run pauses.
+ * The reason why the step waits, the time of the next try and of the pause.
  * @param {Row | null | undefined} held
  * @param {number} now milliseconds, by the server's clock
  * @param {Translate} t
@@ -91,14 +91,14 @@ function resumeText(found, t) {
     : [t("report.began", { attempt })];
   if (found.lost_steps) parts.push(t("report.lost", { n: found.lost_steps }));
   if (found.set_aside?.length) parts.push(t("report.aside", { names: found.set_aside.join(t("report.comma")) }));
-  const verified = (found.verified ?? []).map((/** @type {string | Told} */ each) => inWords(each, t));
+  const verified = (found.verified ?? []).map((/** @type {string | Sentence} */ each) => inWords(each, t));
   if (verified.length) parts.push(t("report.verified", { what: verified.join(t("report.comma")) }));
   return parts.join(" ");
 }
 
 /**
  * A sentence that a record holds; those of older versions hold its English text.
- * @param {string | Told} found
+ * @param {string | Sentence} found
  * @param {Translate} t
  */
 export const inWords = (found, t) => (typeof found === "string" ? found : t(`told.${found.template}`, found.values));
@@ -113,25 +113,25 @@ function samplerText(found, t) {
 }
 
 /**
- * @param {Row} said
+ * @param {Row} payload
  * @param {Translate} t
  */
-function heldOutText(said, t) {
-  const parts = [t(`event.tasks_held_out_${said.source}`, { n: said.tasks, groups: said.groups })];
-  if (said.leaked) parts.push(t("event.leaked", { n: said.leaked }));
-  parts.push(t(said.alike ? "event.alike" : "event.alike_none", { n: said.alike, rows: said.looked_at }));
+function heldOutText(payload, t) {
+  const parts = [t(`event.tasks_held_out_${payload.source}`, { n: payload.tasks, groups: payload.groups })];
+  if (payload.leaked) parts.push(t("event.leaked", { n: payload.leaked }));
+  parts.push(t(payload.alike ? "event.alike" : "event.alike_none", { n: payload.alike, rows: payload.looked_at }));
   return parts.join(" ");
 }
 
 /**
- * @param {Row} said
+ * @param {Row} payload
  * @param {Translate} t
  */
-function evaluatedText(said, t) {
-  const found = said.report.figures.success ?? {};
+function evaluatedText(payload, t) {
+  const found = payload.report.figures.success ?? {};
   const [value, low, high] = [found.value, found.low, found.high].map((each) => percent(each ?? null));
-  const places = { step: said.step, tasks: found.tasks ?? 0, value, low, high };
-  return t(said.best ? "event.evaluated_best" : "event.evaluated", places);
+  const places = { step: payload.step, tasks: found.tasks ?? 0, value, low, high };
+  return t(payload.best ? "event.evaluated_best" : "event.evaluated", places);
 }
 
 /**
@@ -141,19 +141,30 @@ function evaluatedText(said, t) {
  * @returns {string}
  */
 export function eventText(event, t) {
-  const said = event.payload || {};
-  if (event.kind === "resumed") return resumeText({ ...said, attempt: event.attempt }, t);
+  const payload = event.payload || {};
+  if (event.kind === "resumed") return resumeText({ ...payload, attempt: event.attempt }, t);
   if (event.kind === "stage_started")
-    return t(`event.stage_${said.why}`, { stage: said.stage, of: said.of, name: said.name, step: said.step });
-  if (event.kind === "sampler_checked") return samplerText(said, t);
-  if (event.kind === "update_skipped") return t(`event.skipped_${said.what}`, { step: said.step, n: said.in_a_row });
+    return t(`event.stage_${payload.why}`, {
+      stage: payload.stage,
+      of: payload.of,
+      name: payload.name,
+      step: payload.step,
+    });
+  if (event.kind === "sampler_checked") return samplerText(payload, t);
+  if (event.kind === "update_skipped")
+    return t(`event.skipped_${payload.what}`, { step: payload.step, n: payload.in_a_row });
   if (event.kind === "checkpoints_removed")
-    return t(said.why === "torn" ? "event.torn" : "event.old", { names: said.paths.join(", ") });
-  if (event.kind === "tasks_held_out") return heldOutText(said, t);
-  if (event.kind === "held_out_evaluated") return evaluatedText(said, t);
+    return t(payload.why === "torn" ? "event.torn" : "event.old", { names: payload.paths.join(", ") });
+  if (event.kind === "tasks_held_out") return heldOutText(payload, t);
+  if (event.kind === "held_out_evaluated") return evaluatedText(payload, t);
   if (event.kind === "rollout_order")
-    return t(`event.order_${said.act}`, { by: said.by, step: said.step, group: said.group, index: said.index });
-  if (!said.error) return t("event.held_over", { step: said.step });
-  const next = duration(Number(said.next_try_s), t);
-  return t("event.held", { step: said.step, tries: said.tries, message: said.error.message, next });
+    return t(`event.order_${payload.act}`, {
+      by: payload.by,
+      step: payload.step,
+      group: payload.group,
+      index: payload.index,
+    });
+  if (!payload.error) return t("event.held_over", { step: payload.step });
+  const next = duration(Number(payload.next_try_s), t);
+  return t("event.held", { step: payload.step, tries: payload.tries, message: payload.error.message, next });
 }

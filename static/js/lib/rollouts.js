@@ -179,7 +179,7 @@ export function drawGroups(box, rollouts, groups, selected) {
 }
 
 /**
- * How a step stands: how many rollouts came to what, then how many were cut off, each with the key of its word.
+ * The state of a step: the rollouts by outcome, then those that were cut off, each number with the key of its word.
  * @param {Row[]} rollouts
  * @returns {[string, number][]}
  */

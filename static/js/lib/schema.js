@@ -1,5 +1,5 @@
 // @ts-check
-/** What a tool's JSON schema asks for, and what a person typed into its fields. Pure. */
+/** The fields of a tool's JSON schema, and the values typed into them. Pure. */
 
 /** @typedef {Record<string, any>} Schema */
 /** @typedef {"string" | "number" | "integer" | "boolean" | "enum" | "array" | "object" | "any"} Kind */
@@ -8,7 +8,7 @@
 const KINDS = ["string", "number", "integer", "boolean", "array", "object"];
 
 /**
- * One tool of a list, whether it is wrapped as OpenAI does or stands alone.
+ * One tool of a list, wrapped as OpenAI does or not.
  * @param {Schema} tool
  */
 export function toolOf(tool) {
@@ -69,7 +69,7 @@ export function kindOf(schema) {
 }
 
 /**
- * What was typed, as the value to send; `undefined` where nothing was. An error is the key of a sentence.
+ * The typed text as the value to send; `undefined` where nothing was. An error is the key of a sentence.
  * @param {Field} field
  * @param {string} text
  * @returns {{value?: any, error?: string}}
@@ -116,7 +116,7 @@ export function shown(value) {
 }
 
 /**
- * What can be clicked on the open page of an environment that tells so, such as WebShop.
+ * What can be clicked on the open page of an environment that reports it, such as WebShop.
  * @param {Schema} info
  * @returns {string[]}
  */

@@ -39,10 +39,10 @@ export function decimate(x, y, limit) {
 }
 
 /**
- * Exponential moving average without the bias of its start; a gap stays a gap and the average goes on after it.
+ * Exponential moving average without the bias of its start; a gap stays a gap and the average continues after it.
  * @param {(number | null)[]} y
  * @param {number} weight from 0 (as it is) to below 1
- * @param {number[]} [counts] how many figures each value stands for, which is the mean of them; else one
+ * @param {number[]} [counts] how many figures each value is the mean of; else one
  * @returns {(number | null)[]}
  */
 export function smooth(y, weight, counts) {
@@ -190,7 +190,7 @@ export function isFlat(values) {
 }
 
 /**
- * First and last step of several curves, for one axis that all charts share; a few steps get some room beside them.
+ * First and last step of several curves, for one axis that all charts share; a few steps get some room around them.
  * @param {number[][]} steps of each curve, in order
  * @returns {[number, number] | null} null where there is none
  */

@@ -1,5 +1,5 @@
 // @ts-check
-/** What stands in a chart beside its lines: simple policies to compare with, the stages of the run, and advisories. */
+/** What a chart shows besides its lines: simple policies to compare with, the stages of the run, and advisories. */
 
 /** @typedef {{name: string, y: number}} Baseline */
 /** @typedef {{name: string, began: number}} Stage */

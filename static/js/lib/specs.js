@@ -24,7 +24,7 @@ export function titleOf(name) {
 /**
  * The charts to show: the curated ones, those that only this run's trainer knows, then those that were added.
  * @param {State} state
- * @param {string[]} curated names in the order of the run's method; `components` stands for one curve each
+ * @param {string[]} curated names in the order of the run's method; `components` means one curve for each
  * @param {string[]} added
  * @param {string[]} own names of a foreign run's trainer
  * @param {string[]} order components in the order of the run's spec, which gives each its colour in the lab too
@@ -77,7 +77,7 @@ export function inOrder(names, order) {
 }
 
 /**
- * The metrics that a chart of these draws, with those that stand around them: intervals, the spread, the sum.
+ * The metrics that a chart of these draws, with those that are drawn around them: intervals, the spread, the sum.
  * @param {string[]} names
  */
 export function neededBy(names) {
@@ -108,7 +108,7 @@ export function missingCurves(state, curated, added, own = []) {
 }
 
 /**
- * The advisories that a chart shows: those that its curves are evidence of. One that no chart shows stands in the first.
+ * The advisories that a chart shows: those that its curves are evidence of. One that no chart shows is in the first.
  * @param {Mark[]} marks
  * @param {Spec[]} specs all charts
  * @param {Spec} spec

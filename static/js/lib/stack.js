@@ -1,5 +1,5 @@
 // @ts-check
-/** Components as areas on top of each other: what they add stands above zero, what they take away below. Pure. */
+/** Components as areas on top of each other: gains are above zero, losses below. Pure. */
 
 /** @typedef {import("./plot.js").Points} Points */
 

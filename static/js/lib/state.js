@@ -1,5 +1,5 @@
 // @ts-check
-/** What the page knows of a run, and how a frame changes it. No page, no socket, no clock: `node --test` covers it. */
+/** The page's state of a run, and how a frame changes it. No page, no socket, no clock: `node --test` covers it. */
 
 import { addCurves, addPoint } from "./points.js";
 

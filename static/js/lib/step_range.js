@@ -4,7 +4,7 @@
 /** @typedef {{low: number, high: number}} Span */
 
 /**
- * What the form sends for two handles: an end that is not bounded is left out.
+ * The form's values for two handles: an end that is not bounded is left out.
  * @param {Span} handles
  * @param {Span} all the lowest and the highest step
  * @returns {{from: string, to: string}}

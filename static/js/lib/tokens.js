@@ -11,7 +11,7 @@ const ENTROPY = [0.05, 0.2, 0.6, 1.2, 2, 3.5];
 const RATIO = [1.02, 1.1, 1.3, 2]; // and their inverses
 
 /**
- * Whose tokens follow each other.
+ * Runs of tokens with the same writer.
  * @param {Columns} columns
  * @returns {Part[]}
  */
@@ -29,7 +29,7 @@ export function partsOf(columns) {
 }
 
 /**
- * What a token spells. A piece of a character shows its bytes.
+ * The text of a token. A piece of a character shows its bytes.
  * @param {Columns} columns
  * @param {number} place
  */

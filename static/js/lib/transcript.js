@@ -100,7 +100,7 @@ function messageNode(message, turn, first, ordinal) {
   );
   const content = typeof message.content === "string" ? message.content : pretty(message.content);
   const calls = Array.isArray(message.tool_calls) ? message.tool_calls : [];
-  const wrote = first && typeof turn.wrote === "string" ? turn.wrote : ""; // a call that nobody could read
+  const wrote = first && typeof turn.wrote === "string" ? turn.wrote : ""; // a call that could not be parsed
   const nothing = !content && !calls.length && !wrote && !message.refusal;
   return h(
     "article",

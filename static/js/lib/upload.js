@@ -11,7 +11,7 @@ import { bytes } from "./format.js";
 const total = (files) => files.reduce((sum, file) => sum + file.size, 0);
 
 /**
- * What stands for the chosen files.
+ * The text that is shown for the chosen files.
  * @param {Chosen[]} files
  * @param {Translate} t
  */
@@ -35,7 +35,7 @@ export function tooMuch(files, limits, t) {
 /**
  * @typedef {{
  *   field: string, chosen: (files: File[]) => string, problems: (files: File[]) => string[], plain?: () => boolean,
- * }} Rules `field` is the id of the file input, `chosen` what stands for the choice, `problems` what is wrong with it,
+ * }} Rules `field` is the id of the file input, `chosen` the text for the choice, `problems` what is wrong with it,
  *   `plain` whether the form has nothing to send but its fields
  */
 

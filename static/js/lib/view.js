@@ -1,11 +1,11 @@
 // @ts-check
-/** What the reader looks at, kept in the address so that it can be sent to someone. Pure. */
+/** The reader's view, kept in the address so that it can be sent to someone. Pure. */
 
 /** @typedef {{tab: string, step: number | null, rollout: string | null, smooth: number, log: boolean, still: boolean, stack: boolean, x: string, beside: {id: string, number: number}[], add: string[]}} View */
 
 import { AXES } from "./axis.js";
 
-const BESIDE = /^([0-9a-f-]{36})\.([1-7])$/i; // a run and the number of its colour, which stays its own
+const OTHER_RUN = /^([0-9a-f-]{36})\.([1-7])$/i; // a run and the number of its colour, which stays its own
 export const TABS = ["curves", "rollouts", "log", "config", "events"];
 
 /**
@@ -22,7 +22,7 @@ export function readView(search, tab = "curves") {
   /** @type {{id: string, number: number}[]} */
   const beside = [];
   for (const text of query.getAll("with")) {
-    const [, id, number] = text.match(BESIDE) ?? [];
+    const [, id, number] = text.match(OTHER_RUN) ?? [];
     const taken = beside.some((other) => other.id === id || other.number === Number(number));
     if (id && !taken) beside.push({ id, number: Number(number) });
   }

@@ -5,7 +5,7 @@ import { t } from "../lib/dom.js";
 import { fits } from "../lib/find.js";
 
 const field = /** @type {HTMLInputElement} */ (document.getElementById("api-search"));
-const told = /** @type {HTMLElement} */ (document.getElementById("api-found"));
+const counter = /** @type {HTMLElement} */ (document.getElementById("api-found"));
 const none = /** @type {HTMLElement} */ (document.getElementById("api-none"));
 
 function search() {
@@ -22,8 +22,8 @@ function search() {
     link?.parentElement?.toggleAttribute("hidden", here === 0);
     found += here;
   }
-  told.hidden = typed === "";
-  told.textContent = t("api.found", { n: found, all: told.dataset.all || "" });
+  counter.hidden = typed === "";
+  counter.textContent = t("api.found", { n: found, all: counter.dataset.all || "" });
   none.hidden = found > 0;
 }
 

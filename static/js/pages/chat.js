@@ -1,5 +1,5 @@
 // @ts-check
-/** A chat: one socket that tells, and the API for what a person does. The server keeps all that was said. */
+/** A chat: one socket for news, and the API for a person's actions. The server keeps all messages. */
 import { ChatState, OPEN } from "../lib/chat.js";
 import { $, batched, data, has, maybe, one, setAttr, setText, t } from "../lib/dom.js";
 import { socketUrl } from "../lib/early.js";
@@ -161,7 +161,7 @@ class ChatPage {
     const key = `chat.${answer.state}`;
     const state = has(key) ? t(key) : plain(answer.state);
     setText(
-      $("chat-told"),
+      $("chat-ended"),
       answer.state === "done" ? t("chat.said.done", { name }) : t("chat.said.other", { name, state }),
     );
   }

@@ -1,5 +1,5 @@
 // @ts-check
-/** The parts of an answer. Everything that was said is only ever text. */
+/** The parts of an answer. Messages are only ever shown as text. */
 import { cardsOf, OPEN, waitWords } from "../lib/chat.js";
 import { h, has, icon, setAttr, setText, t } from "../lib/dom.js";
 import { duration, plain, pretty } from "../lib/format.js";
@@ -23,7 +23,7 @@ export function headNode(title, answer) {
 }
 
 /**
- * What is to be said below the text.
+ * The note below the text.
  * @param {Row} answer
  * @returns {HTMLElement[]}
  */
@@ -31,7 +31,7 @@ export function tailNodes(answer) {
   const nodes = [h("p", { class: "muted small chat-wait", hidden: true })];
   const ending = answer.ending ?? {};
   if (answer.error) {
-    // Why an answer was cut off is said by its code alone.
+    // The code alone says why an answer was cut off.
     const cut = answer.state === "cut";
     const notice = failure(cut ? { ...answer.error, message: "" } : answer.error, answer.state);
     if (cut) setAttr(notice, "data-kind", "warning");
@@ -51,7 +51,7 @@ export function tailNodes(answer) {
 }
 
 /**
- * What an answer waits for, with the seconds.
+ * The reason why an answer waits, with the seconds.
  * @param {HTMLElement} box
  * @param {Row} answer
  * @param {Row | undefined} wait
@@ -73,7 +73,7 @@ export function showWait(box, answer, wait, page) {
 }
 
 /**
- * Add to the text that is being written, without making its node anew.
+ * Add to the text that is being written, without replacing its node.
  * @param {HTMLElement} box
  * @param {Row} answer
  */

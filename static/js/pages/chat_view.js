@@ -1,5 +1,5 @@
 // @ts-check
-/** The turns of a chat on the page. Everything that was said is only ever text. */
+/** The turns of a chat on the page. Messages are only ever shown as text. */
 import { cardsOf, OPEN } from "../lib/chat.js";
 import { h, icon, keyed, setAttr, t } from "../lib/dom.js";
 import { duration, figure, plain } from "../lib/format.js";

@@ -1,5 +1,5 @@
 // @ts-check
-/** The code box: Tab indents, line numbers beside it, links of a test lead to their line. The form works without. */
+/** The code box: Tab indents, line numbers next to it, links of a test lead to their line. The form works without. */
 
 const INDENT = "    ";
 const box = /** @type {HTMLTextAreaElement | null} */ (document.querySelector("[data-code]"));

@@ -137,7 +137,7 @@ class Lab {
     return `lab:${this.facts.set.id}:${this.view.spec}`;
   }
 
-  /** What was changed before the page was loaded again. */
+  /** The changes from before the page was loaded again. */
   kept() {
     try {
       const found = JSON.parse(sessionStorage.getItem(this.storageKey()) || "null");
@@ -243,7 +243,7 @@ class Lab {
     this.status.failed(this.complaint(problem), this.reply ? t("lab.failed") : "");
   }
 
-  /** What a person reads of a refusal; what is wrong with one component stands beside it. @param {any} problem */
+  /** The text of a refusal; what is wrong with one component is shown next to it. @param {any} problem */
   complaint(problem) {
     const rest = problem.status === 422 ? this.editor.complain(problem.body?.detail ?? {}) : [];
     return rest.join(" ") || sentenceOf(problem);

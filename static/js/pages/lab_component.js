@@ -110,7 +110,7 @@ export class Fields {
     select.value = chosen;
   }
 
-  /** The component as its fields say; `null` where one of them is wrong, which is then said there. @returns {Component | null} */
+  /** The component as its fields say; `null` where one of them is wrong, which is then shown there. @returns {Component | null} */
   read() {
     let wrong = this.tell(this.weight, Number.isFinite(this.weight.valueAsNumber) ? "" : "lab.not_number");
     const params = { ...this.start.params };
@@ -159,7 +159,7 @@ export class Fields {
   }
 
   /**
-   * What the last answer says of this component.
+   * Show the last answer's figures of this component.
    * @param {Row | undefined} row
    * @param {number} place
    * @param {string} severity of its gravest alarm

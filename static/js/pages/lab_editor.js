@@ -1,5 +1,5 @@
 // @ts-check
-/** The components of a spec, as one form: added, removed, changed, and told what is wrong with them. */
+/** The components of a spec, as one form: added, removed, changed, with the problems of each. */
 import { $, setAttr, setText, t } from "../lib/dom.js";
 import { plain } from "../lib/format.js";
 import { canonical, changedNames, freshName, ownerOf, standing } from "../lib/lab-spec.js";
@@ -100,14 +100,14 @@ export class Editor {
   }
 
   /**
-   * Put the server's sentences beside the components they belong to; gives back those that belong to none.
+   * Put the server's sentences next to the components they belong to; returns those that belong to none.
    * @param {Row} detail sentences by place (components.0.weight), by the component's name, or about all components
    * @returns {string[]}
    */
   complain(detail) {
     const rest = [];
-    for (const [key, said] of Object.entries(detail)) {
-      for (const sentence of (Array.isArray(said) ? said : [said]).map((item) => plain(String(item)))) {
+    for (const [key, sentences] of Object.entries(detail)) {
+      for (const sentence of (Array.isArray(sentences) ? sentences : [sentences]).map((item) => plain(String(item)))) {
         const name = ownerOf(key, sentence, this.fields.map((item) => item.name)); // prettier-ignore
         const found = this.fields.find((item) => item.name === name);
         if (found) found.problem(sentence);

@@ -94,7 +94,7 @@ export class Groups {
   }
 
   /**
-   * The rollout beside one in the order of the page.
+   * The rollout next to one in the order of the page.
    * @param {string | null} id
    * @param {number} by
    */

@@ -1,5 +1,5 @@
 // @ts-check
-/** What a spec does to the whole set: tiles, components, and the distribution of rewards; alarms beside them. */
+/** The effect of a spec on the whole set: tiles, components, and the distribution of rewards; alarms next to them. */
 import { $, h, keyed, s, setAttr, setText, t } from "../lib/dom.js";
 import { figure, percent, plain, score } from "../lib/format.js";
 import { bars, count, moved, outline, shares } from "../lib/lab-figures.js";

@@ -22,7 +22,7 @@ export class Saving {
     $("save-dialog").addEventListener("close", () => this.tell(""));
   }
 
-  /** A spec that is saved as it stands goes straight to the form of a new run; another one is saved first. */
+  /** A spec that is saved without changes goes straight to the form of a new run; another one is saved first. */
   launch() {
     const { reference } = this.options.choice();
     if (reference && !this.options.changed() && this.options.components()) return this.go(reference);

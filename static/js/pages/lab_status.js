@@ -1,5 +1,5 @@
 // @ts-check
-/** How the scoring stands: under way, done, or why not. Said politely to those who listen. */
+/** The state of the scoring: under way, done, or why not. Screen readers announce it politely. */
 import { $, setAttr, setText, t } from "../lib/dom.js";
 import { duration, plain, score } from "../lib/format.js";
 import { count } from "../lib/lab-figures.js";
@@ -9,12 +9,12 @@ const language = document.documentElement.lang;
 export const SCORE_LIMIT_MS = 60_000;
 
 /**
- * What went wrong, in a sentence.
+ * The error in a sentence.
  * @param {any} problem
  * @returns {string}
  */
 export function sentenceOf(problem) {
-  if (problem.status === 422 && problem.body?.detail) return t("lab.fix_first"); // the detail stands beside the fields
+  if (problem.status === 422 && problem.body?.detail) return t("lab.fix_first"); // the detail is next to the fields
   if (problem.body?.message) return plain(String(problem.body.message));
   if (problem.kind === "late") return t("lab.no_answer", { n: SCORE_LIMIT_MS / 1000 });
   if (problem.kind === "login") return t("logged_out");
@@ -54,8 +54,8 @@ export class Status {
       n: count(reply.summary.rollouts, language),
       t: ms < 1000 ? t("lab.ms", { n: Math.round(ms) }) : duration(ms / 1000, t),
     };
-    const anew = (reply.rescored ?? []).map((/** @type {string} */ name) => plain(name)).join(", ");
-    this.idle(anew ? t("lab.rescored", { ...took, names: anew }) : t("lab.scored", took));
+    const names = (reply.rescored ?? []).map((/** @type {string} */ name) => plain(name)).join(", ");
+    this.idle(names ? t("lab.rescored", { ...took, names }) : t("lab.scored", took));
     const now = score(reply.summary.reward.mean);
     const before = reply.against ? score(reply.against.reward.mean) : now;
     setText($("lab-brief"), `${t("reward")} ${before === now ? "" : `${before} → `}${now}`);

@@ -1,5 +1,5 @@
 // @ts-check
-/** What credit to turns would do to the set: a row for each number of turn, or why nothing can be said. */
+/** The effect of credit to turns on the set: a row for each number of turn, or why there is none. */
 import { $, h, keyed, setText, t } from "../lib/dom.js";
 import { figure, percent } from "../lib/format.js";
 import { count } from "../lib/lab-figures.js";

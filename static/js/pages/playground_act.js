@@ -14,7 +14,7 @@ const MANY_TOOLS = 8;
 const tabs = () => /** @type {HTMLButtonElement[]} */ ([...$("act-tabs").children]);
 
 export class ActPanel {
-  /** @param {{send: (frame: Row) => boolean, maxCalls: () => number}} options `send` tells whether the frame went out */
+  /** @param {{send: (frame: Row) => boolean, maxCalls: () => number}} options `send` returns whether the frame went out */
   constructor(options) {
     this.options = options;
     /** @type {Row[]} */
@@ -168,7 +168,7 @@ export class ActPanel {
     this.options.send({ type: "step", ...step });
   }
 
-  /** The turn was taken: what was typed has been said. */
+  /** The turn was taken: what was typed has been sent. */
   taken() {
     this.queue = [];
     this.forms.get(this.chosen)?.clear();

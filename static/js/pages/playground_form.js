@@ -99,7 +99,7 @@ export class ToolForm {
     return control;
   }
 
-  /** The arguments that were typed, or `null` when something is wrong, which is then said beside it. */
+  /** The arguments that were typed, or `null` when something is wrong, which is then shown next to it. */
   read() {
     /** @type {Record<string, any>} */
     const found = {};

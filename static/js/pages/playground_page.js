@@ -1,5 +1,5 @@
 // @ts-check
-/** What pages on which an environment is played have in common: one socket, one episode at a time. The server keeps the
+/** The common part of pages on which an environment is played: one socket, one episode at a time. The server keeps the
  * transcript; the page only shows it. A page says how its episodes begin. */
 import { $, data, h, has, setAttr, setText, t } from "../lib/dom.js";
 import { socketUrl } from "../lib/early.js";
@@ -38,7 +38,7 @@ export class Player {
     throw new Error("a page has one");
   }
 
-  /** What went wrong with the beginning of an episode.
+  /** The error at the beginning of an episode.
    * @param {string} _sentence */
   refused(_sentence) {}
 
@@ -46,7 +46,7 @@ export class Player {
    * @param {Row} _frame */
   other(_frame) {}
 
-  /** The server has said hello. */
+  /** The server has sent its `hello`. */
   greeted() {}
 
   connect() {
@@ -137,7 +137,7 @@ export class Player {
   /**
    * @param {Row[]} messages
    * @param {number} seconds
-   * @param {string} [note] beside its head
+   * @param {string} [note] next to its head
    */
   add(messages, seconds, note = "") {
     const number = this.turns.length;
@@ -151,7 +151,7 @@ export class Player {
   }
 
   /**
-   * Say it where the person looks: beside what was asked for.
+   * Show it where the person looks: next to what was asked for.
    * @param {string} of the command
    * @param {string} sentence
    */
@@ -208,7 +208,7 @@ export class Player {
     if (said) box.scrollTop += said.getBoundingClientRect().top - box.getBoundingClientRect().top;
   }
 
-  /** The episode as a transcript wants it; its rewards stand beside, not below. */
+  /** The episode as a transcript wants it; its rewards are next to it, not below. */
   shown() {
     return { id: this.state.episode, seq: this.turns.length, status: "completed", parts: {}, error: null };
   }

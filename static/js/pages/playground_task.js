@@ -64,7 +64,7 @@ export class TaskPicker {
     $("task-preview").replaceChildren(...lines);
   }
 
-  /** What to play, or `null` when something is wrong, which is then said. */
+  /** The task to play, or `null` when something is wrong, which is then shown. */
   source() {
     const kind = this.kind();
     if (kind === "empty") return { kind };

@@ -12,7 +12,7 @@ import { emptyState } from "../lib/state.js";
 /** @typedef {import("../lib/curves.js").Source} Source */
 
 const page = data("pins-data");
-const AGAIN_MS = 30_000; // while a run goes on
+const AGAIN_MS = 30_000; // while a run is active
 const POINTS = 400;
 const PART_POINTS = 2000;
 
@@ -53,7 +53,7 @@ class Pinned {
     const when = this.node.querySelector('[data-part="when"]');
     if (!found) return setText(when, t("offline"));
     addCurves(this.state, { ...found, type: "snapshot" });
-    // Not "removable", but like a chart that somebody added: it is shown even where nothing moves.
+    // Not "removable", but like a chart that a person added: it is shown even where nothing moves.
     const spec = { key: pin.key, title: pin.title, names: pin.names, removable: false };
     const known = pin.view.x === "step" || this.source.axes?.[pin.view.x];
     this.curves.folding.folded.set(pin.key, false);

@@ -1,5 +1,5 @@
 // @ts-check
-/** The live sum of weights, sliders beside them, and a button that makes them sum to 1. The form works without. */
+/** The live sum of weights, sliders next to them, and a button that makes them sum to 1. The form works without. */
 
 const form = /** @type {HTMLFormElement} */ (document.getElementById("reward-form"));
 const shown = /** @type {HTMLElement} */ (document.getElementById("weight-sum"));

@@ -1,5 +1,5 @@
 // @ts-check
-/** A rewound rollout: the recorded turns are played again, checked, and then somebody goes on by hand. */
+/** A rewound rollout: the recorded turns are played again and checked, and then a person continues by hand. */
 import { $, h, setText, t } from "../lib/dom.js";
 import { plain } from "../lib/format.js";
 import { answersOf } from "../lib/rewound.js";
@@ -47,7 +47,7 @@ class Rewound extends Player {
   }
 
   /**
-   * What came of playing the recorded turns again.
+   * The result of playing the recorded turns again.
    * @param {string} kind
    * @param {string} words
    * @param {Node[]} more
@@ -66,12 +66,12 @@ class Rewound extends Player {
       this.add([answer.said], 0);
       this.add(answer.messages, 0, this.mark(answer.turn, check));
     }
-    this.told(frame.turn, check);
+    this.showCheck(frame.turn, check);
     $("scored-parts").replaceChildren(h("p", { class: "small muted" }, t("rewind.not_scored")));
   }
 
   /**
-   * What stands beside a recorded turn: whether the environment answered it in the same way.
+   * The mark next to a recorded turn: whether the environment answered it in the same way.
    * @param {number} turn
    * @param {Row} check
    */
@@ -84,7 +84,7 @@ class Rewound extends Player {
    * @param {number} turn
    * @param {Row} check
    */
-  told(turn, check) {
+  showCheck(turn, check) {
     const other = check.difference;
     const what = other && other.what === "messages" && other.turn === 0 ? "opening" : other?.what;
     const all = check.turns
@@ -92,8 +92,12 @@ class Rewound extends Player {
       : t("rewind.none", { turn });
     const fine = check.checked ? all : t("rewind.not_asked", { turn });
     const words = [other ? t(`rewind.${what}`, { turn: other.turn }) : fine, check.over ? t("rewind.over") : ""];
-    const said = words.filter(Boolean).join(" ");
-    this.check(other ? "warning" : "success", said, ...(other && other.what !== "ended" ? [this.compared(other)] : []));
+    const sentence = words.filter(Boolean).join(" ");
+    this.check(
+      other ? "warning" : "success",
+      sentence,
+      ...(other && other.what !== "ended" ? [this.compared(other)] : []),
+    );
   }
 
   /** @param {Row} other */

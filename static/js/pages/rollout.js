@@ -1,5 +1,5 @@
 // @ts-check
-/** One rollout: the words that earned its reward beside the turns, copying, and keys to the rollouts beside it. */
+/** One rollout: the words that earned its reward next to the turns, copying, and keys to the rollouts next to it. */
 import { copy, toast } from "../app.js";
 import { $, all, data, h, maybe, setAttr, t } from "../lib/dom.js";
 import { figure, plain } from "../lib/format.js";
@@ -90,7 +90,7 @@ function choose(name) {
   explain();
 }
 
-/** Beneath the parts: what is said of the chosen one, and where. */
+/** Beneath the parts: the notes on the chosen one, and their places. */
 function explain() {
   const box = $("words");
   box.hidden = false;

@@ -1,5 +1,5 @@
 // @ts-check
-/** The token view of a rollout: every token in the colour of one of its values, which are told for the one pointed at. */
+/** The token view of a rollout: every token in the colour of one of its values; the values of the token under the pointer are listed. */
 import { $, data, h, setAttr, setText, t } from "../lib/dom.js";
 import { figure, plain } from "../lib/format.js";
 import { idOf, mostOf, partsOf, shadeOf, spellingOf, valueOf } from "../lib/tokens.js";

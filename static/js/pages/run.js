@@ -83,7 +83,7 @@ function hasEvaluation(frame) {
   return kinds.includes("held_out_evaluated") || kinds.includes("tasks_held_out");
 }
 
-/** What was asked for on the old line will not be answered. */
+/** Questions on the old line will not be answered. */
 function lost() {
   curves.forget();
   reader?.forget();
@@ -135,13 +135,13 @@ function drawRollBacks() {
 
 document.addEventListener("htmx:afterSwap", drawRollBacks);
 
-/** What was said of the state before ("the run pauses …") is over. */
+/** The notes on the state before ("the run pauses …") is over. */
 function dropMessages() {
   for (const node of document.querySelectorAll("#main > .notices > [role=status]")) node.remove();
 }
 
 function drawFlying() {
-  if (!flight || view.tab !== "curves" || !state.run) return; // until the first frame the server's own stands
+  if (!flight || view.tab !== "curves" || !state.run) return; // until the first frame the server's own drawing stays
   const step = currentStep(state); // stays until the next one begins
   if (state.left && step === state.from && !state.whole.has(step)) return; // the rest was asked for
   flight.draw({
@@ -181,7 +181,7 @@ function showTab(tab) {
   }
 }
 
-/** What the process printed is the server's: an open log asks for it again while the run goes on. */
+/** The process's output comes from the server: an open log asks for it again while the run is active. */
 function lookAtOutput() {
   if (view.tab !== "log" || !log.follow.checked || terminal.has(state.run?.state)) return;
   $("log-output").dispatchEvent(new CustomEvent("log-look"));

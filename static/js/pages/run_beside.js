@@ -10,14 +10,14 @@ import { emptyState } from "../lib/state.js";
 /** @typedef {{id: string, number: number}} Place */
 /** @typedef {Source & {id: string, name: string, state: import("../lib/state.js").State, ended: boolean, failed: boolean, asked: Set<string>}} Other */
 
-const MOST = 7; // beside the page's own: there are eight colours
+const MOST = 7; // besides the page's own: there are eight colours
 const POINTS = 400;
 const PART_POINTS = 2000;
-const AGAIN_MS = 30_000; // what other runs that go on have become
+const AGAIN_MS = 30_000; // other runs that are active change
 const FIND_MS = 250;
 const NAMES_MAX = 100; // of one question
 
-export class Beside {
+export class OtherRuns {
   /** @param {{page: Record<string, any>, view: import("../lib/view.js").View, state: import("../lib/state.js").State, names: () => string[], onChange: () => void}} options */
   constructor(options) {
     this.options = options;
@@ -135,7 +135,7 @@ export class Beside {
     }
   }
 
-  /** What charts have been added since, and what other runs that go on have become. */
+  /** Load charts that were added since, and new points of other active runs. */
   async again() {
     if (document.visibilityState !== "visible") return;
     for (const other of this.others.values()) {

@@ -7,11 +7,11 @@ import { missingCurves, specsOf } from "../lib/specs.js";
 import { figure } from "../lib/format.js";
 import { partAround } from "../lib/closer.js";
 import { loadPlotly } from "../lib/plotly.js";
-import { Beside } from "./run_beside.js";
+import { OtherRuns } from "./run_beside.js";
 
 const ASK_MAX = 32; // as CURVES_ASKED_MAX of webapp/live/feed.py
 
-/** The marks of the advisories as the server wrote them: it draws their part of the page anew when they change. */
+/** The marks of the advisories as the server wrote them: it draws their part of the page again when they change. */
 const marksText = () => maybe("run-advisories")?.dataset.marks ?? "";
 
 export class CurvePanel {
@@ -48,7 +48,7 @@ export class CurvePanel {
       picture: (spec) => `${options.page.name}: ${spec.title}`,
       onRemove: (key) => this.change(() => (options.view.add = options.view.add.filter((name) => name !== key))),
     });
-    this.beside = new Beside({
+    this.others = new OtherRuns({
       page: options.page,
       view: options.view,
       state: options.state,
@@ -69,7 +69,7 @@ export class CurvePanel {
     });
   }
 
-  /** The line was lost, or begins anew: what was asked for on it may be asked for again. */
+  /** The line was lost, or begins again: what was asked for on it may be asked for again. */
   forget() {
     this.asked.clear();
   }
@@ -96,7 +96,7 @@ export class CurvePanel {
     const steps = this.curves.stepsOf(range);
     if (!steps) return;
     this.ask(this.curves.coarse(), partAround(steps));
-    this.beside.lookCloser(this.curves);
+    this.others.lookCloser(this.curves);
   }
 
   /** @param {() => void} work */
@@ -126,15 +126,15 @@ export class CurvePanel {
     $("no-points").hidden = state.run === null || state.names.size > 0;
     $("charts").hidden = !$("no-points").hidden; // until then it keeps the room of what will come
     this.ask(missingCurves(state, curves, view.add, own));
-    const sources = this.beside.sources();
-    if (!this.beside.ready()) return; // comes again with the axis
+    const sources = this.others.sources();
+    if (!this.others.ready()) return; // comes again with the axis
     const specs = specsOf(state, curves, view.add, own, Object.keys(this.options.components));
     this.curves.update(state, specs, { ...view }, sources);
     this.lookCloser();
   }
 
   /**
-   * Put a chart on the project's page, as it stands here.
+   * Put a chart on the project's page, as it is shown here.
    * @param {import("../lib/specs.js").Spec} spec
    */
   async pin(spec) {

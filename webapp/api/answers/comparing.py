@@ -69,7 +69,7 @@ class Rescoring(Answer):
 
 
 class ToScore(Answer):
-    """What scoring the recorded rollouts would do, and the last request."""
+    """A forecast of scoring the recorded rollouts, and the last request."""
 
     rollouts: int
     asks: str = Field(description="which judges or models it asks how often; empty where none")
@@ -132,7 +132,7 @@ class Link(Answer):
 
 
 class LinkLine(Link):
-    """A link and whether it leads somewhere."""
+    """A link and whether it still opens."""
 
     state: str = Field(description="open, expired, revoked or left")
 
@@ -182,7 +182,7 @@ class SuiteLine(SuiteEvaluation):
     score: Interval | None
     parts: list[SuitePart]
     notes: list[str]
-    verdict: str = Field(description="how it stands to the first")
+    verdict: str = Field(description="how it compares with the first")
 
 
 class SuiteWhole(Suite):
@@ -274,7 +274,7 @@ class Voter(Answer):
 
 
 class Agreement(Answer):
-    """How much voters agree."""
+    """The agreement of voters."""
 
     alpha: Finite = Field(description="Krippendorff's α")
     share: Finite

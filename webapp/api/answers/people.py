@@ -37,7 +37,7 @@ class HubToken(Answer):
 
 
 class TokenAbout(Answer):
-    """What a token may do."""
+    """The rights of a token."""
 
     name: str
     role: str
@@ -137,6 +137,6 @@ class Tested(Answer):
 
 
 class Resumed(Answer):
-    """How many held messages are sent now."""
+    """The number of held messages that are sent now."""
 
     sent: int

@@ -12,7 +12,7 @@ from webapp.runs.answers import Rollout, Turn
 
 
 class Snippet(Answer):
-    """Where a rollout says the phrase that was looked for."""
+    """The place where a rollout has the phrase that was looked for."""
 
     turn: int
     before: str
@@ -90,7 +90,7 @@ class SavedView(Answer):
 
 
 class Would(Answer):
-    """What one way to save the rollouts that were found would make."""
+    """The result that one way to save the rollouts would have."""
 
     kind: str = Field(description="demonstrations, tasks, pairs, lab or cases")
     keeps: int = Field(description="conversations, tasks, pairs, rollouts or cases; 0 with a problem")
@@ -140,7 +140,7 @@ class RolloutWhole(Rollout):
     )
     turn_advantages: list[float | None] | None = Field(description="of each turn, where turns have credit of their own")
     task_row: TaskRow | None = Field(description="null where the environment drew the task, or the dataset is gone")
-    expected: str = Field(description="the answer that was wanted, where an imported run tells it; else empty")
+    expected: str = Field(description="the answer that was wanted, if an imported run gives it; else empty")
     transcript: list[Turn] = Field(description="its first turns")
     after: int | None = Field(description="number of the next turn, for /turns; null at the end")
 
@@ -201,7 +201,7 @@ class Branch(Answer):
     missing: dict[str, str] = Field(description="why a component is missing")
     env_reward: Finite
     player: str = Field(description="the scripted policy or contestant that played; empty for a person")
-    played: Id = Field(description="the rollout of the run that went on, where a contestant played")
+    played: Id = Field(description="the rollout of the continued run, where a contestant played")
     by: Username = Field(description="who played, or had it played", validation_alias="created_by")
     created_at: Annotated[str, BeforeValidator(lambda at: at.isoformat())]
     messages: list[Object]

@@ -126,7 +126,7 @@ class Advisory(Answer):
     sentence: str
     meaning: str
     remedy: str
-    acts: list[str] = Field(description="what a page offers beside it")
+    acts: list[str] = Field(description="what a page offers next to it")
     curves: list[EvidenceCurve]
     rollouts: Annotated[list[UUID], BeforeValidator(_ids)] = Field(description="up to three that show it")
     paused: bool = Field(description="whether a rule of the project paused the run when it opened")
@@ -229,7 +229,7 @@ class BestStep(Answer):
     metric: str = Field(description="what decided: heldout/success, else rollouts/task_success, else reward")
     window: int = Field(description="steps that `value` is the mean of, the last of them `step`")
     of: int = Field(description="such means, of which it is the highest")
-    tries: int = Field(description="rollouts, or held-out tasks, that a success is the share of; 0: nobody knows")
+    tries: int = Field(description="rollouts, or held-out tasks, that a success is the share of; 0: unknown")
     low: float | None = Field(description="where its 95% interval begins")
     high: float | None = Field(description="where it ends")
     checkpoint: CheckpointPlace | None = Field(description="the whole one nearest to it")
@@ -241,7 +241,7 @@ class HeldOut(Answer):
     success: float
     low: float | None
     high: float | None
-    tasks: int = Field(description="0: nobody counted them")
+    tasks: int = Field(description="0: not counted")
     step: int | None = Field(description="of the run's own evaluation")
     run: Id = Field(description="the run that evaluated its model")
     trained_on: bool = Field(description="some of these tasks were learned from after all")
@@ -305,7 +305,7 @@ class RunSummary(Answer):
     ended: bool = Field(description="or paused; else these are the figures so far")
     gains: list[Gain]
     best: BestStep | None
-    held_out: HeldOut | None = Field(description="null: nothing was held out, and nobody evaluated its model")
+    held_out: HeldOut | None = Field(description="null: nothing was held out, and its model was never evaluated")
     cost: Cost
     model: ModelLeft | None
     advisories: OpenAdvisories

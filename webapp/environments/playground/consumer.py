@@ -68,7 +68,7 @@ from webapp.rewards.models import RewardCase
 
 
 class Saved(NamedTuple):
-    """What was made, and where it is."""
+    """The object that was made, and its address."""
 
     kind: str
     label: str
@@ -248,7 +248,7 @@ class PlayConsumer(AsyncWebsocketConsumer):
             await self._on_left(played)
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
-        """One command at a time; what is no command closes the socket."""
+        """One command at a time; a frame that is not a command closes the socket."""
         command = command_of(text_data, self.known)
         if command is None:
             await self.close(BAD_FRAME)
@@ -282,9 +282,9 @@ class PlayConsumer(AsyncWebsocketConsumer):
         except ValidationError as exc:
             await self._send_problem(command, "invalid", " ".join(exc.messages))
         except TiltyardError as exc:
-            told = failure(exc.info.model_dump(mode="json"))
-            if told is not None:  # an error has a code, so there always is one
-                await self._send_problem(command, told.code, told.title, told.hint, told.detail)
+            shown = failure(exc.info.model_dump(mode="json"))
+            if shown is not None:  # an error has a code, so there always is one
+                await self._send_problem(command, shown.code, shown.title, shown.hint, shown.detail)
         except DATABASE_AWAY:
             await self._send_problem(command, "database", _("The database does not answer. Try again in a moment."))
 
@@ -338,10 +338,10 @@ class PlayConsumer(AsyncWebsocketConsumer):
 
     async def _end_episode(self, reason: str) -> None:
         """End the episode, send that, and call ``_on_over`` with what was played."""
-        told = await self._end_quietly()
+        left = await self._end_quietly()
         await self._send_state("ended", reason=reason)
-        if told is not None:
-            await self._on_over(told)
+        if left is not None:
+            await self._on_over(left)
 
     async def _end_quietly(self) -> Played | None:
         """End the episode; returns it if it was open and the person had taken a turn."""
@@ -413,8 +413,8 @@ class PlayConsumer(AsyncWebsocketConsumer):
                 "info": episode.info,
                 "tools": episode.known_tools,
             }
-        told = [message.model_dump(mode="json", exclude_none=True) for message in messages or []]
-        await self._send_frame(kind, messages=told, state=state, **more)
+        plain = [message.model_dump(mode="json", exclude_none=True) for message in messages or []]
+        await self._send_frame(kind, messages=plain, state=state, **more)
 
     async def _send_problem(self, command: Command, code: str, title: str, hint: str = "", detail: str = "") -> None:
         of = getattr(command, "type", "")

@@ -301,7 +301,7 @@ VERDICT_LIMIT_S = 5.0
 
 
 class PlayRefused(Exception):
-    """What was asked cannot be done now; the text is a sentence for the person."""
+    """The command cannot be done now; the text is a sentence for the person."""
 
     def __init__(self, code: str, sentence: str) -> None:
         super().__init__(sentence)

@@ -1,4 +1,4 @@
-"""Who is compared: runs of one project, in the order in which the page's address names them."""
+"""The contestants of a comparison: runs of one project, in the order in which the page's address names them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LEAST, MOST = 2, 8
 
 
 class Played(NamedTuple):
-    """What an evaluation plays. In two equal ones a task's number means the same task."""
+    """The tasks that an evaluation plays. In two equal ones a task's number means the same task."""
 
     data: str
     environment: str
@@ -56,7 +56,7 @@ class Contestant:
 
     @property
     def who(self) -> str:
-        """What played, or from what training began."""
+        """The model or policy that played, or from which training began."""
         if self.config is None:
             return ""
         if self.config.policies:
@@ -77,7 +77,7 @@ class Contestant:
 
     @property
     def played(self) -> Played | None:
-        """What it played; ``None`` for a run that trains. Where the environment draws its tasks, the seed decides."""
+        """The tasks that it played; ``None`` for a run that trains. The seed decides if the environment draws them."""
         if self.config is None or not self.evaluates:
             return None
         drawn = self.config.draws_tasks
@@ -174,7 +174,7 @@ def categories_of(contestant: Contestant, tasks: Sequence[int]) -> dict[int, str
 
 
 def texts_of_rows(contestant: Contestant, tasks: Sequence[int], read: Callable[[Any], str]) -> dict[int, str]:
-    """What ``read`` finds in the dataset's rows of these tasks; empty texts are left out.
+    """The texts that ``read`` finds in the dataset's rows of these tasks; empty texts are left out.
 
     Reading ends after ``READ_BYTES`` of a dataset; later tasks have none.
     """

@@ -348,8 +348,10 @@ def left_out_text(name: str, tasks: int, missing: int, excluded: int) -> str:
 
 
 class Verdict(NamedTuple):
-    """A pair, the better one first where ``told`` (the two can be told apart); ``p_value`` is corrected for all pairs
-    of the page."""
+    """A pair, the better one first where ``told`` (the difference is significant).
+
+    ``p_value`` is corrected for all pairs of the page.
+    """
 
     better: Contestant
     worse: Contestant
@@ -359,7 +361,7 @@ class Verdict(NamedTuple):
 
 
 def verdicts(contestants: Sequence[Contestant], numbers: Numbers) -> list[Verdict]:
-    """A verdict for each pair that played the same tasks, those that can be told apart first."""
+    """A verdict for each pair that played the same tasks, those with a significant difference first."""
     corrected = holm([found.p_value for found in numbers.pairs.values()])
     learned = overlaps_of(item.run for item in contestants)
     made = [
@@ -376,15 +378,15 @@ def verdicts(contestants: Sequence[Contestant], numbers: Numbers) -> list[Verdic
 
 def _with_overlap(verdict: Verdict, learned: Mapping[UUID, Overlap]) -> Verdict:
     """The verdict with how many of the tasks either learned from."""
-    said = [verdict.text]
+    sentences = [verdict.text]
     for item in (verdict.better, verdict.worse):
         overlap = learned.get(item.run.pk, Overlap())
         values = {"run": item.run.name, "seen": overlap.seen, "tasks": overlap.tasks}
         if overlap.seen is None:
-            said.append(_("%(run)s learned from these tasks.") % values)
+            sentences.append(_("%(run)s learned from these tasks.") % values)
         elif overlap.seen:
-            said.append(_("%(run)s learned from %(seen)d of these %(tasks)d tasks.") % values)
-    return verdict._replace(text=" ".join(said))
+            sentences.append(_("%(run)s learned from %(seen)d of these %(tasks)d tasks.") % values)
+    return verdict._replace(text=" ".join(sentences))
 
 
 def learned_notes(contestants: Sequence[Contestant]) -> list[str]:
@@ -404,7 +406,7 @@ def _verdict_of_pair(a: Contestant, b: Contestant, tries: int, found: Paired, p_
     better, worse = (a, b) if swap else (b, a)
     sign = -1 if swap else 1
     wins, losses = (found.losses, found.wins) if swap else (found.wins, found.losses)
-    told = p_value is not None and p_value <= ALPHA
+    apart = p_value is not None and p_value <= ALPHA
     values = {
         "better": better.run.name,
         "worse": worse.run.name,
@@ -414,7 +416,7 @@ def _verdict_of_pair(a: Contestant, b: Contestant, tries: int, found: Paired, p_
         "p": p_text(p_value, floor=at_floor(found.p_value)),
         "n": _count_text(found.tasks, tries),
     }
-    if told:
+    if apart:
         text = _(
             "%(better)s solves %(wins)d tasks more often than not that %(worse)s does not; the reverse holds for "
             "%(losses)d: success %(points)s, %(p)s, n = %(n)s."
@@ -427,7 +429,7 @@ def _verdict_of_pair(a: Contestant, b: Contestant, tries: int, found: Paired, p_
         )
     else:
         text = _("%(better)s and %(worse)s cannot be told apart: success %(points)s, %(p)s, n = %(n)s.")
-    return Verdict(better, worse, told, text % values, p_value)
+    return Verdict(better, worse, apart, text % values, p_value)
 
 
 def _points_text(sign: int, found: Paired) -> str:

@@ -45,15 +45,15 @@ from webapp.runs.config import component_titles
 # --- Sentences on what is missing -----------------------------------------------------------------------------------
 # Sentences on components that evaluations did not record: which were computed, which are missing, and why.
 
-REASONS_TOLD = 3
-Told = Sequence[tuple[str, Lacks]]
+REASONS_SHOWN = 3
+Lacking = Sequence[tuple[str, Lacks]]
 
 
-def computed_sentences(components: Sequence[RewardComponent], told: Told) -> list[str]:
+def computed_sentences(components: Sequence[RewardComponent], lacking: Lacking) -> list[str]:
     """For each run by name: which components were computed from its transcripts."""
     titles = component_titles(components)
     sentences = []
-    for run, lacks in told:
+    for run, lacks in lacking:
         computed = {titles[name]: lack.computed for name, lack in lacks.by_name.items() if lack.computed}
         if computed:
             values = {"run": run, "names": ", ".join(computed), "n": f"{max(computed.values()):,}"}
@@ -68,11 +68,11 @@ def computed_sentences(components: Sequence[RewardComponent], told: Told) -> lis
     return sentences
 
 
-def missing_sentences(components: Sequence[RewardComponent], told: Told) -> list[str]:
+def missing_sentences(components: Sequence[RewardComponent], lacking: Lacking) -> list[str]:
     """For each run by name: which components have no value in how many rollouts, and why."""
     titles = component_titles(components)
     sentences = []
-    for run, lacks in told:
+    for run, lacks in lacking:
         if unseen := [titles[name] for name, lack in lacks.by_name.items() if lack.unscored and not _has_begun(lack)]:
             sentences.append(
                 _("%(run)s has not recorded %(names)s with these parameters, so it has no reward under this spec.")
@@ -101,14 +101,14 @@ def _component_sentences(run: str, title: str, lack: Lack) -> list[str]:
                 lack.unscored,
             )
         )
-    for reason, count in lack.failed.most_common(REASONS_TOLD):
+    for reason, count in lack.failed.most_common(REASONS_SHOWN):
         text = ngettext(
             "%(run)s: %(n)s rollout has no value of %(name)s: %(reason)s",
             "%(run)s: %(n)s rollouts have no value of %(name)s: %(reason)s",
             count,
         )
         sentences.append(_with_count(text, {"run": run, "name": title, "reason": in_words(reason)}, count))
-    rest = sum(count for _reason, count in lack.failed.most_common()[REASONS_TOLD:])
+    rest = sum(count for _reason, count in lack.failed.most_common()[REASONS_SHOWN:])
     if rest:
         text = ngettext(
             "%(run)s: %(n)s more rollout has no value of %(name)s, for another reason.",
@@ -198,7 +198,7 @@ def _rewards_of(
         for item, lacks in lacking
         if (names := [name for name, lack in lacks.by_name.items() if lack.missing])
     ]
-    told = [(item.run.name, lacks) for item, lacks in lacking]
+    named = [(item.run.name, lacks) for item, lacks in lacking]
     components = chosen.components if chosen else []
     return Rewards(
         differ,
@@ -206,8 +206,8 @@ def _rewards_of(
         chosen,
         list(reversed(unique.values())),
         unknown,
-        computed_sentences(components, told),
-        missing_sentences(components, told),
+        computed_sentences(components, named),
+        missing_sentences(components, named),
     )
 
 
@@ -251,7 +251,7 @@ class Offer(NamedTuple):
 
     @property
     def percent(self) -> int:
-        """How far it has come."""
+        """Its progress."""
         return percent_of(self.newest) if self.newest else 0
 
     @property
@@ -267,7 +267,7 @@ class Offer(NamedTuple):
 
 
 def offer_of(project: Project, read: Evaluations) -> Offer | None:
-    """What there is to score; ``None`` where nothing lacks and no scoring is open."""
+    """The scoring to offer; ``None`` where no value is missing and no scoring is open."""
     playing, numbers, rewards = read
     if rewards.chosen is None or not any(lacks.by_name for lacks in numbers.lacks):
         return None
@@ -357,7 +357,7 @@ def _compare_address(slug: str, runs: list[str], spec: str) -> str:
 
 
 def _state_context(project: Project, rescoring: Rescoring) -> dict[str, Any]:
-    """What the changing part of the page shows."""
+    """The context of the page's changing part."""
     return {
         "project": project,
         "rescoring": rescoring,

@@ -116,7 +116,7 @@ MOST_TRIES = 64
 MOST_READ = 4 * MOST_TRIES
 """How many tries of one run are read, those of lost attempts included."""
 Row = tuple[list[list[dict[str, Any]]], bool]
-"""A turn of several episodes: the messages of each, and whether all said the same."""
+"""A turn of several episodes: the messages of each, and whether they are the same in all."""
 
 
 class PlayedTask(NamedTuple):
@@ -159,9 +159,9 @@ def aligned(found: Sequence[PlayedTask]) -> list[Row]:
 
 
 def side_by_side(episodes: Sequence[list[dict[str, Any]]]) -> list[Row]:
-    """For each turn the messages of each episode, and whether all said the same."""
+    """For each turn the messages of each episode, and whether they are the same in all."""
     rows = []
     for turns in zip_longest(*episodes):
-        said = [turn["messages"] if turn else [] for turn in turns]
-        rows.append((said, all(messages == said[0] for messages in said)))
+        messages_of_each = [turn["messages"] if turn else [] for turn in turns]
+        rows.append((messages_of_each, all(messages == messages_of_each[0] for messages in messages_of_each)))
     return rows

@@ -76,7 +76,7 @@ class OptionGroup(NamedTuple):
 
 
 def differing(contestants: Sequence[Contestant]) -> list[OptionGroup]:
-    """What differs, as people wrote it: references, not what they meant."""
+    """The options that differ, as people wrote them: references, not their targets."""
     configs = [flat(item.run.config) for item in contestants]
     paths = list(dict.fromkeys(path for config in configs for path in config))
     names = [item.run.name for item in contestants]
@@ -123,7 +123,7 @@ SEED = "run.seed"
 
 
 def overlay(contestants: Sequence[Contestant]) -> dict[str, Any] | None:
-    """What the page's script draws; ``None`` where fewer than two of them train.
+    """The data that the page's script draws; ``None`` where fewer than two of them train.
 
     ``axes`` hold for each run what had gone by at the end of each step that it knows: hours, rollouts, tokens.
     """

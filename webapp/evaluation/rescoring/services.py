@@ -74,7 +74,7 @@ def plan_of(run: Run, components: Sequence[RewardComponent]) -> Plan:
 
 
 def asked_by(wanted: Iterable[tuple[RewardComponent, int]]) -> list[Asked]:
-    """Who would be asked how often for these components, each with its number of rollouts."""
+    """The judges and models that these components would ask, each with its number of requests."""
     times: dict[str, int] = {}
     for item, rollouts in wanted:
         if rollouts and asks_others(item):
@@ -83,7 +83,7 @@ def asked_by(wanted: Iterable[tuple[RewardComponent, int]]) -> list[Asked]:
 
 
 def asked_by_plans(plans: Iterable[Plan]) -> list[Asked]:
-    """Who would be asked how often to carry out these plans."""
+    """The judges and models that these plans would ask, each with its number of requests."""
     return asked_by((item, len(plan.wanting[item.name])) for plan in plans for item in plan.components)
 
 
@@ -105,18 +105,18 @@ def rescorings_of(project: Project) -> QuerySet[Rescoring]:
 
 
 def newest_for(project: Project, runs: Sequence[UUID], components: Sequence[RewardComponent]) -> Rescoring | None:
-    """What was last asked for these runs and this spec."""
+    """The last request for these runs and this spec."""
     return rescorings_of(project).filter(digest=digest_of(runs, components)).first()
 
 
 def digest_of(runs: Sequence[UUID], components: Sequence[RewardComponent]) -> str:
-    """A SHA-256 that stands for these runs, in any order, under this spec."""
+    """A SHA-256 that identifies these runs, in any order, under this spec."""
     about = [sorted(map(str, runs)), [item.model_dump(mode="json") for item in components]]
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
 
 
 def percent_of(rescoring: Rescoring) -> int:
-    """How far it has come, 0 to 100."""
+    """Its progress, 0 to 100."""
     total = int(rescoring.progress.get("total") or 0)
     return min(100, round(100 * int(rescoring.progress.get("done") or 0) / total)) if total else 0
 

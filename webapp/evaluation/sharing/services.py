@@ -76,7 +76,7 @@ class Opened:
 
 def query_of(project: Project, address: str) -> Query:
     """The query of a comparison's page, read as that page reads it: a pair is named by the places of
-    those that evaluate. Raises ``ValidationError`` for what is no query."""
+    those that evaluate. Raises ``ValidationError`` for a text that is not a query."""
     unread = ValidationError({"runs": _("The address of the comparison cannot be read.")})
     if len(address) > MAX_CHARS:
         raise unread

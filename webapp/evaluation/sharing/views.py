@@ -151,7 +151,7 @@ def comparison_page(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 
 
 def comments_context(request: HttpRequest, project: Project, saved: SavedComparison) -> dict[str, Any]:
-    """What the comments below a comparison need."""
+    """The context of the comments below a comparison."""
     return {
         "project": project,
         "saved": saved,
@@ -388,9 +388,9 @@ def shared_file(request: HttpRequest, link: SharedLink) -> HttpResponse:
 def _public_context(link: SharedLink) -> dict[str, Any]:
     found = opened(link.comparison)
     all_options = found.found.options if found.found else []
-    told = _public_options(all_options)
+    public = _public_options(all_options)
     if found.found is not None:
-        found.found.options = told
+        found.found.options = public
     return {
         "link": link,
         "saved": link.comparison,
@@ -399,7 +399,7 @@ def _public_context(link: SharedLink) -> dict[str, Any]:
         "contestants": found.contestants,
         "success": _by_success(found.found.lines) if found.found else [],
         "standalone": True,
-        "untold": told != all_options,
+        "options_hidden": public != all_options,
         "now": timezone.localtime(),
     }
 

@@ -12,7 +12,7 @@ from webapp.runs.models import Run
 
 
 class Suite(UuidModel):
-    """What a project measures its models by."""
+    """A named set of evaluations by which a project measures its models."""
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="suites")
     name = models.CharField(_("name"), max_length=80, validators=[name_validator])
@@ -29,10 +29,10 @@ class Suite(UuidModel):
 
 
 class SuiteVersion(UuidModel):
-    """What a suite plays. It never changes: scores of one version can be compared, those of two cannot.
+    """One version of a suite. It never changes: scores of one version can be compared, those of two cannot.
 
     ``parts`` are ``{title, weight, config, environment}``: a config of kind `evaluate` without a contestant, and what
-    the environment's server said of itself when the version was made.
+    the environment's server reported of itself when the version was made.
     """
 
     suite = models.ForeignKey(Suite, on_delete=models.CASCADE, related_name="versions")
@@ -53,7 +53,7 @@ class SuiteEvaluation(UuidModel):
     """One contestant on all parts of a version. ``contestant`` is its reference: `model:…`, `run:…`,
     `endpoint:…`, `policy:…`.
 
-    ``environments`` is what the servers said of themselves at the launch, one for each part.
+    ``environments`` holds what the servers reported of themselves at the launch, one for each part.
     """
 
     version = models.ForeignKey(SuiteVersion, on_delete=models.CASCADE, related_name="evaluations")

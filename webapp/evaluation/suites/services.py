@@ -70,7 +70,7 @@ def with_contestant(config: JobConfig, reference: str) -> JobConfig:
 
 
 def contestants_offered(project: Project) -> list[tuple[str, str]]:
-    """What a form offers: the project's models and endpoints, then a few policies as a floor."""
+    """The contestants of a form: the project's models and endpoints, then a few policies as a floor."""
     floor = [str(Reference("policy", name)) for name in FLOOR]
     return model_choices(project) + [(reference, title_of_contestant(reference)) for reference in floor]
 
@@ -223,8 +223,8 @@ def _require_there(project: Project, place: int, part: Part) -> None:
     try:
         resolve(project, JobConfig.model_validate(part["config"]))
     except ConfigError as exc:
-        told = f"{part['title']}: {in_words(exc.sentence)}"
-        raise ValidationError({f"parts.{place}.config.{exc.option}": told}) from exc
+        message = f"{part['title']}: {in_words(exc.sentence)}"
+        raise ValidationError({f"parts.{place}.config.{exc.option}": message}) from exc
 
 
 def _played_identity(part: Part) -> tuple[Any, ...]:
@@ -236,11 +236,11 @@ def environments_of_parts(project: Project, parts: Sequence[Part]) -> list[dict[
     that is not known."""
     names = [name_in("environment", str(part["config"].get("environment", {}).get("name", ""))) for part in parts]
     found = {item.name: item for item in Environment.objects.filter(project=project, name__in=names)}
-    told = []
+    reports = []
     for name in names:
         health = found[name].health if name in found else {}
-        told.append({key: health[key] for key in ("name", "version", "tasks") if health.get(key) is not None})
-    return told
+        reports.append({key: health[key] for key in ("name", "version", "tasks") if health.get(key) is not None})
+    return reports
 
 
 # --- Results --------------------------------------------------------------------------------------------------------
@@ -449,7 +449,7 @@ def _verdict_text(score: Score | None, p_value: float | None) -> str:
     if score is None or score.difference.value is None:
         return _("played other tasks than the first, so they are not compared")
     points = -100 * score.difference.value
-    said = {"points": f"{points:+.1f}".replace("-", "−"), "p": p_text(p_value, floor=at_floor(score.p_value))}
+    figures = {"points": f"{points:+.1f}".replace("-", "−"), "p": p_text(p_value, floor=at_floor(score.p_value))}
     if p_value is not None and p_value <= ALPHA:
-        return _("%(points)s points to the first, %(p)s") % said
-    return _("cannot be told apart from the first (%(points)s points, %(p)s)") % said
+        return _("%(points)s points to the first, %(p)s") % figures
+    return _("cannot be told apart from the first (%(points)s points, %(p)s)") % figures

@@ -287,10 +287,10 @@ def _save_suite(request: HttpRequest, project: Project, version: SuiteVersion | 
             messages.success(request, _("%(name)s is saved. Have a model play it.") % {"name": made.suite.name})
         else:
             made, new = services.suite_change(suite=version.suite, user=user, parts=parts, note=common["note"])
-            said = (
+            message = (
                 _("Version %(n)d is saved; it begins without scores.") if new else _("Saved; the parts are the same.")
             )
-            messages.success(request, said % {"n": made.number} if new else said)
+            messages.success(request, message % {"n": made.number} if new else message)
     except ValidationError as exc:
         add_errors(form, exc)
         return _render_form(request, project, form, rows, version, status=422)
@@ -370,8 +370,8 @@ def suite_evaluate_view(request: HttpRequest, slug: str, pk: UUID) -> HttpRespon
     except ConfigError as exc:
         messages.error(request, exc.message)
     else:
-        said = _("%(n)d evaluations are queued; their score is shown here once all have ended.")
-        messages.success(request, said % {"n": made.runs.count()})
+        message = _("%(n)d evaluations are queued; their score is shown here once all have ended.")
+        messages.success(request, message % {"n": made.runs.count()})
     return redirect("suite-detail", slug=slug, pk=pk)
 
 

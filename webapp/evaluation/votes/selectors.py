@@ -109,7 +109,7 @@ def round_rows(project: Project, user: User) -> list[dict[str, Any]]:
 
 
 def members_of(project: Project) -> QuerySet[User]:
-    """Who can be asked: everybody in the team, by name."""
+    """The people who can be asked: all of the team, by name."""
     members = Membership.objects.filter(team=project.team).values("user")
     return User.objects.filter(pk__in=members, is_active=True, is_machine=False).order_by("username")
 
@@ -174,7 +174,7 @@ class Shown(NamedTuple):
     """A ballot as a voter sees it: the prompt of both, then the turns of the left and the right episode. Nothing in
     it says who played."""
 
-    told: list[dict[str, Any]]
+    opening: list[dict[str, Any]]
     rows: list[Row]
 
 
@@ -185,10 +185,10 @@ def shown(ballot: Ballot, *, left_first: bool) -> Shown:
     for turn in Turn.objects.filter(rollout__in=ids, run__project=ballot.round.project_id).order_by("number"):
         turns[turn.rollout_id].append(in_shape(answers.Turn, turn))
     rows = side_by_side([turns[pk] for pk in (ids if left_first else reversed(ids))])
-    told: list[dict[str, Any]] = []
+    opening: list[dict[str, Any]] = []
     while rows and rows[0][1] and all(message.get("role") != "assistant" for message in rows[0][0][0]):
-        told += rows.pop(0)[0][0]
-    return Shown(told, rows)
+        opening += rows.pop(0)[0][0]
+    return Shown(opening, rows)
 
 
 # --- Results ---------------------------------------------------------------------------------------------------------
@@ -287,8 +287,8 @@ def results_of(made: VoteRound) -> Results:
     who = list(made.contestants.select_related("run"))
     ballots = list(Ballot.objects.filter(round=made).select_related("first", "second"))
     votes = list(Vote.objects.filter(ballot__round=made).order_by("ballot__number", "cast_at"))
-    said = _votes_as_said(who, ballots, votes)
-    counts = counts_of(said, len(who))
+    counted = _votes_as_said(who, ballots, votes)
+    counts = counts_of(counted, len(who))
     kinds = Counter(vote.answer for vote in votes)
     tallies = _answers_by_ballot(votes)
     of = {item.pk: item for item in who}
@@ -298,10 +298,10 @@ def results_of(made: VoteRound) -> Results:
         ties=kinds[Answer.TIE],
         both_bad=kinds[Answer.BOTH_BAD],
         ballots=len(tallies),
-        lines=_result_lines(who, bradley_terry(said, len(who), seed=made.seed), counts),
+        lines=_result_lines(who, bradley_terry(counted, len(who), seed=made.seed), counts),
         matrix=_win_matrix(who, counts),
         people=_voters_done(made, votes),
-        agreement=agreement(said),
+        agreement=agreement(counted),
         left=_left_share(votes),
         reward=ranked_as(_judged_ballots(ballots, tallies, lambda item: (item.first_reward, item.second_reward))),
         verdict=ranked_as(_judged_ballots(ballots, tallies, lambda item: (item.first_success, item.second_success))),

@@ -328,7 +328,7 @@ def first_left(made: VoteRound, ballot: Ballot, user: User) -> bool:
 
 
 def answer_of(side: str, left: bool) -> str:
-    """What a side means for the ballot's first and second contestant."""
+    """The answer for the ballot's first and second contestant that a side means."""
     if side not in SIDES:
         raise ValidationError({"answer": _("Answer with left, right, tie or both_bad.")})
     if side in ("left", "right"):

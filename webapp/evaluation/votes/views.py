@@ -34,7 +34,7 @@ from webapp.people.teams.models import Project, Role, User
 
 
 class VoteRoundForm(forms.Form):
-    """What is asked, of whom, and on how many ballots. The address names the contestants."""
+    """The question, the voters, and the number of ballots. The address names the contestants."""
 
     name = forms.CharField(
         label=gettext_lazy("Name"),

@@ -34,7 +34,7 @@ from webapp.people.teams.models import Membership, Project, User
 # Verdicts on a service's answer: delivered, worth another try, or wrong until a person changes something.
 #
 # Feishu and DingTalk answer 200 with a code in the body, Slack 200 with ``ok``, Discord 204; a 429 names its pause in
-# ``Retry-After``. What the service said is shown to people, without the secret and the address or parts of it, which it
+# ``Retry-After``. The service's reply is shown to people, without the secret and the address or parts of it, which it
 # may repeat.
 
 MAX_SAID_CHARS = 200
@@ -73,10 +73,10 @@ def verdict_of_failure(error: TiltyardError) -> Verdict:
     The error was raised in English, so that its sentence can be translated.
     """
     cause = error.__cause__ if isinstance(error.__cause__, AddressRefused) else error
-    told = sentence(cause.message)
+    message = sentence(cause.message)
     if cause.hint:
-        told = sentence("{what} {hint}", what=told, hint=sentence(cause.hint))
-    return Verdict(False, told, again=not isinstance(error, OutboundRefused))
+        message = sentence("{what} {hint}", what=message, hint=sentence(cause.hint))
+    return Verdict(False, message, again=not isinstance(error, OutboundRefused))
 
 
 def _verdict_of_status(reply: Answer, said: Sentence) -> Verdict:
@@ -84,8 +84,8 @@ def _verdict_of_status(reply: Answer, said: Sentence) -> Verdict:
     if status == BUSY:
         return _too_many(_after_s(reply))
     if status == 408 or status >= 500:
-        told = sentence(_("The server failed (HTTP {status}). It said: {said}"), status=status, said=said)
-        return Verdict(False, told, again=True, after_s=_after_s(reply))
+        message = sentence(_("The server failed (HTTP {status}). It said: {said}"), status=status, said=said)
+        return Verdict(False, message, again=True, after_s=_after_s(reply))
     if 300 <= status < 400:
         return Verdict(False, sentence(_("The server redirects elsewhere, and redirects are not followed.")))
     if status in (401, 403):
@@ -98,8 +98,8 @@ def _verdict_of_status(reply: Answer, said: Sentence) -> Verdict:
 
 
 def _too_many(after_s: float | None) -> Verdict:
-    told = sentence(_("The service has had too many messages and asks to wait."))
-    return Verdict(False, told, again=True, after_s=after_s, busy=True)
+    message = sentence(_("The service has had too many messages and asks to wait."))
+    return Verdict(False, message, again=True, after_s=after_s, busy=True)
 
 
 def _success() -> Verdict:
@@ -147,8 +147,8 @@ def _verdict_of_code(code: Any, said: Sentence, codes: Mapping[int, str], busy: 
         return Verdict(False, sentence(STRANGE, said=said))
     if code in busy:
         return _too_many(None)
-    told = sentence(codes.get(code, OTHER_CODE), said=said, code=code)
-    return Verdict(False, told, again=code == SYSTEM_BUSY)
+    message = sentence(codes.get(code, OTHER_CODE), said=said, code=code)
+    return Verdict(False, message, again=code == SYSTEM_BUSY)
 
 
 _JUDGES: dict[ChannelKind, Callable[[Answer, Sentence], Verdict]] = {
@@ -170,8 +170,8 @@ def _json_object(body: bytes) -> dict[str, Any]:
 
 def _shown_answer(body: bytes, webhook: Webhook) -> Sentence:
     """The beginning of an answer in one line, without secrets; for a web page only that it is one."""
-    told = without(body.decode("utf-8", "replace"), (*address_secrets(webhook.url), webhook.secret), "…")
-    text = " ".join(clean_text(redact(told)).split())
+    body_text = without(body.decode("utf-8", "replace"), (*address_secrets(webhook.url), webhook.secret), "…")
+    text = " ".join(clean_text(redact(body_text)).split())
     if text[:500].lower().startswith(("<!doctype", "<html", "<?xml")):
         return sentence(PAGE)
     return Sentence("{text}", {"text": text[:MAX_SAID_CHARS]}) if text else sentence(NOTHING_SAID)
@@ -249,11 +249,11 @@ def _mail_of(user: User, message: Message) -> EmailMultiAlternatives:
 
 def _refused_verdict(exc: SMTPException | OSError) -> Verdict:
     """The verdict on what the mail server answered; an answer of 500 and above is final."""
-    code, said = _code_and_text(exc)
-    text = said.decode("utf-8", "replace") if isinstance(said, bytes) else said
+    code, reply = _code_and_text(exc)
+    text = reply.decode("utf-8", "replace") if isinstance(reply, bytes) else reply
     shown = Sentence("{text}", {"text": " ".join(text.split())[:MAX_SAID_CHARS] or type(exc).__name__})
-    told = sentence(gettext_noop("The mail server did not accept the message. It said: {said}"), said=shown)
-    return Verdict(False, told, again=code not in PERMANENT)
+    message = sentence(gettext_noop("The mail server did not accept the message. It said: {said}"), said=shown)
+    return Verdict(False, message, again=code not in PERMANENT)
 
 
 def _code_and_text(exc: SMTPException | OSError) -> tuple[int, bytes | str]:
@@ -271,8 +271,8 @@ def _code_and_text(exc: SMTPException | OSError) -> tuple[int, bytes | str]:
 # 2. A failure that may pass is tried again after growing pauses, or after the pause that the service names; at most
 #    ``MOST_ATTEMPTS`` times.
 # 3. A channel where ``PAUSE_AFTER`` attempts in a row failed is paused, and what was on its way there is held until a
-#    person tries again. Being too busy is no failure.
-# 4. People who are no members any more, and deleted projects, get nothing.
+#    person tries again. A busy service is not a failure.
+# 4. People who are not members any more, and deleted projects, get nothing.
 
 PAUSES_S = (30.0, 120.0, 600.0, 3600.0, 10800.0)
 MOST_ATTEMPTS = len(PAUSES_S) + 1
@@ -301,8 +301,8 @@ def delivery_run(claim: Claim[Delivery]) -> None:
 
 def delivery_failed(_delivery: Delivery, error: TiltyardError) -> dict[str, Any]:
     """The columns of a delivery that failed on our side."""
-    told = error.message.data if isinstance(error.message, Sentence) else str(error.message)
-    return {"state": DeliveryState.FAILED, "told": told, "again_at": None}
+    text = error.message.data if isinstance(error.message, Sentence) else str(error.message)
+    return {"state": DeliveryState.FAILED, "told": text, "again_at": None}
 
 
 def channel_post(channel: Channel, message: Message) -> Verdict:
@@ -329,8 +329,8 @@ def reader_test(claim: Claim[Reader]) -> None:
 
 def reader_failed(_reader: Reader, error: TiltyardError) -> dict[str, Any]:
     """The columns of a test mail that failed on our side."""
-    told = error.message.data if isinstance(error.message, Sentence) else str(error.message)
-    return {"state": ReaderState.IDLE, "told": told, "worked": False, "tested_at": Now()}
+    text = error.message.data if isinstance(error.message, Sentence) else str(error.message)
+    return {"state": ReaderState.IDLE, "told": text, "worked": False, "tested_at": Now()}
 
 
 def _is_wanted(delivery: Delivery) -> bool:
@@ -356,18 +356,18 @@ def _send_delivery(delivery: Delivery) -> Verdict:
 
 def _write_outcome(claim: Claim[Delivery], verdict: Verdict) -> None:
     """Write the outcome together with the channel's count, so that a lost claim is not counted."""
-    delivery, told = claim.item, verdict.told.data
+    delivery, result = claim.item, verdict.told.data
     with claim.held():
         paused = delivery.channel is not None and _count_try(delivery.channel, verdict)
         if verdict.ok:
-            claim.finish(state=DeliveryState.SENT, told=told, again_at=None)
+            claim.finish(state=DeliveryState.SENT, told=result, again_at=None)
         elif not verdict.again or delivery.attempts >= MOST_ATTEMPTS:
-            claim.finish(state=DeliveryState.FAILED, told=told, again_at=None)
+            claim.finish(state=DeliveryState.FAILED, told=result, again_at=None)
         elif paused:
-            claim.finish(state=DeliveryState.HELD, told=told, again_at=None)
+            claim.finish(state=DeliveryState.HELD, told=result, again_at=None)
         else:
             pause = _pause_s(delivery.attempts, verdict.after_s)
-            claim.wait(pause, told=told, again_at=Now() + timedelta(seconds=pause))
+            claim.wait(pause, told=result, again_at=Now() + timedelta(seconds=pause))
 
 
 def _pause_s(attempts: int, named_s: float | None) -> float:

@@ -145,9 +145,9 @@ def _write_recipients(event: Event, project: Project) -> list[Delivery]:
         people = people.filter(pk__in=event.people)
     watches = {watch.user_id: watch for watch in Watch.objects.filter(project=project)}
     muted = dict(Reader.objects.filter(user__in=people).values_list("user_id", "muted"))
-    told = [user for user in people if _is_interested(event, user, watches.get(user.pk), muted.get(user.pk, ()))]
-    Notification.objects.bulk_create([Notification(event=event, user=user) for user in told])
-    mailed = [user for user in told if user.email and _gets_mail(watches.get(user.pk))] if has_server() else []
+    notified = [user for user in people if _is_interested(event, user, watches.get(user.pk), muted.get(user.pk, ()))]
+    Notification.objects.bulk_create([Notification(event=event, user=user) for user in notified])
+    mailed = [user for user in notified if user.email and _gets_mail(watches.get(user.pk))] if has_server() else []
     deliveries = [Delivery(event=event, user=user) for user in mailed]
     channels = [item for item in Channel.objects.filter(project=project) if event.kind in item.events]
     deliveries += [Delivery(event=event, channel=item, state=_delivery_state(item)) for item in channels]

@@ -17,7 +17,7 @@ from webapp.people.teams.models import Project
 
 
 class Kind(models.TextChoices):
-    """What can happen."""
+    """The kinds of events."""
 
     RUN_SUCCEEDED = "run_succeeded", _("Run succeeded")
     RUN_FAILED = "run_failed", _("Run failed")
@@ -97,7 +97,7 @@ class Scope(models.TextChoices):
 
 
 class Watch(models.Model):
-    """What a person is notified of in one project; without a row: their own runs, no mail."""
+    """A person's notifications in one project; without a row: their own runs, no mail."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="watches")
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="watches")
@@ -143,7 +143,7 @@ class Reader(Work):
 
 
 class ChannelKind(models.TextChoices):
-    """Whose form a webhook has."""
+    """The service whose format a webhook has."""
 
     SLACK = "slack", "Slack"
     FEISHU = "feishu", _("Feishu")

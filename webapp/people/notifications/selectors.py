@@ -117,7 +117,7 @@ def notification_path(item: Notification) -> str:
 
 
 class Choice(NamedTuple):
-    """What a person is notified of in one project."""
+    """A person's choice for one project."""
 
     project: Project
     scope: str
@@ -130,7 +130,7 @@ def reader_of(user: User, language: str) -> Reader:
 
 
 def choices_of(user: User) -> list[Choice]:
-    """What a person is notified of in each of their projects."""
+    """A person's choice for each of their projects."""
     watches = {watch.project_id: watch for watch in Watch.objects.filter(user=user)}
     plain = Watch(scope=Scope.MINE, mail=False)
     found = [(project, watches.get(project.pk, plain)) for project in projects_of(user)]

@@ -150,7 +150,7 @@ PER_PAGE = 50
 @login_required
 @require_GET
 def notification_list(request: HttpRequest) -> HttpResponse:
-    """What happened in the person's projects, newest first; of one project or unread alone on demand."""
+    """The events of the person's projects, newest first; of one project or unread alone on demand."""
     slug, unread = request.GET.get("project", "")[:80], request.GET.get("unread") == "1"
     rows = selectors.notifications_of(request.user, slug=slug, unread=unread)
     page = Paginator(rows, PER_PAGE).get_page(page_number(request.GET.get("page")))
@@ -203,8 +203,8 @@ def notifications_read(request: HttpRequest) -> HttpResponse:
     """Mark all as read, or those of one project."""
     rows = selectors.notifications_of(request.user, slug=request.POST.get("project", "")[:80])
     count = events_module.notifications_read(rows)
-    told = ngettext("%(n)d notification is read now.", "%(n)d notifications are read now.", count)
-    messages.success(request, told % {"n": count})
+    message = ngettext("%(n)d notification is read now.", "%(n)d notifications are read now.", count)
+    messages.success(request, message % {"n": count})
     return redirect(_list_address(request))
 
 
@@ -293,8 +293,8 @@ def _channels_page(request: HttpRequest, project: Project, *, status: int = 200,
 def _channel_line(channel: Channel, last: dict[UUID, Any]) -> dict[str, Any]:
     delivery = last.get(channel.pk)
     kinds = [str(Kind(kind).label) for kind in channel.events if kind in Kind.values]
-    told = in_words(delivery.told) if delivery else ""
-    return {"channel": channel, "kinds": kinds, "last": delivery, "told": told}
+    result = in_words(delivery.told) if delivery else ""
+    return {"channel": channel, "kinds": kinds, "last": delivery, "result": result}
 
 
 @login_required
@@ -313,8 +313,8 @@ def channel_edit(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
             add_errors(form, exc)
             channel.refresh_from_db()  # the page shows the stored values, not the refused ones
         else:
-            told = _("%(name)s is changed. Send a test to see whether it works.")
-            messages.success(request, told % {"name": channel})
+            message = _("%(name)s is changed. Send a test to see whether it works.")
+            messages.success(request, message % {"name": channel})
             return redirect("channel-list", slug=slug)
     context = {"project": project, "channel": channel, "form": form}
     return render(request, "notifications/channel_edit.html", context, status=422 if form.is_bound else 200)
@@ -323,12 +323,12 @@ def channel_edit(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 @login_required
 @require_POST
 def channel_test(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """Post a test message now; this answer shows what the server said."""
+    """Post a test message now; this answer shows the server's reply."""
     project, channel = own(request, slug, Channel, pk, need=Role.OWNER)
     if not probe_allowed(request.user):
         return HttpResponse(_("Too many tests in one minute; wait a moment."), status=429)
     verdict = channels.channel_test(channel)
-    tried = {"channel": channel, "ok": verdict.ok, "told": in_words(verdict.told)}
+    tried = {"channel": channel, "ok": verdict.ok, "result": in_words(verdict.told)}
     return _channels_page(request, project, tried=tried)
 
 
@@ -338,12 +338,12 @@ def channel_resume(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
     """Post to a paused channel again."""
     _project, channel = own(request, slug, Channel, pk, need=Role.OWNER)
     count = channels.channel_resume(channel)
-    told = ngettext(
+    message = ngettext(
         "%(name)s is used again; %(n)d message that was held follows.",
         "%(name)s is used again; %(n)d messages that were held follow.",
         count,
     )
-    messages.success(request, told % {"name": channel.name, "n": count})
+    messages.success(request, message % {"name": channel.name, "n": count})
     return redirect("channel-list", slug=slug)
 
 

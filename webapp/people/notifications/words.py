@@ -108,8 +108,8 @@ def _success_lines(facts: dict[str, Any]) -> list[str]:
 
 def _failure_lines(facts: dict[str, Any]) -> list[str]:
     found = failure(facts.get("error"))
-    told = [found.title, found.detail[:MAX_DETAIL_CHARS], found.hint] if found else []
-    return [*told, _progress_line(facts)]
+    lines = [found.title, found.detail[:MAX_DETAIL_CHARS], found.hint] if found else []
+    return [*lines, _progress_line(facts)]
 
 
 def _pause_lines(facts: dict[str, Any]) -> list[str]:
@@ -123,12 +123,12 @@ def _pause_lines(facts: dict[str, Any]) -> list[str]:
 
 def _advisory_lines(facts: dict[str, Any]) -> list[str]:
     rule = RULES.get(facts.get("code", ""))
-    told = [translated(rule.title), in_words(facts.get("sentence")), translated(rule.remedy)] if rule else []
+    lines = [translated(rule.title), in_words(facts.get("sentence")), translated(rule.remedy)] if rule else []
     if facts.get("paused"):
-        told.append(_("A rule of the project pauses the run."))
+        lines.append(_("A rule of the project pauses the run."))
     if facts.get("kept") is not None:
-        told.append(_("The checkpoint of step %(step)s is kept.") % {"step": facts["kept"]})
-    return [*told, _("Since step %(step)s.") % {"step": facts.get("step")}]
+        lines.append(_("The checkpoint of step %(step)s is kept.") % {"step": facts["kept"]})
+    return [*lines, _("Since step %(step)s.") % {"step": facts.get("step")}]
 
 
 def _evaluation_lines(facts: dict[str, Any]) -> list[str]:
@@ -142,11 +142,11 @@ def _headline_text(found: dict[str, Any] | None) -> str:
     shown = percent if found["name"] == "success" else figure
     named = _("Success: %(value)s") if found["name"] == "success" else _("Reward: %(value)s")
     tasks = ngettext("%(n)d task", "%(n)d tasks", int(found["tasks"])) % {"n": found["tasks"]}
-    told = named % {"value": shown(found["value"])}
+    headline = named % {"value": shown(found["value"])}
     if found.get("low") is None or found.get("high") is None:
-        return _("%(figure)s, %(tasks)s; too few for an interval.") % {"figure": told, "tasks": tasks}
+        return _("%(figure)s, %(tasks)s; too few for an interval.") % {"figure": headline, "tasks": tasks}
     interval = {"low": shown(found["low"]), "high": shown(found["high"])}
-    return _("%(figure)s (95%%: %(low)s to %(high)s), %(tasks)s.") % ({"figure": told, "tasks": tasks} | interval)
+    return _("%(figure)s (95%%: %(low)s to %(high)s), %(tasks)s.") % ({"figure": headline, "tasks": tasks} | interval)
 
 
 def _left_out(facts: dict[str, Any]) -> str:

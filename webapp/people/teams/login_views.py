@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 
 def link_mail(request: HttpRequest, username: str) -> None:
-    """Send a one-time link to the mail address of this account, if it has one and is no administrator's.
+    """Send a one-time link to the mail address of this account, if it has one and is not an administrator's.
 
     The mail leaves in a thread of its own: the time of the answer must not show who has an account.
     """
@@ -136,11 +136,11 @@ def set_password(request: HttpRequest) -> HttpResponse:
 
 def _password_message(tokens: int) -> str:
     """The sentence after a password was set."""
-    told = _("Your password is set.")
+    message = _("Your password is set.")
     if not tokens:
-        return told
+        return message
     ended = ngettext("%(n)d API token ended with the old one.", "%(n)d API tokens ended with the old one.", tokens)
-    return f"{told} {ended % {'n': tokens}}"
+    return f"{message} {ended % {'n': tokens}}"
 
 
 @never_cache

@@ -19,7 +19,7 @@ LIFETIME = timedelta(hours=24)
 
 
 def token_hash(token: str) -> str:
-    """What the database keeps of a token. A token is 256 random bits, so a plain hash needs no salt."""
+    """The hash of a token, which the database keeps. A token is 256 random bits, so a plain hash needs no salt."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
@@ -162,7 +162,7 @@ def mail_allowed(account: str, address: str) -> bool:
 
 
 def guess_wait_s(address: str) -> float:
-    """Count a shared link that does not exist; 0 when that may be said, else the seconds to wait (not counted)."""
+    """Count a shared link that does not exist; 0 when that may be shown, else the seconds to wait (not counted)."""
     return _counted_wait_s(_hashed_key("guesses", address), GUESSES_PER_ADDRESS)
 
 
@@ -172,7 +172,7 @@ def open_wait_s(address: str, link: str) -> float:
 
 
 def token_wait_s(address: str) -> float:
-    """Count an API token that never was; 0 when that may be said, else the seconds to wait (not counted)."""
+    """Count an API token that never was; 0 when that may be shown, else the seconds to wait (not counted)."""
     return _counted_wait_s(_hashed_key("tokens", address), TOKENS_PER_ADDRESS)
 
 

@@ -29,7 +29,7 @@ class User(AbstractUser, UuidModel):
 
 
 class Role(models.TextChoices):
-    """What a member may do: a viewer reads, an editor also creates and runs, an owner also manages the team."""
+    """A member's rights: a viewer reads, an editor also creates and runs, an owner also manages the team."""
 
     VIEWER = "viewer", _("viewer")
     EDITOR = "editor", _("editor")
@@ -94,7 +94,7 @@ class LoginLink(models.Model):
 
 
 class TokenEnd(models.TextChoices):
-    """What ended a token."""
+    """The cause of a token's end."""
 
     REVOKED = "revoked", _("revoked by you")
     OWNER = "owner", _("revoked by an owner of the team")

@@ -109,7 +109,7 @@ def manages(*, by: User, user: User) -> bool:
     """Whether ``by`` may make login links for a person, and let them in or not.
 
     A link logs in as that person, so it must open nothing that ``by`` could not open: an administrator manages all but
-    administrators; an owner those who are no administrator and in no team that the owner does not own.
+    administrators; an owner only people who are not administrators and whose teams the owner owns.
     """
     if user.pk == by.pk or user.is_machine or user.is_staff or user.is_superuser:
         return False

@@ -93,7 +93,7 @@ def _person_or_404(request: HttpRequest, pk: UUID) -> User:
 @login_required
 @require_POST
 def person_link(request: HttpRequest, pk: UUID) -> HttpResponse:
-    """A one-time link for a person who is no administrator; it is shown in this answer alone."""
+    """A one-time link for a person who is not an administrator; it is shown in this answer alone."""
     user, by = _person_or_404(request, pk), cast(User, request.user)
     sudo.ask(request, sudo.Act.LOGIN_LINK, reverse("site"))
     token = person_login_link(user=user, by=by)

@@ -237,7 +237,7 @@ def machine_create(
 
 
 def _require_username(name: str) -> None:
-    """Raise ``ValidationError`` for what is no user name."""
+    """Raise ``ValidationError`` for a text that is not a user name."""
     try:
         User._meta.get_field("username").run_validators(name)
     except ValidationError as exc:

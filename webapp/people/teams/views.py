@@ -100,7 +100,7 @@ class MailForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 class ForgottenForm(forms.Form):
-    """Whose password was forgotten."""
+    """The account whose password was forgotten."""
 
     username = forms.CharField(
         label=gettext_lazy("User name"),
@@ -110,7 +110,7 @@ class ForgottenForm(forms.Form):
 
 
 class MemberForm(forms.Form):
-    """Who joins the team, and as what."""
+    """The new member of the team, and their role."""
 
     username = forms.CharField(
         label=gettext_lazy("User name"),
@@ -213,7 +213,7 @@ class MachineForm(TokenDaysForm):
 
 
 class TokenForm(TokenDaysForm):
-    """What a new token may do, and for how long."""
+    """The rights of a new token, and its lifetime."""
 
     name = forms.CharField(
         label=gettext_lazy("Name"),

@@ -105,8 +105,8 @@ def component_names(scope: Scope) -> dict[str, str]:
 
 def blocks(rows: Sequence[Rollout], filters: Filters) -> list[Block]:
     """The rows of a page, in their groups where the order is by step."""
-    said = snippets(rows, filters.text)
-    lines = [Line(item, said.get(item.pk), _failure_title(item)) for item in rows]
+    found_texts = snippets(rows, filters.text)
+    lines = [Line(item, found_texts.get(item.pk), _failure_title(item)) for item in rows]
     if filters.order.name != "step":
         return [Block(None, None, lines)] if lines else []
     known, members = _recorded_groups(rows), _whole_groups(rows)

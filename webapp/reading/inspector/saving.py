@@ -124,7 +124,7 @@ LEAST_GAP = 1e-6  # any difference
 
 
 class Kept(NamedTuple):
-    """What was made: its kind, id and name, and where it is."""
+    """The object that was made: its kind, id, name and address."""
 
     kind: str
     id: UUID
@@ -294,7 +294,7 @@ BACK = (RolloutStatus.EXCLUDED, RolloutStatus.RUNNING)
 
 
 class Would(NamedTuple):
-    """What one way to save would make: ``keeps`` things, named by ``says``, and why others are ``left_out``.
+    """The result that one way to save would have: ``keeps`` things, named by ``says``, and why others are ``left_out``.
     ``problem`` where nothing can be saved in this way; then ``keeps`` is 0."""
 
     kind: str
@@ -373,8 +373,8 @@ def _would_by_groups(view: View) -> Iterator[Would]:
     steps = [step for step, _group in groups]
     rows = recorded_rollouts(run, min(steps), max(steps)).order_by().values_list("step", "group")
     number = sum((step, group) in groups for step, group in rows)
-    said = {"groups": len(groups), "n": number}
-    says = ngettext("%(n)s rollout (groups: %(groups)s)", "%(n)s rollouts (groups: %(groups)s)", number) % said
+    values = {"groups": len(groups), "n": number}
+    says = ngettext("%(n)s rollout (groups: %(groups)s)", "%(n)s rollouts (groups: %(groups)s)", number) % values
     yield Would("lab", number, says, held)
 
 

@@ -172,7 +172,7 @@ def rollouts_fresh(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 
 
 class SaveForm(forms.Form):
-    """What to save it as, and its name."""
+    """The kind of object to save as, and its name."""
 
     kind = forms.ChoiceField(label=gettext_lazy("Save as"), widget=forms.RadioSelect, initial="view")
     name = forms.CharField(

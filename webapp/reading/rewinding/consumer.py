@@ -54,7 +54,7 @@ class RewindConsumer(PlayConsumer):
             raise Closed(FORBIDDEN) from exc
         except Http404 as exc:
             raise Closed(FORBIDDEN if again else GONE) from exc
-        except ValidationError as exc:  # the page has said why
+        except ValidationError as exc:  # the page has shown why
             raise Closed(GONE) from exc
 
     async def _begin_episode(self, command: Rewind) -> None:
@@ -90,9 +90,9 @@ class RewindConsumer(PlayConsumer):
         if self.scene is None:
             return
         branch = await self._in_thread(self._keep_branch, self.scene, episode)
-        told = {"id": str(branch.pk), "outcome": branch.outcome, "outcome_title": branch.get_outcome_display()}
+        shown = {"id": str(branch.pk), "outcome": branch.outcome, "outcome_title": branch.get_outcome_display()}
         score = {"parts": branch.parts, "missing": branch.missing, "reward": branch.reward}
-        await self._send_frame("scored", **score, branch=told)
+        await self._send_frame("scored", **score, branch=shown)
 
     def _keep_branch(self, scene: Scene, episode: Played) -> Branch:
         score = scored(episode.scored_as(), scene.components, scene.step, self.user_id)

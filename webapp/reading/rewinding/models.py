@@ -51,8 +51,8 @@ class Branch(UuidModel):
         """Whether it was cut off before its end."""
         return not self.done
 
-    def told(self, recorded: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The whole conversation, where it was the same in the words of the ``recorded`` one."""
+    def conversation(self, recorded: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The whole conversation; its part before the branch is that of ``recorded`` if both are the same."""
         return [*recorded[: self.start], *self.messages[self.start :]] if self.same else self.messages
 
     @property

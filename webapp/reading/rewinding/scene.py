@@ -167,8 +167,8 @@ def _registered_environment(run: Run, step: int, part: str) -> Environment:
     name = name_in("environment", named)
     found = Environment.objects.filter(project=run.project_id, name=name).select_related("project").first()
     if found is None:
-        said = _("The environment “%(name)s” is not registered in this project; register it under this name again.")
-        raise ValidationError(said % {"name": name[:80] or "–"})
+        message = _("The environment “%(name)s” is not registered in this project; register it under this name again.")
+        raise ValidationError(message % {"name": name[:80] or "–"})
     return found
 
 
@@ -192,13 +192,13 @@ def scored(episode: Episode, components: Sequence[RewardComponent], step: int, u
     counted = [part for part in components if counts_for(part, categories_of(episode.row))]
     asked = [Asked(episode=episode, components=counted, weighed=True)]
     try:
-        (said,) = scorers.ask(user_id, asked, SCORE_LIMIT_S)
+        (values,) = scorers.ask(user_id, asked, SCORE_LIMIT_S)
     except TooMany as exc:  # the branch is kept also without a score
-        (said,) = unscored(asked, str(exc))
-    missing = {name: in_words(one.why) for name, one in said.items() if one.value is None}
-    known = {name: one.value for name, one in said.items() if one.value is not None}
+        (values,) = unscored(asked, str(exc))
+    missing = {name: in_words(one.why) for name, one in values.items() if one.value is None}
+    known = {name: one.value for name, one in values.items() if one.value is not None}
     reward = total_of(terms_of(known, counted, step), counted) if counted and not missing else None
-    return Scored({name: one.value for name, one in said.items()}, missing, reward)
+    return Scored({name: one.value for name, one in values.items()}, missing, reward)
 
 
 # --- Branches of runs -----------------------------------------------------------------------------------------------
@@ -235,14 +235,14 @@ def _planned_rollouts(run: Run) -> int:
 
 
 def played_of(rollout: Rollout, only: UUID | None = None) -> list[Branch]:
-    """What those runs played, the newest first; ``only``: the one that this rollout is."""
+    """The branches that those runs played, the newest first; ``only``: the one that this rollout is."""
     rows = _ended_continuations(rollout) if only is None else _ended_continuations(rollout).filter(pk=only)
     rows = rows.select_related("run__created_by", "run__continuation").order_by("-started_at", "-index")
     found = list(rows[:MAX_PLAYED])
     if not found:
         return []
-    said, recorded = _messages_by_rollout(found), recorded_messages(rollout)
-    return [_branch_of(each, rollout, each.run.continuation, said.get(each.pk, []), recorded) for each in found]
+    messages, recorded = _messages_by_rollout(found), recorded_messages(rollout)
+    return [_branch_of(each, rollout, each.run.continuation, messages.get(each.pk, []), recorded) for each in found]
 
 
 def played_count(rollout: Rollout) -> int:
@@ -277,10 +277,10 @@ def _branch_of(
     played: Rollout,
     origin: Rollout,
     went: Continuation,
-    said: list[Messages],
+    turns: list[Messages],
     recorded: Messages,
 ) -> Branch:
-    messages = [message for turn in said for message in turn]
+    messages = [message for turn in turns for message in turn]
     start = _turn_place(messages, went.turn)
     branch = Branch(
         id=played.pk,
@@ -288,7 +288,7 @@ def _branch_of(
         turn=went.turn,
         player=title_of_contestant(went.contestant),
         messages=messages,
-        prompt_length=len(said[0]) if said else 0,
+        prompt_length=len(turns[0]) if turns else 0,
         start=start,
         done=played.status == RolloutStatus.COMPLETED,
         env_reward=finite(played.env_reward),
@@ -312,8 +312,8 @@ def _turn_place(messages: Messages, turn: int) -> int:
 
 
 def _missing_parts(played: Rollout) -> dict[str, str]:
-    told = failure(played.error)
-    return {_("excluded"): f"{told.title} {told.detail}".strip()} if told is not None else {}
+    shown = failure(played.error)
+    return {_("excluded"): f"{shown.title} {shown.detail}".strip()} if shown is not None else {}
 
 
 # --- Replay view ----------------------------------------------------------------------------------------------------
@@ -371,8 +371,8 @@ def seated(environment: Environment, user: User) -> Iterator[Reach]:
     except PlayRefused as refused:
         raise ValidationError(str(refused)) from refused
     if not take(user.pk, environment.pk):
-        said = _("You play this environment already, or four environments at once; end one of them first.")
-        raise ValidationError(said)
+        message = _("You play this environment already, or four environments at once; end one of them first.")
+        raise ValidationError(message)
     try:
         yield reach
     finally:

@@ -171,7 +171,7 @@ def branches_of(rollout: Rollout) -> list[Branch]:
 
 
 def branch_count(rollout: Rollout) -> int:
-    """How many there are, without reading what they say."""
+    """How many there are, without reading their texts."""
     return Branch.objects.filter(rollout=rollout).count() + played_count(rollout)
 
 
@@ -224,8 +224,8 @@ def continuation_create(
 
 
 def _past_until(rollout: Rollout, scene: Scene, kept: int) -> Past:
-    said = Turn.objects.filter(rollout=rollout, messages__0__role="assistant").order_by("number")
-    tokens = list(said.values_list("tokens", flat=True)[:kept])
+    answered = Turn.objects.filter(rollout=rollout, messages__0__role="assistant").order_by("number")
+    tokens = list(answered.values_list("tokens", flat=True)[:kept])
     recording = replace(scene.recording, turns=scene.recording.turns[:kept], reward=None)
     return Past(rollout.row or 0, recording, tokens)
 
@@ -309,10 +309,10 @@ class _Going:
     def _scripted_turn(self, episode: Played) -> Taken:
         dialect = dialect_name(self._config)
         limit = self._config.rollout.max_turn_tokens
-        said = POLICIES[self._policy](
+        text = POLICIES[self._policy](
             PolicyScene(episode.messages, episode.prompt_length, episode.tools, dialect, limit)
         )
-        turn = DIALECTS[dialect](said, f"call_{episode.turns}_", episode.tools)
+        turn = DIALECTS[dialect](text, f"call_{episode.turns}_", episode.tools)
         return Taken(turn.message(), [], turn.parse_error)
 
 

@@ -155,7 +155,7 @@ class Column(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """What one of them says at a place: one message, or none after its end."""
+    """The content of a column at a place: one message, or none after its end."""
 
     branch: Branch | None
     messages: list[Message]
@@ -169,7 +169,7 @@ class Row(NamedTuple):
     first: bool
 
 
-class Beside(NamedTuple):
+class Sides(NamedTuple):
     """The columns, the rows from ``skipped`` on, and how many messages come after them."""
 
     columns: list[Column]
@@ -184,15 +184,15 @@ def chosen_of(branches: Sequence[Branch], asked: Sequence[str]) -> list[Branch]:
     return (found or list(branches))[: MOST_COLUMNS - 1]
 
 
-def beside(rollout: Rollout, branches: Sequence[Branch]) -> Beside:
+def beside(rollout: Rollout, branches: Sequence[Branch]) -> Sides:
     """The recorded rollout and these branches; what all of them begin with is left out but for its last message."""
     recorded = recorded_messages(rollout)
-    columns = [Column(None, recorded), *(Column(item, item.told(recorded)) for item in branches)]
+    columns = [Column(None, recorded), *(Column(item, item.conversation(recorded)) for item in branches)]
     length = max(len(column.messages) for column in columns)
     differs = next((at for at in range(length) if not _same_message(columns, at)), None)
     skipped = max(0, (length if differs is None else differs) - 1)
     rows = [_row_at(columns, at, differs) for at in range(skipped, min(length, skipped + ROWS))]
-    return Beside(columns, rows, skipped, max(0, length - skipped - ROWS))
+    return Sides(columns, rows, skipped, max(0, length - skipped - ROWS))
 
 
 def _message_at(column: Column, at: int) -> Raw | None:
@@ -229,7 +229,7 @@ class ContinuationForm(forms.Form):
 
     @property
     def problem(self) -> str:
-        """What is wrong, in one sentence for each field."""
+        """The form's errors, one sentence for each field."""
         return " ".join(f"{name}: {error}" for name, errors in self.errors.items() for error in errors)
 
 
@@ -258,7 +258,7 @@ def _branches_page(
         "lines": [
             (item, item in shown, _toggle_address(item, shown), _reward_gain(item, rollout)) for item in branches
         ],
-        "beside": beside(rollout, shown) if shown else None,
+        "sides": beside(rollout, shown) if shown else None,
         "most": MOST_COLUMNS,
         "limit": MAX_BRANCHES,
         "problem": problem,
@@ -279,8 +279,8 @@ def _error_sentence(error: TiltyardError) -> str:
     """The error in the reader's language: a config's own sentence, else the title and hint of its code."""
     if isinstance(error, ConfigError):
         return in_words(error.sentence)
-    told = failure(error.info.model_dump(mode="json"))
-    return f"{told.title} {told.hint}" if told else error.message
+    shown = failure(error.info.model_dump(mode="json"))
+    return f"{shown.title} {shown.hint}" if shown else error.message
 
 
 def _parse_turn(asked: str) -> int:

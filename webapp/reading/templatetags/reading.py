@@ -1,4 +1,4 @@
-"""Drawing what a rollout said: JSON as trees that fold, and signed bars. All text in it is hostile and escaped."""
+"""Drawing the texts of a rollout: JSON as trees that fold, and signed bars. All text in it is hostile and escaped."""
 
 from __future__ import annotations
 

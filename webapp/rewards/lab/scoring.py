@@ -116,27 +116,27 @@ def score_in_child(
     """Have the values computed and kept in the folder. ``on_progress`` gets how many rollouts are done, and of how
     many; what it raises ends the process. Raises ``ScoringFailed``, and ``OSError`` where no process can be started."""
     # The libraries of models reserve far more addresses than they use, so a limit on these would end them at once.
-    said, limits = "", NO_LIMITS if loads_model else {"RLIMIT_AS": MEMORY_BYTES}
+    failure, limits = "", NO_LIMITS if loads_model else {"RLIMIT_AS": MEMORY_BYTES}
     with tempfile.TemporaryFile() as request:
         request.write(json.dumps([item.model_dump(mode="json") for item in components]).encode())
         request.seek(0)
         command = [sys.executable, "-P", "-m", "training.rewards.lab", str(folder), *([ASK] if ask else [])]
         with limited_child(command, wall_s=wall_s, env=env, limits=limits, stdin=request, stderr=None) as child:
             for line in child.lines():
-                said = _read_progress(line, on_progress) or said
+                failure = _read_progress(line, on_progress) or failure
             in_time = child.wait()
     if child.code:
         logger.warning("scoring ended with %s", child.code, extra={"folder": folder.name})
-        raise ScoringFailed(said, late=not in_time)
+        raise ScoringFailed(failure, late=not in_time)
 
 
 def _read_progress(line: bytes, on_progress: Callable[[int, int], None]) -> str:
     """Pass progress on to ``on_progress``. Returns the sentence of a failure, or ""."""
     try:
-        told: dict[str, Any] = json.loads(line)
-        if "error" in told:
-            return str(told["error"])
-        done, total = int(told["done"]), int(told["total"])
+        report: dict[str, Any] = json.loads(line)
+        if "error" in report:
+            return str(report["error"])
+        done, total = int(report["done"]), int(report["total"])
     except (ValueError, TypeError, KeyError, AttributeError):
         return ""  # a library printed something
     on_progress(done, total)

@@ -397,10 +397,10 @@ def _values_of(
     kept = {item.name: float(columns[item.name].value[place]) for item in chosen}
     known = [item.name for item in chosen if np.isfinite(kept[item.name]) or not is_asked(item)]
     asked = Asked(episode=episode, components=chosen, known=known, spans=MAX_SPANS, sandbox=True)
-    (said,) = scorers.ask(user.pk, [asked], TRY_LIMIT_S)
+    (values,) = scorers.ask(user.pk, [asked], TRY_LIMIT_S)
     found: dict[str, Value] = {}
     for item in chosen:
-        answer = said[item.name]
+        answer = values[item.name]
         value = kept[item.name] if np.isfinite(kept[item.name]) else answer.value
         reason = in_words(answer.why) if value is None else ""
         if value is None and not reason:

@@ -154,7 +154,7 @@ def set_of_run(run: Run) -> RolloutSet | None:
 
 
 def percent_of(rollout_set: RolloutSet) -> int:
-    """How far the building has come, 0 to 100."""
+    """The progress of the building, 0 to 100."""
     total = int(rollout_set.progress.get("total") or 0)
     return min(100, round(100 * int(rollout_set.progress.get("done") or 0) / total)) if total else 0
 

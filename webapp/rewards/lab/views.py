@@ -69,7 +69,7 @@ OFFERED = 200
 
 
 class SetForm(forms.Form):
-    """What a rollout set is made of; the service judges whether it can be."""
+    """The source of a rollout set; the service decides whether it can be made."""
 
     kind = forms.ChoiceField(
         label=gettext_lazy("Rollouts from"), choices=SetKind.choices, initial=SetKind.RUN, widget=forms.RadioSelect
@@ -128,7 +128,7 @@ class ParamField(NamedTuple):
 
 
 class Editor(NamedTuple):
-    """What a script needs to edit components of one registered function."""
+    """The data for editing components of one registered function."""
 
     name: str
     title: str
@@ -168,7 +168,7 @@ def editors() -> list[tuple[str, list[Editor]]]:
 MAX_SPECS = 60
 MAX_NAME = 80
 AS_LAUNCHED, STARTING = "run", "start"
-"""Keys of the two choices that are no saved spec: the components of the set's run, and the usual start."""
+"""Keys of the two choices that are not saved specs: the components of the set's run, and the usual start."""
 
 
 class Choice(NamedTuple):
@@ -485,7 +485,7 @@ def lab_set(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 def _script_facts(project: Project, rollout_set: RolloutSet, choices: list[Choice], chosen: Choice) -> dict[str, Any]:
     """The data that the page's script starts with."""
     of_set = [project.slug, rollout_set.pk]
-    nobody = UUID(int=0)
+    no_id = UUID(int=0)
     return {
         "set": {"id": str(rollout_set.pk), "rollouts": rollout_set.rollouts, "groups": rollout_set.groups},
         "spec": chosen.key,
@@ -495,8 +495,8 @@ def _script_facts(project: Project, rollout_set: RolloutSet, choices: list[Choic
         "urls": {
             "score": reverse("lab-score", args=of_set),
             "save": reverse("lab-save", args=[project.slug]),
-            "rollout": reverse("lab-rollout", args=[*of_set, nobody]).removesuffix(f"{nobody}/"),
-            "recorded": reverse("rollout-detail", args=[project.slug, nobody]).removesuffix(f"{nobody}/")
+            "rollout": reverse("lab-rollout", args=[*of_set, no_id]).removesuffix(f"{no_id}/"),
+            "recorded": reverse("rollout-detail", args=[project.slug, no_id]).removesuffix(f"{no_id}/")
             if rollout_set.run
             else None,
             "launch": launch_address(project, rollout_set),
@@ -517,7 +517,7 @@ def _state_context(rollout_set: RolloutSet) -> dict[str, Any]:
 @login_required
 @require_GET
 def lab_set_progress(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
-    """How far the building has come, as a fragment; makes HTMX load the page again once it has ended."""
+    """The progress of the building, as a fragment; makes HTMX load the page again once it has ended."""
     project, rollout_set = own(request, slug, RolloutSet, pk, within=rollout_sets_of)
     response = render(request, "rewards/lab/_progress.html", _state_context(rollout_set) | {"project": project})
     if rollout_set.state != SetState.BUILDING:

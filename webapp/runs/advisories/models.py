@@ -13,7 +13,7 @@ from webapp.runs.registry.models import Checkpoint
 
 
 class Reaction(models.TextChoices):
-    """What follows from an advisory besides that it is shown."""
+    """The reaction to an advisory, besides showing it."""
 
     NOTIFY = "notify", _("notify only")
     KEEP = "keep", _("keep the checkpoint before it")
@@ -21,7 +21,7 @@ class Reaction(models.TextChoices):
 
 
 class DoctorRules(models.Model):
-    """What a project has set otherwise than the defaults: thresholds by option of ``DoctorOptions``, reactions by an
+    """A project's settings that differ from the defaults: thresholds by option of ``DoctorOptions``, reactions by an
     advisory's code."""
 
     project = models.OneToOneField(Project, on_delete=models.CASCADE, primary_key=True, related_name="doctor_rules")

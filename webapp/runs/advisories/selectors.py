@@ -93,7 +93,7 @@ def _checkpoint_before_step(points: list[Checkpoint], step: int) -> Checkpoint |
 
 
 class Advised(NamedTuple):
-    """What a run page shows; ``key`` says whether it is the same, ``live`` whether there may be more."""
+    """The advisories of a run page; ``key`` says whether they are the same, ``live`` whether there may be more."""
 
     open: list[AdvisoryView]
     over: list[AdvisoryView]
@@ -102,7 +102,7 @@ class Advised(NamedTuple):
 
     @property
     def marks(self) -> str:
-        """What charts mark, as JSON: where each began and ended, and the metrics that show it."""
+        """The marks of charts, as JSON: where each began and ended, and the metrics that show it."""
         return json.dumps([_chart_mark(each) for each in (*self.open, *self.over)], ensure_ascii=False)
 
 
@@ -111,10 +111,10 @@ def advised(run: Run, whole: Sequence[Checkpoint] | None = None) -> Advised:
     found = advisories_of(run, whole)
     key = "-".join(f"{each.code}.{each.first}{'' if each.open else '.over'}" for each in found)
     key += f" {run.state in TERMINAL} {run.state == RunState.PAUSED}"  # which decide what can be done about them
-    told = hashlib.sha256(key.encode()).hexdigest()[:16]
+    digest = hashlib.sha256(key.encode()).hexdigest()[:16]
     ended = run.state in TERMINAL and (run.finished_at is None or timezone.now() - run.finished_at > LAST_LOOK)
     live = _learns_by_playing(run) and not ended
-    return Advised([each for each in found if each.open], [each for each in found if not each.open], told, live)
+    return Advised([each for each in found if each.open], [each for each in found if not each.open], digest, live)
 
 
 def _chart_mark(found: AdvisoryView) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def open_count() -> Subquery:
 
 
 def curve_title(name: str) -> str:
-    """What a curve of evidence is called."""
+    """The title of a curve of evidence."""
     return translated(METRICS[name].title if name in METRICS else CURVES.get(name, name))
 
 

@@ -97,7 +97,7 @@ ASKED_POINTS = 20_000
 DIGITS = 9  # of a figure on its way to a screen: a float32 survives it, and a frame is half as long
 SPARKLINE_POINTS = 40
 CHUNK = 5_000
-# What a run page shows before anybody asks for more; a page that wants other curves asks for them.
+# The curves that a run page shows at first; a page that wants other curves asks for them.
 # What is drawn around these lines: the band of the reward and the intervals of evaluations (`specs.js`).
 _AROUND = ("reward_std", "heldout/success_low", "heldout/success_high")
 FIRST_NAMES = frozenset({*_AROUND, *(name for method in METHODS.values() for name in (*method.curves, *method.tiles))})
@@ -106,7 +106,7 @@ FIRST_COMPONENTS = re.compile(r"rewards/.+/mean")
 
 # A later attempt that has trained a step takes the place of all that earlier ones had trained beyond its first step:
 # those steps were lost, and a curve or tile that still showed them would be of another training.
-_STANDS = (
+_NOT_LOST = (
     "AND NOT EXISTS (SELECT 1 FROM runs_attempt AS later WHERE later.run_id = metrics_metricpoint.run_id"
     " AND later.number > attempt AND later.first_step < step AND later.last_step > later.first_step)"
 )
@@ -115,7 +115,7 @@ _STANDS = (
 _ALL = "SELECT name, step, attempt, value FROM metrics_metricpoint WHERE run_id = %s {where}"
 _WINNERS = (
     "SELECT DISTINCT ON (name, step) name, step, attempt, value FROM metrics_metricpoint"
-    " WHERE run_id = %s {where} {stands} ORDER BY name DESC, step DESC, attempt DESC"
+    " WHERE run_id = %s {where} {not_lost} ORDER BY name DESC, step DESC, attempt DESC"
 )
 # The points of a curve as one value, as numbers on the wire are written: a row each would cost more than the reading.
 _COLUMNS = (
@@ -125,9 +125,9 @@ _COLUMNS = (
 _POINT = np.dtype([("step", ">i4"), ("attempt", ">i4"), ("value", ">f8")])
 
 _NEWEST = (
-    "WITH RECURSIVE newest AS ((SELECT name, value FROM metrics_metricpoint WHERE run_id = %s {stands}"
+    "WITH RECURSIVE newest AS ((SELECT name, value FROM metrics_metricpoint WHERE run_id = %s {not_lost}"
     " ORDER BY name DESC, step DESC, attempt DESC LIMIT 1) UNION ALL SELECT point.* FROM newest, LATERAL"
-    " (SELECT name, value FROM metrics_metricpoint WHERE run_id = %s AND name < newest.name {stands}"
+    " (SELECT name, value FROM metrics_metricpoint WHERE run_id = %s AND name < newest.name {not_lost}"
     " ORDER BY name DESC, step DESC, attempt DESC LIMIT 1) AS point) SELECT name, value FROM newest ORDER BY name"
 )
 
@@ -144,7 +144,7 @@ def _columns_query(run: Run, names: Sequence[str] | None, span: Steps, several: 
         if value is not None:
             where += f" {condition}"
             values.append(value)
-    return _COLUMNS.format(won=(_WINNERS if several else _ALL).format(where=where, stands=_STANDS)), values
+    return _COLUMNS.format(won=(_WINNERS if several else _ALL).format(where=where, not_lost=_NOT_LOST)), values
 
 
 def _column_of_bytes(raw: bytes) -> Column:
@@ -167,7 +167,7 @@ def standing(several: bool, where: str = "") -> str:
 
     ``several``: whether the run has more than one attempt.
     """
-    return (_WINNERS if several else _ALL).format(where=where, stands=_STANDS)
+    return (_WINNERS if several else _ALL).format(where=where, not_lost=_NOT_LOST)
 
 
 def all_points(run: Run) -> Iterator[tuple[int, int, str, float]]:
@@ -219,7 +219,7 @@ def curves_of(runs: Sequence[Run], *asked: tuple[Sequence[str], int]) -> list[Cu
 
 
 def is_first(name: str) -> bool:
-    """Whether a run page shows this curve before anybody asks for it."""
+    """Whether a run page shows this curve at first."""
     return name in FIRST_NAMES or FIRST_COMPONENTS.fullmatch(name) is not None
 
 
@@ -259,7 +259,7 @@ def rounded(value: float | None) -> float | None:
 def last_values(run: Run) -> dict[str, float | None]:
     """The newest figure of each of the run's metrics, found by hopping through the index."""
     with connection.cursor() as cursor:
-        cursor.execute(_NEWEST.format(stands=_STANDS), [run.pk, run.pk])
+        cursor.execute(_NEWEST.format(not_lost=_NOT_LOST), [run.pk, run.pk])
         return {name: rounded(value) for name, value in cursor.fetchall()}
 
 
@@ -273,12 +273,12 @@ def newest_values(run: Run, names: Sequence[str], count: int) -> dict[str, list[
     """The newest ``count`` figures of each of these metrics, oldest first, without reading what lies before them."""
     sql = (
         "SELECT asked.name, step, value FROM unnest(%s::text[]) AS asked(name), LATERAL (SELECT step, attempt, value"
-        " FROM metrics_metricpoint WHERE run_id = %s AND name = asked.name {stands}"
+        " FROM metrics_metricpoint WHERE run_id = %s AND name = asked.name {not_lost}"
         " ORDER BY step DESC, attempt DESC LIMIT %s) AS newest ORDER BY asked.name, step, attempt"
     )
     found: dict[str, dict[int, float | None]] = {}
     with connection.cursor() as cursor:
-        cursor.execute(sql.format(stands=_STANDS), [list(names), run.pk, 2 * count])  # a step may have two attempts
+        cursor.execute(sql.format(not_lost=_NOT_LOST), [list(names), run.pk, 2 * count])  # a step may have two attempts
         for name, step, value in cursor.fetchall():
             found.setdefault(name, {})[step] = finite(value)
     return {name: list(values.values())[-count:] for name, values in found.items()}
@@ -286,7 +286,7 @@ def newest_values(run: Run, names: Sequence[str], count: int) -> dict[str, list[
 
 def figures_since(run: Run, names: Sequence[str], step: int) -> dict[int, dict[str, float]]:
     """The figures of each step after ``step``, by step; those that are NaN or infinite are left out."""
-    sql = _WINNERS.format(where="AND name = ANY(%s) AND step > %s", stands=_STANDS)
+    sql = _WINNERS.format(where="AND name = ANY(%s) AND step > %s", not_lost=_NOT_LOST)
     found: dict[int, dict[str, float]] = {}
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT step, name, value FROM ({sql}) AS won ORDER BY step, name", [run.pk, list(names), step])  # noqa: S608
@@ -315,14 +315,14 @@ def sparklines(run_ids: Iterable[UUID], count: int = SPARKLINE_POINTS) -> dict[U
         return {}
     sql = (
         "WITH won AS (SELECT DISTINCT ON (run_id, name, step) run_id, name, step, value FROM metrics_metricpoint"
-        " WHERE run_id = ANY(%s) AND name IN ('reward', 'loss') {stands}"
+        " WHERE run_id = ANY(%s) AND name IN ('reward', 'loss') {not_lost}"
         " ORDER BY run_id, name, step, attempt DESC),"
         " tiles AS (SELECT *, ntile(%s) OVER (PARTITION BY run_id, name ORDER BY step) AS tile FROM won)"
         " SELECT DISTINCT ON (run_id, name, tile) run_id, name, value FROM tiles ORDER BY run_id, name, tile, step DESC"
     )
     lines: dict[str, dict[UUID, list[float | None]]] = {"reward": {}, "loss": {}}
     with connection.cursor() as cursor:
-        cursor.execute(sql.format(stands=_STANDS), [ids, count])
+        cursor.execute(sql.format(not_lost=_NOT_LOST), [ids, count])
         for run_id, name, value in cursor.fetchall():
             lines[name].setdefault(run_id, []).append(finite(value))
     return {run_id: lines["reward"].get(run_id) or lines["loss"].get(run_id, []) for run_id in ids}
@@ -372,7 +372,7 @@ class Ends(NamedTuple):
 
 
 class Spent(NamedTuple):
-    """What a run took: of figures the sum over all steps, those that were lost too, and how many steps have it,
+    """The cost of a run: of figures the sum over all steps, those that were lost too, and how many steps have it,
     ``device_seconds`` of all its attempts, ``None`` where it never was at work, and the ``device`` as its trainer
     called it."""
 

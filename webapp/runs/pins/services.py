@@ -57,7 +57,7 @@ def pins_of(project: Project) -> QuerySet[PinnedChart]:
 
 
 def pin_view(pin: PinnedChart, titles: Mapping[str, str]) -> dict[str, Any]:
-    """What the page's script draws. The components in the order of the spec, which gives their colours."""
+    """The data that the page's script draws. The components in the order of the spec, which gives their colours."""
     slug = pin.project.slug
     return {
         "id": str(pin.pk),

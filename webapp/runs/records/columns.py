@@ -124,16 +124,16 @@ def _open_advisories(row: RunRow) -> SafeString:
     """A badge with how many advisories are open, or nothing; the run's page lists them."""
     if not row.advisories:
         return SafeString("")
-    told = ngettext("%(n)d advisory", "%(n)d advisories", row.advisories) % {"n": row.advisories}
-    return format_html('<span class="cell-sub"><span class="badge" data-state="warning">{}</span></span>', told)
+    shown = ngettext("%(n)d advisory", "%(n)d advisories", row.advisories) % {"n": row.advisories}
+    return format_html('<span class="cell-sub"><span class="badge" data-state="warning">{}</span></span>', shown)
 
 
 def _state_note(row: RunRow) -> SafeString:
     """The small line below a state: why it failed, what it waits for, or that it is silent."""
     small, found = '<span class="cell-sub">{}</span>', row.failure
     if found is not None:
-        told = f"{found.title} {found.hint} {found.detail} ({found.code})"
-        return format_html('<span class="cell-sub truncate" title="{}">{}</span>', told, found.title)
+        whole = f"{found.title} {found.hint} {found.detail} ({found.code})"
+        return format_html('<span class="cell-sub truncate" title="{}">{}</span>', whole, found.title)
     if row.held:
         return format_html(small, row.held)
     if row.stalled:
@@ -231,8 +231,8 @@ def table_rows(rows: Iterable[RunRow], shown: Sequence[Head], slug: str, csrf: s
     return found
 
 
-def _checkbox_cell(run: Run, beside: SafeString) -> SafeString:
-    return format_html(_PICK, run.pk, _("Choose %(name)s") % {"name": run.name}, beside)
+def _checkbox_cell(run: Run, star_button: SafeString) -> SafeString:
+    return format_html(_PICK, run.pk, _("Choose %(name)s") % {"name": run.name}, star_button)
 
 
 def star(run: Run, address: str, starred: bool, csrf: str) -> SafeString:

@@ -111,7 +111,7 @@ class RunRow:
 
     @property
     def held(self) -> str:
-        """What its step waits for; empty when nothing is waited for."""
+        """The reason why its step waits; empty when it does not wait."""
         return held_text(self.run.held, short=True)
 
 
@@ -174,7 +174,7 @@ def run_rows(
 
 
 class Around(NamedTuple):
-    """What the list shows besides its lines: how many runs it hides, and who owns any of the project's."""
+    """The list's data besides its lines: how many runs it hides, and who owns any of the project's."""
 
     archived: int
     owners: list[str]

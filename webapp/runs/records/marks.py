@@ -23,9 +23,9 @@ _BETWEEN = re.compile(r"[\s,;，、；]+")
 
 
 def tags_of(given: str | Iterable[str]) -> list[str]:
-    """What a person typed, or a list, as tags: small letters, each once, in their order.
+    """A typed text, or a list, as tags: small letters, each once, in their order.
 
-    Raises ``ValidationError`` for the field ``tags`` where one is no tag.
+    Raises ``ValidationError`` for the field ``tags`` where one is not a tag.
     """
     parts = _BETWEEN.split(given) if isinstance(given, str) else [part.strip() for part in given]
     found = list(dict.fromkeys(part.lower() for part in parts if part))

@@ -35,7 +35,7 @@ def report_text(key: str, **values: Any) -> str:
 
 
 def held_text(held: Mapping[str, Any] | None, *, short: bool = False) -> str:
-    """What the step waits for, when it is tried again and when the run pauses; empty when nothing is waited for."""
+    """The reason why the step waits, the time of the next try and of the pause; empty when it does not wait."""
     if not held:
         return ""
     next_s, left = _seconds_to(held["next_try_at"]), duration(_seconds_to(held["until"]))

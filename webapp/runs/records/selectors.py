@@ -36,7 +36,7 @@ def with_ages(runs: QuerySet[Run]) -> QuerySet[Run]:
     """The runs with their ages, by the database's clock."""
     return runs.annotate(
         beat_age=ExpressionWrapper(Now() - F("lease_beat_at"), output_field=DurationField()),
-        # Greatest passes over nulls: an attempt that has not said a word yet counts from its beginning.
+        # Greatest passes over nulls: an attempt that has not reported anything yet counts from its beginning.
         progress_age=ExpressionWrapper(
             Now() - Greatest("last_event_at", "lease_started_at"), output_field=DurationField()
         ),
@@ -66,7 +66,7 @@ def stalled(run: Run) -> bool:
 def run_events_after(run: Run, after: int, limit: int) -> dict[str, Any]:
     """Up to ``limit`` events of a run after a ``seq``, and the ``seq`` to continue after. ``ended``: no more follow,
     unless the run is resumed."""
-    after = max(-1, min(after, run.seq))  # a number that the run has not reached, or not any more, is no place to wait
+    after = max(-1, min(after, run.seq))  # a number that the run has not reached, or not any more, cannot be waited for
     rows = list(RunEvent.objects.filter(run=run, seq__gt=after, seq__lte=run.seq).order_by("seq")[: limit + 1])
     more = len(rows) > limit
     return {
@@ -107,7 +107,7 @@ def _kinds_after(run: Run, seq: int) -> set[str]:
 
 @dataclass
 class Changes:
-    """What is new after a ``seq``, up to ``seq``; ``more`` when the limit cut it off there."""
+    """The changes after a ``seq``, up to ``seq``; ``more`` when the limit cut it off there."""
 
     run: Run
     seq: int

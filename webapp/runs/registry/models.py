@@ -27,7 +27,7 @@ class ModelKind(models.TextChoices):
 
 
 class ModelMark(models.TextChoices):
-    """What the team thinks of a model. Of a project's models one at most is in production."""
+    """The team's mark on a model. Of a project's models one at most is in production."""
 
     CANDIDATE = "candidate", _("candidate")
     PRODUCTION = "production", _("production")
@@ -100,8 +100,8 @@ class RegisteredModel(UuidModel):
         folder = self.folder
         if self.kind != ModelKind.RUN or folder is None or folder.name != FINAL:
             return None
-        beside = folder.parent / ADAPTER
-        return beside if beside.is_dir() else None
+        saved = folder.parent / ADAPTER
+        return saved if saved.is_dir() else None
 
 
 class PushState(models.TextChoices):

@@ -66,7 +66,7 @@ def models_named(project: Project, text: str) -> QuerySet[RegisteredModel]:
 
 
 def checkpoints_of(project: Project) -> QuerySet[Checkpoint]:
-    """What training left in this project and is still whole, newest first."""
+    """The whole checkpoints and finished models of this project, newest first."""
     return (
         Checkpoint.objects.filter(project=project, state=CheckpointState.WHOLE)
         .select_related("run", "project")
@@ -159,7 +159,7 @@ class Weights(NamedTuple):
 
 
 def weights_of_model(model: RegisteredModel) -> Weights | None:
-    """What a registered model is; ``None`` where its checkpoint is gone."""
+    """The weights of a registered model; ``None`` where its checkpoint is gone."""
     if model.kind == ModelKind.STARTER:
         return Weights(ModelKind.STARTER)
     if model.kind == ModelKind.RUN:
@@ -168,12 +168,12 @@ def weights_of_model(model: RegisteredModel) -> Weights | None:
 
 
 def weights_of_checkpoint(checkpoint: Checkpoint) -> Weights:
-    """What a checkpoint is."""
+    """The weights of a checkpoint."""
     return Weights(ModelKind.RUN, str(checkpoint.run_id), checkpoint.path)
 
 
 def weights_of_run(run: Run) -> Weights | None:
-    """What a run started from, or played with; ``None`` where no model played, or no worker has started it yet."""
+    """The weights that a run started from or played with; ``None`` without a model, or before its first start."""
     config = config_of(run) if run.resolved else None
     if config is None or not config.needs_model:
         return None

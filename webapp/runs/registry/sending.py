@@ -66,7 +66,8 @@ def with_card(model: RegisteredModel, files: list[ModelFile], text: str) -> list
 
 
 def model_files(model: RegisteredModel, part: str = "model") -> list[ModelFile]:
-    """What leaves this server: the whole weights, or with ``part="adapter"`` the LoRA adapter that lies next to them.
+    """The files that leave this server: the whole weights, or with ``part="adapter"`` the LoRA adapter next to them.
+
     Of either only the files needed to load it are sent.
 
     Raises ``ValidationError`` where there is nothing here to send.

@@ -58,7 +58,7 @@ def model_register(
 
 
 def _check_source(model: RegisteredModel) -> None:
-    """What each kind needs. Folders are chosen from what is there, so no path is ever typed."""
+    """Check the fields that each kind needs. Folders are chosen from what is there, so no path is ever typed."""
     if model.kind == ModelKind.HUB:
         if not HUB_ID.fullmatch(model.source) or ".." in model.source or "--" in model.source:
             raise ValidationError({"source": _("Write the id as owner/name, for example Qwen/Qwen3-0.6B.")})

@@ -93,8 +93,8 @@ class ModelForm(forms.Form):
         self.fields["folder"].choices = choices  # type: ignore[attr-defined]
         self.fields["folder"].help_text = _("Folders with a model that the administrator put on this server.")
         self.fields["checkpoint"].queryset = fresh  # type: ignore[attr-defined]
-        told = _("A checkpoint or finished model of a run of this project.")
-        self.fields["checkpoint"].help_text = f"{told} {newest_only(len(newest), OFFERED)}".strip()
+        help_text = _("A checkpoint or finished model of a run of this project.")
+        self.fields["checkpoint"].help_text = f"{help_text} {newest_only(len(newest), OFFERED)}".strip()
 
     def values(self) -> dict[str, Any]:
         """Arguments of ``model_register``."""
@@ -121,7 +121,7 @@ def model_list(request: HttpRequest, slug: str) -> HttpResponse:
     asked = request.GET.get("q", "").strip()[:80].replace("\x00", "")
     registered = Paginator(selectors.models_named(project, asked), PER_PAGE)
     models = registered.get_page(page_number(request.GET.get("models")))
-    starter = asked.lower() in STARTER  # it is no row of the project, and comes first
+    starter = asked.lower() in STARTER  # it is not a row of the project, and comes first
     checkpoints = Paginator(selectors.checkpoints_shown(project), PER_PAGE)
     is_owner = getattr(project, "role", "") == Role.OWNER
     context = {

@@ -87,7 +87,7 @@ def _move_to_trash(trash: Path, path: Path) -> None:
 
 
 def bytes_of(paths: Iterable[Path]) -> int:
-    """What folders hold on the disk; a file with several names counts once, links are not followed."""
+    """The bytes of folders on the disk; a file with several names counts once, links are not followed."""
     total, seen = 0, set()
     for path in paths:
         for folder, _folders, names in os.walk(path):
@@ -122,8 +122,8 @@ BUSY = LEASED | {RunState.QUEUED}
 
 
 class Forecast(NamedTuple):
-    """What deleting something means: sentences of what goes with it, the bytes (``None``: not counted), and what
-    blocks it."""
+    """The effects of a deletion: sentences on everything deleted with it, the bytes (``None``: not counted), and
+    the objects that block it."""
 
     name: str
     bytes: int | None
@@ -132,7 +132,7 @@ class Forecast(NamedTuple):
 
 
 def forecast(item: Run | Checkpoint | Project, *, weigh: bool = True) -> Forecast:
-    """What a person reads before they confirm. To ``weigh`` a project reads the size of every file of its runs."""
+    """The forecast to read before confirming. To ``weigh`` a project reads the size of every file of its runs."""
     return Forecast(
         _shown_name(item), bytes_of(_paths_to_delete(item)) if weigh else None, _contents_lost(item), used_by(item)
     )

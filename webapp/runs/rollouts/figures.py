@@ -21,7 +21,7 @@ from webapp.runs.rollouts.models import Rollout, RolloutStatus
 
 class Signal(NamedTuple):
     """``rewards`` and ``verdicts`` by rollout, ``None`` where there is none. ``flat``: all rollouts are equally
-    good; ``phantom``: shaping alone tells them apart."""
+    good; ``phantom``: only shaping makes them differ."""
 
     rewards: list[float | None]
     verdicts: list[float | None]

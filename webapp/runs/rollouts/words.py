@@ -161,7 +161,7 @@ def index_batch() -> int:
 
 
 def words_of(turns: Sequence[Turn]) -> list[list[Any]]:
-    """What the search finds turns by, as ``SET_WORDS`` takes it."""
+    """The search words of turns, as ``SET_WORDS`` takes them."""
     words = [f"{{{','.join(map(str, numbers_of(turn.run_id, turn.messages, turn.wrote)))}}}" for turn in turns]
     return [[turn.rollout_id for turn in turns], [turn.number for turn in turns], words]
 

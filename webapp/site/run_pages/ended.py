@@ -30,12 +30,12 @@ class Act(NamedTuple):
 
 
 class Fact(NamedTuple):
-    """A cell. ``beside`` is shown small next to the value; ``link`` is the target of ``link_text`` in it."""
+    """A cell. ``note`` is shown small next to the value; ``link`` is the target of ``link_text`` in it."""
 
     key: str
     title: str
     value: str
-    beside: str = ""
+    note: str = ""
     about: str = ""
     acts: tuple[Act, ...] = ()
     tag: str = ""
@@ -186,20 +186,20 @@ def _tasks_text(held: HeldOut) -> str:
 def _cost_fact(run: Run, cost: Cost) -> Fact:
     if cost.device_seconds is None and not run.imported_from:
         return Fact("cost", _("Cost"), NOTHING, about=_("No worker ran it."))
-    said = [ngettext("%(n)s attempt", "%(n)s attempts", cost.attempts) % {"n": cost.attempts}]
+    parts = [ngettext("%(n)s attempt", "%(n)s attempts", cost.attempts) % {"n": cost.attempts}]
     if cost.device_seconds is None:
-        said = [_("its files do not show for how long it held a device")]
+        parts = [_("its files do not show for how long it held a device")]
     if cost.tokens is not None:
-        said.append(_("about %(n)s tokens sampled") % {"n": rounded(cost.tokens)})
+        parts.append(_("about %(n)s tokens sampled") % {"n": rounded(cost.tokens)})
     if cost.judge_requests is not None:
         number = int(cost.judge_requests)
-        said.append(ngettext("%(n)s judge request", "%(n)s judge requests", number) % {"n": rounded(number)})
+        parts.append(ngettext("%(n)s judge request", "%(n)s judge requests", number) % {"n": rounded(number)})
     if cost.judge_cost:
-        said.append(_("%(money)s for judges at the prices that are set") % {"money": figure(cost.judge_cost)})
+        parts.append(_("%(money)s for judges at the prices that are set") % {"money": figure(cost.judge_cost)})
     device = {"cpu": "CPU", "cuda": "GPU"}.get(cost.device.partition(":")[0], cost.device)
     if cost.device_seconds is None:
-        return Fact("cost", _("Cost"), NOTHING, about=" · ".join(said))
-    return Fact("cost", _("Cost"), duration(cost.device_seconds), device, " · ".join(said))
+        return Fact("cost", _("Cost"), NOTHING, about=" · ".join(parts))
+    return Fact("cost", _("Cost"), duration(cost.device_seconds), device, " · ".join(parts))
 
 
 def rounded(number: float) -> str:
@@ -244,13 +244,13 @@ def _advisories_fact(found: Summary) -> Fact:
     return Fact("advisories", title, many, about=worst, acts=(Act(_("Read them"), "#run-advisories"),))
 
 
-def told(found: Summary) -> set[str]:
+def replaced_tiles(found: Summary) -> set[str]:
     """Tiles that the card replaces: for an ended run the card says more than the last step's figure."""
     names = {gain.name for gain in found.gains}
     return names | {"heldout/success"} if found.held_out is not None else names
 
 
 def context_of(run: Run, found: Summary, reader: Reader) -> dict[str, Any]:
-    """The context of the card's template; ``lab_told``: it has the button of the lab."""
+    """The context of the card's template; ``lab_in_card``: it has the button of the lab."""
     lab = reader.can["lab"] and REWARD in {gain.name for gain in found.gains}
-    return {"summary": found, "facts": facts_of(run, found, reader), "lab_told": lab}
+    return {"summary": found, "facts": facts_of(run, found, reader), "lab_in_card": lab}

@@ -65,7 +65,7 @@ def run_list_page(request: HttpRequest, slug: str) -> HttpResponse:
     shown = columns.heads(columns.columns_for(project, user, asked))
     trends, number = any(head.key == "trend" for head in shown), page_number(request.GET.get("page"))
     found = listing.run_list(project, filters, sort, number, PER_PAGE, user=user, trends=trends)
-    preparations, beside = preparation_lines(project), listing.around(project)
+    preparations, around = preparation_lines(project), listing.around(project)
     context = {
         "project": project,
         "lines": table_rows(found.rows, shown, slug, get_token(request)),
@@ -75,7 +75,7 @@ def run_list_page(request: HttpRequest, slug: str) -> HttpResponse:
         "sort": sort,
         "page_obj": Paginator(range(found.total), PER_PAGE).get_page(found.page),
         "filtered": any(value for key, value in filters.items() if key != "archived"),
-        "archived": beside.archived,
+        "archived": around.archived,
         "refresh": any(_may_change(row.view) for row in found.rows)
         or any(line.item.state == "open" for line in preparations),
         "new_url": url_or_none("run-new", slug),
@@ -84,7 +84,7 @@ def run_list_page(request: HttpRequest, slug: str) -> HttpResponse:
     if not part:
         chosen = {head.key for head in shown}
         offered = [(head, head.key in chosen) for head in columns.heads(columns.COLUMNS.values())]
-        context |= _toolbar_choices(project) | {"owners": beside.owners, "offered": offered, "asked": asked}
+        context |= _toolbar_choices(project) | {"owners": around.owners, "offered": offered, "asked": asked}
     response = render(request, "runs/_list.html" if part else "runs/list.html", context)
     patch_vary_headers(response, ["HX-Request"])
     return response
@@ -203,8 +203,8 @@ def runs_tag(request: HttpRequest, slug: str) -> HttpResponse:
         return render(
             request, "runs/tag.html", context | {"longest": LONGEST, "problem": _error_sentence(exc)}, status=422
         )
-    told = ngettext("The tags of %(n)d run were changed.", "The tags of %(n)d runs were changed.", number)
-    messages.success(request, told % {"n": number})
+    message = ngettext("The tags of %(n)d run were changed.", "The tags of %(n)d runs were changed.", number)
+    messages.success(request, message % {"n": number})
     return redirect(context["back"])
 
 

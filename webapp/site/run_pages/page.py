@@ -142,7 +142,7 @@ def custom_code(run: Run) -> list[tuple[str, str]]:
 
 
 def page_data(run: Run, urls: dict[str, str], tab: str) -> dict[str, Any]:
-    """What the page's script needs besides the frames."""
+    """The data for the page's script besides the frames."""
     job = config_of(run)
     config = of_step(run, job, run.step + 1) if job is not None else None
     components = _components_of(run, job)
@@ -219,7 +219,7 @@ def actions(going_on: GoingOn, *, editor: bool) -> dict[str, bool]:
 
 
 def next_act(going_on: GoingOn) -> str:
-    """What happens next with a run that paused or ended: whether it resumes by itself, and what its button does."""
+    """The next act for a run that paused or ended: whether it resumes by itself, and what its button does."""
     return " ".join(filter(None, (promise(going_on.run), _next_act(going_on))))
 
 

@@ -213,7 +213,7 @@ class Member(NamedTuple):
     ticks: list[Tick]
 
     @property
-    def told(self) -> str:
+    def steps_text(self) -> str:
         """Its steps in words."""
         if self.run.step > self.began > 0:
             return _("steps %(first)s to %(last)s") % {"first": self.began, "last": self.run.step}
@@ -302,8 +302,8 @@ def _family_member(run: Run, depth: int, attempts: list[Attempt], steps: int, *,
 
 def _stage_tick(found: dict[str, object], x: Callable[[int], float]) -> Tick:
     began = int(str(found["began"]))
-    told = _("Stage “%(name)s” begins after step %(step)s") % {"name": found["name"], "step": began}
-    return Tick(x(began), "stage", told)
+    title = _("Stage “%(name)s” begins after step %(step)s") % {"name": found["name"], "step": began}
+    return Tick(x(began), "stage", title)
 
 
 def _attempt_values(attempt: Attempt) -> dict[str, int]:
@@ -340,9 +340,11 @@ def held_out_of(run: Run, whole: Sequence[Checkpoint] | None = None) -> HeldOut 
     checkpoints where they were read before."""
     if "held_out" not in (run.health or {}):
         return None
-    told = RunEvent.objects.filter(run=run).order_by("-seq")
+    events = RunEvent.objects.filter(run=run).order_by("-seq")
     parts = len(run.health["held_out"].get("parts") or [""])  # each part of a mix reports its own held-out tasks
-    both = told.filter(kind="held_out_evaluated")[:SHOWN].union(told.filter(kind="tasks_held_out")[:parts], all=True)
+    both = events.filter(kind="held_out_evaluated")[:SHOWN].union(
+        events.filter(kind="tasks_held_out")[:parts], all=True
+    )
     chosen, newest = list[RunEvent](), dict[int, RunEvent]()
     for event in both.order_by("-seq"):
         if event.kind == "tasks_held_out":

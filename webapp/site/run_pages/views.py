@@ -57,7 +57,7 @@ from webapp.runs.registry.models import Checkpoint
 from webapp.runs.rollouts.selectors import newest_rollouts
 from webapp.runs.states import RunState
 from webapp.site.run_pages import page
-from webapp.site.run_pages.ended import Reader, context_of, told
+from webapp.site.run_pages.ended import Reader, context_of, replaced_tiles
 from webapp.site.run_pages.flight import flight_of
 from webapp.site.run_pages.parts import family_of, held_out_of, room_for, times_of
 
@@ -114,7 +114,7 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
         "step_rows": _step_rows(request, run) if tab == "rollouts" else None,
     }
     if context["summary"] is not None:
-        context["tiles"] = [tile for tile in context["tiles"] if tile.name not in told(context["summary"])]
+        context["tiles"] = [tile for tile in context["tiles"] if tile.name not in replaced_tiles(context["summary"])]
     if family is None or not family.more:  # else the family's card may lack some of them
         members = family.members if family is not None else []
         context["children"] = [each.run for each in members if each.run.parent_id == run.pk][:CHILDREN_SHOWN]
@@ -122,7 +122,7 @@ def run_detail(request: HttpRequest, slug: str, pk: UUID) -> HttpResponse:
 
 
 def _by_state(project: Project, run: Run, found: Advised, whole: list[Checkpoint]) -> dict[str, Any]:
-    """What the templates draw again when the run's state changes."""
+    """The context of the parts that are drawn again when the run's state changes."""
     view, clone, going_on = in_shape(answers.RunView, run), url_or_none("run-new", project.slug), GoingOn(run, whole)
     editor, made = can_edit(project), model_of_run(run, whole)
     can = page.actions(going_on, editor=editor)

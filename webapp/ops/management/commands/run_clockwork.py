@@ -59,7 +59,7 @@ END_S = 5.0
 
 @dataclass(frozen=True)
 class Job:
-    """What is done every ``every_s`` seconds; a tick that takes longer than ``limit_s`` hangs."""
+    """A check that runs every ``every_s`` seconds; a tick that takes longer than ``limit_s`` hangs."""
 
     name: str
     tick: Callable[[], object]

@@ -1,4 +1,4 @@
-"""Accounts of programs, as which nobody logs in."""
+"""Accounts of programs, which no person logs in to."""
 
 import django.db.models.deletion
 import uuid

@@ -1,4 +1,4 @@
-"""Whose a deletion is; of those that failed before, as far as the row that they name tells."""
+"""Which team a deletion belongs to; for those that failed before, if the row that they name shows it."""
 
 import django.db.models.deletion
 from django.db import migrations, models

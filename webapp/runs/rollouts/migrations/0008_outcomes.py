@@ -1,6 +1,6 @@
 """Give the rollouts that are there their outcome, a hundred steps of a run at a time.
 
-What decides it stands here as it was when this was written: a migration says the same in all years.
+The rule is copied here as it was when this was written: a migration says the same in all years.
 """
 
 from __future__ import annotations
